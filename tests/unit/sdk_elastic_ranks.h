@@ -59,8 +59,11 @@ struct Script {
     std::function<void(Rank&)> on_save = {};
     std::function<void(Rank&, const ElasticLeave&)> on_leave = {};
     std::function<void(Rank&)> after_run = {};
+    std::function<void(Rank&, ElasticLoop&)> before_run = {};
+    std::function<void(Rank&)> at_end = {};  // However `run` ends, while its groups are there.
     ElasticOptions options = {};
     std::uint64_t steps = kSteps;
+    std::string cpu_transport = "auto";
     std::optional<std::pair<std::uint64_t, std::uint64_t>> resume_at = {};
 };
 
@@ -88,6 +91,9 @@ struct Rank {
             [this](std::string_view bytes) { replica.history = std::string(bytes); });
         if (script.resume_at) {
             loop.resume_at(script.resume_at->first, script.resume_at->second);
+        }
+        if (script.before_run) {
+            script.before_run(*this, loop);
         }
         ElasticCallbacks callbacks;
         callbacks.on_round = [this](const ElasticRound& now) {
@@ -213,6 +219,7 @@ class ElasticLoopTest : public ::testing::Test {
         Context base;
         base.agent_store = true;
         base.store_timeout = kPatience;
+        base.cpu_transport = rank.script.cpu_transport;
         rank.script.options.timeout = kPatience;
         const auto loop =
             elastic::Loop::make(rank.script.options, link::context_of(base, place), *link);
@@ -224,6 +231,9 @@ class ElasticLoopTest : public ::testing::Test {
             rank.error = error;
         } catch (const std::exception& error) {
             rank.error = Error(Errc::system, error.what());
+        }
+        if (rank.script.at_end) {
+            rank.script.at_end(rank);
         }
     }
 };

@@ -58,6 +58,12 @@ struct DataParallelOptions {
     /// gradients stay where they are. So if a bucket of the new plan holds gradients that are not
     /// neighbours in memory, each step copies them to the bucket and back, and the bucket takes its
     /// own memory. It costs nothing if the first order was right.
+    ///
+    /// Over TCP and NCCL, the place of a gradient in its bucket decides how its sum is rounded. So
+    /// an ElasticLoop keeps this order: the n-th wrapper of a round, over the group of the round or
+    /// a sub-group, begins with the order of the n-th wrapper of the round before, also in new
+    /// processes. A job that begins again from a checkpoint learns it anew, as does a program
+    /// without the loop. With `false` all have the same plan.
     bool rebuild_buckets = true;
     /// Allows parameters without a gradient in a step, also different ones on different ranks. A
     /// gradient that is not reported before finish_step counts as zero. Costs a byte per parameter.
@@ -230,12 +236,14 @@ class DistributedDataParallel {
 
     /// Compares the parameters of all ranks by a 64-bit hash of the bits of each. Returns the same
     /// result on every rank, and nullopt if all are equal. Called by every rank. Costs one pass
-    /// over the parameters, and a copy to the host from a GPU.
+    /// over the parameters, and a copy to the host from a GPU. The wrapper never calls it by
+    /// itself: a program without ElasticLoop calls it before it saves or uses what it has trained.
     [[nodiscard]] std::optional<ReplicaDifference> find_replica_difference();
 
     /// The plan, in order of reduction.
     [[nodiscard]] std::span<const Bucket> buckets() const noexcept;
-    /// True when the plan no longer changes: after the first step that reduced.
+    /// True when the plan no longer changes: after the first step that reduced, and from the start
+    /// if an ElasticLoop knows the order.
     [[nodiscard]] bool buckets_are_final() const noexcept;
     /// The wrapper's memory for gradients. A copy of the handle keeps `gradient(i)` valid after the
     /// wrapper is destroyed.

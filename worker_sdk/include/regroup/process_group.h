@@ -111,6 +111,7 @@ struct OperationOptions {
 };
 
 struct OperationRequest;
+class LearnedOrders;
 
 /// The ranks of one round, or some of them, and the collectives and messages among them.
 ///
@@ -272,6 +273,10 @@ class ProcessGroup {
     /// See OperationBatch.
     virtual void begin_batch() {}
     virtual void end_batch() {}
+
+   private:
+    friend struct GroupOrders;
+    std::shared_ptr<LearnedOrders> learned_orders_;  // Of an ElasticLoop.
 };
 
 /// Starts operations of one rank together, as ncclGroupStart and ncclGroupEnd do. On "nccl", a send

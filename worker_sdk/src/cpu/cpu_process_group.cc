@@ -14,6 +14,7 @@
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
+#include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/cpu/subgroup_formation.h"
 
 namespace regroup::cpu {
@@ -187,14 +188,16 @@ std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::
         const std::lock_guard lock(mutex_);
         return divisions_++;
     }();
-    return form_subgroup({*this, position_, peers_, division}, ranks,
-                         {.timeout = limit_, .name = std::string(name)},
-                         {.deadline = after(SteadyClock().now(), limit_),
-                          .check = [this] { check_alive(); },
-                          .siblings = descendants_,
-                          .must_share = must_share_,
-                          .node_ranks = node_ranks_,
-                          .scope = scope_});
+    auto group = form_subgroup({*this, position_, peers_, division}, ranks,
+                               {.timeout = limit_, .name = std::string(name)},
+                               {.deadline = after(SteadyClock().now(), limit_),
+                                .check = [this] { check_alive(); },
+                                .siblings = descendants_,
+                                .must_share = must_share_,
+                                .node_ranks = node_ranks_,
+                                .scope = scope_});
+    GroupOrders::attach(*group, GroupOrders::of(*this));
+    return group;
 }
 
 Table CpuProcessGroup::table() {

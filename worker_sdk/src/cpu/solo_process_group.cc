@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/cpu/reduce.h"
 #include "worker_sdk/src/group/request.h"
 #include "worker_sdk/src/group/work.h"
@@ -44,7 +45,9 @@ std::unique_ptr<ProcessGroup> SoloProcessGroup::new_group(const std::vector<std:
                                                           std::string_view name) {
     check_members(ranks, 1, name);
     barrier().wait();  // Refused if this group is aborted.
-    return std::make_unique<SoloProcessGroup>(descendants_);
+    auto group = std::make_unique<SoloProcessGroup>(descendants_);
+    GroupOrders::attach(*group, GroupOrders::of(*this));
+    return group;
 }
 
 void SoloProcessGroup::abort(std::string_view reason) noexcept {

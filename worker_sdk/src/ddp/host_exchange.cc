@@ -34,10 +34,10 @@ std::vector<std::int64_t> HostExchange::gather(std::span<const std::int64_t> fac
     return all;
 }
 
-void HostExchange::broadcast(std::span<std::int64_t> facts) {
+void HostExchange::broadcast(std::span<std::int64_t> facts, std::uint32_t root) {
     const TensorView host{facts};
     const TensorView staged = stage(host);
-    group_.broadcast(staged, 0).wait();
+    group_.broadcast(staged, root).wait();
     unstage(staged, host);
 }
 

@@ -22,8 +22,8 @@ class HostExchange {
 
     /// [world_size, facts.size()], row i from rank i. Equally many facts on all ranks.
     [[nodiscard]] std::vector<std::int64_t> gather(std::span<const std::int64_t> facts);
-    /// In place: all ranks get the values of rank 0.
-    void broadcast(std::span<std::int64_t> facts);
+    /// In place: all ranks get the values of `root`.
+    void broadcast(std::span<std::int64_t> facts, std::uint32_t root);
     /// In place: the largest of all ranks'.
     void maximum(std::span<std::uint8_t> facts);
 

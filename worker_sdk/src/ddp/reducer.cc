@@ -54,19 +54,43 @@ Reducer::Reducer(ProcessGroup& group, std::vector<Parameter> parameters,
       device_(make_gradient_device(group.device(), options.stream)),
       exchange_(group, *device_),
       slots_(parameters_.size()),
-      recording_(options.rebuild_buckets) {
+      kept_order_(options.rebuild_buckets ? GroupOrders::of(group) : nullptr,
+                  shapes_of(parameters_)) {
     check_registration(group_, parameters_, buffers_, options_);
     check_same_on_all_ranks(exchange_, parameters_, buffers_, options_);
     broadcast_parameters(0);
 
     const std::vector<TensorView> gradients = gradients_of(parameters_);
-    std::vector<Bucket> plan =
-        plan_buckets(gradients, backward_order(parameters_.size()), limits_of(options_));
+    const std::vector<std::size_t> order = agree_on_known_order();
+    recording_ = options_.rebuild_buckets && order.empty();
+    std::vector<Bucket> plan = plan_buckets(
+        gradients, order.empty() ? backward_order(parameters_.size()) : order, limits_of(options_));
     memory_.emplace(group_, gradients, plan);
     adopt_plan(std::move(plan));
     order_.reserve(recording_ ? parameters_.size() : 0);
     used_.resize(options_.unused_parameters ? parameters_.size() : 0);
     begin_step();
+}
+
+/// The order that a committed step of an earlier round has shown, from the lowest rank that knows
+/// it; empty if no rank does. All ranks of a loop's group call it.
+std::vector<std::size_t> Reducer::agree_on_known_order() {
+    if (!kept_order_.has_loop()) {
+        return {};
+    }
+    const std::vector<std::size_t> known = kept_order_.known();
+    const std::int64_t knows = known.empty() ? 0 : 1;
+    const std::vector<std::int64_t> all = exchange_.gather(std::span(&knows, 1));
+    const auto first = std::ranges::find(all, 1);
+    if (first == all.end()) {
+        return {};
+    }
+    std::vector<std::int64_t> agreed(known.begin(), known.end());
+    agreed.resize(parameters_.size());
+    exchange_.broadcast(agreed, static_cast<std::uint32_t>(first - all.begin()));
+    std::vector<std::size_t> order(agreed.begin(), agreed.end());
+    kept_order_.adopt(order);
+    return order;
 }
 
 void Reducer::adopt_plan(std::vector<Bucket> plan) {
@@ -314,13 +338,14 @@ void Reducer::copy_out() {
 
 void Reducer::rebuild_buckets() {
     std::vector<std::int64_t> agreed(order_.begin(), order_.end());
-    exchange_.broadcast(agreed);
+    exchange_.broadcast(agreed, 0);
     const std::vector<std::size_t> order(agreed.begin(), agreed.end());
     std::vector<Bucket> plan = plan_buckets(gradients_of(parameters_), order, limits_of(options_));
     memory_->adopt(group_, plan);
     if (plan != plan_) {
         adopt_plan(std::move(plan));
     }
+    kept_order_.learn(order);
     recording_ = false;
     order_ = {};
 }

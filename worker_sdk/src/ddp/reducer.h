@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/ddp/gradient_device.h"
 #include "worker_sdk/src/ddp/gradient_memory.h"
 #include "worker_sdk/src/ddp/host_exchange.h"
@@ -76,6 +77,7 @@ class Reducer {
     [[nodiscard]] TensorView place_of(std::size_t index) const {
         return is_callers(index) ? parameters_[index].gradient : memory_->gradient(index);
     }
+    [[nodiscard]] std::vector<std::size_t> agree_on_known_order();
     void adopt_plan(std::vector<Bucket> plan);
     void copy_in(std::size_t index);
     void begin_step();
@@ -109,6 +111,7 @@ class Reducer {
     std::size_t started_count_ = 0;  // buckets [0, started_count_) are in flight
     std::size_t no_sync_depth_ = 0;
 
+    KeptOrder kept_order_;
     bool recording_ = false;          // the first step: the order is being learned
     std::vector<std::size_t> order_;  // as gradients were reported in it
     std::vector<std::uint8_t> used_;  // by parameter, of the last step; with unused_parameters

@@ -37,21 +37,31 @@ std::int64_t summary_of(std::span<const std::uint64_t> words) {
     return static_cast<std::int64_t>(checksum(words));
 }
 
+using Shapes = std::vector<std::uint64_t>;
+
+void note_shape(Shapes& shapes, const TensorView& view) {
+    shapes.insert(shapes.end(), {view.count, static_cast<std::uint64_t>(view.dtype)});
+}
+
+Shapes shapes_in(std::span<const Parameter> parameters) {
+    Shapes shapes;
+    for (const Parameter& parameter : parameters) {
+        note_shape(shapes, parameter.value);
+        note_shape(shapes, parameter.gradient);
+    }
+    return shapes;
+}
+
 Summary summarise(std::span<const Parameter> parameters, std::span<const TensorView> buffers,
                   const DataParallelOptions& options) {
-    std::vector<std::uint64_t> shapes;
-    const auto note_shape = [&](const TensorView& view) {
-        shapes.insert(shapes.end(), {view.count, static_cast<std::uint64_t>(view.dtype)});
-    };
+    Shapes shapes = shapes_in(parameters);
     std::size_t element_count = 0;
     for (const Parameter& parameter : parameters) {
-        note_shape(parameter.value);
-        note_shape(parameter.gradient);
         element_count += parameter.value.count;
     }
-    note_shape(TensorView());  // sets the parameters apart from the buffers
+    note_shape(shapes, TensorView());  // sets the parameters apart from the buffers
     for (const TensorView& buffer : buffers) {
-        note_shape(buffer);
+        note_shape(shapes, buffer);
     }
     const std::array<std::uint64_t, 7> chosen{options.bucket_bytes,
                                               options.first_bucket_bytes,
@@ -128,6 +138,10 @@ void check_same_on_all_ranks(HostExchange& exchange, std::span<const Parameter> 
                    "DataParallelOptions holds must be the same on every rank");
         }
     }
+}
+
+std::uint64_t shapes_of(std::span<const Parameter> parameters) {
+    return checksum(shapes_in(parameters));
 }
 
 std::uint64_t digest_of(ConstTensorView tensor, GradientDevice& device) {

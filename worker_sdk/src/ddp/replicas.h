@@ -24,6 +24,9 @@ void check_same_on_all_ranks(HostExchange& exchange, std::span<const Parameter> 
                              std::span<const TensorView> buffers,
                              const DataParallelOptions& options);
 
+/// A hash of the counts and dtypes of all parameters, in order.
+[[nodiscard]] std::uint64_t shapes_of(std::span<const Parameter> parameters);
+
 /// A hash of the bytes of `tensor`. Equal bytes, equal hash, on every machine of one byte order.
 [[nodiscard]] std::uint64_t digest_of(ConstTensorView tensor, GradientDevice& device);
 

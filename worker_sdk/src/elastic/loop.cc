@@ -162,6 +162,8 @@ void Loop::form() {
     const Context& context = round_->context;
     round_->steps = ProcessGroup::create(options_.backend, context,
                                          {.timeout = options_.timeout, .name = "elastic"});
+    orders_->begin_round();
+    GroupOrders::attach(*round_->steps, orders_);
     if (round_->steps->device().kind != DeviceKind::cpu) {
         round_->own_control = ProcessGroup::create(
             "cpu", context, {.timeout = options_.timeout, .name = "elastic-control"});
@@ -241,6 +243,7 @@ void Loop::commit(const std::function<void()>& apply) {
         apply();
     }
     applying_ = false;
+    orders_->commit();
     window_work_ += now() - began;
     ++step_;
     samples_ += taken_.value_or(0);

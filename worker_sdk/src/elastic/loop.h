@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/elastic/registered_state.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
 #include "worker_sdk/src/link/agent_link.h"
@@ -99,6 +100,7 @@ class Loop {
     const ElasticOptions options_;
     const std::shared_ptr<link::AgentLink> link_;
     RegisteredState registered_;
+    const std::shared_ptr<LearnedOrders> orders_ = std::make_shared<LearnedOrders>();
     link::ProgressReporter reporter_;
     std::function<void(std::uint32_t, double)> straggler_listener_;
 

@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/group/refusing_process_group.h"
 #include "worker_sdk/src/group/request.h"
 
@@ -172,7 +173,9 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
         throw Error(failure.code, "new_group \"" + text + "\": " + failure.cause);
     }
     watchdog_->add(lane);
-    return std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
+    auto group = std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
+    GroupOrders::attach(*group, GroupOrders::of(*this));
+    return group;
 }
 
 }  // namespace regroup::nccl

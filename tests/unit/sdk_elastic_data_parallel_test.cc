@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DistributedDataParallel in an ElasticLoop: a loss changes no bit of the result.
+#include <regroup/distributed_data_parallel.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/sdk_elastic_ranks.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+/// A model over TCP, where the place of a gradient in its bucket decides how its sum is rounded.
+/// Gradients become ready from the first parameter to the last, against the first plan's guess.
+struct Model {
+    // In buckets of 48 KiB, in which the gradients lie otherwise than in the first plan.
+    static constexpr std::array<std::size_t, 5> kCounts{3000, 5000, 7000, 2000, 4000};
+
+    std::vector<std::vector<float>> weights;
+    std::unique_ptr<ProcessGroup> group;  // Of its own, where `in_sub_group`.
+    std::unique_ptr<DistributedDataParallel> ddp;
+    std::vector<bool> known_from_the_start;  // By round.
+
+    Model() {
+        for (const std::size_t count : kCounts) {
+            weights.emplace_back(count, 1.0F);
+        }
+    }
+
+    void rebuild(const ElasticRound& round, bool in_sub_group) {
+        std::vector<Parameter> parameters;
+        for (std::vector<float>& values : weights) {
+            parameters.push_back({std::span(values)});
+        }
+        ddp.reset();
+        if (in_sub_group) {
+            std::vector<std::uint32_t> all(round.context->world_size);
+            std::iota(all.begin(), all.end(), 0U);
+            group = round.group->new_group(all, "model");
+        }
+        ddp = std::make_unique<DistributedDataParallel>(
+            in_sub_group ? *group : *round.group, parameters, std::vector<TensorView>{},
+            DataParallelOptions{.bucket_bytes = std::size_t{48} << 10U,
+                                .first_bucket_bytes = std::size_t{48} << 10U,
+                                .reduction = ReduceOp::sum});
+        known_from_the_start.push_back(ddp->buckets_are_final());
+    }
+
+    void reduce(const ElasticStep& step) {
+        for (std::size_t index = 0; index < weights.size(); ++index) {
+            auto* const gradient = static_cast<float*>(ddp->gradient(index).data);
+            for (std::size_t i = 0; i < weights[index].size(); ++i) {
+                const auto seed = static_cast<float>(step.number() * 131 + index * 31 + i % 997 +
+                                                     step.context().rank * 7919);
+                gradient[i] = std::sin(seed) * weights[index][i];
+            }
+            ddp->gradient_ready(index);
+        }
+        ddp->finish_step();
+    }
+
+    void apply() {
+        for (std::size_t index = 0; index < weights.size(); ++index) {
+            const auto* const gradient = static_cast<const float*>(ddp->gradient(index).data);
+            for (std::size_t i = 0; i < weights[index].size(); ++i) {
+                weights[index][i] -= 0.01F * gradient[i];
+            }
+        }
+    }
+};
+
+class ElasticDataParallel : public ElasticLoopTest {
+   protected:
+    ~ElasticDataParallel() override { join(); }
+
+    /// Trains the model of each rank besides what the script says.
+    Script trains(Script script = {}, bool in_sub_group = false) {
+        script.cpu_transport = "tcp";
+        script.before_run = [this](Rank& rank, ElasticLoop& loop) {
+            Model& model = model_of(rank.name);
+            for (std::size_t index = 0; index < model.weights.size(); ++index) {
+                loop.register_state("weights " + std::to_string(index),
+                                    TensorView(std::span<float>(model.weights[index])));
+            }
+        };
+        script.at_end = [this](Rank& rank) {
+            model_of(rank.name).ddp.reset();
+            model_of(rank.name).group.reset();
+        };
+        script.on_round = [this, in_sub_group](Rank& rank, const ElasticRound& round) {
+            model_of(rank.name).rebuild(round, in_sub_group);
+        };
+        script.before_reduction = [this, also = script.before_reduction](Rank& rank,
+                                                                         ElasticStep& step) {
+            if (also) {
+                also(rank, step);
+            }
+            model_of(rank.name).reduce(step);
+        };
+        script.in_commit = [this](Rank& rank, ElasticStep& /*step*/) {
+            model_of(rank.name).apply();
+        };
+        return script;
+    }
+    Model& model_of(const std::string& name) {
+        const std::lock_guard lock(mutex_);
+        std::unique_ptr<Model>& model = models_[name];
+        if (!model) {
+            model = std::make_unique<Model>();
+        }
+        return *model;
+    }
+    /// Expects the weights of a training in which nobody is lost.
+    void expect_undisturbed(const Names& names) {
+        expect_complete(names);
+        start_all({"u", "v", "w"}, trains());
+        expect_complete({"u", "v", "w"});
+        for (const std::string& name : names) {
+            EXPECT_TRUE(model_of(name).weights == model_of("u").weights) << name;
+        }
+    }
+    /// Replaces `lost` after its death by the process `fresh`.
+    void replace(const std::string& lost, const Names& survivors, const std::string& fresh,
+                 const Script& script) {
+        EXPECT_TRUE(finished(lost).died);
+        rounds_.end(survivors);
+        const auto places = rounds_.begin(survivors.size() + 1);
+        for (std::size_t i = 0; i < survivors.size(); ++i) {
+            agent_.send(survivors[i], places[i + 1]);
+        }
+        start(fresh, places[0], script);
+    }
+
+   private:
+    std::mutex mutex_;
+    std::map<std::string, std::unique_ptr<Model>> models_;
+};
+
+TEST_F(ElasticDataParallel, RecoveryChangesNoBit) {
+    start_all({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 3)));
+    // The new process is rank 0 and dies, too. Then another one is rank 0.
+    Script second = trains();
+    second.before_commit = [](Rank& /*rank*/, ElasticStep& step) {
+        if (step.number() == 7) {
+            throw Died{};
+        }
+    };
+    replace("a", {"b", "c"}, "d", second);
+    replace("d", {"b", "c"}, "e", trains());
+    expect_undisturbed({"b", "c", "e"});
+    EXPECT_THAT(model_of("b").known_from_the_start, ElementsAre(false, true, true));
+    EXPECT_THAT(model_of("e").known_from_the_start, ElementsAre(true));
+}
+
+TEST_F(ElasticDataParallel, SubGroupKeepsItsOrder) {
+    start_all({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 3), true));
+    replace("a", {"b", "c"}, "d", trains({}, true));
+    expect_undisturbed({"b", "c", "d"});
+    EXPECT_THAT(model_of("d").known_from_the_start, ElementsAre(true));
+}
+
+TEST_F(ElasticDataParallel, RepeatedFirstStepHasTheFirstPlanAgain) {
+    start_all({"a", "b", "c"}, trains(dies("c", &Script::before_commit, 0)));
+    replace("c", {"a", "b"}, "d", trains());
+    expect_undisturbed({"a", "b", "d"});
+    EXPECT_THAT(model_of("a").known_from_the_start, ElementsAre(false, false));
+}
+
+}  // namespace
+}  // namespace regroup::testing
