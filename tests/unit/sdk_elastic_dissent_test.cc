@@ -26,7 +26,9 @@ using elastic::choose_origin;
 using elastic::Dissent;
 using elastic::find_dissent;
 using elastic::RankState;
+using elastic::Thing;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Ranks = std::vector<std::uint32_t>;
 using Digests = std::vector<std::optional<std::uint64_t>>;
 
@@ -62,7 +64,7 @@ TEST(Dissent, ReceiverWithAnotherDigestThanTheSourceDissents) {
 }
 
 TEST(Dissent, SentenceNamesTheFirstDifferenceOfEachRank) {
-    const std::array<std::string, 2> names{"weights", "momentum"};
+    const std::array<Thing, 2> names{Thing{"weights"}, Thing{"momentum"}};
     const Dissent dissent{.ranks = {0, 2, 3}, .witness = 1};
     const std::array<std::uint64_t, 8> digests{9, 2, 1, 2, 1, 9, 8, 8};
     EXPECT_THAT(describe(dissent, names, digests),
@@ -72,6 +74,15 @@ TEST(Dissent, SentenceNamesTheFirstDifferenceOfEachRank) {
     const Dissent all{.ranks = {0, 1}, .witness = std::nullopt};
     EXPECT_THAT(describe(all, names, std::array<std::uint64_t, 4>{1, 2, 1, 3}),
                 HasSubstr("\"momentum\" of ranks 0, 1 differ, and no value is the more common"));
+}
+
+TEST(Dissent, SentenceNamesTheUsualCausesIfTheBytesComeFromTheProgram) {
+    const std::array<Thing, 2> things{Thing{"weights"}, Thing{"scheduler", true}};
+    const Dissent dissent{.ranks = {1}, .witness = 0};
+    EXPECT_THAT(describe(dissent, things, std::array<std::uint64_t, 4>{1, 2, 1, 3}),
+                HasSubstr("save function of \"scheduler\" must return the same bytes"));
+    EXPECT_THAT(describe(dissent, things, std::array<std::uint64_t, 4>{1, 2, 3, 2}),
+                Not(HasSubstr("save function")));
 }
 
 TEST(Dissent, SentenceHasNoNamesIfTheGroupBreaks) {

@@ -252,8 +252,19 @@ TEST(Origin, DifferentRegisteredStateIsRefused) {
 
 TEST(Vote, PauseOfOneRankReachesAllRanks) {
     run_ranks(3, [](ProcessGroup& group) {
-        EXPECT_FALSE(vote(group, {.step = 4, .samples = 8}));
-        EXPECT_TRUE(vote(group, {.step = 5, .samples = 8, .pauses = group.rank() == 1}));
+        const Verdict none = vote(group, {.step = 4, .samples = 8});
+        EXPECT_FALSE(none.pauses || none.leaves);
+        const Verdict one = vote(group, {.step = 5, .samples = 8, .pauses = group.rank() == 1});
+        EXPECT_TRUE(one.pauses && !one.leaves);
+        EXPECT_TRUE(vote(group, {.step = 6, .samples = 8, .leaves = group.rank() == 2}).leaves);
+    });
+}
+
+TEST(Vote, AllRanksLearnWhetherTheirDigestsAgree) {
+    run_ranks(3, [](ProcessGroup& group) {
+        const std::uint64_t most = ~std::uint64_t{0};
+        EXPECT_TRUE(vote(group, {.digest = most}).agrees);
+        EXPECT_FALSE(vote(group, {.digest = group.rank() == 1 ? most / 2 : most}).agrees);
     });
 }
 

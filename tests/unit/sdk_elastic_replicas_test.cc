@@ -59,6 +59,54 @@ TEST_F(ElasticLoopReplicas, TwoReplicasThatDifferBothEnd) {
     expect_ended("b", "\"totals\" of ranks 0, 1 differ");
 }
 
+TEST_F(ElasticLoopReplicas, DifferentReplicaDoesNotFinish) {
+    start_all({"a", "b", "c"}, corrupts("c", 2, 0));
+    expect_ended("c", "\"totals\" of rank 2 is not what the others have");
+    rounds_.end({"a", "b"});
+    const auto places = rounds_.begin(3);
+    agent_.send("a", places[0]);
+    agent_.send("b", places[1]);
+    start("fresh", places[2]);
+    expect_complete({"a", "b", "fresh"});
+    EXPECT_EQ(finished("fresh").rounds.front(),
+              (std::pair<std::uint64_t, std::uint64_t>(2, kSteps)));
+}
+
+TEST_F(ElasticLoopReplicas, NoRankFinishesWithoutAMajority) {
+    start_all({"a", "b"}, corrupts("a", 2, 0));
+    expect_ended("a", "\"totals\" of ranks 0, 1 differ");
+    expect_ended("b", "\"totals\" of ranks 0, 1 differ");
+}
+
+TEST_F(ElasticLoopReplicas, LossDuringTheLastComparisonIsRecoveredFrom) {
+    Script script;
+    script.on_save = [](Rank& rank) {
+        if (rank.name == "c" && rank.replica.history.size() == kSteps) {
+            throw Died{};
+        }
+    };
+    start_all({"a", "b", "c"}, script);
+    EXPECT_TRUE(finished("c").died);
+    rounds_.end({"a", "b"});
+    rounds_.assign({"a", "b"});
+    expect_complete({"a", "b"});
+}
+
+TEST_F(ElasticLoopReplicas, DifferentReplicaIsFoundBeforeALeavingNodeSaves) {
+    Script script = corrupts("a", 2, 0);
+    bool saved = false;
+    script.before_reduction = [this](Rank& rank, ElasticStep& step) {
+        if (rank.name == "b" && step.number() == 4) {
+            agent_.pause("b", rank.round, true);
+        }
+    };
+    script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& /*leave*/) { saved = true; };
+    start_all({"a", "b"}, script);
+    expect_ended("a", "\"totals\" of ranks 0, 1 differ");
+    expect_ended("b", "\"totals\" of ranks 0, 1 differ");
+    EXPECT_FALSE(saved);
+}
+
 TEST_F(ElasticLoopReplicas, LossDuringAComparisonProvesNothing) {
     // The next round compares before it sends any state, and the rank that differs comes first.
     Script script = corrupts("c", 2, 4);

@@ -55,8 +55,8 @@ struct ElasticOptions {
     std::string backend = "cpu";  ///< Of the group that steps use; see ProcessGroup::create.
     /// Limit for each operation. The loss of a peer ends operations at once, not after this time.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
-    /// The loop compares the replicas of the state every so many steps; 0: only at every change of
-    /// the membership, which it always does before a rank sends its state. A rank whose state
+    /// The loop compares the replicas of the state every so many steps; 0: only where it always
+    /// does, at every change of the membership and in `finish()`. A rank whose state
     /// differs from the state of the majority ends with an Error. The other ranks treat this as the
     /// loss of a peer and keep their state. Without a majority (for example two ranks that differ),
     /// all ranks end. The same on every rank.
@@ -105,6 +105,9 @@ class ElasticStep {
     /// Ends the training: `run` returns when every rank has called it, without committing this
     /// step. All ranks must call it in the same step. If some do not, `run` throws Error
     /// `invalid_argument`, which names them, and the launcher ends the job without a restart.
+    ///
+    /// The ranks compare the registered state here, which costs one pass over it. If it differs, no
+    /// rank finishes: see `ElasticOptions::compare_every`.
     void finish();
 
     /// While this object lives, the rank is in the named section. The agent suspects a hang when a
@@ -182,6 +185,10 @@ class ElasticLoop {
     void register_state(std::string name, TensorView tensor);
     /// The same for state that is not a tensor: `save` returns its bytes, `load` takes them. The
     /// loop calls both between steps, on the thread of `run`.
+    ///
+    /// The loop compares the bytes, so `save` must return the same ones on all ranks that have the
+    /// same state, and again after `load`. Write no addresses, no structs with padding, and no
+    /// unordered map in its own order. Many serialisers of libraries do.
     void register_state(std::string name, std::function<std::string()> save,
                         std::function<void(std::string_view)> load);
 
@@ -193,9 +200,10 @@ class ElasticLoop {
     /// too.
     void on_straggler(std::function<void(std::uint32_t rank, double excess)> listener);
 
-    /// Trains until all ranks finish or this node leaves. Once. Throws Error:
+    /// Trains until all ranks finish or this node leaves. Once. The ranks compare their registered
+    /// state before they finish, and at the step boundary at which a node leaves. Throws Error:
     /// - `invalid_argument` if the state of this rank differs from that of the majority, naming the
-    ///   rank and the tensor (see `ElasticOptions::compare_every`; without the launcher on all
+    ///   rank and the state (see `ElasticOptions::compare_every`; without the launcher on all
     ///   ranks), or if a callback is missing;
     /// - `disconnected` when the agent goes away; without the launcher when a peer is lost;
     /// - whatever callbacks throw, except for the Error of a lost peer under the launcher.

@@ -99,24 +99,32 @@ Dissent find_dissent(std::span<const std::uint64_t> by_rank, std::uint32_t witne
     return dissent;
 }
 
-std::string describe(const Dissent& dissent, std::span<const std::string> names,
+std::string describe(const Dissent& dissent, std::span<const Thing> things,
                      std::span<const std::uint64_t> digests) {
-    const Table table{digests, names.size()};
+    const Table table{digests, things.size()};
     const auto differences = digests.empty()
-                                 ? std::map<std::size_t, Ranks>{{names.size(), dissent.ranks}}
+                                 ? std::map<std::size_t, Ranks>{{things.size(), dissent.ranks}}
                                  : first_differences(dissent, table);
     std::string what;
+    std::string saved;
     for (const auto& [column, ranks] : differences) {
-        what += (what.empty() ? "" : ", ") +
-                (column < names.size() ? "\"" + names[column] + "\""
-                                       : std::string("the registered state")) +
-                " of " + name_of(ranks);
+        const bool is_known = column < things.size();
+        const std::string name =
+            is_known ? "\"" + things[column].name + "\"" : std::string("the registered state");
+        what += (what.empty() ? "" : ", ") + name + " of " + name_of(ranks);
+        if (is_known && things[column].is_saved) {
+            saved += (saved.empty() ? "" : ", ") + name;
+        }
     }
     return "the replicas differ: " + what +
            (dissent.witness ? " is not what the others have"
                             : " differ, and no value is the more common one") +
            "; change registered state only in the function given to commit(), and only by values "
-           "that are equal on all ranks";
+           "that are equal on all ranks" +
+           (saved.empty() ? ""
+                          : "; the save function of " + saved +
+                                " must return the same bytes on all ranks: addresses, padding and "
+                                "unordered maps among them are the usual cause of others");
 }
 
 }  // namespace regroup::elastic

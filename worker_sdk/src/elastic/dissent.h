@@ -26,9 +26,15 @@ struct Dissent {
 /// Finds the ranks whose digest is not that of `witness`, which has sent them its state.
 [[nodiscard]] Dissent find_dissent(std::span<const std::uint64_t> by_rank, std::uint32_t witness);
 
-/// A sentence for people. `digests` has a row for each rank with a digest for each of `names`; it
+/// A piece of the registered state, for people.
+struct Thing {
+    std::string name;
+    bool is_saved = false;  ///< Its bytes come from a function of the program.
+};
+
+/// A sentence for people. `digests` has a row for each rank with a digest for each of `things`; it
 /// is empty if the ranks could not exchange digests.
-[[nodiscard]] std::string describe(const Dissent& dissent, std::span<const std::string> names,
+[[nodiscard]] std::string describe(const Dissent& dissent, std::span<const Thing> things,
                                    std::span<const std::uint64_t> digests);
 
 }  // namespace regroup::elastic

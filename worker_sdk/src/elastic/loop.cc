@@ -6,7 +6,6 @@
 #include <exception>
 #include <utility>
 
-#include "worker_sdk/src/elastic/vote.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/link/sigterm.h"
@@ -230,7 +229,8 @@ void Loop::commit(const std::function<void()>& apply) {
     require_step_open("commit");
     settle_operations();
     window_work_ += (now() - step_began_) - (meter_->waited() - waited_before_);
-    pausing_ = vote_on_step(false);
+    const Verdict verdict = vote_on_step({});
+    pausing_ = verdict.pauses;
     // A rank that does not know of the end yet commits, and the others get its state. So no rank is
     // two steps behind.
     if (link_ && link_->ended(round_->context.round)) {
@@ -253,29 +253,38 @@ void Loop::commit(const std::function<void()>& apply) {
         tell_resumed();
     }
     if (pausing_) {
-        try {
-            // Then every rank has the result of the vote, and the round may end.
-            round_->control().barrier().wait();
-            all_paused_ = true;
-        } catch (const Error&) {
-            // Some ranks may not have committed; they get the state in the next round. Until then a
-            // leaving rank must not save, so that all leaving ranks save the same step.
-            return;
-        }
+        meet_at_boundary(verdict.leaves);
     }
 }
 
-bool Loop::vote_on_step(bool finishes) {
+void Loop::meet_at_boundary(bool some_leave) {
+    if (some_leave && has_peers()) {
+        compare_replicas(registered_.digests());  // They will save this state.
+    }
+    try {
+        // Then every rank has the result of the vote, and the round may end.
+        round_->control().barrier().wait();
+        all_paused_ = true;
+    } catch (const Error&) {
+        // Some ranks may not have committed; they get the state in the next round. Until then a
+        // leaving rank must not save, so that all leaving ranks save the same step.
+        return;
+    }
+}
+
+/// Completes `ballot`, which says what is special about this step.
+Verdict Loop::vote_on_step(Ballot ballot) {
     const std::uint64_t round = round_->context.round;
     if (link_ && link_->ended(round)) {
         throw Error(Errc::fenced, "step " + std::to_string(step_) + " is not committed: round " +
                                       std::to_string(round) + " is over");
     }
     voting_ = true;
-    return vote(round_->control(), {.step = step_,
-                                    .samples = taken_.value_or(0),
-                                    .finishes = finishes,
-                                    .pauses = link_ && link_->pause_wanted(round)});
+    ballot.step = step_;
+    ballot.samples = taken_.value_or(0);
+    ballot.pauses = link_ && link_->pause_wanted(round);
+    ballot.leaves = leaves_now();
+    return vote(round_->control(), ballot);
 }
 
 /// Whether the error means that peers are lost, so that the round cannot go on.

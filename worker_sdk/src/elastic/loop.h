@@ -15,6 +15,7 @@
 #include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/elastic/registered_state.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
+#include "worker_sdk/src/elastic/vote.h"
 #include "worker_sdk/src/link/agent_link.h"
 #include "worker_sdk/src/link/progress_reporter.h"
 
@@ -76,14 +77,16 @@ class Loop {
     Outcome carry_out_round(const ElasticCallbacks& callbacks);
     Outcome train(const ElasticCallbacks& callbacks);
     void form();
+    [[nodiscard]] bool has_peers() const noexcept { return round_->context.world_size > 1; }
     [[nodiscard]] Digests digests_held();
     void bring_state(Digests mine);
     [[noreturn]] void give_up_state();
-    void compare_replicas();
+    void compare_replicas(const Digests& mine);
     void settle(const Dissent& dissent, const Digests& mine);
     void require_step_open(const char* call) const;
     void settle_operations();
-    [[nodiscard]] bool vote_on_step(bool finishes);
+    [[nodiscard]] Verdict vote_on_step(Ballot ballot);
+    void meet_at_boundary(bool some_leave);
     void note_end_of_step();
     [[nodiscard]] std::string finish_disagreement(const Error& error);
     void look_after_step();

@@ -78,7 +78,11 @@ void Loop::finish() {
     finishing_ = true;
     note_end_of_step();
     settle_operations();
-    pausing_ = vote_on_step(true);
+    const Digests mine = has_peers() ? registered_.digests() : Digests();
+    // The vote itself compares, so that all ranks finish or none does.
+    if (!vote_on_step({.finishes = true, .digest = mine.whole}).agrees) {
+        compare_replicas(mine);
+    }
     try {
         round_->control().barrier().wait();
     } catch (const Error&) {

@@ -14,8 +14,8 @@ void Loop::look_after_step() {
     if (options_.straggler_window != 0 && round_steps_ % options_.straggler_window == 0) {
         compare_pace();
     }
-    if (options_.compare_every != 0 && step_ % options_.compare_every == 0) {
-        compare_replicas();
+    if (options_.compare_every != 0 && step_ % options_.compare_every == 0 && has_peers()) {
+        compare_replicas(registered_.digests());
     }
 }
 

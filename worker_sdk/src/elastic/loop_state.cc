@@ -31,8 +31,7 @@ std::vector<std::uint64_t> gather(ProcessGroup& group, const std::uint64_t& mine
 
 /// Called before the round forms, since new workers need more time for that anyway.
 Digests Loop::digests_held() {
-    const bool has_peers = round_->context.world_size > 1;
-    return has_peers && !fresh_ && !torn_ ? registered_.digests() : Digests();
+    return has_peers() && !fresh_ && !torn_ ? registered_.digests() : Digests();
 }
 
 void Loop::bring_state(Digests mine) {
@@ -76,13 +75,8 @@ void Loop::bring_state(Digests mine) {
     reporter_.committed(step_);
 }
 
-void Loop::compare_replicas() {
-    const Groups groups = round_->groups();
-    if (groups.control.world_size() == 1) {
-        return;
-    }
-    const Digests mine = registered_.digests();
-    const std::vector<std::uint64_t> all = gather(groups.control, mine.whole);
+void Loop::compare_replicas(const Digests& mine) {
+    const std::vector<std::uint64_t> all = gather(round_->control(), mine.whole);
     settle(find_dissent(std::vector<std::optional<std::uint64_t>>(all.begin(), all.end())), mine);
 }
 

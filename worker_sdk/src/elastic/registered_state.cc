@@ -137,24 +137,24 @@ Digests RegisteredState::digests() {
 
 std::string RegisteredState::describe(const Groups& groups, const Dissent& dissent,
                                       const Digests& mine) const {
-    std::vector<std::string> names;
+    std::vector<Thing> things;
     for (const Item& item : items_) {
-        names.push_back(item.name);
+        things.push_back({.name = item.name, .is_saved = item.save != nullptr});
     }
     std::vector<std::uint64_t> row = mine.things;
-    row.resize(names.size());  // A rank without the state has no digests.
+    row.resize(things.size());  // A rank without the state has no digests.
     std::vector<std::uint64_t> all(row.size() * groups.control.world_size());
     try {
         groups.control.all_gather(std::span<const std::uint64_t>(row), std::span(all)).wait();
     } catch (const Error&) {
-        return elastic::describe(dissent, names, {});
+        return elastic::describe(dissent, things, {});
     }
     try {
         groups.control.barrier().wait();
     } catch (const Error&) {
         // A lost rank ends the round; the ranks that dissent end in any case.
     }
-    return elastic::describe(dissent, names, all);
+    return elastic::describe(dissent, things, all);
 }
 
 }  // namespace regroup::elastic

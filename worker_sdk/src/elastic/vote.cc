@@ -27,7 +27,9 @@ struct Words {
     Extent step;
     Extent samples;
     Extent finishes;
+    Extent digest;
     std::int64_t pauses = 0;
+    std::int64_t leaves = 0;
 };
 constexpr std::size_t kWords = sizeof(Words) / sizeof(std::int64_t);
 
@@ -38,11 +40,13 @@ constexpr std::size_t kWords = sizeof(Words) / sizeof(std::int64_t);
 
 }  // namespace
 
-bool vote(ProcessGroup& group, const Ballot& ballot) {
+Verdict vote(ProcessGroup& group, const Ballot& ballot) {
     Words words{.step = Extent(ballot.step),
                 .samples = Extent(ballot.samples),
                 .finishes = Extent(ballot.finishes ? 1 : 0),
-                .pauses = ballot.pauses ? 1 : 0};
+                .digest = Extent(ballot.digest >> 1U),  // Its negative must exist, too.
+                .pauses = ballot.pauses ? 1 : 0,
+                .leaves = ballot.leaves ? 1 : 0};
     const std::span<std::int64_t, kWords> numbers(reinterpret_cast<std::int64_t*>(&words), kWords);
     group.all_reduce(TensorView(std::span<std::int64_t>(numbers)), ReduceOp::max).wait();
     if (!words.step.agreed()) {
@@ -54,7 +58,8 @@ bool vote(ProcessGroup& group, const Ballot& ballot) {
     if (!words.samples.agreed()) {
         refuse(ballot, "they took between " + words.samples.text() + " samples");
     }
-    return words.pauses != 0;
+    return {
+        .pauses = words.pauses != 0, .leaves = words.leaves != 0, .agrees = words.digest.agreed()};
 }
 
 }  // namespace regroup::elastic

@@ -13,11 +13,20 @@ struct Ballot {
     std::uint64_t samples = 0;  ///< Taken for this step.
     bool finishes = false;      ///< True to finish the training, false to commit the step.
     bool pauses = false;        ///< This rank knows that the round must end at this boundary.
+    bool leaves = false;        ///< This rank knows that its node leaves at this boundary.
+    std::uint64_t digest = 0;   ///< Of the registered state, where the ranks compare it.
+};
+
+/// The same on all ranks.
+struct Verdict {
+    bool pauses = false;  ///< Some rank pauses.
+    bool leaves = false;  ///< Some rank leaves.
+    bool agrees = true;   ///< All ranks have the same digest.
 };
 
 /// Returns when every rank has called it: then each has done its part of the step, and none is
-/// lost. Returns true if any rank pauses: the same result on all ranks. Throws Error
-/// `invalid_argument` naming the difference if the ballots differ; otherwise as the group.
-[[nodiscard]] bool vote(ProcessGroup& group, const Ballot& ballot);
+/// lost. Throws Error `invalid_argument` naming the difference if the ballots differ in step,
+/// samples or `finishes`; otherwise as the group.
+[[nodiscard]] Verdict vote(ProcessGroup& group, const Ballot& ballot);
 
 }  // namespace regroup::elastic
