@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/torch.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+#include <torch/utils.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "worker_sdk/src/elastic/loop.h"
 
 // Outside of namespace regroup, so that `torch` is libtorch.
 namespace models {
@@ -38,6 +50,19 @@ struct ForkImpl : torch::nn::Module {
     at::Tensor count;
 };
 TORCH_MODULE(Fork);
+
+/// A layer with running means.
+struct NormImpl : torch::nn::Module {
+    NormImpl()
+        : layer(register_module("layer", torch::nn::Linear(4, 3))),
+          norm(register_module("norm", torch::nn::BatchNorm1d(3))) {}
+
+    at::Tensor forward(const at::Tensor& input) { return norm(layer(input)).pow(2).sum(); }
+
+    torch::nn::Linear layer;
+    torch::nn::BatchNorm1d norm;
+};
+TORCH_MODULE(Norm);
 
 /// Passes its input on, and fails on the way back.
 struct Thrower : torch::autograd::Function<Thrower> {
@@ -186,6 +211,149 @@ TEST(TorchAdapter, GradientsOutliveTheWrapper) {
         layer->zero_grad();
         layer(at::ones({1, 2})).sum().backward();  // Its hooks do nothing now.
         EXPECT_EQ(first_of(layer->weight.grad()), 1.0);
+    });
+}
+
+// ---- The state of an ElasticLoop.
+
+using Optimizer = std::unique_ptr<::torch::optim::Optimizer>;
+using MakeOptimizer = std::function<Optimizer(const std::vector<at::Tensor>&)>;
+
+/// One of each kind, with all that it may keep.
+std::vector<MakeOptimizer> optimizers() {
+    namespace optim = ::torch::optim;
+    return {
+        [](const auto& parameters) {
+            return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.1).momentum(0.9));
+        },
+        [](const auto& parameters) {
+            return std::make_unique<optim::Adam>(parameters, optim::AdamOptions().amsgrad(true));
+        },
+        [](const auto& parameters) { return std::make_unique<optim::AdamW>(parameters); },
+        [](const auto& parameters) {
+            return std::make_unique<optim::RMSprop>(
+                parameters, optim::RMSpropOptions().momentum(0.9).centered(true));
+        },
+        [](const auto& parameters) { return std::make_unique<optim::Adagrad>(parameters); },
+    };
+}
+
+/// A model, which begins with `value` everywhere, and its optimizer.
+struct Trained {
+    models::Norm net;
+    Optimizer optimizer;
+
+    Trained(const MakeOptimizer& make, double value) : optimizer(make(net->parameters())) {
+        const at::NoGradGuard no_grad;
+        double next = value;
+        for (const at::Tensor& parameter : net->parameters()) {
+            parameter.copy_(at::linspace(next, next + 1, parameter.numel()).view_as(parameter));
+            next += 0.5;
+        }
+    }
+    void backward(std::uint64_t step) {
+        optimizer->zero_grad();
+        net->forward(at::arange(8.0).view({2, 4}).mul(1.0 + static_cast<double>(step)).sin())
+            .backward();
+    }
+    void train(std::uint64_t from, std::uint64_t to) {
+        for (std::uint64_t step = from; step < to; ++step) {
+            backward(step);
+            optimizer->step();
+        }
+    }
+    [[nodiscard]] bool equals(const Trained& other) const {
+        const auto same = [](const auto& mine, const auto& theirs) {
+            return std::equal(mine.begin(), mine.end(), theirs.begin(), theirs.end(),
+                              [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
+        };
+        return same(net->parameters(), other.net->parameters()) &&
+               same(net->buffers(), other.net->buffers());
+    }
+};
+
+/// Runs `body` with the loop of each of two ranks.
+void run_loops(const std::function<void(ElasticLoop&, std::uint32_t rank)>& body) {
+    const testing::World world(2);
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < world.size; ++rank) {
+        threads.emplace_back([&, rank] {
+            const auto loop = elastic::Loop::make(
+                {.timeout = testing::kPatience, .compare_every = 1},
+                testing::context_of_rank(rank, world.size, world.store), nullptr);
+            body(*loop, rank);
+        });
+    }
+}
+
+ElasticCallbacks trains_up_to(Trained& model, std::uint64_t steps) {
+    return {.on_step = [&model, steps](ElasticStep& step) {
+        if (step.number() == steps) {
+            return step.finish();
+        }
+        model.backward(step.number());
+        step.commit([&] { model.optimizer->step(); });
+    }};
+}
+
+TEST(TorchElasticState, NewRankTrainsOnWithTheOptimizerOfTheOther) {
+    for (const MakeOptimizer& make : optimizers()) {
+        Trained alone(make, 1);
+        alone.train(0, 5);
+        run_loops([&](ElasticLoop& loop, std::uint32_t rank) {
+            Trained mine(make, rank + 1.0);
+            if (rank == 0) {
+                mine.train(0, 3);
+                loop.resume_at(3, 0);
+            }
+            torch::register_state(loop, *mine.net, *mine.optimizer);
+            EXPECT_EQ(loop.run(trains_up_to(mine, 5)), Ending::finished);
+            EXPECT_TRUE(mine.equals(alone)) << "rank " << rank;
+        });
+    }
+}
+
+TEST(TorchElasticState, StateThatIsRegisteredBeforeTheFirstStepChangesNoBit) {
+    for (const MakeOptimizer& make : optimizers()) {
+        Trained alone(make, 1);
+        alone.train(0, 4);
+        run_loops([&](ElasticLoop& loop, std::uint32_t /*rank*/) {
+            Trained mine(make, 1);
+            torch::register_state(loop, *mine.net, *mine.optimizer, "model.");
+            EXPECT_EQ(loop.run(trains_up_to(mine, 4)), Ending::finished);
+            EXPECT_TRUE(mine.equals(alone));
+        });
+    }
+}
+
+TEST(TorchElasticState, DifferenceIsNamedLikeTheTensor) {
+    run_loops([](ElasticLoop& loop, std::uint32_t rank) {
+        Trained mine(optimizers()[1], 1);
+        torch::register_state(loop, *mine.net, *mine.optimizer);
+        const auto error = error_of([&] {
+            (void)loop.run({.on_step = [&](ElasticStep& step) {
+                mine.backward(rank);  // Another gradient on each rank.
+                mine.net->layer->weight.grad().zero_();
+                step.commit([&] { mine.optimizer->step(); });
+            }});
+        });
+        ASSERT_TRUE(error);
+        EXPECT_THAT(error->what(), HasSubstr("\"layer.bias\" of ranks 0, 1 differ"));
+    });
+}
+
+TEST(TorchElasticState, OptimizersWhoseStateIsUnknownAreRefused) {
+    namespace optim = ::torch::optim;
+    run_loops([](ElasticLoop& loop, std::uint32_t /*rank*/) {
+        models::Norm net;
+        optim::LBFGS lbfgs(net->parameters());
+        optim::SGD damped(net->parameters(), optim::SGDOptions(0.1).momentum(0.9).dampening(0.5));
+        const auto unknown = error_of([&] { torch::register_state(loop, *net, lbfgs, "first."); });
+        ASSERT_TRUE(unknown);
+        EXPECT_THAT(unknown->what(), HasSubstr("SGD, Adam, AdamW, RMSprop and Adagrad"));
+        const auto before = error_of([&] { torch::register_state(loop, *net, damped, "second."); });
+        ASSERT_TRUE(before);
+        EXPECT_THAT(before->what(), HasSubstr("dampening"));
     });
 }
 

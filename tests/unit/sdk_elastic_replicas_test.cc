@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loops with ranks whose state differs.
+#include <cmath>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -152,6 +153,52 @@ TEST_F(ElasticLoopReplicas, HoldersThatDisagreeSendNothing) {
     rounds_.assign({"fresh"});
     expect_complete({"fresh"});
     EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(3, 0)));
+}
+
+// Like running means: each rank changes its own in the step, and all are made equal before commit.
+TEST_F(ElasticLoopReplicas, BufferThatALostStepHasChangedIsRestored) {
+    std::map<std::string, std::vector<double>> means;
+    for (const char* const name : {"a", "b", "c", "fresh"}) {
+        means[name] = {0.0};
+    }
+    Script script;
+    script.before_run = [&](Rank& rank, ElasticLoop& loop) {
+        loop.register_buffer("mean", TensorView(std::span<double>(means.at(rank.name))));
+    };
+    const Hook death = dies("c", &Script::before_reduction, 5).before_reduction;
+    script.before_reduction = [&, death](Rank& rank, ElasticStep& step) {
+        means.at(rank.name)[0] += 0.001 * (step.context().rank + 1);
+        death(rank, step);
+    };
+    script.before_commit = [&](Rank& rank, ElasticStep& /*step*/) {
+        double& mean = means.at(rank.name)[0];
+        mean = std::floor(mean) + 1;
+    };
+    start_all({"a", "b", "c"}, script);
+    EXPECT_TRUE(finished("c").died);
+    rounds_.end({"a", "b"});
+    const auto places = rounds_.begin(3);
+    agent_.send("a", places[0]);
+    agent_.send("b", places[1]);
+    start("fresh", places[2], script);
+    expect_complete({"a", "b", "fresh"});
+    for (const char* const name : {"a", "b", "fresh"}) {
+        EXPECT_EQ(means.at(name)[0], static_cast<double>(kSteps)) << name;
+    }
+}
+
+TEST_F(ElasticLoopReplicas, BuffersAreComparedLikeTheRest) {
+    std::map<std::string, std::vector<double>> means{{"a", {0.0}}, {"b", {0.0}}};
+    Script script;
+    script.before_run = [&](Rank& rank, ElasticLoop& loop) {
+        loop.register_buffer("mean", TensorView(std::span<double>(means.at(rank.name))));
+    };
+    script.before_reduction = [&](Rank& rank, ElasticStep& step) {
+        means.at(rank.name)[0] += step.context().rank + 1;
+    };
+    start_all({"a", "b"}, script);
+    expect_ended("a", "\"mean\" of ranks 0, 1 differ");
+    expect_ended("b", "\"mean\" of ranks 0, 1 differ");
 }
 
 TEST_F(ElasticLoopReplicas, ReceiverOfADamagedStateEnds) {

@@ -192,6 +192,14 @@ class ElasticLoop {
     void register_state(std::string name, std::function<std::string()> save,
                         std::function<void(std::string_view)> load);
 
+    /// Registers a tensor that `on_step` changes before `commit`, such as the running means of a
+    /// normalisation; otherwise as `register_state`. Its value counts, and must be equal on all
+    /// ranks, when `commit` has called `apply`; DistributedDataParallel makes buffers equal. The
+    /// loop keeps a copy of that value in host memory. After a step that is not committed, it
+    /// writes the copy back: before the step is repeated, before `on_leave`, and before `run`
+    /// finishes. Costs a copy in each step.
+    void register_buffer(std::string name, TensorView tensor);
+
     /// Continues from a checkpoint: so many steps and samples count as done. Before `run`.
     void resume_at(std::uint64_t step, std::uint64_t samples);
 

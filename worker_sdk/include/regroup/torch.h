@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedDataParallel for modules of libtorch, PyTorch's C++ library, release 1.13 and newer.
+// DistributedDataParallel and the state of an ElasticLoop for modules of libtorch, PyTorch's C++
+// library, release 1.13 and newer.
 // Header only, and no part of <regroup/regroup.h>: the program that includes it links libtorch.
 #pragma once
 
 #include <regroup/distributed_data_parallel.h>
+#include <regroup/elastic_loop.h>
 #include <regroup/error.h>
 #include <regroup/process_group.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 #include <torch/types.h>
+#include <type_traits>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -30,7 +41,7 @@ namespace regroup::torch {
 namespace detail {
 
 [[noreturn]] inline void refuse(const std::string& detail) {
-    throw Error(Errc::invalid_argument, "data parallel: " + detail);
+    throw Error(Errc::invalid_argument, "libtorch: " + detail);
 }
 
 inline DType dtype_of(const at::Tensor& tensor, const std::string& what) {
@@ -278,5 +289,186 @@ class DistributedDataParallel {
     ModulePointer module_;
     std::shared_ptr<detail::State> state_;
 };
+
+namespace detail {
+
+/// Names of parameters, by the address at which libtorch knows them.
+using ParameterNames = std::unordered_map<const at::TensorImpl*, std::string>;
+
+/// Registers what an optimizer keeps for its parameters, as tensors. libtorch finds that by the
+/// address of the parameter, which differs between processes, and creates most of it in the first
+/// step. Here all of it exists at once, with the values that it would have before that step.
+class OptimizerRegistration {
+   public:
+    OptimizerRegistration(ElasticLoop& loop, ::torch::optim::Optimizer& optimizer)
+        : loop_(loop), optimizer_(optimizer) {}
+
+    void register_all(const ParameterNames& names, const std::string& prefix) {
+        std::size_t index = 0;
+        for (::torch::optim::OptimizerParamGroup& group : optimizer_.param_groups()) {
+            for (const at::Tensor& parameter : group.params()) {
+                const auto known = names.find(parameter.unsafeGetTensorImpl());
+                name_ = prefix + "optimizer." +
+                        (known != names.end() ? known->second : std::to_string(index));
+                ++index;
+                if (parameter.requires_grad()) {
+                    register_parameter(group, parameter);
+                }
+            }
+        }
+    }
+
+   private:
+    void register_parameter(const ::torch::optim::OptimizerParamGroup& group,
+                            const at::Tensor& parameter) {
+        namespace optim = ::torch::optim;
+        if (dynamic_cast<optim::SGD*>(&optimizer_) != nullptr) {
+            register_sgd(static_cast<const optim::SGDOptions&>(group.options()), parameter);
+        } else if (dynamic_cast<optim::Adam*>(&optimizer_) != nullptr) {
+            register_adam<optim::AdamParamState>(
+                static_cast<const optim::AdamOptions&>(group.options()), parameter);
+        } else if (dynamic_cast<optim::AdamW*>(&optimizer_) != nullptr) {
+            register_adam<optim::AdamWParamState>(
+                static_cast<const optim::AdamWOptions&>(group.options()), parameter);
+        } else if (dynamic_cast<optim::RMSprop*>(&optimizer_) != nullptr) {
+            register_rmsprop(static_cast<const optim::RMSpropOptions&>(group.options()), parameter);
+        } else if (dynamic_cast<optim::Adagrad*>(&optimizer_) != nullptr) {
+            auto& state = state_of<optim::AdagradParamState>(parameter);
+            register_count(state.step());
+            register_like(parameter, "sum", state.sum());
+        } else {
+            refuse(
+                "register_state knows the optimizers SGD, Adam, AdamW, RMSprop and Adagrad; "
+                "register the state of another one with save and load functions");
+        }
+    }
+
+    void register_sgd(const ::torch::optim::SGDOptions& options, const at::Tensor& parameter) {
+        if (options.momentum() == 0) {
+            return;
+        }
+        if (options.dampening() != 0) {
+            refuse(
+                "register_state cannot create the momentum of SGD with dampening before its first "
+                "step; set dampening to 0, or register it with save and load functions");
+        }
+        register_like(parameter, "momentum_buffer",
+                      state_of<::torch::optim::SGDParamState>(parameter).momentum_buffer());
+    }
+
+    template <class ParamState, class Options>
+    void register_adam(const Options& options, const at::Tensor& parameter) {
+        auto& state = state_of<ParamState>(parameter);
+        register_count(state.step());
+        register_like(parameter, "exp_avg", state.exp_avg());
+        register_like(parameter, "exp_avg_sq", state.exp_avg_sq());
+        if (options.amsgrad()) {
+            register_like(parameter, "max_exp_avg_sq", state.max_exp_avg_sq());
+        }
+    }
+
+    void register_rmsprop(const ::torch::optim::RMSpropOptions& options,
+                          const at::Tensor& parameter) {
+        auto& state = state_of<::torch::optim::RMSpropParamState>(parameter);
+        register_count(state.step());
+        register_like(parameter, "square_avg", state.square_avg());
+        if (options.momentum() > 0) {
+            register_like(parameter, "momentum_buffer", state.momentum_buffer());
+        }
+        if (options.centered()) {
+            register_like(parameter, "grad_avg", state.grad_avg());
+        }
+    }
+
+    template <class Key>
+    static Key key_of(const at::Tensor& parameter) {
+        if constexpr (std::is_same_v<Key, std::string>) {  // Older releases: the address as text.
+            std::ostringstream text;
+            text << parameter.unsafeGetTensorImpl();
+            return text.str();
+        } else {
+            return parameter.unsafeGetTensorImpl();
+        }
+    }
+
+    /// The optimizer's own object, which stays where it is.
+    template <class ParamState>
+    ParamState& state_of(const at::Tensor& parameter) {
+        using Key = typename std::decay_t<decltype(optimizer_.state())>::key_type;
+        const Key key = key_of<Key>(parameter);
+        auto& state = optimizer_.state()[key];
+        if (!state) {
+            state = std::make_unique<ParamState>();
+        }
+        return static_cast<ParamState&>(*state);
+    }
+
+    void register_count(std::int64_t& steps) {
+        loop_.register_state(name_ + ".step", TensorView(&steps, 1, DType::int64));
+    }
+
+    void register_like(const at::Tensor& parameter, const char* what, at::Tensor& tensor) {
+        if (!tensor.defined()) {
+            const at::NoGradGuard no_grad;
+            tensor = at::zeros_like(parameter, at::MemoryFormat::Preserve);
+        }
+        const std::string name = name_ + "." + what;
+        loop_.register_state(name, view_of(tensor, name));
+    }
+
+    ElasticLoop& loop_;
+    ::torch::optim::Optimizer& optimizer_;
+    std::string name_;  // Of the parameter.
+};
+
+/// Registers parameters and buffers, each once. Returns the names of the parameters.
+inline ParameterNames register_module(ElasticLoop& loop, const ::torch::nn::Module& module,
+                                      const std::string& prefix) {
+    ParameterNames names;
+    for (const auto& parameter : module.named_parameters()) {
+        if (names.emplace(parameter.value().unsafeGetTensorImpl(), parameter.key()).second) {
+            const std::string name = prefix + parameter.key();
+            loop.register_state(name, view_of(parameter.value(), name));
+        }
+    }
+    std::unordered_set<const at::TensorImpl*> seen;
+    for (const auto& buffer : module.named_buffers()) {
+        if (buffer.value().defined() && seen.insert(buffer.value().unsafeGetTensorImpl()).second) {
+            const std::string name = prefix + buffer.key();
+            loop.register_buffer(name, view_of(buffer.value(), name));
+        }
+    }
+    return names;
+}
+
+}  // namespace detail
+
+/// Registers the parameters and buffers of `module` with the loop, under their names behind
+/// `prefix`. Buffers, such as running means, may change in the forward pass: see
+/// ElasticLoop::register_buffer. DistributedDataParallel above makes them equal in each step.
+///
+///     torch::nn::Linear net(16, 4);
+///     torch::optim::Adam optimizer(net->parameters());
+///     regroup::ElasticLoop loop;
+///     regroup::torch::register_state(loop, *net, optimizer);
+///
+/// Call it before `run`, once module and optimizer have what a checkpoint holds. Their tensors must
+/// stay where they are while the loop lives: do not call `to()` or load a checkpoint afterwards.
+/// Throws Error `invalid_argument` naming a tensor that has no flat view, as `view_of`, or a name
+/// that is registered already.
+inline void register_state(ElasticLoop& loop, const ::torch::nn::Module& module,
+                           const std::string& prefix = "") {
+    detail::register_module(loop, module, prefix);
+}
+
+/// The same, and registers the state of `optimizer`: SGD without dampening, Adam, AdamW, RMSprop or
+/// Adagrad. Others throw Error `invalid_argument`. Call `optimizer.step()` in the function given to
+/// `commit`. Options, such as the learning rate, are not registered: set them from the number of
+/// the step.
+inline void register_state(ElasticLoop& loop, const ::torch::nn::Module& module,
+                           ::torch::optim::Optimizer& optimizer, const std::string& prefix = "") {
+    detail::OptimizerRegistration(loop, optimizer)
+        .register_all(detail::register_module(loop, module, prefix), prefix);
+}
 
 }  // namespace regroup::torch

@@ -71,6 +71,10 @@ void ElasticLoop::register_state(std::string name, std::function<std::string()> 
     loop_->registered().add(std::move(name), std::move(save), std::move(load));
 }
 
+void ElasticLoop::register_buffer(std::string name, TensorView tensor) {
+    loop_->registered().add_buffer(std::move(name), tensor);
+}
+
 void ElasticLoop::resume_at(std::uint64_t step, std::uint64_t samples) {
     loop_->resume_at(step, samples);
 }

@@ -63,6 +63,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
                                                      : "ElasticLoop::run() needs on_step");
     }
     started_ = true;
+    registered_.keep_buffers();
     link::WaitReporter meter(reporter_);
     meter_ = &meter;
     const Farewell farewell{reporter_};
@@ -92,6 +93,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             }
             return Ending::finished;
         }
+        registered_.restore_buffers();  // The step that was lost may have changed them.
         const bool at_boundary = outcome == Outcome::boundary;
         if ((at_boundary && all_paused_ && leaves_now()) || !find_next_place(at_boundary)) {
             return leave(callbacks);
@@ -242,6 +244,7 @@ void Loop::commit(const std::function<void()>& apply) {
     if (apply) {
         apply();
     }
+    registered_.keep_buffers();
     applying_ = false;
     orders_->commit();
     window_work_ += now() - began;

@@ -88,6 +88,7 @@ void Loop::finish() {
     } catch (const Error&) {
         // Every rank has voted to finish, so a loss does not matter any more.
     }
+    registered_.restore_buffers();
     stage_ = Stage::finished;
     reporter_.finished();
 }

@@ -38,6 +38,30 @@ void RegisteredState::add(std::string name, TensorView tensor) {
     items_.push_back({.name = std::move(name), .tensor = tensor});
 }
 
+void RegisteredState::add_buffer(std::string name, TensorView tensor) {
+    add(std::move(name), tensor);
+    items_.back().is_buffer = true;
+}
+
+void RegisteredState::keep_buffers() {
+    for (Item& item : items_) {
+        if (item.is_buffer && item.tensor.count > 0) {
+            item.committed.resize(item.tensor.bytes());
+            device(item.tensor.device)
+                .read(item.committed.data(), item.tensor.data, item.committed.size());
+        }
+    }
+}
+
+void RegisteredState::restore_buffers() {
+    for (const Item& item : items_) {
+        if (!item.committed.empty()) {
+            device(item.tensor.device)
+                .write(item.tensor.data, item.committed.data(), item.committed.size());
+        }
+    }
+}
+
 void RegisteredState::add(std::string name, std::function<std::string()> save,
                           std::function<void(std::string_view)> load) {
     check_name(name);
@@ -76,6 +100,7 @@ void RegisteredState::broadcast(const Groups& groups, std::uint32_t root) {
             broadcast_tensor(groups, item.tensor, root);
         }
     }
+    keep_buffers();
 }
 
 void RegisteredState::broadcast_tensor(const Groups& groups, const TensorView& tensor,
@@ -116,10 +141,15 @@ void RegisteredState::broadcast_value(ProcessGroup& group, const Item& item, std
 }
 
 std::uint64_t RegisteredState::digest_of(const Item& item) {
-    if (item.save) {
-        const std::string bytes = item.save();
+    const auto digest_of_host = [this](const auto& bytes) {
         return ddp::digest_of(ConstTensorView(bytes.data(), bytes.size(), DType::uint8),
                               device(Device()));
+    };
+    if (item.save) {
+        return digest_of_host(item.save());
+    }
+    if (item.is_buffer) {
+        return digest_of_host(item.committed);
     }
     return ddp::digest_of(item.tensor, device(item.tensor.device));
 }

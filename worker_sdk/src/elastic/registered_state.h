@@ -4,6 +4,7 @@
 #include <regroup/process_group.h>
 #include <regroup/tensor_view.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,11 +39,20 @@ class RegisteredState {
     void add(std::string name, std::function<std::string()> save,
              std::function<void(std::string_view)> load);
 
+    /// A tensor that steps change before they are committed; otherwise as `add`.
+    void add_buffer(std::string name, TensorView tensor);
+
+    /// Copies the present value of all buffers: it is committed.
+    void keep_buffers();
+    /// Gives all buffers their committed value.
+    void restore_buffers();
+
     /// A hash of the names, in order, and of the tensors' counts and dtypes.
     [[nodiscard]] std::uint64_t layout() const noexcept;
-    /// Gives all ranks the state of `root`. A collective.
+    /// Gives all ranks the state of `root`, whose buffers have their committed values. A
+    /// collective.
     void broadcast(const Groups& groups, std::uint32_t root);
-    /// Of the present state of this rank.
+    /// Of the state of this rank; of the committed value of buffers.
     [[nodiscard]] Digests digests();
     /// Describes the differences in a sentence. A collective of all ranks, with or without state:
     /// when it returns on one rank, all ranks know of the difference. If the collective fails, the
@@ -56,6 +66,8 @@ class RegisteredState {
         TensorView tensor{};
         std::function<std::string()> save{};  // nullptr for a tensor
         std::function<void(std::string_view)> load{};
+        bool is_buffer = false;
+        std::vector<std::byte> committed{};  // of a buffer
     };
 
     void check_name(const std::string& name) const;
