@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, batches, messages, captures, sub-groups, memory and arguments of the "nccl" back end.
+#include <regroup/flight_recorder.h>
+
 #include <barrier>
 #include <future>
 #include <numeric>
@@ -151,6 +153,23 @@ TEST(NcclOptions, TimeoutOfOneOperationHoldsForItAlone) {
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
     });
+}
+
+TEST(NcclRecords, OperationsAreInTheFlightRecord) {
+    NcclWorld world(2);
+    world.options.name = "recorded on GPUs";
+    run_ranks(world, [](ProcessGroup& group) {
+        std::vector<std::int64_t> values(3);
+        group.all_reduce(view(values, group), ReduceOp::sum).wait();
+    });
+    std::size_t completed = 0;
+    std::istringstream lines(flight_record());
+    for (std::string line; std::getline(lines, line);) {
+        completed += line.find("\"recorded on GPUs\"") != std::string::npos &&
+                     line.find("\"nccl:all_reduce\"") != std::string::npos &&
+                     line.find("\"completed\"") != std::string::npos;
+    }
+    EXPECT_EQ(completed, 2U);
 }
 
 TEST(NcclOptions, OperatorsThatNcclLacksAreRefused) {

@@ -82,7 +82,7 @@ TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {
     std::optional<GroupFailure> failure;
     std::jthread thread([&] {
         try {
-            reader->carry_out(broadcast(1));
+            reader->carry_out(broadcast(1), SteadyClock().now());
         } catch (const GroupFailure& caught) {
             failure = caught;
         }
@@ -101,7 +101,7 @@ TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     std::promise<GroupFailure> failed;
     set_limit(std::chrono::seconds(2));
     NodeExecutor executor(real(0),
-                          {.start = [](const Operation&) {},
+                          {.start = [](const Operation&, Instant) {},
                            .complete = [](const Operation&) { ADD_FAILURE(); },
                            .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
     executor.post(broadcast(0));

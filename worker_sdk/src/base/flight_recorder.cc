@@ -70,6 +70,36 @@ std::string time_or_null(const std::optional<Instant>& at) {
     return at ? std::to_string(wall_time(*at)) : "null";
 }
 
+std::uint64_t ticks_of(Instant at) noexcept {
+    return static_cast<std::uint64_t>(at.time_since_epoch().count());
+}
+
+Instant instant_of(std::uint64_t ticks) noexcept {
+    return Instant(Instant::duration(static_cast<std::int64_t>(ticks)));
+}
+
+/// The last collectives of a group, by state; -1 for none.
+struct Status {
+    std::int64_t issued = -1;
+    std::int64_t started = -1;
+    std::int64_t completed = -1;
+
+    void note(const FlightRecorder::Operation& operation, bool is_started, bool is_completed) {
+        if (operation.is_message) {
+            return;
+        }
+        const auto number = static_cast<std::int64_t>(operation.number);
+        issued = std::max(issued, number);
+        started = is_started ? std::max(started, number) : started;
+        completed = is_completed ? std::max(completed, number) : completed;
+    }
+    [[nodiscard]] std::string json() const {
+        return "{\"last_enqueued_collective\": " + std::to_string(issued) +
+               ", \"last_started_collective\": " + std::to_string(started) +
+               ", \"last_completed_collective\": " + std::to_string(completed) + "}";
+    }
+};
+
 std::string list(const std::vector<std::uint32_t>& ranks) {
     std::string text = "[";
     for (const std::uint32_t rank : ranks) {
@@ -89,58 +119,94 @@ std::uint32_t FlightRecorder::add(Group group) {
     return group_count_++;
 }
 
-FlightRecorder::Recorded* FlightRecorder::group_of(std::uint32_t number) {
-    if (groups_.empty() || number < groups_.front().number) {
-        return nullptr;
-    }
-    return &groups_[number - groups_.front().number];
-}
-
-FlightRecorder::Entry* FlightRecorder::find(std::uint64_t entry) {
-    Entry* const place = entry == 0 ? nullptr : &entries_[entry % kEntriesMax];
-    return place != nullptr && place->number == entry ? place : nullptr;
-}
-
 std::uint64_t FlightRecorder::issued(std::uint32_t group, const Operation& operation, Instant at) {
-    const std::lock_guard lock(mutex_);
-    entries_.resize(kEntriesMax);
-    const std::uint64_t number = ++entry_count_;
-    entries_[number % kEntriesMax] = {
-        .number = number, .group = group, .operation = operation, .issued_at = at};
-    Recorded* const recorded = group_of(group);
-    if (recorded != nullptr && !operation.is_message) {
-        recorded->status.issued = operation.number;
-    }
+    const std::uint64_t number = entry_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+    Slot& slot = slot_of(number);
+    slot.number.store(0, std::memory_order_relaxed);
+    const auto put = [&slot](Word word, std::uint64_t value) {
+        slot.words[word].store(value, std::memory_order_release);
+    };
+    put(kName, reinterpret_cast<std::uintptr_t>(operation.name));
+    put(kGroup, group);
+    put(kNumber, operation.number);
+    put(kFlags, (operation.is_message ? 1U : 0U) | (operation.is_send ? 2U : 0U));
+    put(kPeer, operation.peer);
+    put(kInputCount, operation.input_count);
+    put(kOutputCount, operation.output_count);
+    put(kDType, static_cast<std::uint64_t>(operation.dtype));
+    put(kTimeout, static_cast<std::uint64_t>(operation.timeout.count()));
+    put(kIssuedAt, ticks_of(at));
+    put(kStartedAt, 0);
+    put(kCompletedAt, 0);
+    slot.number.store(number, std::memory_order_release);
     return number;
 }
 
-void FlightRecorder::started(std::uint64_t entry, Instant at) {
-    const std::lock_guard lock(mutex_);
-    if (Entry* const found = find(entry)) {
-        found->started_at = at;
-        Recorded* const recorded = group_of(found->group);
-        if (recorded != nullptr && !found->operation.is_message) {
-            recorded->status.started = found->operation.number;
-        }
+void FlightRecorder::set_time(std::uint64_t entry, Word word, Instant at) noexcept {
+    Slot& slot = slot_of(entry);
+    if (slot.number.load(std::memory_order_relaxed) == entry) {
+        slot.words[word].store(ticks_of(at), std::memory_order_release);
     }
 }
 
+void FlightRecorder::started(std::uint64_t entry, Instant at) {
+    set_time(entry, kStartedAt, at);
+}
+
 void FlightRecorder::completed(std::uint64_t entry, Instant at) {
-    const std::lock_guard lock(mutex_);
-    if (Entry* const found = find(entry)) {
-        found->completed_at = at;
-        Recorded* const recorded = group_of(found->group);
-        if (recorded != nullptr && !found->operation.is_message) {
-            recorded->status.completed = found->operation.number;
-        }
-    }
+    set_time(entry, kCompletedAt, at);
 }
 
 void FlightRecorder::note_standing(std::uint32_t group, std::uint32_t rank, std::string text) {
     const std::lock_guard lock(mutex_);
-    if (Recorded* const recorded = group_of(group)) {
-        recorded->status.standings[rank] = std::move(text);
+    if (!groups_.empty() && group >= groups_.front().number) {
+        groups_[group - groups_.front().number].standings[rank] = std::move(text);
     }
+}
+
+/// Empty if the entry is being overwritten.
+std::optional<FlightRecorder::Entry> FlightRecorder::read(std::uint64_t number) const {
+    const Slot& slot = slots_[number % kEntriesMax];
+    if (slot.number.load(std::memory_order_acquire) != number) {
+        return std::nullopt;
+    }
+    std::array<std::uint64_t, kWords> words{};
+    for (std::size_t word = 0; word < kWords; ++word) {
+        words[word] = slot.words[word].load(std::memory_order_acquire);
+    }
+    if (slot.number.load(std::memory_order_relaxed) != number) {
+        return std::nullopt;
+    }
+    const auto time = [&](Word word) {
+        return words[word] == 0 ? std::nullopt : std::optional(instant_of(words[word]));
+    };
+    return Entry{.number = number,
+                 .group = static_cast<std::uint32_t>(words[kGroup]),
+                 .operation = {.name = reinterpret_cast<const char*>(words[kName]),
+                               .number = words[kNumber],
+                               .is_message = (words[kFlags] & 1U) != 0,
+                               .is_send = (words[kFlags] & 2U) != 0,
+                               .peer = static_cast<std::uint32_t>(words[kPeer]),
+                               .input_count = words[kInputCount],
+                               .output_count = words[kOutputCount],
+                               .dtype = static_cast<DType>(words[kDType]),
+                               .timeout = Duration(static_cast<std::int64_t>(words[kTimeout]))},
+                 .issued_at = instant_of(words[kIssuedAt]),
+                 .started_at = time(kStartedAt),
+                 .completed_at = time(kCompletedAt)};
+}
+
+/// Oldest first.
+std::vector<FlightRecorder::Entry> FlightRecorder::read_all() const {
+    std::vector<Entry> entries;
+    const std::uint64_t last = entry_count_.load();
+    const std::uint64_t kept = std::min<std::uint64_t>(last, kEntriesMax);
+    for (std::uint64_t number = last - kept + 1; number <= last; ++number) {
+        if (auto entry = read(number)) {
+            entries.push_back(*entry);
+        }
+    }
+    return entries;
 }
 
 void FlightRecorder::write_entry(std::string& out, const Entry& entry) const {
@@ -180,31 +246,34 @@ void FlightRecorder::write_entry(std::string& out, const Entry& entry) const {
 
 std::string FlightRecorder::json() const {
     const std::lock_guard lock(mutex_);
+    const std::vector<Entry> entries = read_all();
+    std::map<std::uint32_t, Status> last;
+    for (const Entry& entry : entries) {
+        last[entry.group].note(entry.operation, entry.started_at.has_value(),
+                               entry.completed_at.has_value());
+    }
     std::string config;
     std::string status;
     std::string standings;
-    for (const auto& [number, group, state] : groups_) {
-        const std::string key = quoted(std::to_string(number)) + ": ";
+    for (const auto& [number, group, heard] : groups_) {
         const std::string comma = config.empty() ? "" : ", ";
-        config += comma + key + "{\"name\": " + quoted(std::to_string(number)) +
+        const std::string key = comma + quoted(std::to_string(number)) + ": ";
+        config += key + "{\"name\": " + quoted(std::to_string(number)) +
                   ", \"desc\": " + quoted(group.name) +
                   ", \"ranks\": " + quoted(list(group.ranks)) + "}";
-        status += comma + key + "{\"last_enqueued_collective\": " + std::to_string(state.issued) +
-                  ", \"last_started_collective\": " + std::to_string(state.started) +
-                  ", \"last_completed_collective\": " + std::to_string(state.completed) + "}";
+        status += key + last[number].json();
         std::string ranks;
-        for (const auto& [rank, text] : state.standings) {
+        for (const auto& [rank, text] : heard) {
             ranks +=
                 (ranks.empty() ? "" : ", ") + quoted(std::to_string(rank)) + ": " + quoted(text);
         }
-        standings += comma + key + "{" + ranks + "}";
+        standings += key + "{" + ranks + "}";
     }
     std::string out = "{\"version\": \"2.10\", \"pg_config\": {" + config + "}, \"pg_status\": {" +
                       status + "}, \"standings\": {" + standings + "}, \"entries\": [";
-    const std::uint64_t kept = std::min<std::uint64_t>(entry_count_, kEntriesMax);
-    for (std::uint64_t number = entry_count_ - kept + 1; number <= entry_count_; ++number) {
-        out += number == entry_count_ - kept + 1 ? "\n" : ",\n";
-        write_entry(out, entries_[number % kEntriesMax]);
+    for (const Entry& entry : entries) {
+        out += entry.number == entries.front().number ? "\n" : ",\n";
+        write_entry(out, entry);
     }
     return out + "\n]}\n";
 }

@@ -4,6 +4,7 @@
 #include <regroup/tensor_view.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -54,35 +55,56 @@ class FlightRecorder {
     [[nodiscard]] std::string json() const;
 
    private:
+    /// An entry as it was read, and the words that hold it.
     struct Entry {
-        std::uint64_t number = 0;  ///< From 1; 0: empty.
+        std::uint64_t number = 0;  ///< From 1.
         std::uint32_t group = 0;
         Operation operation{};
         Instant issued_at{};
         std::optional<Instant> started_at{};
         std::optional<Instant> completed_at{};
     };
-    struct Status {
-        std::uint64_t issued = 0;
-        std::uint64_t started = 0;
-        std::uint64_t completed = 0;
-        std::map<std::uint32_t, std::string> standings{};
+    enum Word : std::size_t {
+        kName,
+        kGroup,
+        kNumber,
+        kFlags,
+        kPeer,
+        kInputCount,
+        kOutputCount,
+        kDType,
+        kTimeout,
+        kIssuedAt,
+        kStartedAt,
+        kCompletedAt,
+        kWords,
+    };
+    /// Written by one thread at a time, and read at any time: an operation must not wait for a
+    /// reader. The number is 0 while the words change.
+    struct Slot {
+        std::atomic<std::uint64_t> number = 0;
+        std::array<std::atomic<std::uint64_t>, kWords> words{};
     };
     struct Recorded {
         std::uint32_t number = 0;
         Group group{};
-        Status status{};
+        std::map<std::uint32_t, std::string> standings{};
     };
 
-    [[nodiscard]] Entry* find(std::uint64_t entry);
-    [[nodiscard]] Recorded* group_of(std::uint32_t number);
+    [[nodiscard]] Slot& slot_of(std::uint64_t entry) noexcept {
+        return slots_[entry % kEntriesMax];
+    }
+    void set_time(std::uint64_t entry, Word word, Instant at) noexcept;
+    [[nodiscard]] std::optional<Entry> read(std::uint64_t number) const;
+    [[nodiscard]] std::vector<Entry> read_all() const;
     void write_entry(std::string& out, const Entry& entry) const;
 
+    std::vector<Slot> slots_{kEntriesMax};
+    std::atomic<std::uint64_t> entry_count_ = 0;
+
     mutable std::mutex mutex_;
-    std::vector<Entry> entries_;   // A ring, made when first used.
-    std::deque<Recorded> groups_;  // The last ones.
-    std::uint64_t entry_count_ = 0;
-    std::uint32_t group_count_ = 0;
+    std::deque<Recorded> groups_;    // guarded by mutex_; the last ones
+    std::uint32_t group_count_ = 0;  // guarded by mutex_
 };
 
 /// The recorder of this process. It outlives every group, since a thread may end late.

@@ -151,7 +151,8 @@ void CpuProcessGroup::share_node(const FormationOptions& formation) {
         node_ = std::make_shared<NodeExecutor>(
             std::move(node),
             NodeExecutor::Listener{
-                .start = [this](const Operation& operation) { start(operation); },
+                .start = [](const Operation& operation,
+                            Instant now) { flight_recorder().started(operation.record, now); },
                 .complete = [this](const Operation& operation) { complete(operation); },
                 .fail =
                     [this](GroupFailure failure) {

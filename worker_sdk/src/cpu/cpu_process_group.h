@@ -100,7 +100,6 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     void run() noexcept;
     void carry_out_all();
     void carry_out(Operation& operation);
-    void start(const Operation& operation);
     void complete(const Operation& operation);
     [[nodiscard]] Instant next_deadline() const override;
     void finish(GroupFailure failure);

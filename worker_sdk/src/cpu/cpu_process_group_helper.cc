@@ -59,7 +59,7 @@ void CpuProcessGroup::progress() {
     }
     for (Operation& operation : issued) {
         if (is_message(operation)) {
-            start(operation);
+            flight_recorder().started(operation.record, operation.issued_at);
             messenger_.post(std::move(operation));
         } else {
             collectives_.push_back(std::move(operation));
@@ -103,25 +103,22 @@ void CpuProcessGroup::carry_out_all() {
 }
 
 void CpuProcessGroup::carry_out(Operation& operation) {
-    start(operation);
+    flight_recorder().started(operation.record, SteadyClock().now());
     lane_.begin(operation.signature, operation.limit);
     move_into_place(operation);
     algorithms_.carry_out(operation);
     lane_.end();
 }
 
-void CpuProcessGroup::start(const Operation& operation) {
-    flight_recorder().started(operation.record, SteadyClock().now());
-}
-
 void CpuProcessGroup::complete(const Operation& operation) {
-    flight_recorder().completed(operation.record, SteadyClock().now());
+    const Instant now = SteadyClock().now();
+    flight_recorder().completed(operation.record, now);
     {
         const std::lock_guard lock(mutex_);
         --outstanding_;
     }
     scope_->note_done();
-    operation.work->succeed();
+    operation.work->succeed(now);
 }
 
 /// Ends the group: tells the other ranks, then wakes all waiting callers on this rank.

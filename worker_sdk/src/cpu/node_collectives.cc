@@ -87,9 +87,9 @@ Rows NodeCollectives::rows_of(const Operation& operation, const void* data) cons
             operation.counts};
 }
 
-void NodeCollectives::carry_out(const Operation& operation) {
+void NodeCollectives::carry_out(const Operation& operation, Instant now) {
     limit_ = operation.limit;
-    deadline_ = after(SteadyClock().now(), limit_);
+    deadline_ = after(now, limit_);
     if (operation.signature.kind == OperationKind::all_to_all && !operation.counts.empty()) {
         return uneven_all_to_all(operation);
     }

@@ -34,9 +34,9 @@ class NodeCollectives {
     /// `names[i]` is rank i in errors.
     NodeCollectives(NodeMemory memory, std::uint32_t rank, std::vector<std::string> names);
 
-    /// Returns when the collective is complete on this rank. The reduction is in place: see
-    /// move_into_place. Throws GroupFailure.
-    void carry_out(const Operation& operation);
+    /// Returns when the collective, whose time begins `now`, is complete on this rank. The
+    /// reduction is in place: see move_into_place. Throws GroupFailure.
+    void carry_out(const Operation& operation, Instant now);
 
     /// Makes `carry_out` fail soon, wherever it waits, now and in future. Any thread.
     void stop() noexcept { barrier_.stop(); }

@@ -120,9 +120,10 @@ void NodeExecutor::carry_out_until(const Work::State* state) {
         }
         std::optional<GroupFailure> failure;
         try {
-            listener_.start(*operation);
+            const Instant now = SteadyClock().now();
+            listener_.start(*operation, now);
             move_into_place(*operation);
-            node_->carry_out(*operation);
+            node_->carry_out(*operation, now);
         } catch (GroupFailure& caught) {
             failure = std::move(caught);
             failure->operation = describe(operation->signature);

@@ -25,7 +25,8 @@ namespace regroup::cpu {
 class NodeExecutor final : public WaitHelper {
    public:
     struct Listener {
-        std::function<void(const Operation&)> start;     ///< The operation's turn has come.
+        /// The operation's turn has come.
+        std::function<void(const Operation&, Instant now)> start;
         std::function<void(const Operation&)> complete;  ///< The operation has succeeded.
         std::function<void(GroupFailure)> fail;          ///< The group calls `stop` next.
     };

@@ -33,19 +33,19 @@ void WaitMeter::end() noexcept {
     waiting(false);
 }
 
-void Work::State::succeed() {
-    complete(std::nullopt);
+void Work::State::succeed(Instant at) {
+    complete(std::nullopt, at);
 }
 
 void Work::State::fail(Errc code, const std::string& detail) {
-    complete(Failure(code, detail));
+    complete(Failure(code, detail), SteadyClock().now());
 }
 
-void Work::State::complete(std::optional<Failure> failure) {
+void Work::State::complete(std::optional<Failure> failure, Instant at) {
     {
         const std::lock_guard lock(mutex_);
         ENSURE(!done_);
-        completed_at_ = SteadyClock().now();
+        completed_at_ = at;
         failure_ = std::move(failure);
         done_ = true;
     }

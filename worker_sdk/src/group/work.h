@@ -62,7 +62,9 @@ struct Work::State {
     explicit State(std::shared_ptr<WaitHelper> helper = nullptr) noexcept
         : helper_(std::move(helper)) {}
 
-    void succeed();
+    void succeed() { succeed(SteadyClock().now()); }
+    /// Records `at` as the end.
+    void succeed(Instant at);
     void fail(Errc code, const std::string& detail);
 
     void wait() const;
@@ -71,7 +73,7 @@ struct Work::State {
     [[nodiscard]] std::optional<Instant> completed_at() const;
 
    private:
-    void complete(std::optional<Failure> failure);
+    void complete(std::optional<Failure> failure, Instant at);
 
     const std::shared_ptr<WaitHelper> helper_;
     mutable std::mutex mutex_;

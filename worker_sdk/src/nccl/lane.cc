@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker_sdk/src/base/flight_recorder.h"
+
 namespace regroup::nccl {
 namespace {
 
@@ -52,6 +54,10 @@ Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeu
     : backend_(backend),
       identity_(std::move(identity)),
       place_(place_of(identity_)),
+      record_(flight_recorder().add({.name = identity_.name,
+                                     .backend = "nccl",
+                                     .ranks = identity_.members,
+                                     .rank = identity_.rank})),
       watchdog_(std::move(watchdog)),
       reaper_(std::move(reaper)),
       communicator_(backend.api) {
@@ -157,6 +163,7 @@ std::optional<GroupFailure> Lane::check(Instant now) {
         for (void* event = front_event(); event != nullptr && backend_.runtime.has_passed(event);
              event = front_event()) {
             for (const Call& call : complete_front(now)) {
+                flight_recorder().completed(call.operation.record, now);
                 call.work->succeed();
             }
         }
@@ -248,6 +255,9 @@ void Lane::end(const GroupFailure& failure) {
     }
     for (const InFlight& entry : failed) {
         fail(entry.calls, failure);
+    }
+    if (failure.code != Errc::fenced) {
+        write_flight_record();
     }
 }
 

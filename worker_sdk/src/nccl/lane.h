@@ -128,6 +128,7 @@ class Lane {
                                       const Operation& operation) const;
     void fail(std::span<const Call> calls, const GroupFailure& failure) const;
     void number(std::vector<Call>& calls);
+    void record_issue(std::vector<Call>& calls) const;
     [[nodiscard]] void* begin_stream(const std::optional<Stream>& stream);
     [[nodiscard]] Duration timeout_of(const Operation& operation) const noexcept {
         return operation.options.timeout.value_or(identity_.timeout);
@@ -151,7 +152,8 @@ class Lane {
 
     const Backend backend_;
     const GroupIdentity identity_;
-    const std::string place_;  // " on cuda:0 in group \"<name>\"".
+    const std::string place_;     // " on cuda:0 in group \"<name>\"".
+    const std::uint32_t record_;  // The group's number in the flight recorder.
     const std::shared_ptr<Wakeup> watchdog_;
     const std::shared_ptr<Reaper> reaper_;
     Communicator communicator_;

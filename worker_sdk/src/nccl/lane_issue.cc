@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <utility>
 
+#include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/nccl/lane.h"
 
 namespace regroup::nccl {
@@ -62,6 +63,23 @@ void Lane::number(std::vector<Call>& calls) {
     }
 }
 
+void Lane::record_issue(std::vector<Call>& calls) const {
+    const Instant now = SteadyClock().now();
+    for (Call& call : calls) {
+        Operation& operation = call.operation;
+        const FlightRecorder::Operation recorded{.name = name_of(operation.kind),
+                                                 .number = operation.number,
+                                                 .is_message = is_message(operation.kind),
+                                                 .is_send = operation.kind == OperationKind::send,
+                                                 .peer = operation.peer,
+                                                 .input_count = operation.count,
+                                                 .output_count = operation.count,
+                                                 .dtype = operation.dtype,
+                                                 .timeout = timeout_of(operation)};
+        operation.record = flight_recorder().issued(record_, recorded, now);
+    }
+}
+
 void Lane::issue(std::vector<Call> calls) {
     number(calls);
     {
@@ -76,6 +94,7 @@ void Lane::issue(std::vector<Call> calls) {
                                               " operations are in flight; wait for some");
         }
     }
+    record_issue(calls);
     const IssuingScope issuing(*this, operations_of(calls));
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     void* const stream = begin_stream(calls.front().operation.options.stream);
@@ -87,9 +106,13 @@ void Lane::issue(std::vector<Call> calls) {
         post(*failure);
         return;
     }
+    for (const Call& call : calls) {
+        flight_recorder().started(call.operation.record, SteadyClock().now());
+    }
     if (capturing) {
         // The state of a captured operation cannot be queried. An error in a replay ends the group.
         for (const Call& call : calls) {
+            flight_recorder().completed(call.operation.record, SteadyClock().now());
             call.work->succeed();
         }
         return;

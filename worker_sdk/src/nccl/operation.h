@@ -28,6 +28,7 @@ struct Operation {
     std::uint32_t peer = 0;  ///< The root, or a message's other rank.
     std::uint32_t tag = 0;
     OperationOptions options{};
+    std::uint64_t record = 0;  ///< The entry of the flight recorder.
 };
 
 /// "all_reduce #17 (avg, 1000 x float32)".
