@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every function of mpi.h, with its results checked. Prints "all is well" on each rank.
+ * Start and end, even collectives, messages and communicators, with their results checked. Prints "all is well" on each rank.
  */
-#include <mpi.h>
+#include "check.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int rank, ranks;
-
-#define EXPECT(condition)                                                             \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            fprintf(stderr, "rank %d, line %d: not so: %s\n", rank, __LINE__, #condition); \
-            MPI_Abort(MPI_COMM_WORLD, 3);                                             \
-        }                                                                             \
-    } while (0)
 
 /* The sum of 0 .. ranks-1. */
 static int sum_of_ranks(void) {
@@ -200,9 +188,6 @@ static void returned_errors(void) {
     float real = 0;
     EXPECT(MPI_Allreduce(MPI_IN_PLACE, &real, 1, MPI_FLOAT, MPI_BAND, MPI_COMM_WORLD) ==
            MPI_ERR_OP);
-    EXPECT(MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, NULL) == MPI_ERR_RANK);
-    EXPECT(MPI_Recv(&value, 1, MPI_INT, (rank + 1) % ranks, MPI_ANY_TAG, MPI_COMM_WORLD, NULL) ==
-           MPI_ERR_TAG);
     MPI_Comm world = MPI_COMM_WORLD;
     EXPECT(MPI_Comm_free(&world) == MPI_ERR_COMM);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);

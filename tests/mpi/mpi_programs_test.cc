@@ -58,10 +58,27 @@ TEST_F(MpiPrograms, UniqueIdReachesAllRanksAndEachPartGetsItsOwn) {
 }
 
 TEST_F(MpiPrograms, EveryFunctionFollowsTheMpiStandard) {
-    for (const char* ranks : {"2", "3", "4"}) {
-        Program job = start(ranks, {mpi_program("collectives")});
-        EXPECT_EQ(job.wait(), 0) << job.output();
-        EXPECT_THAT(job.output(), HasSubstr("rank 1: all is well")) << ranks;
+    for (const char* program : {"collectives", "messages", "uneven", "groups", "patterns"}) {
+        for (const char* ranks : {"2", "3", "4"}) {
+            Program job = start(ranks, {mpi_program(program)});
+            EXPECT_EQ(job.wait(), 0) << program << " " << ranks << "\n" << job.output();
+            EXPECT_THAT(job.output(), HasSubstr("rank 1: all is well")) << program << ranks;
+        }
+    }
+}
+
+TEST_F(MpiPrograms, MessagesGoOverTcpToo) {
+    for (const char* program : {"messages", "uneven", "groups"}) {
+        Program job = run({"--standalone", "--nproc-per-node=3", mpi_program(program)},
+                          {"REGROUP_CPU_TRANSPORT=tcp"});
+        EXPECT_EQ(job.wait(), 0) << program << "\n" << job.output();
+    }
+}
+
+TEST_F(MpiPrograms, GroupsAndUnevenCollectivesWorkAlone) {
+    for (const char* program : {"uneven", "groups"}) {
+        Program job({{mpi_program(program)}, {}, folder()});
+        EXPECT_EQ(job.wait(), 0) << program << "\n" << job.output();
     }
 }
 

@@ -1,95 +1,125 @@
 // SPDX-License-Identifier: Apache-2.0
 // mpi.h: messages between two ranks.
+#include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "worker_sdk/mpi/datatype.h"
+#include "worker_sdk/mpi/request.h"
 #include "worker_sdk/mpi/session.h"
-
-/// One message under way. Belongs to the program from MPI_Isend or MPI_Irecv until MPI_Wait,
-/// MPI_Waitall or a successful MPI_Test.
-struct regroup_mpi_request {
-    regroup::Work work;
-    MPI_Comm comm = MPI_COMM_NULL;
-    MPI_Status status = {};
-};
 
 namespace regroup::mpi {
 namespace {
 
-using Request = std::unique_ptr<regroup_mpi_request>;
-
-std::uint32_t tag_of(int tag) {
+int tag_to_send(int tag) {
     if (tag < 0) {
-        throw CallError(MPI_ERR_TAG, tag == MPI_ANY_TAG
-                                         ? "MPI_ANY_TAG is not available; name the tag"
-                                         : "the tag " + std::to_string(tag) + " is negative");
+        throw CallError(MPI_ERR_TAG, "the tag " + std::to_string(tag) + " is negative");
     }
-    return static_cast<std::uint32_t>(tag);
+    return tag;
 }
 
-std::uint32_t peer_of(const Communicator& ranks, int peer) {
-    if (peer == MPI_ANY_SOURCE) {
-        throw CallError(MPI_ERR_RANK, "MPI_ANY_SOURCE is not available; name the rank");
-    }
-    return rank_in(ranks, peer, MPI_ERR_RANK);
+int tag_to_receive(int tag) {
+    return tag == MPI_ANY_TAG ? tag : tag_to_send(tag);
 }
 
-MPI_Status status_of(int source, int tag, std::size_t bytes) {
-    return {.MPI_SOURCE = source, .MPI_TAG = tag, .MPI_ERROR = MPI_SUCCESS, .regroup_bytes = bytes};
+int source_of(const Communicator& ranks, int source) {
+    return source == MPI_ANY_SOURCE ? source
+                                    : static_cast<int>(rank_in(ranks, source, MPI_ERR_RANK));
+}
+
+MPI_Status status_of_nobody() {
+    MPI_Status status = empty_status();
+    status.MPI_SOURCE = MPI_PROC_NULL;
+    return status;
+}
+
+/// To or from MPI_PROC_NULL.
+Request message_of_nobody() {
+    auto request = std::make_unique<CompoundRequest>();
+    request->status = status_of_nobody();
+    return request;
 }
 
 Request start_send(const void* buffer, int count, MPI_Datatype type, int to, int tag,
                    MPI_Comm comm) {
-    Communicator& ranks = session().communicator(comm);
+    const Communicator& ranks = session().communicator(comm);
     const std::size_t bytes = bytes_of(count, type);
-    auto request = std::make_unique<regroup_mpi_request>();
-    request->comm = comm;
-    request->status = status_of(MPI_PROC_NULL, MPI_ANY_TAG, 0);
-    if (to != MPI_PROC_NULL) {
-        require_buffer(buffer, bytes);
-        request->work =
-            ranks.group->send({buffer, bytes, DType::uint8}, peer_of(ranks, to), tag_of(tag));
+    if (to == MPI_PROC_NULL) {
+        return message_of_nobody();
     }
-    return request;
+    require_buffer(buffer, bytes);
+    return std::make_unique<SendRequest>(
+        ranks.mail->send(buffer, bytes, rank_in(ranks, to, MPI_ERR_RANK), tag_to_send(tag)));
 }
 
 Request start_receive(void* buffer, int count, MPI_Datatype type, int from, int tag,
                       MPI_Comm comm) {
-    Communicator& ranks = session().communicator(comm);
+    const Communicator& ranks = session().communicator(comm);
     const std::size_t bytes = bytes_of(count, type);
-    auto request = std::make_unique<regroup_mpi_request>();
-    request->comm = comm;
-    request->status = status_of(MPI_PROC_NULL, MPI_ANY_TAG, 0);
-    if (from != MPI_PROC_NULL) {
-        require_buffer(buffer, bytes);
-        request->work =
-            ranks.group->recv({buffer, bytes, DType::uint8}, peer_of(ranks, from), tag_of(tag));
-        request->status = status_of(from, tag, bytes);
+    if (from == MPI_PROC_NULL) {
+        return message_of_nobody();
     }
-    return request;
+    require_buffer(buffer, bytes);
+    return std::make_unique<ReceiveRequest>(
+        ranks.mail, ranks.mail->post(buffer, bytes, source_of(ranks, from), tag_to_receive(tag)));
 }
 
-void finish(const regroup_mpi_request& request, MPI_Status* status) {
-    request.work.wait();
-    if (status != MPI_STATUS_IGNORE) {
-        *status = request.status;
+void give(const MPI_Status& from, MPI_Status* to) {
+    if (to != MPI_STATUS_IGNORE) {
+        *to = from;
     }
 }
 
-/// Takes the request from the program. A null request counts as finished, as in MPI.
-void finish(MPI_Request* handle, MPI_Status* status) {
-    const Request request(std::exchange(*handle, MPI_REQUEST_NULL));
-    if (request) {
-        finish(*request, status);
-    } else if (status != MPI_STATUS_IGNORE) {
-        *status = status_of(MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
-    }
+MPI_Status status_of(const Message& message) {
+    return {.MPI_SOURCE = static_cast<int>(message.source),
+            .MPI_TAG = message.tag,
+            .MPI_ERROR = MPI_SUCCESS,
+            .regroup_bytes = message.bytes};
 }
 
-MPI_Comm comm_of(const MPI_Request* request) {
-    return request != nullptr && *request != nullptr ? (*request)->comm : MPI_COMM_NULL;
-}
+/// A look for a message that a receive would take.
+class Probe {
+   public:
+    Probe(int source, int tag, MPI_Comm comm)
+        : ranks_(session().communicator(comm)),
+          source_(source == MPI_PROC_NULL ? source : source_of(ranks_, source)),
+          tag_(tag_to_receive(tag)) {}
+
+    /// The status of the message, if it is here.
+    std::optional<MPI_Status> look() {
+        if (source_ == MPI_PROC_NULL) {
+            return status_of_nobody();
+        }
+        if (!ranks_.mail->find(source_, tag_)) {
+            const Mailbox::Interest interest(*ranks_.mail, source_);
+            session().advance();
+        }
+        const auto found = ranks_.mail->find(source_, tag_);
+        return found ? std::optional(status_of(*found)) : std::nullopt;
+    }
+
+    MPI_Status wait() {
+        if (const auto status = look()) {
+            return *status;
+        }
+        ranks_.mail->require_sender(source_);
+        const Mailbox::Interest interest(*ranks_.mail, source_);
+        std::shared_ptr<Message> found;
+        session().wait_until(
+            [&] {
+                found = ranks_.mail->find(source_, tag_);
+                return found != nullptr;
+            },
+            ranks_.mail.get());
+        return status_of(*found);
+    }
+
+   private:
+    Communicator& ranks_;
+    const int source_;
+    const int tag_;
+};
 
 }  // namespace
 }  // namespace regroup::mpi
@@ -97,31 +127,26 @@ MPI_Comm comm_of(const MPI_Request* request) {
 using namespace regroup::mpi;
 
 int MPI_Send(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
-    return carry_out(__func__, comm, [&] {
-        finish(*start_send(buffer, count, type, to, tag, comm), MPI_STATUS_IGNORE);
-    });
+    return complete(__func__, comm, [&] { return start_send(buffer, count, type, to, tag, comm); });
 }
 
 int MPI_Recv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
              MPI_Status* status) {
-    return carry_out(__func__, comm,
-                     [&] { finish(*start_receive(buffer, count, type, from, tag, comm), status); });
+    return carry_out(__func__, comm, [&] {
+        give(start_receive(buffer, count, type, from, tag, comm)->finish(), status);
+    });
 }
 
 int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    return carry_out(__func__, comm, [&] {
-        require_pointer(request, "request");
-        *request = start_send(buffer, count, type, to, tag, comm).release();
-    });
+    return begin(__func__, comm, request,
+                 [&] { return start_send(buffer, count, type, to, tag, comm); });
 }
 
 int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    return carry_out(__func__, comm, [&] {
-        require_pointer(request, "request");
-        *request = start_receive(buffer, count, type, from, tag, comm).release();
-    });
+    return begin(__func__, comm, request,
+                 [&] { return start_receive(buffer, count, type, from, tag, comm); });
 }
 
 int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
@@ -130,36 +155,22 @@ int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int t
     return carry_out(__func__, comm, [&] {
         const Request received =
             start_receive(receive, receive_count, receive_type, from, receive_tag, comm);
-        finish(*start_send(send, send_count, send_type, to, send_tag, comm), MPI_STATUS_IGNORE);
-        finish(*received, status);
+        start_send(send, send_count, send_type, to, send_tag, comm)->finish();
+        give(received->finish(), status);
     });
 }
 
-int MPI_Wait(MPI_Request* request, MPI_Status* status) {
-    return carry_out(__func__, comm_of(request), [&] {
-        require_pointer(request, "request");
-        finish(request, status);
-    });
+int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status) {
+    return carry_out(__func__, comm, [&] { give(Probe(from, tag, comm).wait(), status); });
 }
 
-int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
-    for (int i = 0; i < count; ++i) {
-        const int code = MPI_Wait(
-            &requests[i], statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i]);
-        if (code != MPI_SUCCESS) {
-            return code;
-        }
-    }
-    return MPI_SUCCESS;
-}
-
-int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
-    return carry_out(__func__, comm_of(request), [&] {
-        require_pointer(request, "request");
-        require_pointer(done, "done");
-        *done = *request == MPI_REQUEST_NULL || (*request)->work.done() ? 1 : 0;
-        if (*done != 0) {
-            finish(request, status);
+int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status) {
+    return carry_out(__func__, comm, [&] {
+        require_pointer(flag, "flag");
+        const std::optional<MPI_Status> found = Probe(from, tag, comm).look();
+        *flag = found ? 1 : 0;
+        if (found) {
+            give(*found, status);
         }
     });
 }
@@ -169,8 +180,10 @@ int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
         require_pointer(status, "status");
         require_pointer(count, "count");
         const std::size_t bytes = datatype_of(type).bytes;
-        *count = status->regroup_bytes % bytes == 0
-                     ? static_cast<int>(status->regroup_bytes / bytes)
+        const std::size_t elements = status->regroup_bytes / bytes;
+        const bool is_whole = status->regroup_bytes % bytes == 0;
+        *count = is_whole && elements <= std::numeric_limits<int>::max()
+                     ? static_cast<int>(elements)
                      : MPI_UNDEFINED;
     });
 }

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives with different amounts for the ranks, and collectives that are only started. Rank r
+ * has r + 1 elements; between two ranks' parts there is a gap of one.
+ */
+#include "check.h"
+
+static int *counts, *places, *rows;
+
+static int sum_of_ranks(void) {
+    return ranks * (ranks - 1) / 2;
+}
+
+static int width(void) {
+    return places[ranks - 1] + counts[ranks - 1];
+}
+
+static void clear_rows(void) {
+    for (int i = 0; i < width(); ++i) {
+        rows[i] = -1;
+    }
+}
+
+static void expect_rows(void) {
+    for (int r = 0; r < ranks; ++r) {
+        for (int i = 0; i < counts[r]; ++i) {
+            EXPECT(rows[places[r] + i] == 100 * r + i);
+        }
+        EXPECT(r == ranks - 1 || rows[places[r] + counts[r]] == -1);
+    }
+}
+
+static void fill(int *values, int of, int count) {
+    for (int i = 0; i < count; ++i) {
+        values[i] = 100 * of + i;
+    }
+}
+
+static void gathers(void) {
+    const int root = ranks - 1;
+    int *own = malloc((size_t)(rank + 1) * sizeof *own);
+    fill(own, rank, rank + 1);
+    clear_rows();
+    MPI_Allgatherv(own, rank + 1, MPI_INT, rows, counts, places, MPI_INT, MPI_COMM_WORLD);
+    expect_rows();
+    clear_rows();
+    fill(rows + places[rank], rank, rank + 1);
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_INT, rows, counts, places, MPI_INT, MPI_COMM_WORLD);
+    expect_rows();
+
+    clear_rows();
+    if (rank == root) {
+        MPI_Gatherv(own, rank + 1, MPI_INT, rows, counts, places, MPI_INT, root, MPI_COMM_WORLD);
+        expect_rows();
+        clear_rows();
+        fill(rows + places[rank], rank, rank + 1);
+        MPI_Gatherv(MPI_IN_PLACE, 0, MPI_INT, rows, counts, places, MPI_INT, root,
+                    MPI_COMM_WORLD);
+        expect_rows();
+        MPI_Scatterv(rows, counts, places, MPI_INT, own, rank + 1, MPI_INT, root, MPI_COMM_WORLD);
+        MPI_Scatterv(rows, counts, places, MPI_INT, MPI_IN_PLACE, 0, MPI_INT, root,
+                     MPI_COMM_WORLD);
+        expect_rows();
+    } else {
+        MPI_Gatherv(own, rank + 1, MPI_INT, NULL, NULL, NULL, MPI_INT, root, MPI_COMM_WORLD);
+        MPI_Gatherv(own, 4 * (rank + 1), MPI_BYTE, NULL, NULL, NULL, MPI_INT, root,
+                    MPI_COMM_WORLD);
+        for (int i = 0; i < 2; ++i) {
+            memset(own, 0xff, (size_t)(rank + 1) * sizeof *own);
+            MPI_Scatterv(NULL, NULL, NULL, MPI_INT, own, rank + 1, MPI_INT, root, MPI_COMM_WORLD);
+            EXPECT(own[rank] == 100 * rank + rank);
+        }
+    }
+    free(own);
+}
+
+/* Rank i sends i + j elements to rank j, and so nothing from rank 0 to itself. */
+static void all_to_all(void) {
+    int *sizes = calloc((size_t)ranks, sizeof *sizes);
+    int *offsets = calloc((size_t)ranks, sizeof *offsets);
+    int total = 0;
+    for (int i = 0; i < ranks; ++i) {
+        sizes[i] = rank + i;
+        offsets[i] = total;
+        total += sizes[i];
+    }
+    int *out = malloc(((size_t)total + 1) * sizeof *out);
+    int *in = malloc(((size_t)total + 1) * sizeof *in);
+    for (int i = 0; i < ranks; ++i) {
+        for (int k = 0; k < sizes[i]; ++k) {
+            out[offsets[i] + k] = 10000 * rank + 100 * i + k;
+        }
+    }
+    MPI_Alltoallv(out, sizes, offsets, MPI_INT, in, sizes, offsets, MPI_INT, MPI_COMM_WORLD);
+    MPI_Alltoallv(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, out, sizes, offsets, MPI_INT,
+                  MPI_COMM_WORLD);
+    for (int i = 0; i < ranks; ++i) {
+        for (int k = 0; k < sizes[i]; ++k) {
+            EXPECT(in[offsets[i] + k] == 10000 * i + 100 * rank + k);
+            EXPECT(out[offsets[i] + k] == in[offsets[i] + k]);
+        }
+    }
+    free(in);
+    free(out);
+    free(offsets);
+    free(sizes);
+}
+
+static void reductions(void) {
+    const int total = ranks * (ranks + 1) / 2;
+    const int first = rank * (rank + 1) / 2;
+    long *values = malloc((size_t)total * sizeof *values);
+    long *own = malloc((size_t)(rank + 1) * sizeof *own);
+    for (int i = 0; i < total; ++i) {
+        values[i] = 10 * i + rank;
+    }
+    MPI_Reduce_scatter(values, own, counts, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i <= rank; ++i) {
+        EXPECT(own[i] == 10L * (first + i) * ranks + sum_of_ranks());
+    }
+    MPI_Reduce_scatter(MPI_IN_PLACE, values, counts, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+    EXPECT(values[rank] == 10 * (first + rank) + ranks - 1);
+    free(own);
+    free(values);
+
+    int *even = malloc((size_t)ranks * sizeof *even);
+    int mine = -1;
+    for (int i = 0; i < ranks; ++i) {
+        even[i] = i + rank;
+    }
+    MPI_Reduce_scatter_block(even, &mine, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    EXPECT(mine == rank * ranks + sum_of_ranks());
+    MPI_Reduce_scatter_block(even, &mine, 1, MPI_INT, MPI_BOR, MPI_COMM_WORLD);
+    int all = 0;
+    for (int i = 0; i < ranks; ++i) {
+        all |= rank + i;
+    }
+    EXPECT(mine == all);
+    MPI_Reduce_scatter_block(MPI_IN_PLACE, even, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    EXPECT(even[0] == rank * ranks + sum_of_ranks());
+    free(even);
+}
+
+/* All under way at the same time, in one order on all ranks. */
+static void started(void) {
+    MPI_Request requests[9];
+    int root_value = rank == 0 ? 77 : -1;
+    int sum = -1;
+    short product = -1;
+    const short factor = 2;
+    int largest = -1;
+    int *gathered = malloc((size_t)ranks * sizeof *gathered);
+    int *collected = malloc((size_t)ranks * sizeof *collected);
+    int *dealt = malloc((size_t)ranks * sizeof *dealt);
+    int *swapped = malloc((size_t)ranks * sizeof *swapped);
+    int part = -1;
+    for (int i = 0; i < ranks; ++i) {
+        dealt[i] = 5 * i;
+        swapped[i] = 100 * rank + i;
+    }
+    MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
+    MPI_Ibcast(&root_value, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[1]);
+    MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[2]);
+    MPI_Iallreduce(&factor, &product, 1, MPI_SHORT, MPI_PROD, MPI_COMM_WORLD, &requests[3]);
+    MPI_Ireduce(&rank, &largest, 1, MPI_INT, MPI_MAX, 0, MPI_COMM_WORLD, &requests[4]);
+    MPI_Iallgather(&rank, 1, MPI_INT, gathered, 1, MPI_INT, MPI_COMM_WORLD, &requests[5]);
+    MPI_Igather(&rank, 1, MPI_INT, collected, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[6]);
+    MPI_Iscatter(dealt, 1, MPI_INT, &part, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[7]);
+    MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_INT, swapped, 1, MPI_INT, MPI_COMM_WORLD, &requests[8]);
+    MPI_Wait(&requests[8], MPI_STATUS_IGNORE);
+    int done = 0;
+    while (!done) {
+        MPI_Test(&requests[3], &done, MPI_STATUS_IGNORE);
+    }
+    MPI_Waitall(9, requests, MPI_STATUSES_IGNORE);
+    EXPECT(root_value == 77 && sum == sum_of_ranks() && product == 1 << ranks);
+    EXPECT(largest == (rank == 0 ? ranks - 1 : -1) && part == 5 * rank);
+    for (int i = 0; i < ranks; ++i) {
+        EXPECT(gathered[i] == i && swapped[i] == 100 * i + rank);
+        EXPECT(rank != 0 || collected[i] == i);
+    }
+    free(swapped);
+    free(dealt);
+    free(collected);
+    free(gathered);
+}
+
+int main(int argc, char **argv) {
+    start(&argc, &argv);
+    counts = malloc((size_t)ranks * sizeof *counts);
+    places = malloc((size_t)ranks * sizeof *places);
+    int place = 0;
+    for (int i = 0; i < ranks; ++i) {
+        counts[i] = i + 1;
+        places[i] = place;
+        place += counts[i] + 1;
+    }
+    rows = malloc((size_t)place * sizeof *rows);
+    gathers();
+    all_to_all();
+    reductions();
+    started();
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    EXPECT(MPI_Reduce_scatter(rows, rows, NULL, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_ERR_ARG);
+    counts[rank] = -1;
+    EXPECT(MPI_Allgatherv(rows, 1, MPI_INT, rows, counts, places, MPI_INT, MPI_COMM_WORLD) ==
+           MPI_ERR_COUNT);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    free(rows);
+    free(places);
+    free(counts);
+    return finish();
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What collectives share: each one is started as a CompoundRequest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker_sdk/mpi/datatype.h"
+#include "worker_sdk/mpi/request.h"
+
+namespace regroup::mpi {
+
+using Collective = std::unique_ptr<CompoundRequest>;
+
+/// Bytes that are moved, whatever they mean.
+[[nodiscard]] inline TensorView moved(void* data, std::size_t bytes) {
+    return {data, bytes, DType::uint8};
+}
+[[nodiscard]] inline ConstTensorView moved(const void* data, std::size_t bytes) {
+    return {data, bytes, DType::uint8};
+}
+
+[[nodiscard]] inline std::byte* row(void* rows, std::uint32_t index, std::size_t bytes) {
+    return static_cast<std::byte*>(rows) + index * bytes;
+}
+
+/// Throws CallError MPI_ERR_COUNT if one rank's part differs on its two sides.
+void require_equal(std::size_t sent, std::size_t received);
+
+/// The checked arguments of a reduction of `count` elements.
+struct ReductionCall {
+    const Datatype& type;
+    std::size_t count;
+    std::size_t bytes;
+    MPI_Op op;
+
+    ReductionCall(int count_in, MPI_Datatype type_in, MPI_Op op_in);
+};
+
+/// `receive` becomes the reduction of all ranks' `send`, which may be MPI_IN_PLACE.
+[[nodiscard]] Collective start_all_reduce(ProcessGroup& group, const ReductionCall& call,
+                                          const void* send, void* receive);
+
+}  // namespace regroup::mpi
