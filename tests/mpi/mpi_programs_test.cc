@@ -117,11 +117,14 @@ TEST_F(MpiPrograms, OtherBuildSystemsLinkOneLibraryInAnMpiHome) {
         GTEST_SKIP() << "with sanitizers, libmpi.a alone is not enough to link";
     }
     const std::string home = MPI_HOME;
-    const std::string link = std::string(C_COMPILER) + " -I" + home + "/include " + MPI_SOURCES +
-                             "/unique_id.c -o program -L" + home + "/lib -lmpi -lstdc++ -lm " +
-                             CUDA_LIBRARIES;
-    Program compiler({{"/bin/sh", "-c", link}, {}, folder()});
-    ASSERT_EQ(compiler.wait(), 0) << compiler.output();
+    // As a program, and as a shared library.
+    for (const char* kind : {"-o program", "-fPIC -shared -o libprogram.so"}) {
+        const std::string link = std::string(C_COMPILER) + " -I" + home + "/include " +
+                                 MPI_SOURCES + "/unique_id.c " + kind + " -L" + home +
+                                 "/lib -lmpi -lstdc++ -lm " + CUDA_LIBRARIES;
+        Program compiler({{"/bin/sh", "-c", link}, {}, folder()});
+        ASSERT_EQ(compiler.wait(), 0) << compiler.output();
+    }
     Program job = start("2", {folder() + "/program"});
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("rank 1 of 2, local rank 1"));
