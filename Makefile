@@ -10,7 +10,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
+.PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -54,10 +54,13 @@ test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTor
 	@ctest --preset release -L pytorch
 
 test-gpu: ## check the NCCL back end on this machine's GPUs, if it has any
-	@$(MAKE) -j $(jobs) -f tests/gpu/gpu.mk test
+	@sh tests/gpu/gpu.sh test
 
 bench-gpu: ## measure groups, steps and optimizers on this machine's GPUs, beside torch
-	@$(MAKE) -j $(jobs) -f tests/gpu/gpu.mk bench
+	@sh tests/gpu/gpu.sh bench
+
+gpu-bundle: ## pack these checks and measurements for a GPU machine without a network
+	@sh cmake/gpu_bundle.sh
 
 bench: ## measure start, restart and traffic beside torchrun and mpirun
 	$(setup) bench

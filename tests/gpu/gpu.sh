@@ -1,0 +1,202 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Builds and runs the programs of this folder with only a shell, a C++20 compiler and the CUDA
+# toolkit: for GPU machines with little software and no network. It needs no make, CMake, Boost or
+# GoogleTest.
+#
+#     sh tests/gpu/gpu.sh test     # or: make test-gpu
+#     sh tests/gpu/gpu.sh bench    # or: make bench-gpu
+#     sh tests/gpu/gpu.sh build    # builds the programs of both
+#     sh tests/gpu/gpu.sh plan     # prints the commands of build, test and bench
+#
+# Programs in bin/ were built elsewhere (cmake/gpu_bundle.sh); they are used if they start here.
+# CUDA_HOME, NCCL_HOME and XXHASH_HOME name places of headers, if not the usual ones; CXX a compiler;
+# LINK_FLAGS more flags for the linker; PYTHON one that has torch, with which the benchmarks are then
+# compared.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+action=${1:-test}
+out=${OUT:-build/gpu}
+tests="gpu_check many_rounds data_parallel_check optimizer_check"
+benches="time_to_communicator graph_step optimizer_bench"
+
+run() {
+    if [ "$action" = plan ]; then
+        echo "$*"
+    else
+        "$@"
+    fi
+}
+
+needs_compiling() {
+    [ "$action" = plan ] && return 0
+    [ ! -e "$2" ] || [ "$1" -nt "$2" ] ||
+        [ -n "$(find worker_sdk rendezvous tests/gpu -name '*.h' -newer "$2" -o \
+                     -name '*.cuh' -newer "$2" | head -n 1)" ]
+}
+
+# Called for each source, in several processes.
+compile() {
+    object=$out/$1.o
+    needs_compiling "$1" "$object" || return 0
+    run mkdir -p "$(dirname "$object")"
+    case "$1" in
+        *.cu) run $NVCC $cuda_flags -c "$1" -o "$object" ;;
+        *) run $CXX $flags -c "$1" -o "$object" ;;
+    esac
+}
+if [ "$action" = compile ]; then
+    [ "$plan_only" = 1 ] && action=plan
+    compile "$2"
+    exit
+fi
+
+first() {
+    for name in "$@"; do
+        command -v "$name" && return
+    done
+}
+folder_with() {
+    file=$1
+    shift
+    for folder in "$@"; do
+        [ -f "$folder/$file" ] && echo "$folder" && return
+    done
+}
+
+PYTHON=${PYTHON:-$(first python3)}
+wheel=
+[ -n "$PYTHON" ] && wheel=$($PYTHON -c 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0] if s else "")' 2>/dev/null)
+if [ -z "${REGROUP_NCCL_LIBRARY:-}" ] && [ -f "$wheel/lib/libnccl.so.2" ]; then
+    export REGROUP_NCCL_LIBRARY="$wheel/lib/libnccl.so.2"
+fi
+
+# Finds what is needed to build, and says what is missing.
+find_tools() {
+    CXX=${CXX:-$(first clang++-19 g++ clang++)}
+    NVCC=$(first nvcc /usr/local/cuda/bin/nvcc)
+    CUDA_HOME=${CUDA_HOME:-${NVCC%/bin/nvcc}}
+    cudart=$(folder_with libcudart_static.a "$CUDA_HOME/lib64" "$CUDA_HOME/lib")/libcudart_static.a
+    nccl=$(folder_with nccl.h "${NCCL_HOME:-}/include" third_party "$CUDA_HOME/include" \
+                       /usr/include /usr/local/include "$wheel/include")
+    xxhash=$(folder_with xxhash.h "${XXHASH_HOME:-}/include" "${XXHASH_HOME:-}" third_party \
+                         /usr/include /usr/local/include)
+    missing=
+    if [ -z "$CXX" ]; then
+        missing="C++ compiler"
+    elif [ -z "$NVCC" ]; then
+        missing="CUDA toolkit (nvcc)"
+    elif [ ! -f "$cudart" ]; then
+        missing="libcudart_static.a of the CUDA toolkit"
+    elif [ -z "$nccl" ]; then
+        missing="nccl.h, NCCL's header,"
+    elif [ -z "$xxhash" ]; then
+        missing="xxhash.h (one header; name its folder by XXHASH_HOME)"
+    fi
+    includes="-I. -Iworker_sdk/include -Irendezvous/base/include"
+    system=
+    for folder in "$nccl" "$xxhash" "$CUDA_HOME/include"; do
+        # The compiler's own folder must stay where it is in the order. An older nccl.h may lie beside
+        # CUDA's headers.
+        [ "$folder" = /usr/include ] || system="$system -isystem $folder"
+    done
+    flags="-std=c++20 -O2 -g -Wall -Wextra $includes$system -DREGROUP_HAVE_CUDA -ffp-contract=off"
+    cuda_flags="-std=c++20 -O2 -fmad=false $includes -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90"
+    plan_only=0
+    [ "$action" = plan ] && plan_only=1
+    export CXX NVCC flags cuda_flags OUT="$out" plan_only
+}
+
+# All of the SDK except the files that replace CUDA, and the C interface, which needs a generated
+# header.
+sdk_sources() {
+    find worker_sdk/src \( -name '*.cc' -o -name '*.cu' \) ! -name absent.cc \
+         ! -name absent_kernels.cc ! -path '*/c_api/*'
+    ls rendezvous/base/*.cc rendezvous/store/*.cc rendezvous/worker_link/*.cc tests/gpu/ranks.cc
+}
+sources_of() {
+    echo "tests/gpu/$1.cc"
+    case "$1" in
+        gpu_check) ls tests/gpu/collectives.cc tests/gpu/failures.cc tests/gpu/operations.cc ;;
+        graph_step) echo tests/gpu/small_kernels.cu ;;
+    esac
+}
+objects_of() {
+    for source in "$@"; do
+        echo "$out/$source.o"
+    done
+}
+
+build() {
+    jobs=$(nproc)
+    [ "$action" = plan ] && jobs=1
+    shared=$(sdk_sources)
+    {
+        echo "$shared"
+        for program in "$@"; do
+            sources_of "$program"
+        done
+    } | xargs -P "$jobs" -n 1 sh tests/gpu/gpu.sh compile || return 1
+    for program in "$@"; do
+        run $CXX -o "$out/$program" $(objects_of $(sources_of "$program") $shared) "$cudart" \
+            -ldl -lrt -lpthread ${LINK_FLAGS:-} || return 1
+    done
+}
+
+# Sets `bin` to the folder of the programs, which are built unless bin/ serves.
+prepare() {
+    bin=bin
+    if [ "$action" != plan ] && [ -x bin/gpu_check ]; then
+        bin/gpu_check --rank none >/dev/null 2>&1
+        [ $? = 2 ] && return
+        echo "gpu: the programs in bin/ do not start here, and are built anew"
+    fi
+    bin=$out
+    find_tools
+    if [ -n "$missing" ]; then
+        echo "gpu: skipped: there is no $missing here"
+        exit 0
+    fi
+    build "$@" || exit 1
+}
+
+# A benchmark's twin in torch.
+peer() {
+    if [ -n "$PYTHON" ]; then
+        run "$PYTHON" -B "tests/gpu/$1"
+    else
+        echo "$1: skipped: there is no python3 here"
+    fi
+}
+
+failed=0
+run_program() {
+    run "$bin/$1" || failed=1
+}
+
+case "$action" in
+    build) prepare $tests $benches ;;
+    test | bench | plan)
+        case "$action" in
+            test) prepare $tests ;;
+            bench) prepare $benches ;;
+            plan) prepare $tests $benches ;;
+        esac
+        if [ "$action" != bench ]; then
+            for program in $tests; do
+                run_program "$program"
+            done
+        fi
+        if [ "$action" != test ]; then
+            run_program time_to_communicator
+            peer torch_communicator.py
+            run_program graph_step
+            peer torch_graph_step.py
+            run_program optimizer_bench
+            peer torch_optimizer.py
+        fi ;;
+    *)
+        echo "usage: sh tests/gpu/gpu.sh test|bench|build|plan" >&2
+        exit 2 ;;
+esac
+exit $failed
