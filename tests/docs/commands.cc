@@ -20,11 +20,12 @@ namespace fs = std::filesystem;
 /// Commands of others, of which only the syntax is checked.
 const std::set<std::string>& foreign_commands() {
     static const std::set<std::string> names = {
-        "[",    "apt",  "apt-get", "c++",  "cat",  "cc",     "cd",        "chmod",      "command",
-        "cp",   "curl", "do",      "dpkg", "echo", "export", "for",       "g++",        "git",
-        "gcc",  "jq",   "kill",    "ln",   "ls",   "mkdir",  "mv",        "pgrep",      "pip",
-        "pwd",  "ps",   "python",  "rm",   "seq",  "set",    "systemctl", "tail",       "test",
-        "trap", "true", "unset",   "wait", "head", "sleep",  "sbatch",    "journalctl", "scontrol"};
+        "[",       "apt",       "apt-get", "c++",        "cat",      "cc",     "cd",     "chmod",
+        "command", "cp",        "curl",    "do",         "dpkg",     "echo",   "export", "for",
+        "g++",     "git",       "gcc",     "jq",         "kill",     "ln",     "ls",     "mkdir",
+        "mv",      "pgrep",     "pip",     "pwd",        "ps",       "python", "rm",     "seq",
+        "set",     "systemctl", "tail",    "test",       "trap",     "true",   "unset",  "wait",
+        "head",    "sleep",     "sbatch",  "journalctl", "scontrol", "tar"};
     return names;
 }
 
