@@ -184,8 +184,10 @@ TEST(NcclFailures, AbortedSubGroupLeavesTheParentIntact) {
 
 TEST(NcclFailures, AbortDuringASplitReleasesARankOutsideTheChild) {
     NcclWorld world(2);
+    std::barrier all_connected(world.size);
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
+        all_connected.arrive_and_wait();
         if (group.rank() == 0) {
             // Never takes part in the split.
             EXPECT_TRUE(error_of([&] { group.barrier().wait(); }));

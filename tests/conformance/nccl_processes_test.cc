@@ -122,8 +122,11 @@ TEST(NcclProcesses, DeathDuringASplitEndsMembersAndOthersWithItsName) {
         run_processes(4, [](const Context& context, ProcessGroup& group) {
             group.barrier().wait();
             if (context.rank == 1) {
+                // The news of a death may overtake the end of the barrier.
+                context.store()->wait({"ready/0", "ready/2", "ready/3"}, kPatience);
                 ::raise(SIGKILL);
             }
+            context.store()->set("ready/" + std::to_string(context.rank), "1");
             try {
                 (void)group.new_group({0, 1}, "pair");
             } catch (const Error& error) {
