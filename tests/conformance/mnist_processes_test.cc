@@ -60,7 +60,7 @@ TEST_F(Mnist, DropoutDoesNotDependOnTheNumberOfRanks) {
     };
     const double loss = test_loss(1, "0.5");
     EXPECT_NEAR(test_loss(3, "0.5"), loss, 1e-4 * loss);
-    EXPECT_GT(std::abs(test_loss(1, "0") - loss), 1e-3 * loss);
+    EXPECT_GT(std::abs(test_loss(1, "0") - loss), 3e-4 * loss);
 }
 
 TEST_F(Mnist, CheckpointIsResumedOnAnotherNumberOfRanks) {

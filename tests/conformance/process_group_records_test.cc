@@ -99,7 +99,7 @@ TEST(FlightRecorder, HangingOperationIsTheLastOneAndTheOthersStandingsAreKnown) 
                     seen = seen || (rank == "2" && text == "after barrier #1");
                 }
             }
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            std::this_thread::yield();
         }
         EXPECT_EQ(waiting.size(), 2U);
         // Over TCP the ranks that wait ask the others.
@@ -110,7 +110,7 @@ TEST(FlightRecorder, HangingOperationIsTheLastOneAndTheOthersStandingsAreKnown) 
             for (const Json& standings : record.at("standings")) {
                 seen = seen || (standings.contains("2") && standings["2"] == "after barrier #1");
             }
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            std::this_thread::yield();
         }
         EXPECT_TRUE(seen || transport == nullptr || std::string_view(transport) != "tcp");
         group.barrier().wait();
@@ -156,8 +156,9 @@ TEST(FlightRecorder, FailedGroupAndSignalWriteTheFile) {
     };
     // The group writes after its callers know.
     const auto written = [&] {
-        for (int i = 0; i < 600 && !std::filesystem::exists(file); ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        const auto deadline = std::chrono::steady_clock::now() + testing::kPatience;
+        while (!std::filesystem::exists(file) && std::chrono::steady_clock::now() < deadline) {
+            std::this_thread::yield();
         }
         return std::filesystem::exists(file);
     };

@@ -8,13 +8,11 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <fcntl.h>
 #include <mutex>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "rendezvous/base/result.h"
-#include "rendezvous/store/descriptor.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
 
@@ -80,20 +78,16 @@ std::string flight_record() {
 void save_flight_record(const std::string& path) {
     const std::string text = flight_record();
     const std::string partial = path + "." + std::to_string(::getpid()) + ".partial";
-    const store::Descriptor file(
-        ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (!file.is_open()) {
+    std::FILE* const file = std::fopen(partial.c_str(), "we");
+    if (file == nullptr) {
         fail("open", partial);
     }
-    for (std::size_t written = 0; written < text.size();) {
-        const ssize_t count = ::write(file.get(), text.data() + written, text.size() - written);
-        if (count < 0 && errno != EINTR) {
-            const int error = errno;
-            ::unlink(partial.c_str());
-            errno = error;
-            fail("write", partial);
-        }
-        written += count < 0 ? 0 : static_cast<std::size_t>(count);
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (std::fclose(file) != 0 || !written) {
+        const int error = errno;
+        ::unlink(partial.c_str());
+        errno = error;
+        fail("write", partial);
     }
     if (::rename(partial.c_str(), path.c_str()) != 0) {
         fail("rename", path);

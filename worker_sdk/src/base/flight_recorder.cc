@@ -59,15 +59,20 @@ std::string_view torch_name(DType dtype) {
     return "";
 }
 
-/// Nanoseconds since 1970, for a time of the steady clock.
-std::int64_t wall_time(Instant at) {
-    const auto age = SteadyClock().now() - at;
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now - age).count();
+using Nanoseconds = std::chrono::nanoseconds;
+
+/// What to add to a time of the steady clock to get nanoseconds since 1970.
+Nanoseconds offset_to_wall_time() {
+    const auto wall = std::chrono::system_clock::now().time_since_epoch();
+    return wall - SteadyClock().now().time_since_epoch();
 }
 
-std::string time_or_null(const std::optional<Instant>& at) {
-    return at ? std::to_string(wall_time(*at)) : "null";
+std::string time_text(Instant at, Nanoseconds offset) {
+    return std::to_string((Nanoseconds(at.time_since_epoch()) + offset).count());
+}
+
+std::string time_or_null(const std::optional<Instant>& at, Nanoseconds offset) {
+    return at ? time_text(*at, offset) : "null";
 }
 
 std::uint64_t ticks_of(Instant at) noexcept {
@@ -209,7 +214,8 @@ std::vector<FlightRecorder::Entry> FlightRecorder::read_all() const {
     return entries;
 }
 
-void FlightRecorder::write_entry(std::string& out, const Entry& entry) const {
+void FlightRecorder::write_entry(std::string& out, const Entry& entry,
+                                 std::chrono::nanoseconds wall_offset) const {
     const Operation& operation = entry.operation;
     const std::uint32_t first = groups_.empty() ? 0 : groups_.front().number;
     const Group none;
@@ -229,9 +235,9 @@ void FlightRecorder::write_entry(std::string& out, const Entry& entry) const {
            "], \"collective_seq_id\": " + (operation.is_message ? "0" : number) +
            ", \"p2p_seq_id\": " + (operation.is_message ? number : "0") + ", \"op_id\": " + number +
            ", \"profiling_name\": " + quoted(name) +
-           ", \"time_created_ns\": " + std::to_string(wall_time(entry.issued_at)) +
-           ", \"time_discovered_started_ns\": " + time_or_null(entry.started_at) +
-           ", \"time_discovered_completed_ns\": " + time_or_null(entry.completed_at) +
+           ", \"time_created_ns\": " + time_text(entry.issued_at, wall_offset) +
+           ", \"time_discovered_started_ns\": " + time_or_null(entry.started_at, wall_offset) +
+           ", \"time_discovered_completed_ns\": " + time_or_null(entry.completed_at, wall_offset) +
            ", \"input_sizes\": [[" + std::to_string(operation.input_count) +
            "]], \"input_dtypes\": " + dtype + ", \"output_sizes\": [[" +
            std::to_string(operation.output_count) + "]], \"output_dtypes\": " + dtype +
@@ -247,6 +253,7 @@ void FlightRecorder::write_entry(std::string& out, const Entry& entry) const {
 std::string FlightRecorder::json() const {
     const std::lock_guard lock(mutex_);
     const std::vector<Entry> entries = read_all();
+    const Nanoseconds wall_offset = offset_to_wall_time();
     std::map<std::uint32_t, Status> last;
     for (const Entry& entry : entries) {
         last[entry.group].note(entry.operation, entry.started_at.has_value(),
@@ -273,7 +280,7 @@ std::string FlightRecorder::json() const {
                       status + "}, \"standings\": {" + standings + "}, \"entries\": [";
     for (const Entry& entry : entries) {
         out += entry.number == entries.front().number ? "\n" : ",\n";
-        write_entry(out, entry);
+        write_entry(out, entry, wall_offset);
     }
     return out + "\n]}\n";
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -97,9 +98,10 @@ class FlightRecorder {
     void set_time(std::uint64_t entry, Word word, Instant at) noexcept;
     [[nodiscard]] std::optional<Entry> read(std::uint64_t number) const;
     [[nodiscard]] std::vector<Entry> read_all() const;
-    void write_entry(std::string& out, const Entry& entry) const;
+    void write_entry(std::string& out, const Entry& entry,
+                     std::chrono::nanoseconds wall_offset) const;
 
-    std::vector<Slot> slots_{kEntriesMax};
+    std::vector<Slot> slots_ = std::vector<Slot>(kEntriesMax);
     std::atomic<std::uint64_t> entry_count_ = 0;
 
     mutable std::mutex mutex_;

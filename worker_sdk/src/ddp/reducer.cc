@@ -63,9 +63,14 @@ Reducer::Reducer(ProcessGroup& group, std::vector<Parameter> parameters,
     const std::vector<TensorView> gradients = gradients_of(parameters_);
     const std::vector<std::size_t> order = agree_on_known_order();
     recording_ = options_.rebuild_buckets && order.empty();
-    std::vector<Bucket> plan = plan_buckets(
-        gradients, order.empty() ? backward_order(parameters_.size()) : order, limits_of(options_));
+    std::vector<Bucket> plan =
+        plan_buckets(gradients, backward_order(parameters_.size()), limits_of(options_));
     memory_.emplace(group_, gradients, plan);
+    if (!order.empty()) {
+        // The gradients lie as in the round that has learned the order: a bucket is sorted by that.
+        plan = plan_buckets(gradients, order, limits_of(options_));
+        memory_->adopt(group_, plan);
+    }
     adopt_plan(std::move(plan));
     order_.reserve(recording_ ? parameters_.size() : 0);
     used_.resize(options_.unused_parameters ? parameters_.size() : 0);
