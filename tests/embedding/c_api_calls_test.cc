@@ -90,6 +90,8 @@ TEST_F(Calls, CallsPassTheirArgumentsOn) {
          "all_reduce 8 int32 cuda:2 > 0 min 0 0"},
         {regroup_reduce(group, eight, REGROUP_PRODUCT, 3, nullptr), record,
          "reduce 8 int32 cuda:2 > 0 product 3 0"},
+        {regroup_all_reduce(group, eight, REGROUP_BIT_XOR, nullptr), record,
+         "all_reduce 8 int32 cuda:2 > 0 bit_xor 0 0"},
         {regroup_reduce_scatter(group, eight, two, REGROUP_AVG, nullptr), record,
          "reduce_scatter 8 int32 cuda:2 > 2 avg 0 0"},
         {regroup_broadcast(group, eight, 2, nullptr), record,

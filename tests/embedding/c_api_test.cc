@@ -224,7 +224,7 @@ TEST(CApi, GroupsRefuseWrongArguments) {
     wrong = floats(value);
     wrong.data = nullptr;
     EXPECT_REFUSED(regroup_all_reduce(group, wrong, REGROUP_SUM, nullptr), "its data is NULL");
-    EXPECT_REFUSED(regroup_all_reduce(group, floats(value), 5, nullptr), "op is 5");
+    EXPECT_REFUSED(regroup_all_reduce(group, floats(value), 8, nullptr), "op is 8");
     EXPECT_REFUSED(regroup_all_reduce(nullptr, floats(value), REGROUP_SUM, nullptr),
                    "group is NULL");
     EXPECT_REFUSED(regroup_work_wait(nullptr), "work is NULL");

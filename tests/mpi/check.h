@@ -20,7 +20,7 @@ static int rank, ranks;
         }                                                                                  \
     } while (0)
 
-static inline void start(int *argc, char ***argv) {
+static inline void start(int* argc, char*** argv) {
     MPI_Init(argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -172,9 +172,18 @@ typedef struct regroup_tensor {
 
 // Groups of ranks.
 
-/// The values are stable.
+/// The values are stable. The last three are for integers, on "cpu" only.
 typedef int32_t regroup_reduce_op;
-enum { REGROUP_SUM = 0, REGROUP_PRODUCT = 1, REGROUP_MIN = 2, REGROUP_MAX = 3, REGROUP_AVG = 4 };
+enum {
+    REGROUP_SUM = 0,
+    REGROUP_PRODUCT = 1,
+    REGROUP_MIN = 2,
+    REGROUP_MAX = 3,
+    REGROUP_AVG = 4,
+    REGROUP_BIT_AND = 5,
+    REGROUP_BIT_OR = 6,
+    REGROUP_BIT_XOR = 7
+};
 
 /// The rank of a process that is not a member of the group.
 #define REGROUP_NOT_A_MEMBER UINT32_MAX

@@ -38,7 +38,8 @@ static_assert(equal(REGROUP_FLOAT32, DType::float32) && equal(REGROUP_FLOAT64, D
 static_assert(equal(REGROUP_CPU, DeviceKind::cpu) && equal(REGROUP_CUDA, DeviceKind::cuda));
 static_assert(equal(REGROUP_SUM, ReduceOp::sum) && equal(REGROUP_PRODUCT, ReduceOp::product) &&
               equal(REGROUP_MIN, ReduceOp::min) && equal(REGROUP_MAX, ReduceOp::max) &&
-              equal(REGROUP_AVG, ReduceOp::avg));
+              equal(REGROUP_AVG, ReduceOp::avg) && equal(REGROUP_BIT_AND, ReduceOp::bit_and) &&
+              equal(REGROUP_BIT_OR, ReduceOp::bit_or) && equal(REGROUP_BIT_XOR, ReduceOp::bit_xor));
 static_assert(REGROUP_NOT_A_MEMBER == ProcessGroup::kNotAMember);
 
 regroup_errc to_c(Errc code) noexcept {
@@ -138,9 +139,9 @@ TensorView Call::tensor(const regroup_tensor& tensor, const char* name) const {
 }
 
 ReduceOp Call::reduce_op(regroup_reduce_op op) const {
-    if (op < REGROUP_SUM || op > REGROUP_AVG) {
+    if (op < REGROUP_SUM || op > REGROUP_BIT_XOR) {
         refuse("op is " + std::to_string(op) +
-               ", which is none of REGROUP_SUM (0) to REGROUP_AVG (4)");
+               ", which is none of REGROUP_SUM (0) to REGROUP_BIT_XOR (7)");
     }
     return static_cast<ReduceOp>(op);
 }
