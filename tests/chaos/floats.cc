@@ -98,7 +98,11 @@ class Undisturbed {
                     Context context;
                     context.rank = rank;
                     context.world_size = world_size;
-                    context.cpu_transport = world_size <= workers_ ? "shm" : "tcp";
+                    context.group_rank = rank / workers_;
+                    context.group_world_size = world_size / workers_;
+                    context.local_rank = rank % workers_;
+                    context.local_world_size = workers_;
+                    context.cpu_transport = "auto";
                     context.use_store(store);
                     groups[rank] = ProcessGroup::create("cpu", context, {.timeout = kPatience});
                 });

@@ -42,8 +42,8 @@ class FloatModel {
 
 /// Compares the floats with those of an undisturbed job whose rounds have the same world sizes at
 /// the same steps. Returns a sentence for each step with different bits. This function runs the
-/// undisturbed job, with one thread for each rank. Its groups share memory if the `workers` of one
-/// node are the whole world, as in the job. `history` must have no other errors.
+/// undisturbed job, with one thread for each rank. The `workers` of one node share memory, as in
+/// the job. `history` must have no other errors.
 [[nodiscard]] std::vector<std::string> check_floats(const std::vector<ProcessLog>& logs,
                                                     const History& history, std::size_t count,
                                                     std::uint32_t workers);

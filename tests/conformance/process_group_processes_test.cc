@@ -215,6 +215,76 @@ TEST(Processes, KilledProcessIsMissedThoughItsChildLives) {
     EXPECT_TRUE(WIFSIGNALED(status_of(pids[1])));
 }
 
+/// Repeats `step` until the stopped rank 2 is missed; true if the error says so. A stopped process
+/// keeps its connections, so that only the limit of an operation ends the wait for it.
+bool repeat_until_a_rank_is_missed(const Step& step, std::size_t row_count, const Pipe& begun) {
+    Context context = Context::from_environment();
+    context.cpu_transport = "tcp";
+    const auto group = ProcessGroup::create("cpu", context, {.timeout = kPatience});
+    std::vector<float> rows(row_count * context.world_size);
+    std::vector<float> row(row_count);
+    group->barrier().wait();  // All ranks are there before the short limit holds.
+    if (context.rank == 2) {
+        begun.send_byte();
+    }
+    try {
+        while (true) {
+            step.run(*group, rows, row);
+        }
+    } catch (const Error& error) {
+        const std::string text = error.what();
+        const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+        const bool right = error.code() == Errc::deadline_exceeded && says("rank 2 (127.0.0.1:") &&
+                           says("did not answer") && !says("has not joined in");
+        if (!right) {
+            std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
+        }
+        return right;
+    }
+}
+
+TEST(Processes, StoppedProcessIsNamedByAllOthersAsTheOneThatDoesNotAnswer) {
+    static const OperationOptions kLimited{.timeout = std::chrono::seconds(2)};
+    const std::vector<std::pair<Step, std::size_t>> cases = {
+        {{"all_reduce",
+          [](auto& g, auto& rows, auto&) {
+              g.all_reduce(std::span(rows), ReduceOp::max, kLimited).wait();
+          }},
+         1},
+        {{"large all_reduce",
+          [](auto& g, auto& rows, auto&) {
+              g.all_reduce(std::span(rows), ReduceOp::max, kLimited).wait();
+          }},
+         std::size_t{1} << 18U},
+        {{"all_gather",
+          [](auto& g, auto& rows, auto& row) {
+              g.all_gather(std::span(row), std::span(rows), kLimited).wait();
+          }},
+         1000},
+        {{"barrier", [](auto& g, auto&, auto&) { g.barrier(kLimited).wait(); }}, 1},
+    };
+    const Pipe begun;
+    std::vector<std::vector<pid_t>> worlds;
+    for (const auto& [step, row_count] : cases) {
+        worlds.push_back(
+            start_ranks(5, [&] { return repeat_until_a_rank_is_missed(step, row_count, begun); }));
+    }
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+        begun.wait_for_byte();
+    }
+    for (const std::vector<pid_t>& pids : worlds) {
+        EXPECT_EQ(::kill(pids[2], SIGSTOP), 0);
+    }
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+        SCOPED_TRACE(cases[i].first.name);
+        for (const std::size_t rank : {0U, 1U, 3U, 4U}) {
+            EXPECT_EQ(status_of(worlds[i][rank]), 0) << "rank " << rank;
+        }
+        EXPECT_EQ(::kill(worlds[i][2], SIGKILL), 0);
+        EXPECT_TRUE(WIFSIGNALED(status_of(worlds[i][2])));
+    }
+}
+
 /// Goes on until a rank is killed; true if the error says so. The others may still be in their
 /// first collective then, which is the memory's.
 bool reduce_until_a_death(ProcessGroup& group, std::size_t count, bool allocated,

@@ -159,7 +159,7 @@ const std::vector<Layer>& layers() {
         sdk("context", "the way into a round: `Context`, and the choice of a back end",
             {"base", "store", "link", "cpu", "nccl"}),
         sdk("optim", "optimizers, loss scaling, schedules", {"base", "cuda"}),
-        sdk("ddp", "DistributedDataParallel", {"base", "cuda"}),
+        sdk("ddp", "DistributedDataParallel, SyncBatchNorm", {"base", "cuda"}),
         sdk("data", "which rank handles which data", {}),
         sdk("checkpoint", "checkpoints in files", {"base", "link", "rendezvous/store/descriptor"}),
         sdk("spawn", "worker processes that a program starts itself",

@@ -10,7 +10,8 @@
 
 #include <gmock/gmock.h>
 
-#include "worker_sdk/src/cpu/node_executor.h"
+#include "worker_sdk/src/cpu/executor.h"
+#include "worker_sdk/src/cpu/node_collectives.h"
 
 namespace regroup::cpu {
 namespace {
@@ -28,6 +29,18 @@ std::vector<SharedMemory> views_of(std::vector<SharedMemory>& made) {
     return views;
 }
 
+class NodeEngine final : public CollectiveEngine {
+   public:
+    explicit NodeEngine(std::unique_ptr<NodeCollectives> node) : node_(std::move(node)) {}
+    void carry_out(Operation& operation, Instant now) override {
+        node_->carry_out(operation, now, operation.signature);
+    }
+    void stop(bool orderly) noexcept override { node_->stop(orderly); }
+
+   private:
+    std::unique_ptr<NodeCollectives> node_;
+};
+
 /// Two ranks: one carries out a broadcast from memory that both have mapped, the other is played by
 /// the test, which enters and arrives for it.
 class TwoRanks : public ::testing::Test {
@@ -43,13 +56,17 @@ class TwoRanks : public ::testing::Test {
         node->regions().add(region_);
         return node;
     }
+    std::unique_ptr<CollectiveEngine> engine(std::uint32_t rank) {
+        return std::make_unique<NodeEngine>(real(rank));
+    }
+    [[nodiscard]] const Signature& signature() const { return signature_; }
     [[nodiscard]] Operation broadcast(std::uint32_t rank) const {
         return {.signature = signature_,
                 .buffer = {region_->parts[rank].data(), kBytes, DType::uint8},
                 .limit = limit_};
     }
     void enter(std::uint32_t rank) {
-        played_.board(rank).entries[1] = {.signature = signature_, .region = 1};
+        played_.board(rank).entries[1] = {.called = signature_, .region = 1};
         arrive();
     }
     void arrive() {
@@ -82,7 +99,7 @@ TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {
     std::optional<GroupFailure> failure;
     std::jthread thread([&] {
         try {
-            reader->carry_out(broadcast(1), SteadyClock().now());
+            reader->carry_out(broadcast(1), SteadyClock().now(), signature());
         } catch (const GroupFailure& caught) {
             failure = caught;
         }
@@ -100,10 +117,10 @@ TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {
 TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     std::promise<GroupFailure> failed;
     set_limit(std::chrono::seconds(2));
-    NodeExecutor executor(real(0),
-                          {.start = [](const Operation&, Instant) {},
-                           .complete = [](const Operation&) { ADD_FAILURE(); },
-                           .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
+    Executor executor(engine(0),
+                      {.start = [](const Operation&, Instant) {},
+                       .complete = [](const Operation&) { ADD_FAILURE(); },
+                       .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
     executor.post(broadcast(0));
     enter(1);  // And never arrives again.
     const GroupFailure failure = failed.get_future().get();
@@ -115,7 +132,7 @@ TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
 }
 
 TEST_F(TwoRanks, RankThatLeavesInOrderHasNotGivenUp) {
-    NodeExecutor executor(real(0), {.start = {}, .complete = {}, .fail = {}});
+    Executor executor(engine(0), {.start = {}, .complete = {}, .fail = {}});
     EXPECT_TRUE(executor.stop(true).empty());
     EXPECT_EQ(board(0).failed, 0U);
     EXPECT_EQ(board(0).left, 1U);

@@ -15,9 +15,9 @@ namespace {
 
 // Small enough to stay in the cache between the kernel's copy and the reduction, large enough that
 // system calls do not matter.
-constexpr std::size_t kSegmentBytes = std::size_t{256} << 10U;
-// While data flows without a pause, messages and notices get a turn after so many segments.
-constexpr unsigned kSegmentsPerTurn = 16;
+constexpr std::size_t kSegmentBytes = std::size_t{512} << 10U;
+// While data flows without a pause, the end of the group is noticed after so many segments.
+constexpr unsigned kSegmentsPerLook = 16;
 
 std::size_t total_bytes(const std::vector<Piece>& pieces) {
     return std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
@@ -163,13 +163,17 @@ class CollectiveLane::Incoming {
     std::size_t offset_ = 0;
 };
 
-CollectiveLane::CollectiveLane(Mesh& mesh, RollCall& roll_call)
-    : mesh_(mesh), roll_call_(roll_call), scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
+CollectiveLane::CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool spins)
+    : links_(links),
+      roll_call_(roll_call),
+      spin_policy_(spins),
+      scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
 
-void CollectiveLane::begin(const Signature& signature, Duration limit) {
+void CollectiveLane::begin(const Signature& signature, Instant now, Duration limit) {
+    signature_ = signature;
     limit_ = limit;
-    deadline_ = after(SteadyClock().now(), limit);
-    roll_call_.enter(signature);
+    deadline_ = after(now, limit);
+    roll_call_.enter(signature, now);
     for (const auto& [peer, arrival] : arrivals_) {
         if (arrival.complete()) {
             roll_call_.check(peer, arrival.value());
@@ -182,12 +186,11 @@ void CollectiveLane::end() {
 }
 
 void CollectiveLane::carry(const Flow& flow) {
-    ENSURE(roll_call_.current());
-    const Signature& signature = *roll_call_.current();
-    Outgoing outgoing(signature, flow);
-    Incoming incoming(signature, flow, mesh_.position().world_size, scratch_.get());
-    Outbound* const to = flow.to ? &mesh_.outbound(*flow.to, ChannelKind::collective) : nullptr;
+    Outgoing outgoing(signature_, flow);
+    Incoming incoming(signature_, flow, links_.position().world_size, scratch_.get());
+    Outbound* const to = flow.to ? &links_.outbound(*flow.to) : nullptr;
     unsigned segments = 0;
+    Instant idle_since = Instant::max();
     while (true) {
         std::size_t moved = 0;
         if (to != nullptr && to->ready()) {
@@ -201,11 +204,20 @@ void CollectiveLane::carry(const Flow& flow) {
         if (outgoing.done() && incoming.done() && (!flow.from || entered(*flow.from))) {
             break;
         }
-        if (moved == 0) {
+        if (moved != 0) {
+            if (idle_since != Instant::max()) {
+                spin_policy_.report(true);
+                idle_since = Instant::max();
+            }
+            if (++segments % kSegmentsPerLook == 0) {
+                links_.look();
+            }
+        } else if (!spin(flow, idle_since)) {
             wait(flow, outgoing, incoming);
-        } else if (++segments % kSegmentsPerTurn == 0) {
-            mesh_.turn(Instant());
         }
+    }
+    if (idle_since != Instant::max()) {
+        spin_policy_.report(true);
     }
     bytes_sent_ += outgoing.payload_sent();
     if (flow.from) {
@@ -213,44 +225,122 @@ void CollectiveLane::carry(const Flow& flow) {
     }
 }
 
+/// Lets the next attempt to send and to receive ask the kernel. `began` is when the spinning began,
+/// or Instant::max(). False if it is time to sleep.
+bool CollectiveLane::spin(const Flow& flow, Instant& began) {
+    Outbound* const to = flow.to ? &links_.outbound(*flow.to) : nullptr;
+    net::Stream* const from = flow.from ? links_.inbound(*flow.from) : nullptr;
+    const bool is_connected = (to == nullptr || to->ready()) && (!flow.from || from != nullptr);
+    const Instant now = SteadyClock().now();
+    if (began == Instant::max()) {
+        if (!is_connected || !spin_policy_.is_worth_it()) {
+            return false;
+        }
+        began = now;
+    } else if (now - began >= SpinPolicy::kLimit) {
+        spin_policy_.report(false);
+        began = Instant::max();
+        return false;
+    }
+    links_.look();
+    relax();
+    if (from != nullptr && !from->ended()) {
+        from->readable = true;
+        if (!arrivals_[*flow.from].complete()) {
+            read_signature(*flow.from, *from);
+        }
+    }
+    if (to != nullptr && !to->stream().ended()) {
+        to->stream().writable = true;
+    }
+    return true;
+}
+
+/// Sleeps until something can move, or throws.
 void CollectiveLane::wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming) {
-    const bool expired = SteadyClock().now() >= deadline_;
-    if (expired) {
-        roll_call_.expire(deadline_failure(flow, incoming), limit_);
+    const Instant now = SteadyClock().now();
+    if (now >= deadline_) {
+        throw deadline_failure(flow, incoming);
     }
-    if (!outgoing.done()) {
-        Outbound& to = mesh_.outbound(*flow.to, ChannelKind::collective);
-        if (to.ended() || (to.ready() && to.stream().ended())) {
-            mesh_.note_gone(*flow.to, to.ended() ? to.ending() : "closed the connection");
-            mesh_.suspect(*flow.to, *roll_call_.current());
-        } else if (to.ready() && outgoing.released()) {
-            mesh_.poll().want_write(to.stream());
+    if (now >= roll_call_.next_call()) {
+        roll_call_.call(now);
+    }
+    if (flow.to && !outgoing.done()) {
+        watch_receiver(*flow.to, outgoing.released());
+    }
+    if (flow.from && !(entered(*flow.from) && incoming.done())) {
+        watch_sender(*flow.from);
+    }
+    for (auto& [peer, stream] : links_.inbounds()) {
+        if (!stream.ended() && !arrivals_[peer].complete()) {
+            links_.poll().want_read(stream);
         }
     }
-    if (flow.from) {
-        net::Stream* const stream = payload_stream(*flow.from);
-        if (stream == nullptr || !incoming.done()) {
-            mesh_.await(*flow.from, ChannelKind::collective, *roll_call_.current());
-        }
-        if (stream != nullptr && !incoming.done() && !stream->ended()) {
-            mesh_.poll().want_read(*stream);
+    links_.wait(std::min(deadline_, roll_call_.next_call()));
+    for (auto& [peer, stream] : links_.inbounds()) {
+        if (!arrivals_[peer].complete()) {
+            read_signature(peer, stream);
         }
     }
-    mesh_.turn(expired ? Instant::max() : deadline_);
+}
+
+void CollectiveLane::watch_receiver(std::uint32_t peer, bool has_bytes) {
+    Outbound& to = links_.outbound(peer);
+    if (to.ended() || (to.ready() && to.stream().ended())) {
+        lose(peer, to.ended() ? to.ending() : "closed the connection");
+    }
+    if (to.ready() && has_bytes) {
+        links_.poll().want_write(to.stream());
+    }
+}
+
+/// Ensures that this rank would notice the death of `peer`.
+void CollectiveLane::watch_sender(std::uint32_t peer) {
+    net::Stream* const stream = links_.inbound(peer);
+    if (stream != nullptr) {
+        if (stream->ended()) {
+            lose(peer, "closed the connection");
+        }
+        if (entered(peer)) {
+            links_.poll().want_read(*stream);
+        }
+        return;
+    }
+    if (links_.has_left(peer)) {
+        lose(peer, "has left the group");
+    }
+    const GroupPosition& position = links_.position();
+    if (peer != position.next() && peer != position.previous()) {
+        // The control line watches the neighbours. Any other peer needs a connection.
+        const Outbound& outbound = links_.outbound(peer);
+        if (outbound.ended()) {
+            lose(peer, outbound.ending());
+        }
+    }
+}
+
+void CollectiveLane::lose(std::uint32_t peer, const std::string& how) const {
+    throw GroupFailure{.code = Errc::disconnected,
+                       .cause = links_.name(peer) + " " + how,
+                       .operation = describe(signature_),
+                       .broken_to = peer,
+                       .how = how,
+                       .follows = true};
 }
 
 GroupFailure CollectiveLane::deadline_failure(const Flow& flow, const Incoming& incoming) const {
     GroupFailure failure{.code = Errc::deadline_exceeded,
-                         .operation = describe(*roll_call_.current())};
+                         .operation = describe(signature_),
+                         .expired_after = limit_};
     const std::string within = " within " + format_duration(limit_);
     if (flow.from && !entered(*flow.from)) {
-        failure.cause = mesh_.peer(*flow.from).name + " has not joined in" + within;
+        failure.cause = links_.name(*flow.from) + " has not joined in" + within;
     } else if (flow.from && !incoming.done()) {
-        failure.cause = mesh_.peer(*flow.from).name + " has joined in but sent only " +
+        failure.cause = links_.name(*flow.from) + " has joined in but sent only " +
                         std::to_string(incoming.landed()) + " of " +
                         std::to_string(incoming.total()) + " bytes" + within;
     } else {
-        failure.cause = mesh_.peer(*flow.to).name + " has not taken all data" + within;
+        failure.cause = links_.name(*flow.to) + " has not taken all data" + within;
     }
     return failure;
 }
@@ -258,30 +348,18 @@ GroupFailure CollectiveLane::deadline_failure(const Flow& flow, const Incoming& 
 bool CollectiveLane::entered(std::uint32_t peer) const {
     const auto arrival = arrivals_.find(peer);
     return arrival != arrivals_.end() && arrival->second.complete() &&
-           arrival->second.value().number == roll_call_.current()->number;
+           arrival->second.value().number == signature_.number;
 }
 
 net::Stream* CollectiveLane::payload_stream(std::uint32_t peer) {
-    return entered(peer) ? mesh_.inbound(peer, ChannelKind::collective) : nullptr;
+    return entered(peer) ? links_.inbound(peer) : nullptr;
 }
 
-void CollectiveLane::watch(net::PollSet& poll) {
-    for (auto& [peer, stream] : mesh_.inbounds(ChannelKind::collective)) {
-        if (!stream.ended() && !arrivals_[peer].complete()) {
-            poll.want_read(stream);
-        }
-    }
-}
-
-void CollectiveLane::progress() {
-    for (auto& [peer, stream] : mesh_.inbounds(ChannelKind::collective)) {
-        Partial<Signature>& arrival = arrivals_[peer];
-        if (!arrival.complete()) {
-            arrival.filled(stream.read_some(arrival.space()));
-            if (arrival.complete()) {
-                roll_call_.check(peer, arrival.value());
-            }
-        }
+void CollectiveLane::read_signature(std::uint32_t peer, net::Stream& stream) {
+    Partial<Signature>& arrival = arrivals_[peer];
+    arrival.filled(stream.read_some(arrival.space()));
+    if (arrival.complete()) {
+        roll_call_.check(peer, arrival.value());
     }
 }
 

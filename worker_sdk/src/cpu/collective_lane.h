@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/cpu/collective_links.h"
 #include "worker_sdk/src/cpu/roll_call.h"
+#include "worker_sdk/src/cpu/spin.h"
 #include "worker_sdk/src/cpu/wire.h"
 
 namespace regroup::cpu {
@@ -45,25 +47,27 @@ struct Flow {
 
 /// Carries the streams of collectives, one collective at a time. Each stream begins with its
 /// sender's signature, so that the receiver can check that both ranks execute the same collective.
-class CollectiveLane final : public net::Participant {
+///
+/// Used by the thread that executes collectives; `stop` and `bytes_sent` by any.
+class CollectiveLane {
    public:
-    CollectiveLane(Mesh& mesh, RollCall& roll_call);
+    /// `links` exist as long as the lane. `spins` is false if there are fewer processors than
+    /// ranks.
+    CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool spins);
 
-    /// Starts the collective to which the following flows belong; ends the one before. `limit` is
-    /// the time after which `carry` gives up. Throws GroupFailure `invalid_argument` if a peer has
-    /// already begun a different collective.
-    void begin(const Signature& signature, Duration limit);
+    /// Starts the collective to which the following flows belong. `limit` is the time after `now`
+    /// after which `carry` gives up. Throws GroupFailure `invalid_argument` if a peer has already
+    /// begun a different collective.
+    void begin(const Signature& signature, Instant now, Duration limit);
+    /// The collective is complete on this rank.
     void end();
 
     /// Moves all bytes of `flow`. Throws GroupFailure.
     void carry(const Flow& flow);
 
-    /// Payload bytes sent since the group was formed. Any thread.
+    /// Payload bytes sent since the group was formed.
     [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
-    [[nodiscard]] const Mesh& mesh() const noexcept { return mesh_; }
-
-    void watch(net::PollSet& poll) override;
-    void progress() override;
+    [[nodiscard]] const CollectiveLinks& links() const noexcept { return links_; }
 
    private:
     class Outgoing;
@@ -71,12 +75,19 @@ class CollectiveLane final : public net::Participant {
 
     [[nodiscard]] bool entered(std::uint32_t peer) const;
     [[nodiscard]] net::Stream* payload_stream(std::uint32_t peer);
+    void read_signature(std::uint32_t peer, net::Stream& stream);
+    [[nodiscard]] bool spin(const Flow& flow, Instant& began);
     void wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming);
+    void watch_receiver(std::uint32_t peer, bool has_bytes);
+    void watch_sender(std::uint32_t peer);
+    [[noreturn]] void lose(std::uint32_t peer, const std::string& how) const;
     [[nodiscard]] GroupFailure deadline_failure(const Flow& flow, const Incoming& incoming) const;
 
-    Mesh& mesh_;
+    CollectiveLinks& links_;
     RollCall& roll_call_;
+    SpinPolicy spin_policy_;
     std::map<std::uint32_t, Partial<Signature>> arrivals_;  // by sender; reset when its stream ends
+    Signature signature_{};
     Instant deadline_;
     Duration limit_{};
     std::unique_ptr<std::byte[]> scratch_;

@@ -1,69 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "worker_sdk/src/cpu/collective_lane.h"
+#include "worker_sdk/src/cpu/collective_links.h"
+#include "worker_sdk/src/cpu/executor.h"
+#include "worker_sdk/src/cpu/hierarchical_collectives.h"
+#include "worker_sdk/src/cpu/lane_collectives.h"
+#include "worker_sdk/src/cpu/node_collectives.h"
+#include "worker_sdk/src/cpu/node_layout.h"
 #include "worker_sdk/src/cpu/operation.h"
-#include "worker_sdk/src/cpu/ring_schedule.h"
-#include "worker_sdk/src/cpu/rows.h"
 
 namespace regroup::cpu {
 
-/// The algorithms, as flows over the lane. Results are bit-identical on all ranks and in every
-/// repetition: the order in which values are combined depends on ranks alone, not on arrival. One
-/// rank combines a value and the others copy it, or all ranks evaluate the same expression.
-class Collectives {
+/// Carries out the collectives of a group: over its connections, in shared memory where all ranks
+/// are on one node, or both. One thread at a time, unless a comment says otherwise.
+class Collectives final : public CollectiveEngine {
    public:
-    /// Up to this size latency dominates. All ranks must use the same number, or they would use
-    /// different algorithms for one collective.
-    static constexpr std::size_t kSmallBytesMax = std::size_t{16} << 10U;
-    /// Memory that a collective may use beyond its buffers. Larger collectives run in parts.
-    static constexpr std::size_t kStagingBytes = std::size_t{4} << 20U;
+    /// `spins` is false if there are fewer processors than ranks.
+    Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool spins);
 
-    explicit Collectives(CollectiveLane& lane);
+    /// The ranks of each node share memory from the next collective on. Called while none is under
+    /// way. `node` is nullptr if this
+    /// rank is alone on its node.
+    void share(const NodeLayout& layout, std::unique_ptr<NodeCollectives> node);
+    /// True if all ranks share memory: collectives use no connection.
+    [[nodiscard]] bool is_in_memory() const noexcept { return node_ && !hierarchy_; }
 
-    /// Returns when the collective, which the lane has begun, is complete on this rank. The
-    /// reduction is in place: see move_into_place. Throws GroupFailure.
-    void carry_out(const Operation& operation);
+    void carry_out(Operation& operation, Instant now) override;
+
+    // Any thread.
+
+    /// nullptr if this rank shares no memory.
+    [[nodiscard]] Regions* regions() noexcept { return node_ ? &node_->regions() : nullptr; }
+    /// Payload bytes that this rank has sent to other ranks over connections.
+    [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return lane_.bytes_sent(); }
+    void stop(bool orderly) noexcept override;
 
    private:
-    void all_reduce(TensorView buffer, ReduceOp op);
-    void ring_all_reduce(TensorView buffer);
-    void doubling_all_reduce(TensorView buffer, ReduceOp op);
-    void reduce(const Operation& operation);
-    void tree_reduce(const Operation& operation);
-    void chain_reduce(TensorView part, double factor, std::uint32_t root);
-    void reduce_scatter(const Operation& operation);
-    void broadcast(TensorView buffer, std::uint32_t root);
-    void tree_broadcast(Piece whole, std::uint32_t root);
-    void chain_broadcast(Piece whole, std::uint32_t root);
-    void all_gather(ConstTensorView input, const Rows& output);
-    void gather(ConstTensorView input, TensorView output, std::uint32_t root);
-    void scatter(ConstTensorView input, TensorView output, std::uint32_t root);
-    void all_to_all(const Operation& operation);
-    void exchange_counts(const Operation& operation);
+    void carry_out_over_connections(Operation& operation, Instant now);
 
-    void send(std::uint32_t peer, Piece piece);
-    void receive(std::uint32_t peer, Piece piece);
-    [[nodiscard]] std::uint32_t distance_from(std::uint32_t root) const noexcept {
-        return rank_ >= root ? rank_ - root : rank_ + (world_size_ - root);
-    }
-    [[nodiscard]] std::uint32_t rank_at(std::uint32_t distance, std::uint32_t root) const noexcept {
-        return static_cast<std::uint32_t>((std::uint64_t{distance} + root) % world_size_);
-    }
-    [[nodiscard]] std::byte* staging();
-
-    CollectiveLane& lane_;
-    const std::uint32_t rank_;
-    const std::uint32_t world_size_;
-    const RingSchedule schedule_;
-    std::unique_ptr<std::byte[]> staging_;  // Made when first needed.
-    alignas(64) std::array<std::byte, kSmallBytesMax> mine_{};
-    alignas(64) std::array<std::byte, kSmallBytesMax> theirs_{};
+    const std::unique_ptr<CollectiveLinks> links_;
+    CollectiveLane lane_;
+    LaneCollectives across_;
+    std::unique_ptr<NodeCollectives> node_;
+    std::optional<HierarchicalCollectives> hierarchy_;
 };
 
 }  // namespace regroup::cpu

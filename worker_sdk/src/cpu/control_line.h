@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@ class ControlLine final : public net::Participant {
     /// rank's last bytes of the formation are on their way.
     void progress() override;
     [[nodiscard]] Instant next_deadline() const override;
+    /// Any thread; wake the one that turns the mesh afterwards.
     void formed() noexcept { forming_ = false; }
 
     /// `listener` gets the standing of another rank, and returns true if it is news. Only news
@@ -69,9 +71,9 @@ class ControlLine final : public net::Participant {
     Mesh& mesh_;
     std::array<Line, 2> lines_;
     StandingListener standing_listener_;
-    bool forming_ = false;             // Connected, but not `formed`.
-    std::optional<GroupFailure> met_;  // Met while forming; `progress` throws it.
-    Instant met_until_;                // The latest time for that.
+    std::atomic<bool> forming_ = false;  // Connected, but not `formed`.
+    std::optional<GroupFailure> met_;    // Met while forming; `progress` throws it.
+    Instant met_until_;                  // The latest time for that.
     std::optional<Notice> heard_;
     std::string heard_text_;
 };

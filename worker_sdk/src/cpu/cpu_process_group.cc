@@ -4,14 +4,10 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <span>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/base/learned_orders.h"
@@ -22,14 +18,6 @@ namespace {
 
 constexpr std::size_t kOutstandingMax = 65536;
 
-net::Pollable make_wakeup() {
-    net::Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!fd.is_open()) {
-        throw Error(Errc::system, system_failure("eventfd", errno).detail);
-    }
-    return {.fd = std::move(fd)};
-}
-
 std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
                                   const std::shared_ptr<RoundScope>& scope) {
     mesh->on_break(
@@ -39,11 +27,20 @@ std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
     return mesh;
 }
 
-bool on_one_node(const std::vector<Peer>& peers) {
-    return peers.front().node != 0 &&
-           std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
-               return peer.node == peers.front().node && peer.offer.has_value();
-           });
+/// Whether there are as many processors as ranks, as far as this rank knows.
+bool has_processors(const std::vector<Peer>& peers, const NodeLayout& layout,
+                    const FormationOptions& formation) {
+    if (formation.node_ranks <= 1) {
+        return true;
+    }
+    if (layout.nodes.empty() || layout.neighbours().size() == 1) {
+        return !is_crowded({make_offer(formation.node_ranks)});
+    }
+    std::vector<NodeOffer> offers;
+    for (const std::uint32_t rank : layout.neighbours()) {
+        offers.push_back(*peers[rank].offer);
+    }
+    return !is_crowded(offers);
 }
 
 std::vector<std::uint32_t> world_ranks(const std::vector<Peer>& peers) {
@@ -77,95 +74,84 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       limit_(options.timeout),
       position_(mesh->position()),
       peers_(mesh->peers()),
+      layout_(layout_of(*peers_, position_.rank)),
       must_share_(formation.must_share),
       node_ranks_(formation.node_ranks),
       scope_(formation.scope),
       record_(flight_recorder().add({.name = options.name,
                                      .backend = "gloo",
-                                     .ranks = world_ranks(peers_),
+                                     .ranks = world_ranks(*peers_),
                                      .rank = position_.rank})),
       mesh_(listened_to(std::move(mesh), scope_)),
       interruption_(*mesh_, scope_),
       control_(*mesh_, formation.deadline, formation.check),
-      roll_call_(*mesh_, control_,
-                 [this](std::uint32_t rank, const Standing& standing) {
-                     flight_recorder().note_standing(record_, rank, describe(standing));
-                 }),
-      lane_(*mesh_, roll_call_),
-      algorithms_(lane_),
+      roll_call_(
+          *mesh_, control_,
+          [this](std::uint32_t rank, const Standing& standing) {
+              flight_recorder().note_standing(record_, rank, describe(standing));
+          },
+          [this] { wakeup_.ring(); }),
       messenger_(*mesh_, [this](const Operation& operation) { complete(operation); }),
-      wakeup_(make_wakeup()) {
+      collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_,
+                                                 has_processors(*peers_, layout_, formation))),
+      executor_(std::make_shared<Executor>(
+          collectives_,
+          Executor::Listener{
+              .start = [](const Operation& operation,
+                          Instant now) { flight_recorder().started(operation.record, now); },
+              .complete = [this](const Operation& operation) { complete(operation); },
+              .fail = [this](GroupFailure failure) { report(std::move(failure)); }})),
+      check_(formation.check) {
     // This order lets operations that were just issued make progress in the same turn.
     mesh_->add(*this);
     mesh_->add(control_);
     mesh_->add(roll_call_);
-    mesh_->add(lane_);
     mesh_->add(messenger_);
+    helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
     try {
-        share_node(formation);
-        control_.formed();
+        share_nodes(formation);
     } catch (const Error& error) {
-        control_.announce_failure(error.code(), error.what());
+        report({.code = error.code(), .cause = error.what()});
+        helper_.join();
         throw;
     }
-    helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
+    {
+        const std::lock_guard lock(mutex_);
+        check_ = nullptr;
+    }
+    control_.formed();
+    wakeup_.ring();
     if (formation.siblings) {
         subgroup_registration_.join(formation.siblings, *this);
     }
 }
 
-/// Determines over the existing connections whether the ranks can share memory.
-void CpuProcessGroup::share_node(const FormationOptions& formation) {
+/// Lets the ranks of each node share memory if they can.
+void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
     std::string problem = "its ranks are on several nodes, or not all of them want to";
-    std::unique_ptr<NodeCollectives> node;
-    if (on_one_node(peers_)) {
-        std::vector<std::string> names;
-        std::vector<NodeOffer> offers;
-        for (const Peer& peer : peers_) {
-            names.push_back(peer.name);
-            offers.push_back(*peer.offer);
+    if (!layout_.nodes.empty() && (layout_.nodes.size() == 1 || !must_share_)) {
+        auto node = form_nodes(
+            *peers_, layout_, formation.share ? std::move(formation.share->memory) : SharedMemory(),
+            [&](std::uint64_t mine) { return form_maximum(mine, formation.deadline); }, problem);
+        if (node) {
+            return collectives_->share(layout_, std::move(*node));
         }
-        check_ = formation.check;
-        const Table over_tcp{
-            position_.rank, position_.world_size, [&](ConstTensorView mine, TensorView all) {
-                // At least a moment, so that the error names the late rank.
-                const Duration left = std::max<Duration>(formation.deadline - SteadyClock().now(),
-                                                         std::chrono::milliseconds(1));
-                lane_.begin({.kind = OperationKind::form}, left);
-                algorithms_.carry_out({.signature = {.count = mine.count,
-                                                     .kind = OperationKind::form,
-                                                     .dtype = mine.dtype},
-                                       .buffer = all,
-                                       .input = mine});
-                lane_.end();
-            }};
-        try {
-            node = form_node(over_tcp, std::move(formation.share->memory), offers, std::move(names),
-                             problem);
-        } catch (const GroupFailure& failure) {
-            throw Error(failure.code, failure.cause);
-        }
-        check_ = nullptr;
     }
-    if (node) {
-        node_ = std::make_shared<NodeExecutor>(
-            std::move(node),
-            NodeExecutor::Listener{
-                .start = [](const Operation& operation,
-                            Instant now) { flight_recorder().started(operation.record, now); },
-                .complete = [this](const Operation& operation) { complete(operation); },
-                .fail =
-                    [this](GroupFailure failure) {
-                        {
-                            const std::lock_guard lock(mutex_);
-                            node_failure_ = std::move(failure);
-                        }
-                        wake();
-                    }});
-    } else if (must_share_) {
+    if (must_share_) {
         throw Error(Errc::invalid_argument,
                     "REGROUP_CPU_TRANSPORT=shm, but the group cannot share memory: " + problem);
     }
+}
+
+std::uint64_t CpuProcessGroup::form_maximum(std::uint64_t mine, Instant deadline) {
+    std::uint64_t largest = mine;
+    submit(
+        {.signature = {.count = 1, .kind = OperationKind::form, .dtype = DType::uint64},
+         .buffer = {&largest, 1, DType::uint64},
+         // At least a moment, so that the error names the late rank.
+         .limit = std::max<Duration>(deadline - SteadyClock().now(), std::chrono::milliseconds(1))})
+        .wait();
+    return largest;
 }
 
 CpuProcessGroup::~CpuProcessGroup() {
@@ -178,7 +164,7 @@ CpuProcessGroup::~CpuProcessGroup() {
             abort_reason_ = "the group was destroyed with operations in flight";
         }
     }
-    wake();
+    wakeup_.ring();
     helper_.join();
 }
 
@@ -189,7 +175,7 @@ std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::
         const std::lock_guard lock(mutex_);
         return divisions_++;
     }();
-    auto group = form_subgroup({*this, position_, peers_, division}, ranks,
+    auto group = form_subgroup({*this, position_, *peers_, division}, ranks,
                                {.timeout = limit_, .name = std::string(name)},
                                {.deadline = after(SteadyClock().now(), limit_),
                                 .check = [this] { check_alive(); },
@@ -202,8 +188,15 @@ std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::
 }
 
 Table CpuProcessGroup::table() {
-    return {position_.rank, position_.world_size,
-            [this](ConstTensorView mine, TensorView all) { all_gather(mine, all).wait(); }};
+    return {
+        .rank = position_.rank,
+        .world_size = position_.world_size,
+        .gather = [this](ConstTensorView mine, TensorView all) { all_gather(mine, all).wait(); },
+        .maximum =
+            [this](std::uint64_t mine) {
+                all_reduce(std::span(&mine, 1), ReduceOp::max).wait();
+                return mine;
+            }};
 }
 
 Buffer CpuProcessGroup::allocate(std::size_t bytes) {
@@ -212,16 +205,16 @@ Buffer CpuProcessGroup::allocate(std::size_t bytes) {
     all_gather(std::span(&mine, 1), std::span(sizes)).wait();
     for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
         if (sizes[rank] != mine) {
-            throw Error(Errc::invalid_argument, "allocate: " + peers_[rank].name + " asks for " +
+            throw Error(Errc::invalid_argument, "allocate: " + (*peers_)[rank].name + " asks for " +
                                                     std::to_string(sizes[rank]) + " bytes, " +
-                                                    peers_[position_.rank].name + " for " +
+                                                    (*peers_)[position_.rank].name + " for " +
                                                     std::to_string(mine));
         }
     }
-    if (!node_ || bytes == 0) {
+    if (layout_.nodes.empty() || bytes == 0) {
         return ProcessGroup::allocate(bytes);
     }
-    SharedParts shared = share_memory(table(), bytes);
+    SharedParts shared = share_memory(table(), layout_.neighbours(), bytes);
     if (shared.parts.empty()) {
         throw Error(Errc::system, "allocate: " + shared.problem);
     }
@@ -231,8 +224,10 @@ Buffer CpuProcessGroup::allocate(std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         region->number = ++regions_;
     }
-    node_->regions().add(region);
-    return {.data = region->parts[position_.rank].data(), .bytes = bytes, .owner = region};
+    if (Regions* const regions = collectives_->regions()) {
+        regions->add(region);
+    }
+    return {.data = region->parts[layout_.local].data(), .bytes = bytes, .owner = region};
 }
 
 /// Throws the failure that the group has ended with, if it has.
@@ -246,18 +241,23 @@ void CpuProcessGroup::check_alive() {
 
 Work CpuProcessGroup::issue(const OperationRequest& request) {
     check(request, *this);
-    Operation operation = operation_of(request, position_.rank, position_.world_size, limit_);
-    const bool here = node_ != nullptr && !is_message(operation);
-    auto state = std::make_shared<Work::State>(here ? node_ : nullptr);
+    return submit(operation_of(request, position_.rank, position_.world_size, limit_));
+}
+
+Work CpuProcessGroup::submit(Operation operation) {
+    const bool is_collective = !is_message(operation);
+    auto state = std::make_shared<Work::State>(is_collective ? executor_ : nullptr);
     operation.work = state;
     operation.issued_at = SteadyClock().now();
     {
         const std::lock_guard lock(mutex_);
-        std::uint64_t& issued = is_message(operation) ? messages_issued_ : collectives_issued_;
-        operation.signature.number = issued + 1;
+        std::uint64_t& issued = is_collective ? collectives_issued_ : messages_issued_;
+        if (operation.signature.kind != OperationKind::form) {
+            operation.signature.number = issued + 1;
+        }
         if (failure_ || abort_reason_) {
             const GroupFailure failure =
-                failure_ ? *failure_ : GroupFailure{Errc::fenced, *abort_reason_, {}};
+                failure_ ? *failure_ : GroupFailure{Errc::fenced, *abort_reason_};
             state->fail(failure.code, explain(failure, operation.signature));
             return Work(std::move(state));
         }
@@ -266,19 +266,30 @@ Work CpuProcessGroup::issue(const OperationRequest& request) {
                                               std::to_string(kOutstandingMax) +
                                               " operations are in flight; wait for some");
         }
-        ++issued;
+        if (operation.signature.kind != OperationKind::form) {
+            ++issued;
+            operation.record =
+                flight_recorder().issued(record_, recorded(operation), operation.issued_at);
+            scope_->note_issued(name_of(operation.signature.kind));
+        }
         ++outstanding_;
-        operation.record =
-            flight_recorder().issued(record_, recorded(operation), operation.issued_at);
-        scope_->note_issued(name_of(operation.signature.kind));
-        if (here) {
-            node_->post(std::move(operation));
+        if (is_collective) {
+            executor_->post(std::move(operation));
             return Work(std::move(state));
         }
         issued_.push_back(std::move(operation));
     }
-    wake();
+    wakeup_.ring();
     return Work(std::move(state));
+}
+
+/// Ends the group, which has met `failure`.
+void CpuProcessGroup::report(GroupFailure failure) {
+    {
+        const std::lock_guard lock(mutex_);
+        reported_failure_ = std::move(failure);
+    }
+    wakeup_.ring();
 }
 
 void CpuProcessGroup::abort(std::string_view reason) noexcept {
@@ -288,23 +299,20 @@ void CpuProcessGroup::abort(std::string_view reason) noexcept {
             abort_reason_ = "aborted: " + std::string(reason);
         }
     }
-    wake();
+    wakeup_.ring();
     descendants_->abort_all(reason);
 }
 
 /// The failure of the group as seen by one operation.
 std::string CpuProcessGroup::explain(const GroupFailure& failure,
                                      const Signature& signature) const {
+    if (signature.kind == OperationKind::form) {
+        return failure.cause;
+    }
     const std::string operation = describe(signature);
     const bool own = failure.operation.empty() || failure.operation == operation;
     return operation + suffix_ + ": " +
            (own ? "" : "the group has ended with " + failure.operation + ": ") + failure.cause;
-}
-
-void CpuProcessGroup::wake() noexcept {
-    const std::uint64_t one = 1;
-    // Fails only when the counter is full; the helper is being woken then.
-    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd.get(), &one, sizeof one);
 }
 
 }  // namespace regroup::cpu

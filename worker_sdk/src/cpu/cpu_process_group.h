@@ -13,17 +13,18 @@
 #include <thread>
 #include <vector>
 
-#include "worker_sdk/src/cpu/collective_lane.h"
 #include "worker_sdk/src/cpu/collectives.h"
 #include "worker_sdk/src/cpu/control_line.h"
+#include "worker_sdk/src/cpu/executor.h"
 #include "worker_sdk/src/cpu/interruption.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/messenger.h"
-#include "worker_sdk/src/cpu/node_executor.h"
 #include "worker_sdk/src/cpu/node_formation.h"
+#include "worker_sdk/src/cpu/node_layout.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/roll_call.h"
 #include "worker_sdk/src/group/descendants.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::cpu {
 
@@ -44,15 +45,15 @@ struct FormationOptions {
     std::shared_ptr<RoundScope> scope{};
 };
 
-/// The group over TCP and shared memory. Its callers only put operations into queues; one helper
-/// thread owns all connections and carries out what goes over them:
+/// The group over TCP and shared memory. Its callers only put operations into queues:
 ///
-///     caller --issued_--> helper:   collectives, one at a time, in order of issue
-///                                   sends and recvs, all at once, whenever their bytes can move
-///            --node_----> executor: collectives, where all ranks share memory
+///     caller --post----> executor: collectives, one at a time, in order of issue; a caller that
+///                                  waits executes them itself
+///            --issued_-> helper:   sends and recvs, all at once, whenever their bytes can move
 ///            <--Work----
 ///
-/// The helper also notices when a rank is gone, and then ends the group and its executor.
+/// The helper thread also admits the peers that dial, and notices when a rank is gone. Then it ends
+/// the group and its executor.
 ///
 /// Comments on the members state which thread may access them.
 class CpuProcessGroup final : public ProcessGroup, private net::Participant {
@@ -73,11 +74,11 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     [[nodiscard]] Buffer allocate(std::size_t bytes) override;
     void abort(std::string_view reason) noexcept override;
 
-    /// True if collectives go through shared memory.
-    [[nodiscard]] bool shares_memory() const noexcept { return node_ != nullptr; }
-    /// Payload bytes that this rank has sent for collectives. Any thread.
+    /// True if collectives go through shared memory alone.
+    [[nodiscard]] bool shares_memory() const noexcept { return collectives_->is_in_memory(); }
+    /// Payload bytes that this rank has sent over connections for collectives. Any thread.
     [[nodiscard]] std::uint64_t collective_bytes_sent() const noexcept {
-        return lane_.bytes_sent();
+        return collectives_->bytes_sent();
     }
 
    protected:
@@ -85,12 +86,15 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
 
    private:
     // Callers.
-    void share_node(const FormationOptions& formation);
-    void wake() noexcept;
+    void share_nodes(const FormationOptions& formation);
+    [[nodiscard]] std::uint64_t form_maximum(std::uint64_t mine, Instant deadline);
     void check_alive();
     [[nodiscard]] Table table();
+    [[nodiscard]] Work submit(Operation operation);
 
-    // Both.
+    // Any thread.
+    void report(GroupFailure failure);
+    void complete(const Operation& operation);
     [[nodiscard]] std::string explain(const GroupFailure& failure,
                                       const Signature& signature) const;
 
@@ -98,9 +102,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     void watch(net::PollSet& poll) override;
     void progress() override;
     void run() noexcept;
-    void carry_out_all();
-    void carry_out(Operation& operation);
-    void complete(const Operation& operation);
+    void take(const GroupFailure& reported);
     [[nodiscard]] Instant next_deadline() const override;
     void finish(GroupFailure failure);
 
@@ -108,28 +110,28 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     const std::string suffix_;  // " in group \"<name>\""; empty for the default one.
     const Duration limit_;
     const GroupPosition position_;
-    const std::vector<Peer> peers_;
+    const std::shared_ptr<const std::vector<Peer>> peers_;
+    const NodeLayout layout_;
     const bool must_share_;
     const std::uint32_t node_ranks_;
     const std::shared_ptr<RoundScope> scope_;
-    const std::uint32_t record_;          // The group's number in the flight recorder.
-    std::shared_ptr<NodeExecutor> node_;  // nullptr: collectives go over TCP.
+    const std::uint32_t record_;  // The group's number in the flight recorder.
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
 
     // Used by the helper alone, once it runs.
     std::unique_ptr<Mesh> mesh_;
     Interruption interruption_;
     ControlLine control_;
+    net::Wakeup wakeup_;  // Any thread rings.
     RollCall roll_call_;
-    CollectiveLane lane_;
-    Collectives algorithms_;
     Messenger messenger_;
-    net::Pollable wakeup_;  // An eventfd; callers only write to it.
-    std::deque<Operation> collectives_;
-    std::function<void()> check_;  // While the group forms.
+
+    const std::shared_ptr<Collectives> collectives_;
+    const std::shared_ptr<Executor> executor_;
 
     // Guarded by mutex_.
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
+    std::function<void()> check_;  // While the group forms.
     std::deque<Operation> issued_;
     std::size_t outstanding_ = 0;
     std::uint64_t collectives_issued_ = 0;
@@ -137,7 +139,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     std::uint64_t divisions_ = 0;
     std::uint32_t regions_ = 0;
     std::optional<std::string> abort_reason_;
-    std::optional<GroupFailure> node_failure_;
+    std::optional<GroupFailure> reported_failure_;
     bool closing_ = false;
     std::optional<GroupFailure> failure_;
 

@@ -104,9 +104,11 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
         net::listen_on(net::local_address_towards(context.master_addr, context.master_port));
     // Make the share before the wait for the other ranks: most ranks arrive long before the last
     // one.
+    const std::uint32_t neighbours =
+        context.group_world_size <= 1 ? context.world_size : context.local_world_size;
     const auto share =
-        shares && context.group_world_size <= 1
-            ? std::make_shared<NodeShare>(make_share(context.world_size, context.local_world_size))
+        shares && neighbours > 1
+            ? std::make_shared<NodeShare>(make_share(neighbours, context.local_world_size))
             : nullptr;
     group_store->set(address_key(context.rank),
                      net::bound_address(listener).text() + " " + std::to_string(random_token()) +

@@ -7,6 +7,7 @@
 
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::cpu {
 
@@ -23,7 +24,7 @@ class Interruption final : public net::Participant {
     void leave() noexcept { registration_.leave(); }
 
    private:
-    net::Pollable wakeup_;  // An eventfd.
+    net::Wakeup wakeup_;
     std::mutex mutex_;
     std::string reason_;  // guarded by mutex_
     RoundScope::Registration registration_;

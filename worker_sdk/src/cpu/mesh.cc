@@ -7,22 +7,12 @@
 #include "rendezvous/base/ensure.h"
 
 namespace regroup::cpu {
-namespace {
-
-Hello hello_to(const GroupPosition& position, const Peer& peer, std::uint32_t target) {
-    return {.source = position.rank,
-            .target = target,
-            .round = position.round,
-            .group = position.group,
-            .token = peer.token};
-}
-
-}  // namespace
 
 Mesh::Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener)
     : position_(position),
-      peers_(std::move(peers)),
-      acceptor_(std::move(listener), hello_to(position, peers_.at(position.rank), position.rank),
+      peers_(std::make_shared<const std::vector<Peer>>(std::move(peers))),
+      acceptor_(std::move(listener),
+                hello_to(position, peer(position.rank), position.rank, ChannelKind::control),
                 position.world_size),
       endings_(position.world_size) {}
 
@@ -33,9 +23,9 @@ Outbound& Mesh::outbound(std::uint32_t peer, ChannelKind kind) {
     if (found != outbounds.end()) {
         return found->second;
     }
-    Hello hello = hello_to(position_, peers_[peer], peer);
-    hello.kind = kind;
-    return outbounds.try_emplace(peer, peers_[peer], hello).first->second;
+    return outbounds
+        .try_emplace(peer, this->peer(peer), hello_to(position_, this->peer(peer), peer, kind))
+        .first->second;
 }
 
 net::Stream* Mesh::inbound(std::uint32_t peer, ChannelKind kind) {
@@ -62,29 +52,49 @@ void Mesh::await(std::uint32_t peer, ChannelKind kind, const Signature& operatio
 }
 
 void Mesh::suspect(std::uint32_t peer, const Signature& operation) {
-    if (!suspicion_) {
-        const Instant now = SteadyClock().now();
-        const bool left = left_.contains(peer);
-        suspicion_ = {.failure = {.code = Errc::disconnected,
-                                  .cause = peers_[peer].name + " " + endings_[peer],
-                                  .operation = describe(operation)},
-                      .until = left ? now : after(now, kExplanationLimit)};
-        if (!left) {
-            suspicion_->failure.broken_to = peer;
-            tell_break(peer, endings_[peer]);
-        }
+    if (suspicion_) {
+        return;
     }
+    suspect({.code = Errc::disconnected,
+             .operation = describe(operation),
+             .broken_to = peer,
+             .how = endings_[peer]});
 }
 
 void Mesh::suspect(const GroupFailure& failure) {
-    if (!suspicion_) {
-        suspicion_ = {.failure = failure, .until = after(SteadyClock().now(), kExplanationLimit)};
+    if (suspicion_) {
+        return;
     }
+    const Instant now = SteadyClock().now();
+    suspicion_ = {.failure = failure, .until = after(now, kExplanationLimit)};
+    if (!failure.broken_to) {
+        return;
+    }
+    const std::uint32_t peer = *failure.broken_to;
+    note_gone(peer, failure.how);
+    suspicion_->failure.cause = this->peer(peer).name + " " + endings_[peer];
+    if (left_.contains(peer)) {
+        suspicion_->until = now;
+        suspicion_->failure.broken_to.reset();
+    } else {
+        tell_break(peer, endings_[peer]);
+    }
+}
+
+std::unique_ptr<CollectiveLinks> Mesh::part_links() {
+    constexpr auto kCollective = static_cast<std::size_t>(ChannelKind::collective);
+    auto links = std::make_unique<CollectiveLinks>(position_, peers_,
+                                                   std::exchange(outbounds_[kCollective], {}));
+    for (auto& [peer, stream] : std::exchange(inbounds_[kCollective], {})) {
+        links->admit(peer, std::move(stream));
+    }
+    links_ = links.get();
+    return links;
 }
 
 void Mesh::tell_break(std::uint32_t peer, const std::string& how) {
     if (const auto listener = std::exchange(break_listener_, nullptr)) {
-        listener(peers_[peer].world_rank, how);
+        listener(this->peer(peer).world_rank, how);
     }
 }
 
@@ -97,6 +107,9 @@ void Mesh::note_gone(std::uint32_t peer, const std::string& ending) {
 void Mesh::note_left(std::uint32_t peer) {
     endings_[peer] = "has left the group";
     left_.insert(peer);
+    if (links_ != nullptr) {
+        links_->note_left(peer);
+    }
 }
 
 void Mesh::turn(Instant until) {
@@ -127,7 +140,11 @@ void Mesh::turn(Instant until) {
 
     const Instant now = SteadyClock().now();
     for (Acceptor::Accepted& accepted : acceptor_.progress(now)) {
-        inbounds(accepted.kind).try_emplace(accepted.source, std::move(accepted.stream));
+        if (accepted.kind == ChannelKind::collective && links_ != nullptr) {
+            links_->admit(accepted.source, std::move(accepted.stream));
+        } else {
+            inbounds(accepted.kind).try_emplace(accepted.source, std::move(accepted.stream));
+        }
     }
     for (std::size_t kind = 0; kind < kChannelKinds; ++kind) {
         for (auto& [peer, outbound] : outbounds_[kind]) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/cpu/acceptor.h"
+#include "worker_sdk/src/cpu/collective_links.h"
 #include "worker_sdk/src/cpu/outbound.h"
 #include "worker_sdk/src/cpu/wire.h"
 #include "worker_sdk/src/group/group_failure.h"
@@ -19,21 +21,9 @@
 
 namespace regroup::cpu {
 
-/// This rank's place in the group.
-struct GroupPosition {
-    std::uint32_t rank = 0;
-    std::uint32_t world_size = 1;
-    std::uint64_t round = 0;
-    std::uint64_t group = 0;  ///< See Hello.
-
-    [[nodiscard]] std::uint32_t next() const noexcept { return (rank + 1) % world_size; }
-    [[nodiscard]] std::uint32_t previous() const noexcept {
-        return (rank + world_size - 1) % world_size;
-    }
-};
-
 /// The connections between this rank and the others, dialled when first needed. The helper thread
-/// waits only here. The mesh itself moves no data.
+/// waits only here. The mesh itself moves no data. Once the group is formed, the connections of
+/// collectives belong to CollectiveLinks.
 ///
 /// Not thread-safe: it belongs to one thread at a time.
 class Mesh {
@@ -46,8 +36,10 @@ class Mesh {
     Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener);
 
     [[nodiscard]] const GroupPosition& position() const noexcept { return position_; }
-    [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_.at(rank); }
-    [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return peers_; }
+    [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_->at(rank); }
+    [[nodiscard]] const std::shared_ptr<const std::vector<Peer>>& peers() const noexcept {
+        return peers_;
+    }
 
     /// The connection on which this rank sends to `peer`; dialled by the first call.
     [[nodiscard]] Outbound& outbound(std::uint32_t peer, ChannelKind kind);
@@ -67,6 +59,10 @@ class Mesh {
     void suspect(std::uint32_t peer, const Signature& operation);
     /// The same for a failure that follows from another rank's.
     void suspect(const GroupFailure& failure);
+
+    /// Parts with the connections of collectives, those that are still to be accepted included. The
+    /// links must outlive the mesh. Called once.
+    [[nodiscard]] std::unique_ptr<CollectiveLinks> part_links();
 
     /// `peer` will send nothing more; `ending` is the rest of a sentence about it.
     void note_gone(std::uint32_t peer, const std::string& ending);
@@ -96,13 +92,14 @@ class Mesh {
     };
 
     const GroupPosition position_;
-    const std::vector<Peer> peers_;
+    const std::shared_ptr<const std::vector<Peer>> peers_;
     Acceptor acceptor_;
     std::array<std::map<std::uint32_t, Outbound>, kChannelKinds> outbounds_;
     std::array<std::map<std::uint32_t, net::Stream>, kChannelKinds> inbounds_;
     std::vector<std::string> endings_;  // by rank; empty while it is there
     std::set<std::uint32_t> left_;
     std::optional<Suspicion> suspicion_;
+    CollectiveLinks* links_ = nullptr;
     RoundScope::BreakListener break_listener_;  // Empty once it was called.
     std::vector<net::Participant*> participants_;
     net::PollSet poll_;

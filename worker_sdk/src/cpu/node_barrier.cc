@@ -12,22 +12,11 @@
 namespace regroup::cpu {
 namespace {
 
-/// Longer than waking a sleeper takes, on virtual machines too: with a shorter limit, two ranks
-/// that sleep in turn would always have to wake each other.
-constexpr Duration kSpinLimit = std::chrono::microseconds(200);
 /// Checks of the word between two reads of the clock.
 constexpr unsigned kLooksMax = 32;
 /// A wake-up that `stop` sends just before a thread falls asleep is lost; the thread checks again
 /// after this time.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
-
-void pause() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 // Not the private kind: other processes wait on the same word.
 void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration limit) {
@@ -46,7 +35,7 @@ NodeBarrier::NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spi
                          std::function<bool()> hopeless, std::uint32_t arrived)
     : words_(words),
       world_size_(world_size),
-      spins_(spins),
+      spin_policy_(spins),
       hopeless_(std::move(hopeless)),
       arrived_(arrived) {}
 
@@ -66,7 +55,7 @@ NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
         }
         return Outcome::passed;
     }
-    if (spins_ && spin()) {
+    if (spin_policy_.is_worth_it() && spin()) {
         return Outcome::passed;
     }
     while (true) {
@@ -90,16 +79,18 @@ NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
     }
 }
 
-bool NodeBarrier::spin() const noexcept {
-    const Instant until = SteadyClock().now() + kSpinLimit;
+bool NodeBarrier::spin() noexcept {
+    const Instant until = SteadyClock().now() + SpinPolicy::kLimit;
     do {
         for (unsigned i = 0; i < kLooksMax; ++i) {
             if (all_there()) {
+                spin_policy_.report(true);
                 return true;
             }
-            pause();
+            relax();
         }
     } while (SteadyClock().now() < until);
+    spin_policy_.report(false);
     return false;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/cpu/spin.h"
 
 namespace regroup::cpu {
 
@@ -18,8 +19,8 @@ struct BarrierWords {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// One rank's side of a barrier among processes. A waiting rank spins for a moment if every rank
-/// has its own processor, and then sleeps in the kernel. No rank holds a lock, so if a rank dies,
-/// the others only wait: see `stop`.
+/// has its own processor and that has paid lately, and then sleeps in the kernel. No rank holds a
+/// lock, so if a rank dies, the others only wait: see `stop`.
 class NodeBarrier {
    public:
     enum class Outcome : std::uint8_t { passed, expired, stopped, hopeless };
@@ -43,11 +44,11 @@ class NodeBarrier {
 
    private:
     [[nodiscard]] bool all_there() const noexcept;
-    [[nodiscard]] bool spin() const noexcept;
+    [[nodiscard]] bool spin() noexcept;
 
     BarrierWords& words_;
     const std::uint32_t world_size_;
-    const bool spins_;
+    SpinPolicy spin_policy_;
     const std::function<bool()> hopeless_;
     std::uint32_t arrived_;  // Wraps around, as the shared words do.
     std::atomic<bool> stopped_ = false;

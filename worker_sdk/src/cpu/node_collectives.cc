@@ -50,12 +50,10 @@ NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) con
             return sized(operation,
                          {.offered = operation.buffer, .may_share = operation.factor == 1.0});
         case OperationKind::reduce_scatter:
-            return sized(
-                operation,
-                {.offered = rows, .wide = true, .may_share = operation.factor == 1.0 && !uneven});
+            return sized(operation,
+                         {.offered = rows, .wide = true, .may_share = operation.factor == 1.0});
         case OperationKind::broadcast:
             return sized(operation, {.offered = operation.buffer, .contributes = root});
-        case OperationKind::form:
         case OperationKind::all_gather:
         case OperationKind::gather:
             return sized(operation, {.offered = operation.input});
@@ -66,6 +64,7 @@ NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) con
                          {.offered = rows, .contributes = root, .wide = true, .may_share = false});
         case OperationKind::all_to_all:
             return sized(operation, {.offered = rows, .wide = true});
+        case OperationKind::form:
         case OperationKind::barrier:
         case OperationKind::send:
         case OperationKind::recv:
@@ -87,7 +86,8 @@ Rows NodeCollectives::rows_of(const Operation& operation, const void* data) cons
             operation.counts};
 }
 
-void NodeCollectives::carry_out(const Operation& operation, Instant now) {
+void NodeCollectives::carry_out(const Operation& operation, Instant now, const Signature& called) {
+    called_ = called;
     limit_ = operation.limit;
     deadline_ = after(now, limit_);
     if (operation.signature.kind == OperationKind::all_to_all && !operation.counts.empty()) {
@@ -100,12 +100,12 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now) {
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             sources_[rank] = memory_.slot(rank, entered_ % 2);
         }
-        take(operation, shape, all, all.count);
+        take(operation, shape, all, rank_ * all.count);
     } else if (find_sources()) {
         if (operation.signature.kind == OperationKind::all_reduce) {
             direct_all_reduce(operation);
         } else {
-            take(operation, shape, all, all.count);
+            take(operation, shape, all, rows_of(operation, nullptr).offset(rank_));
         }
         pass();  // Until then others may read this rank's buffer.
         check_sources();
@@ -121,7 +121,7 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now) {
 void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
     ++entered_;
     NodeEntry& entry = memory_.board(rank_).entries[entered_ % 2];
-    entry = {.signature = operation.signature};
+    entry = {.called = called_};
     if (!shape.small() && shape.may_share) {
         place_ = regions_.find(shape.offered.data, shape.offered.bytes());
         entry.region = place_.region ? place_.region->number : 0;
@@ -131,7 +131,7 @@ void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
             memory_.slot(rank_, entered_ % 2));
     }
     pass();
-    check_entries(operation.signature);
+    check_entries();
 }
 
 void NodeCollectives::pass() {
@@ -166,13 +166,10 @@ std::optional<std::uint32_t> NodeCollectives::missing_for_good() const noexcept 
     return std::nullopt;
 }
 
-void NodeCollectives::leave() noexcept {
-    memory_.board(rank_).left.store(1);
-    barrier_.stir();
-}
-
-void NodeCollectives::give_up() noexcept {
-    memory_.board(rank_).failed.store(1);
+void NodeCollectives::stop(bool orderly) noexcept {
+    NodeMemory::Board& own = memory_.board(rank_);
+    (orderly ? own.left : own.failed).store(1);
+    barrier_.stop();
 }
 
 /// Names the ranks that have not arrived: "rank 1 (10.0.0.4:4711) has".
@@ -194,14 +191,14 @@ std::string NodeCollectives::missing_ranks() const {
     return text + (count > 1 ? " have" : " has");
 }
 
-void NodeCollectives::check_entries(const Signature& mine) const {
+void NodeCollectives::check_entries() const {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const Signature theirs = memory_.board(rank).entries[entered_ % 2].signature;
-        if (theirs != mine) {
+        const Signature theirs = memory_.board(rank).entries[entered_ % 2].called;
+        if (theirs != called_) {
             throw GroupFailure{.code = Errc::invalid_argument,
                                .cause = "the ranks do not agree: " + names_[rank] + " calls " +
                                         describe(theirs) + ", " + names_[rank_] + " calls " +
-                                        describe(mine)};
+                                        describe(called_)};
         }
     }
 }
@@ -240,6 +237,9 @@ void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk 
     for (std::uint32_t row = 0; row < (shape.wide ? world_size_ : 1); ++row) {
         const std::size_t count =
             rows.count_in(shape.wide ? row : rank_, columns.first, columns.count);
+        if (count == 0) {
+            continue;
+        }
         const std::byte* const part =
             (shape.wide ? rows.data(row) : static_cast<const std::byte*>(shape.offered.data)) +
             columns.first * item;
@@ -252,10 +252,10 @@ void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk 
     }
 }
 
-/// Computes some columns of the output from the sources. `stride` is the number of elements of a
-/// source row: the sources hold only these columns if it equals their number, else all columns.
+/// Computes some columns of the output from the sources. `row_offset` is where this rank's row
+/// begins in a source with a row for each rank, in elements.
 void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk columns,
-                           std::size_t stride) {
+                           std::size_t row_offset) {
     const Signature& signature = operation.signature;
     const std::size_t item = item_bytes(signature.dtype);
     const bool root = signature.peer == rank_;
@@ -268,7 +268,7 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
     auto* const out = static_cast<std::byte*>(operation.buffer.data) + columns.first * item;
     if (shape.wide) {
         for (const std::byte*& source : sources_) {
-            source += rank_ * stride * item;
+            source += row_offset * item;
         }
     }
     switch (signature.kind) {
@@ -283,10 +283,10 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
         case OperationKind::scatter:
             return copy_bytes(out, sources_[signature.peer], columns.count * item);
         case OperationKind::gather:
-        case OperationKind::form:
         case OperationKind::all_gather:
         case OperationKind::all_to_all:
             return take_rows(operation, columns);
+        case OperationKind::form:
         case OperationKind::barrier:
         case OperationKind::send:
         case OperationKind::recv:
@@ -376,7 +376,7 @@ void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             sources_[rank] = memory_.staging(rank, half);
         }
-        take(operation, shape, {first, count}, count);
+        take(operation, shape, {first, count}, rank_ * count);
     }
 }
 
@@ -409,12 +409,12 @@ void NodeCollectives::uneven_all_to_all(const Operation& operation) {
 std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) {
     ENSURE(world_size_ * sizeof(std::size_t) <= memory_.staging_bytes());
     ++entered_;
-    memory_.board(rank_).entries[entered_ % 2] = {.signature = operation.signature};
+    memory_.board(rank_).entries[entered_ % 2] = {.called = called_};
     const std::uint32_t half = ++parts_ % 2;
     copy_bytes(memory_.staging(rank_, half), operation.counts.data(),
                world_size_ * sizeof(std::size_t));
     pass();
-    check_entries(operation.signature);
+    check_entries();
     std::vector<Chunk> wanted;
     longest_input_ = 0;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {

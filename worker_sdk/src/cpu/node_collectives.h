@@ -35,16 +35,15 @@ class NodeCollectives {
     NodeCollectives(NodeMemory memory, std::uint32_t rank, std::vector<std::string> names);
 
     /// Returns when the collective, whose time begins `now`, is complete on this rank. The
-    /// reduction is in place: see move_into_place. Throws GroupFailure.
-    void carry_out(const Operation& operation, Instant now);
+    /// reduction is in place: see move_into_place. `called` is what the caller has called, which
+    /// all ranks must agree on: the operation itself, or one that it is a step of. Throws
+    /// GroupFailure.
+    void carry_out(const Operation& operation, Instant now, const Signature& called);
 
-    /// Makes `carry_out` fail soon, wherever it waits, now and in future. Any thread.
-    void stop() noexcept { barrier_.stop(); }
-    /// Tells the others that this rank leaves in order.
-    void leave() noexcept;
-    /// Tells the others that this rank's operations fail. Called before a caller on this rank can
-    /// learn of the failure and reuse the buffers: see `check_sources`.
-    void give_up() noexcept;
+    /// Makes `carry_out` fail soon, wherever it waits, now and in future. Tells the others that
+    /// this rank leaves in order, or that its operations fail; the latter before a caller on this
+    /// rank can learn of the failure and reuse the buffers: see `check_sources`. Any thread.
+    void stop(bool orderly) noexcept;
     [[nodiscard]] Regions& regions() noexcept { return regions_; }
 
    private:
@@ -64,7 +63,7 @@ class NodeCollectives {
     [[nodiscard]] Rows rows_of(const Operation& operation, const void* data) const;
     void enter(const Operation& operation, const Shape& shape);
     void pass();
-    void check_entries(const Signature& mine) const;
+    void check_entries() const;
     void check_sources() const;
     [[nodiscard]] bool missing(std::uint32_t rank) const noexcept;
     [[nodiscard]] std::optional<std::uint32_t> missing_for_good() const noexcept;
@@ -72,7 +71,8 @@ class NodeCollectives {
     [[nodiscard]] bool find_sources();
 
     void put(const Operation& operation, const Shape& shape, Chunk columns, std::byte* into) const;
-    void take(const Operation& operation, const Shape& shape, Chunk columns, std::size_t stride);
+    void take(const Operation& operation, const Shape& shape, Chunk columns,
+              std::size_t row_offset);
     void take_rows(const Operation& operation, Chunk columns) const;
     void direct_all_reduce(const Operation& operation);
     void staged_reduction(const Operation& operation, const Shape& shape);
@@ -94,6 +94,7 @@ class NodeCollectives {
     std::uint32_t entered_ = 0;  // Collectives so far.
     std::uint32_t parts_ = 0;    // Parts staged so far.
     // Of the collective under way.
+    Signature called_{};
     Instant deadline_;
     Duration limit_{};
     Regions::Place place_;

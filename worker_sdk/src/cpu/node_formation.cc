@@ -27,61 +27,64 @@ std::vector<T> gather(const Table& table, const T& mine) {
     return all;
 }
 
-enum class Outcome : std::uint64_t { good, no_memory, out_of_reach };
+enum class Outcome : std::uint64_t { good, out_of_reach, no_memory };
 
-/// The memory of all ranks, as far as this rank can open it, and the outcome.
+/// An outcome with its rank. Of several, the one with the largest number is told: a rank without
+/// memory is also out of reach for the others; then the first rank.
+std::uint64_t number_of(Outcome outcome, std::uint32_t rank) {
+    return outcome == Outcome::good ? 0 : static_cast<std::uint64_t>(outcome) << 32U | ~rank;
+}
+
+/// The reason why some ranks cannot share memory; empty if all can.
+std::string problem_of(std::uint64_t number, std::size_t bytes) {
+    if (number == 0) {
+        return {};
+    }
+    const auto outcome = static_cast<Outcome>(number >> 32U);
+    return "rank " + std::to_string(~static_cast<std::uint32_t>(number)) +
+           (outcome == Outcome::no_memory
+                ? " has no " + std::to_string(bytes) + " bytes of shared memory"
+                : " cannot open the shared memory of every other rank (another container, "
+                  "another user, or no /proc)");
+}
+
+/// The memory of the neighbours, as far as this rank can open it, and the outcome.
 struct Opened {
     std::vector<SharedMemory> parts{};
     Outcome outcome = Outcome::good;
 };
 
-Opened open_all(const Table& table, SharedMemory own,
-                const std::vector<SharedMemory::Ticket>& tickets) {
+Opened open_all(const std::vector<std::uint32_t>& neighbours, std::uint32_t rank, SharedMemory own,
+                const std::function<SharedMemory::Ticket(std::uint32_t)>& ticket_of) {
     Opened opened;
-    const auto open_some = [&](std::uint32_t first, std::uint32_t end) {
-        for (std::uint32_t rank = first; rank < end; ++rank) {
-            if (auto memory = SharedMemory::open(tickets[rank])) {
-                opened.parts.push_back(std::move(*memory));
-            } else {
-                opened.outcome = Outcome::out_of_reach;
-            }
+    for (const std::uint32_t neighbour : neighbours) {
+        if (neighbour == rank) {
+            opened.parts.push_back(std::move(own));
+        } else if (auto memory = SharedMemory::open(ticket_of(neighbour))) {
+            opened.parts.push_back(std::move(*memory));
+        } else {
+            opened.outcome = Outcome::out_of_reach;
         }
-    };
-    open_some(0, table.rank);
-    opened.parts.push_back(std::move(own));
-    open_some(table.rank + 1, table.world_size);
+    }
     return opened;
 }
 
-/// The reason why the ranks cannot share memory; empty if they can. A rank without memory is also
-/// unreachable for the others, so the text names a rank without memory first.
-std::string problem_among(const std::vector<Outcome>& outcomes, std::size_t bytes) {
-    for (const Outcome worst : {Outcome::no_memory, Outcome::out_of_reach}) {
-        const auto found = std::find(outcomes.begin(), outcomes.end(), worst);
-        if (found != outcomes.end()) {
-            return "rank " + std::to_string(found - outcomes.begin()) +
-                   (worst == Outcome::no_memory
-                        ? " has no " + std::to_string(bytes) + " bytes of shared memory"
-                        : " cannot open the shared memory of every other rank (another "
-                          "container, another user, or no /proc)");
-        }
-    }
-    return {};
-}
-
 /// Combines the outcomes of all ranks.
-SharedParts settle(const Table& table, Opened opened, Outcome mine, std::size_t bytes) {
+SharedParts settle(const Table& table, const std::vector<std::uint32_t>& neighbours, Opened opened,
+                   Outcome mine, std::size_t bytes) {
     SharedParts result{.parts = std::move(opened.parts),
-                       .problem = problem_among(gather(table, mine), bytes)};
+                       .problem = problem_of(table.maximum(number_of(mine, table.rank)), bytes)};
     if (!result.problem.empty()) {
         result.parts.clear();
     } else {
-        result.parts[table.rank].close_ticket();
+        const auto own = std::find(neighbours.begin(), neighbours.end(), table.rank);
+        result.parts[static_cast<std::size_t>(own - neighbours.begin())].close_ticket();
     }
     return result;
 }
 
-/// True if the ranks of the node have fewer processors than there are ranks.
+}  // namespace
+
 bool is_crowded(const std::vector<NodeOffer>& offers) {
     auto together = decltype(NodeOffer::processors){};
     std::uint64_t node_ranks = offers.size();
@@ -107,8 +110,6 @@ bool is_crowded(const std::vector<NodeOffer>& offers) {
     return count < node_ranks;
 }
 
-}  // namespace
-
 std::uint64_t node_identity(const Context& context) {
     std::string boot;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -121,52 +122,68 @@ std::uint64_t node_identity(const Context& context) {
            1U;
 }
 
-SharedParts share_memory(const Table& table, std::size_t bytes) {
+SharedParts share_memory(const Table& table, const std::vector<std::uint32_t>& neighbours,
+                         std::size_t bytes) {
     // Check before any rank allocates: the kernel overcommits memory and would kill a process
     // later.
-    Outcome mine =
-        bytes <= available_memory_bytes() / table.world_size ? Outcome::good : Outcome::no_memory;
-    const std::vector<Outcome> hopes = gather(table, mine);
-    const bool hopeful =
-        std::all_of(hopes.begin(), hopes.end(), [](Outcome hope) { return hope == Outcome::good; });
+    const bool is_hopeful = bytes <= available_memory_bytes() / neighbours.size();
+    Outcome mine = is_hopeful ? Outcome::good : Outcome::no_memory;
+    const bool all_hopeful = table.maximum(number_of(mine, table.rank)) == 0;
     SharedMemory own;
     try {
-        if (hopeful) {
+        if (all_hopeful) {
             own = SharedMemory::create(bytes, true);
         }
     } catch (const Error&) {
         mine = Outcome::no_memory;
     }
     const std::vector<SharedMemory::Ticket> tickets = gather(table, own.ticket());
-    Opened opened = open_all(table, std::move(own), tickets);
+    Opened opened = open_all(neighbours, table.rank, std::move(own),
+                             [&](std::uint32_t rank) { return tickets[rank]; });
     if (mine == Outcome::good) {
         mine = opened.outcome;
     }
-    return settle(table, std::move(opened), mine, bytes);
+    return settle(table, neighbours, std::move(opened), mine, bytes);
 }
 
-std::unique_ptr<NodeCollectives> form_node(const Table& table, SharedMemory own,
-                                           const std::vector<NodeOffer>& offers,
-                                           std::vector<std::string> names, std::string& problem) {
-    std::vector<SharedMemory::Ticket> tickets;
-    std::vector<Outcome> hopes;
-    for (const NodeOffer& offer : offers) {
-        tickets.push_back(offer.memory);
-        hopes.push_back(offer.memory.bytes > 0 ? Outcome::good : Outcome::no_memory);
+std::optional<std::unique_ptr<NodeCollectives>> form_nodes(
+    const std::vector<Peer>& peers, const NodeLayout& layout, SharedMemory own,
+    const std::function<std::uint64_t(std::uint64_t)>& maximum, std::string& problem) {
+    std::uint64_t worst = 0;
+    for (const std::vector<std::uint32_t>& ranks : layout.nodes) {
+        for (const std::uint32_t rank : ranks) {
+            const bool is_good = ranks.size() == 1 || peers[rank].offer->memory.bytes > 0;
+            worst = std::max(worst, number_of(is_good ? Outcome::good : Outcome::no_memory, rank));
+        }
     }
-    problem = problem_among(hopes, NodeMemory::segment_bytes());
+    problem = problem_of(worst, NodeMemory::segment_bytes());
     if (!problem.empty()) {
-        return nullptr;  // All ranks return here for the same reason.
+        return std::nullopt;  // All ranks return here for the same reason.
     }
-    Opened opened = open_all(table, std::move(own), tickets);
-    const Outcome mine = opened.outcome;
-    SharedParts shared = settle(table, std::move(opened), mine, NodeMemory::segment_bytes());
-    if (shared.parts.empty()) {
-        problem = shared.problem;
+    const std::vector<std::uint32_t>& neighbours = layout.neighbours();
+    const bool is_alone = neighbours.size() == 1;
+    const std::uint32_t rank = neighbours[layout.local];
+    Opened opened;
+    if (!is_alone) {
+        opened = open_all(neighbours, rank, std::move(own),
+                          [&](std::uint32_t neighbour) { return peers[neighbour].offer->memory; });
+    }
+    problem = problem_of(maximum(number_of(opened.outcome, rank)), NodeMemory::segment_bytes());
+    if (!problem.empty()) {
+        return std::nullopt;
+    }
+    if (is_alone) {
         return nullptr;
     }
+    opened.parts[layout.local].close_ticket();
+    std::vector<std::string> names;
+    std::vector<NodeOffer> offers;
+    for (const std::uint32_t neighbour : neighbours) {
+        names.push_back(peers[neighbour].name);
+        offers.push_back(*peers[neighbour].offer);
+    }
     return std::make_unique<NodeCollectives>(
-        NodeMemory(std::move(shared.parts), is_crowded(offers)), table.rank, std::move(names));
+        NodeMemory(std::move(opened.parts), is_crowded(offers)), layout.local, std::move(names));
 }
 
 }  // namespace regroup::cpu

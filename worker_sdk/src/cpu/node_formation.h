@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker_sdk/src/cpu/node_collectives.h"
+#include "worker_sdk/src/cpu/node_layout.h"
 #include "worker_sdk/src/cpu/node_offer.h"
 #include "worker_sdk/src/cpu/shared_memory.h"
 
@@ -21,31 +22,37 @@ namespace regroup::cpu {
 /// the node's rank in the job, so that nodes simulated on one machine stay apart. 0 if unknown.
 [[nodiscard]] std::uint64_t node_identity(const Context& context);
 
-/// One rank's access to the others while the ranks agree on something.
+/// What the ranks of a group agree by; each a collective.
 struct Table {
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;
-    /// All ranks' bytes, equally many of each, in the order of ranks; a collective.
-    std::function<void(ConstTensorView mine, TensorView all)> gather;
+    /// All ranks' bytes, equally many of each, in the order of ranks.
+    std::function<void(ConstTensorView mine, TensorView all)> gather{};
+    /// The largest of all ranks' numbers.
+    std::function<std::uint64_t(std::uint64_t mine)> maximum{};
 };
 
-/// The shared memory of every rank, mapped by all ranks.
+/// Shared memory of the ranks of one node, mapped by all of them.
 struct SharedParts {
-    std::vector<SharedMemory> parts{};  ///< by rank; empty if any rank fails
-    std::string problem{};              ///< The reason, the same on all ranks.
+    std::vector<SharedMemory> parts{};  ///< in the order of `neighbours`; empty if any rank fails
+    std::string problem{};              ///< The reason, the same on all ranks of the group.
 };
 
-/// Reserves `bytes` of memory on every rank and maps the memory of all ranks. A collective of the
-/// table with the same outcome on all ranks.
-[[nodiscard]] SharedParts share_memory(const Table& table, std::size_t bytes);
+/// Reserves `bytes` of memory on every rank and maps the memory of this rank's neighbours, the
+/// ranks of its node. A collective of the table with the same outcome on all ranks.
+[[nodiscard]] SharedParts share_memory(const Table& table,
+                                       const std::vector<std::uint32_t>& neighbours,
+                                       std::size_t bytes);
 
-/// Forms the shared memory of a group whose ranks appear to be on one node. `offers` are the offers
-/// of all ranks; this rank's describes `own`. Returns nullptr and sets `problem` if the ranks
-/// cannot share memory. A collective as above, with one exchange: whether every rank could open all
-/// segments.
-[[nodiscard]] std::unique_ptr<NodeCollectives> form_node(const Table& table, SharedMemory own,
-                                                         const std::vector<NodeOffer>& offers,
-                                                         std::vector<std::string> names,
-                                                         std::string& problem);
+/// Forms the shared memory of each node of a group whose layout has nodes. `own` is the segment
+/// that this rank offers. Returns nothing and sets `problem` if some ranks of a node cannot share
+/// memory. nullptr if this rank is alone on its node. A collective of
+/// `maximum`, called once at most.
+[[nodiscard]] std::optional<std::unique_ptr<NodeCollectives>> form_nodes(
+    const std::vector<Peer>& peers, const NodeLayout& layout, SharedMemory own,
+    const std::function<std::uint64_t(std::uint64_t)>& maximum, std::string& problem);
+
+/// True if there are fewer processors for the ranks with these offers than ranks on their node.
+[[nodiscard]] bool is_crowded(const std::vector<NodeOffer>& offers);
 
 }  // namespace regroup::cpu

@@ -15,7 +15,7 @@ namespace regroup::cpu {
 
 /// The entry that a rank publishes when it enters a collective.
 struct NodeEntry {
-    Signature signature{};
+    Signature called{};
     std::uint32_t region = 0;  ///< The region in which others may read its buffer; 0: none.
     std::uint64_t offset = 0;
 };

@@ -56,13 +56,16 @@ std::optional<NodeOffer> NodeOffer::parse(std::string_view text) {
     return std::bit_cast<NodeOffer>(bytes);
 }
 
-NodeShare make_share(std::uint32_t world_size, std::uint32_t node_ranks) {
-    NodeShare share;
-    share.offer.processors = own_processors();
-    share.offer.node_ranks = node_ranks;
-    share.offer.quota = control_group_processors();
+NodeOffer make_offer(std::uint32_t node_ranks) {
+    return {.processors = own_processors(),
+            .node_ranks = node_ranks,
+            .quota = control_group_processors()};
+}
+
+NodeShare make_share(std::uint32_t sharers, std::uint32_t node_ranks) {
+    NodeShare share{.memory = {}, .offer = make_offer(node_ranks)};
     // The kernel overcommits memory and would kill a process when the memory is touched.
-    if (NodeMemory::segment_bytes() > available_memory_bytes() / world_size) {
+    if (NodeMemory::segment_bytes() > available_memory_bytes() / sharers) {
         return share;
     }
     try {

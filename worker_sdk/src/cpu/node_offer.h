@@ -31,8 +31,11 @@ struct NodeShare {
     NodeOffer offer;
 };
 
+/// What this rank says about its processors; no memory.
+[[nodiscard]] NodeOffer make_offer(std::uint32_t node_ranks);
+
 /// Makes a segment of NodeMemory::segment_bytes, unless the machine has no room for one of each of
-/// `world_size` ranks.
-[[nodiscard]] NodeShare make_share(std::uint32_t world_size, std::uint32_t node_ranks);
+/// `sharers` ranks.
+[[nodiscard]] NodeShare make_share(std::uint32_t sharers, std::uint32_t node_ranks);
 
 }  // namespace regroup::cpu

@@ -12,6 +12,19 @@
 
 namespace regroup::cpu {
 
+/// This rank's place in the group.
+struct GroupPosition {
+    std::uint32_t rank = 0;
+    std::uint32_t world_size = 1;
+    std::uint64_t round = 0;
+    std::uint64_t group = 0;  ///< See Hello.
+
+    [[nodiscard]] std::uint32_t next() const noexcept { return (rank + 1) % world_size; }
+    [[nodiscard]] std::uint32_t previous() const noexcept {
+        return (rank + world_size - 1) % world_size;
+    }
+};
+
 /// Another rank, as it has described itself in the store.
 struct Peer {
     net::SocketAddress address;
@@ -21,6 +34,9 @@ struct Peer {
     std::uint32_t world_rank = 0;      ///< In the group of all; differs in a sub-group.
     std::string name{};                ///< For people: "rank 3 (10.0.0.4:4711)".
 };
+
+[[nodiscard]] Hello hello_to(const GroupPosition& position, const Peer& peer, std::uint32_t target,
+                             ChannelKind kind);
 
 /// A connection that this rank has dialled: connecting -> greeting -> ready, or ended at any point.
 class Outbound {

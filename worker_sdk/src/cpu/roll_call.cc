@@ -23,16 +23,22 @@ bool differ(const Signature& one, const Signature& other) {
 }  // namespace
 
 RollCall::RollCall(Mesh& mesh, ControlLine& line,
-                   std::function<void(std::uint32_t rank, const Standing& standing)> heard)
-    : mesh_(mesh), line_(line), heard_(std::move(heard)), known_(mesh.position().world_size) {
+                   std::function<void(std::uint32_t rank, const Standing& standing)> heard,
+                   std::function<void()> wake)
+    : mesh_(mesh),
+      line_(line),
+      heard_(std::move(heard)),
+      wake_(std::move(wake)),
+      known_(mesh.position().world_size) {
     line_.on_standing(
         [this](std::uint32_t rank, const Standing& standing) { return hear(rank, standing); });
 }
 
-void RollCall::enter(const Signature& signature) {
+void RollCall::enter(const Signature& signature, Instant now) {
+    const std::lock_guard lock(mutex_);
     current_ = signature;
     wait_ = kFirstWait;
-    next_call_ = after(SteadyClock().now(), wait_);
+    next_call_ = after(now, wait_);
     for (std::uint32_t rank = 0; rank < known_.size(); ++rank) {
         const Signature& theirs = known_[rank].standing.latest;
         if (differ(theirs, signature)) {
@@ -42,6 +48,7 @@ void RollCall::enter(const Signature& signature) {
 }
 
 void RollCall::leave() {
+    const std::lock_guard lock(mutex_);
     ENSURE(current_);
     finished_.push_back(*current_);
     if (finished_.size() > kFinishedMax) {
@@ -51,7 +58,23 @@ void RollCall::leave() {
     next_call_ = Instant::max();
 }
 
+Instant RollCall::next_call() const {
+    const std::lock_guard lock(mutex_);
+    return next_call_;
+}
+
+void RollCall::call(Instant now) {
+    {
+        const std::lock_guard lock(mutex_);
+        wait_ = std::min(2 * wait_, kLongestWait);
+        next_call_ = after(now, wait_);
+        call_is_due_ = true;
+    }
+    wake_();
+}
+
 void RollCall::check(std::uint32_t peer, const Signature& theirs) const {
+    const std::lock_guard lock(mutex_);
     const bool is_current = current_ && theirs.number == current_->number;
     const std::uint64_t finished_number = finished_.empty() ? 0 : finished_.back().number;
     if (is_current ? theirs == *current_ : finished_.empty() || theirs.number > finished_number) {
@@ -79,16 +102,20 @@ void RollCall::disagree(std::uint32_t peer, const Signature& theirs,
 
 /// Notes the standing of another rank and answers it; true if it is news.
 bool RollCall::hear(std::uint32_t rank, const Standing& standing) {
-    Known& known = known_[rank];
-    if (standing.version <= known.standing.version) {
-        return false;
-    }
     const Instant now = SteadyClock().now();
-    known = {.standing = standing, .heard_at = now};
+    {
+        const std::lock_guard lock(mutex_);
+        Known& known = known_[rank];
+        if (standing.version <= known.standing.version) {
+            return false;
+        }
+        known = {.standing = standing, .heard_at = now};
+    }
     heard_(rank, standing);
     if (now - told_at_ >= kAnswerInterval) {
         tell(now);
     }
+    const std::lock_guard lock(mutex_);
     if (current_ && differ(standing.latest, *current_)) {
         disagree(rank, standing.latest, "calls " + describe(*current_));
     }
@@ -101,38 +128,47 @@ bool RollCall::hear(std::uint32_t rank, const Standing& standing) {
 }
 
 void RollCall::tell(Instant now) {
-    Standing standing{.version = ++version_, .is_inside = current_ ? 1U : 0U};
-    if (current_) {
-        standing.latest = *current_;
-    } else if (!finished_.empty()) {
-        standing.latest = finished_.back();
+    Standing standing{.version = ++version_};
+    {
+        const std::lock_guard lock(mutex_);
+        standing.is_inside = current_ ? 1 : 0;
+        if (current_) {
+            standing.latest = *current_;
+        } else if (!finished_.empty()) {
+            standing.latest = finished_.back();
+        }
     }
     told_at_ = now;
     line_.tell(standing);
 }
 
-void RollCall::expire(const GroupFailure& failure, Duration limit) {
+void RollCall::expire(const GroupFailure& failure) {
     if (!expired_) {
         const Instant now = SteadyClock().now();
-        expired_ = {.failure = failure, .limit = limit, .at = now};
+        expired_ = {.failure = failure, .at = now};
         tell(now);
     }
 }
 
 void RollCall::progress() {
     const Instant now = SteadyClock().now();
-    if (expired_ && (all_are_fresh() || now >= after(expired_->at, kAnswerLimit))) {
-        throw explained();
+    if (expired_) {
+        const std::lock_guard lock(mutex_);
+        if (all_are_fresh() || now >= after(expired_->at, kAnswerLimit)) {
+            throw explained();
+        }
     }
-    if (now >= next_call_) {
-        wait_ = std::min(2 * wait_, kLongestWait);
-        next_call_ = after(now, wait_);
+    const bool is_due = [this] {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(call_is_due_, false);
+    }();
+    if (is_due) {
         tell(now);
     }
 }
 
 Instant RollCall::next_deadline() const {
-    return expired_ ? after(expired_->at, kAnswerLimit) : next_call_;
+    return expired_ ? after(expired_->at, kAnswerLimit) : Instant::max();
 }
 
 /// True if the standing of `rank` is as recent as an answer.
@@ -152,7 +188,7 @@ bool RollCall::all_are_fresh() const {
 }
 
 /// Names the ranks that hold up the current collective. A rank that waits inside an earlier
-/// collective is only named if no other rank is the cause.
+/// collective is only named if no other rank can be the cause: it may wait for a silent one.
 GroupFailure RollCall::explained() const {
     std::vector<std::uint32_t> outside;
     std::vector<std::uint32_t> behind;
@@ -169,10 +205,11 @@ GroupFailure RollCall::explained() const {
             (standing.is_inside != 0 ? behind : outside).push_back(rank);
         }
     }
-    const std::string within = " within " + format_duration(expired_->limit);
+    const std::string within = " within " + format_duration(*expired_->failure.expired_after);
     GroupFailure failure = expired_->failure;
-    if (!outside.empty() || !behind.empty()) {
-        const std::vector<std::uint32_t>& missing = outside.empty() ? behind : outside;
+    const std::vector<std::uint32_t>& missing =
+        silent.empty() && outside.empty() ? behind : outside;
+    if (!missing.empty()) {
         failure.cause =
             names_of(missing) + (missing.size() > 1 ? " have" : " has") + " not joined in" + within;
         if (!silent.empty()) {

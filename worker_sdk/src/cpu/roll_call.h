@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ namespace regroup::cpu {
 /// exchange a byte. A rank that has waited for a while, or whose time is up, therefore tells all
 /// others its standing over the control line. A rank that hears a new standing answers with its
 /// own. So every rank knows all of them, and can name the rank that is missing.
+///
+/// The thread that executes collectives enters and leaves; the helper thread speaks to the others.
 class RollCall final : public net::Participant {
    public:
     /// The first wait before this rank calls the roll. Each further wait in the same collective is
@@ -29,26 +32,34 @@ class RollCall final : public net::Participant {
     static constexpr Duration kFirstWait = std::chrono::seconds(1);
     static constexpr Duration kLongestWait = std::chrono::minutes(1);
     /// How long a rank whose time is up waits for the others' standings.
-    static constexpr Duration kAnswerLimit = std::chrono::milliseconds(500);
+    static constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 
-    /// `heard` is called with what another rank has said about itself.
+    /// `heard` is called with what another rank has said about itself; `wake` ends the helper
+    /// thread's wait.
     RollCall(Mesh& mesh, ControlLine& line,
-             std::function<void(std::uint32_t rank, const Standing& standing)> heard);
+             std::function<void(std::uint32_t rank, const Standing& standing)> heard,
+             std::function<void()> wake);
+
+    // The executing thread.
 
     /// This rank enters a collective. Throws GroupFailure `invalid_argument` if another rank is
     /// known to be in a different one with the same number.
-    void enter(const Signature& signature);
+    void enter(const Signature& signature, Instant now);
     /// The collective is complete on this rank.
     void leave();
-    [[nodiscard]] const std::optional<Signature>& current() const noexcept { return current_; }
-
     /// Throws GroupFailure `invalid_argument` unless `theirs`, which `peer` has begun to send, is
     /// the current collective or one that this rank has not entered yet.
     void check(std::uint32_t peer, const Signature& theirs) const;
+    /// When to call `call` if the current collective is not complete by then.
+    [[nodiscard]] Instant next_call() const;
+    /// Lets the helper thread tell the others this rank's standing, and ask for theirs.
+    void call(Instant now);
 
-    /// The time of the current collective is up. A turn throws `failure`, with the ranks that are
-    /// missing as its cause if there are any, as soon as these are known.
-    void expire(const GroupFailure& failure, Duration limit);
+    // The helper thread.
+
+    /// The time of the current collective, `failure.expired_after`, is up. A turn throws `failure`,
+    /// with the ranks that are missing as its cause if there are any, as soon as these are known.
+    void expire(const GroupFailure& failure);
 
     void watch(net::PollSet& /*poll*/) override {}
     void progress() override;
@@ -61,7 +72,6 @@ class RollCall final : public net::Participant {
     };
     struct Expired {
         GroupFailure failure;
-        Duration limit;
         Instant at;
     };
 
@@ -77,13 +87,20 @@ class RollCall final : public net::Participant {
     Mesh& mesh_;
     ControlLine& line_;
     const std::function<void(std::uint32_t, const Standing&)> heard_;
+    const std::function<void()> wake_;
+
+    mutable std::mutex mutex_;
+    // Guarded by mutex_.
     std::optional<Signature> current_;
     std::deque<Signature> finished_;  // The last few.
     std::vector<Known> known_;        // by rank
-    std::uint64_t version_ = 0;
-    Instant told_at_{};
     Instant next_call_ = Instant::max();
     Duration wait_{};
+    bool call_is_due_ = false;
+
+    // Used by the helper alone.
+    std::uint64_t version_ = 0;
+    Instant told_at_{};
     std::optional<Expired> expired_;
 };
 

@@ -31,11 +31,14 @@ std::string title(const ProcessGroupOptions& options) {
     return "new_group \"" + options.name + "\"";
 }
 
-/// Whether all members are on one node, and share memory.
-bool on_one_node(const std::vector<Peer>& peers, const std::vector<std::uint32_t>& ranks) {
-    const std::uint64_t node = peers[ranks.front()].node;
-    return node != 0 && std::all_of(ranks.begin(), ranks.end(),
-                                    [&](std::uint32_t rank) { return peers[rank].node == node; });
+/// How many of `ranks` are on the node of `rank`.
+std::uint32_t neighbours_of(std::uint32_t rank, const std::vector<Peer>& peers,
+                            const std::vector<std::uint32_t>& ranks) {
+    const std::uint64_t node = peers[rank].node;
+    return static_cast<std::uint32_t>(
+        node == 0 ? 1 : std::count_if(ranks.begin(), ranks.end(), [&](std::uint32_t other) {
+            return peers[other].node == node;
+        }));
 }
 
 std::vector<Entry> exchange(const Parent& parent, const Entry& mine) {
@@ -78,9 +81,11 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
         listener = net::listen_on(parent.peers[parent.position.rank].address.with_port(0));
         const std::string text = net::bound_address(listener).text();
         text.copy(mine.address.data(), mine.address.size() - 1);
-        if (on_one_node(parent.peers, ranks)) {
-            formation.share = std::make_shared<NodeShare>(
-                make_share(static_cast<std::uint32_t>(ranks.size()), formation.node_ranks));
+        if (const std::uint32_t neighbours =
+                neighbours_of(parent.position.rank, parent.peers, ranks);
+            neighbours > 1) {
+            formation.share =
+                std::make_shared<NodeShare>(make_share(neighbours, formation.node_ranks));
             mine.offer = formation.share->offer;
         }
     }

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/base/clock.h"
+
 namespace regroup {
 
 /// Why a group has ended. The helper thread of "cpu" throws it, which ends the group.
@@ -18,8 +20,12 @@ struct GroupFailure {
     std::string operation{};
     /// The rank of this group to which a connection has broken, if that is what this rank has met.
     std::optional<std::uint32_t> broken_to{};
+    /// With `broken_to`: what is known about that rank, as the rest of a sentence about it.
+    std::string how{};
     /// The failure follows from a failure on another rank, which sends its own notice.
     bool follows = false;
+    /// The time of a collective, so long, is up. The other ranks may know which rank is missing.
+    std::optional<Duration> expired_after{};
     /// A system error that the end of another rank may have caused.
     bool may_be_peer = false;
 };

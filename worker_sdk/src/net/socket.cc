@@ -227,6 +227,23 @@ std::size_t Stream::write_some(std::span<const std::byte> bytes) {
     return write_some(std::span(&part, 1));
 }
 
+void Stream::limit_local_backlog(std::size_t bytes) {
+    sockaddr_storage near{};
+    sockaddr_storage far{};
+    socklen_t near_bytes = sizeof near;
+    socklen_t far_bytes = sizeof far;
+    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&near), &near_bytes) != 0 ||
+        ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&far), &far_bytes) != 0) {
+        return;  // The connection has ended.
+    }
+    *port_field(near) = 0;
+    *port_field(far) = 0;
+    if (near_bytes == far_bytes && std::memcmp(&near, &far, near_bytes) == 0) {
+        // The kernel doubles the value, for its own use.
+        set_option(fd.get(), SOL_SOCKET, SO_SNDBUF, static_cast<int>(bytes / 2));
+    }
+}
+
 Descriptor begin_connect(const SocketAddress& address) {
     Descriptor socket(
         ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

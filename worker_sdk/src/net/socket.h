@@ -73,6 +73,10 @@ class Stream : public Pollable {
     std::size_t write_some(std::span<const iovec> parts);
     std::size_t write_some(std::span<const std::byte> bytes);
 
+    /// If both ends are on this machine, lets at most about `bytes` wait in the kernel. Within one
+    /// machine the network holds nothing, so that more only leaves the processor's cache.
+    void limit_local_backlog(std::size_t bytes);
+
     /// The far end closed or broke the connection.
     [[nodiscard]] bool ended() const noexcept { return input_ended_ || output_ended_; }
     /// Nothing more can be read. After a failed write, data that arrived before can still be read.

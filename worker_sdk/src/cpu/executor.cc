@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/src/cpu/node_executor.h"
+#include "worker_sdk/src/cpu/executor.h"
 
 #include <regroup/error.h>
 
@@ -24,10 +24,6 @@ constexpr Duration kStirInterval = std::chrono::milliseconds(1);
 /// After so many checks without work the thread sleeps until it is notified.
 constexpr int kLooksMax = 20;
 
-bool is_large(const Operation& operation) {
-    return std::max(operation.buffer.bytes(), operation.input.bytes()) >= kLargeBytes;
-}
-
 /// The floating-point environment that every thread begins with, while it lives: results must not
 /// depend on the rounding and flushing modes of the executing thread.
 class DefaultArithmetic {
@@ -46,24 +42,24 @@ class DefaultArithmetic {
 
 }  // namespace
 
-NodeExecutor::NodeExecutor(std::unique_ptr<NodeCollectives> node, Listener listener)
-    : node_(std::move(node)), listener_(std::move(listener)) {
-    thread_ = start_helper_thread("regroup-node", [this] { run(); });
+Executor::Executor(std::shared_ptr<CollectiveEngine> engine, Listener listener)
+    : engine_(std::move(engine)), listener_(std::move(listener)) {
+    thread_ = start_helper_thread("regroup-exec", [this] { run(); });
 }
 
-NodeExecutor::~NodeExecutor() {
+Executor::~Executor() {
     if (thread_.joinable()) {
         static_cast<void>(stop(false));
     }
 }
 
-void NodeExecutor::post(Operation operation) {
-    const bool large = is_large(operation);
+void Executor::post(Operation operation) {
+    operation.is_large = std::max(operation.buffer.bytes(), operation.input.bytes()) >= kLargeBytes;
     bool wake = false;
     {
         const std::lock_guard lock(mutex_);
         queue_.push_back(std::move(operation));
-        wake = asleep_ || large;
+        wake = asleep_ || queue_.back().is_large;
         asleep_ = false;
     }
     if (wake) {
@@ -71,13 +67,13 @@ void NodeExecutor::post(Operation operation) {
     }
 }
 
-void NodeExecutor::help(const Work::State& state) {
+void Executor::help(const Work::State& state) {
     // If another thread executes operations, it also executes this one: do not wait for it.
     static_cast<void>(carry_out_if_free(&state));
 }
 
 /// False if another thread executes operations.
-bool NodeExecutor::carry_out_if_free(const Work::State* state) {
+bool Executor::carry_out_if_free(const Work::State* state) {
     {
         const std::lock_guard lock(mutex_);
         if (running_) {
@@ -87,7 +83,7 @@ bool NodeExecutor::carry_out_if_free(const Work::State* state) {
     }
     struct Releaser {
         ~Releaser() { executor.release(); }
-        NodeExecutor& executor;
+        Executor& executor;
     };
     const Releaser releaser{*this};
     const DefaultArithmetic arithmetic;
@@ -95,7 +91,7 @@ bool NodeExecutor::carry_out_if_free(const Work::State* state) {
     return true;
 }
 
-void NodeExecutor::release() noexcept {
+void Executor::release() noexcept {
     bool awaited = false;
     {
         const std::lock_guard lock(mutex_);
@@ -108,7 +104,7 @@ void NodeExecutor::release() noexcept {
 }
 
 /// Without a state, until the queue is empty.
-void NodeExecutor::carry_out_until(const Work::State* state) {
+void Executor::carry_out_until(const Work::State* state) {
     while (state == nullptr || !state->done()) {
         Operation* operation = nullptr;
         {
@@ -122,11 +118,12 @@ void NodeExecutor::carry_out_until(const Work::State* state) {
         try {
             const Instant now = SteadyClock().now();
             listener_.start(*operation, now);
-            move_into_place(*operation);
-            node_->carry_out(*operation, now);
+            engine_->carry_out(*operation, now);
         } catch (GroupFailure& caught) {
             failure = std::move(caught);
             failure->operation = describe(operation->signature);
+        } catch (const Error& error) {
+            failure = {error.code(), error.what(), describe(operation->signature)};
         } catch (const std::exception& error) {
             failure = {Errc::system, error.what(), describe(operation->signature)};
         }
@@ -147,10 +144,10 @@ void NodeExecutor::carry_out_until(const Work::State* state) {
     }
 }
 
-void NodeExecutor::run() {
+void Executor::run() {
     std::unique_lock lock(mutex_);
     for (int looks = 0; !over_;) {
-        const bool urgent = !queue_.empty() && is_large(queue_.front());
+        const bool urgent = !queue_.empty() && queue_.front().is_large;
         const Instant now = SteadyClock().now();
         if (urgent || (!queue_.empty() && now - queue_.front().issued_at >= kGrace)) {
             lock.unlock();
@@ -173,27 +170,22 @@ void NodeExecutor::run() {
     }
 }
 
-std::string NodeExecutor::current() const {
+std::string Executor::current() const {
     const std::lock_guard lock(mutex_);
     return queue_.empty() ? "" : describe(queue_.front().signature);
 }
 
-std::vector<Operation> NodeExecutor::stop(bool orderly) {
+std::vector<Operation> Executor::stop(bool orderly) {
     {
         const std::lock_guard lock(mutex_);
         over_ = true;
     }
     changed_.notify_all();
-    if (orderly) {
-        node_->leave();
-    } else {
-        node_->give_up();
-    }
-    node_->stop();
+    engine_->stop(orderly);
     std::unique_lock lock(mutex_);
     // A thread that is about to fall asleep misses the wake-up: repeat it.
     while (!changed_.wait_for(lock, kStirInterval, [this] { return !running_; })) {
-        node_->stop();
+        engine_->stop(orderly);
     }
     lock.unlock();
     thread_.join();

@@ -11,18 +11,28 @@
 #include <thread>
 #include <vector>
 
-#include "worker_sdk/src/cpu/mesh.h"
-#include "worker_sdk/src/cpu/node_collectives.h"
 #include "worker_sdk/src/cpu/operation.h"
 
 namespace regroup::cpu {
 
-/// Executes a group's collectives in shared memory, in order of issue. A thread that waits for a
-/// collective executes it, which saves two context switches. A helper thread executes the others:
+/// Carries out collectives.
+class CollectiveEngine {
+   public:
+    virtual ~CollectiveEngine() = default;
+    /// Returns when the collective, whose time begins `now`, is complete on this rank. One thread
+    /// at a time. Throws GroupFailure.
+    virtual void carry_out(Operation& operation, Instant now) = 0;
+    /// Makes `carry_out` fail soon, wherever it waits, now and in future. Tells the ranks that
+    /// share memory whether this rank leaves in order, or has failed. Any thread; may be repeated.
+    virtual void stop(bool orderly) noexcept = 0;
+};
+
+/// Executes a group's collectives, in order of issue. A thread that waits for a collective executes
+/// it, which saves two context switches. A helper thread executes the others:
 /// large ones at once, so that they overlap with the caller's computation, small ones soon.
 ///
 /// Outlives its group if a Work does; the group stops it first.
-class NodeExecutor final : public WaitHelper {
+class Executor final : public WaitHelper {
    public:
     struct Listener {
         /// The operation's turn has come.
@@ -31,12 +41,11 @@ class NodeExecutor final : public WaitHelper {
         std::function<void(GroupFailure)> fail;          ///< The group calls `stop` next.
     };
 
-    NodeExecutor(std::unique_ptr<NodeCollectives> node, Listener listener);
-    ~NodeExecutor() override;
+    Executor(std::shared_ptr<CollectiveEngine> engine, Listener listener);
+    ~Executor() override;
 
     void post(Operation operation);
     void help(const Work::State& state) override;
-    [[nodiscard]] Regions& regions() noexcept { return node_->regions(); }
     /// The operation under way, or the next; empty if there is none.
     [[nodiscard]] std::string current() const;
 
@@ -51,7 +60,7 @@ class NodeExecutor final : public WaitHelper {
     void release() noexcept;
     void carry_out_until(const Work::State* state);
 
-    const std::unique_ptr<NodeCollectives> node_;
+    const std::shared_ptr<CollectiveEngine> engine_;
     const Listener listener_;
 
     mutable std::mutex mutex_;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/collective_links.h"
+
+#include <utility>
+
+#include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/group/group_failure.h"
+
+namespace regroup::cpu {
+
+CollectiveLinks::CollectiveLinks(const GroupPosition& position,
+                                 std::shared_ptr<const std::vector<Peer>> peers,
+                                 std::map<std::uint32_t, Outbound> dialled)
+    : position_(position), peers_(std::move(peers)), outbounds_(std::move(dialled)) {}
+
+Outbound& CollectiveLinks::outbound(std::uint32_t peer) {
+    ENSURE(peer < position_.world_size && peer != position_.rank);
+    const auto found = outbounds_.find(peer);
+    if (found != outbounds_.end()) {
+        return found->second;
+    }
+    return outbounds_
+        .try_emplace(peer, (*peers_)[peer],
+                     hello_to(position_, (*peers_)[peer], peer, ChannelKind::collective))
+        .first->second;
+}
+
+net::Stream* CollectiveLinks::inbound(std::uint32_t peer) {
+    const auto found = inbounds_.find(peer);
+    return found == inbounds_.end() ? nullptr : &found->second;
+}
+
+void CollectiveLinks::wait(Instant until) {
+    for (auto& [peer, outbound] : outbounds_) {
+        outbound.watch(poll_);
+    }
+    wakeup_.watch(poll_);
+    poll_.wait(until);
+    static_cast<void>(wakeup_.drain());
+    look();
+    for (auto& [peer, outbound] : outbounds_) {
+        outbound.progress();
+    }
+}
+
+void CollectiveLinks::look() {
+    if (stopped_) {
+        throw GroupFailure{.code = Errc::fenced, .cause = "the group has ended"};
+    }
+    if (!has_news_.exchange(false)) {
+        return;
+    }
+    const std::lock_guard lock(mutex_);
+    inbounds_.merge(admitted_);
+    left_.merge(leaving_);
+}
+
+void CollectiveLinks::admit(std::uint32_t peer, net::Stream stream) {
+    {
+        const std::lock_guard lock(mutex_);
+        admitted_.try_emplace(peer, std::move(stream));
+    }
+    has_news_ = true;
+    wakeup_.ring();
+}
+
+void CollectiveLinks::note_left(std::uint32_t peer) {
+    {
+        const std::lock_guard lock(mutex_);
+        leaving_.insert(peer);
+    }
+    has_news_ = true;
+    wakeup_.ring();
+}
+
+void CollectiveLinks::stop() noexcept {
+    stopped_ = true;
+    wakeup_.ring();
+}
+
+}  // namespace regroup::cpu

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::cpu {
+
+/// Tells the processor that this thread spins.
+inline void relax() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// Decides whether a thread spins before it sleeps. Spinning saves a wake-up if the event comes
+/// soon. If events come late, for instance because other programs use the processors, spinning only
+/// takes time from the thread that is waited for; then most waits sleep at once. One thread at a
+/// time.
+class SpinPolicy {
+   public:
+    /// Longer than waking a sleeper takes, on virtual machines too: with a shorter limit, two ranks
+    /// that sleep in turn would always have to wake each other.
+    static constexpr Duration kLimit = std::chrono::microseconds(200);
+
+    /// `allowed` is false if there are fewer processors than ranks.
+    explicit SpinPolicy(bool allowed) noexcept : allowed_(allowed) {}
+
+    /// Whether to spin in this wait. If so, report how it ended.
+    [[nodiscard]] bool is_worth_it() noexcept {
+        if (skip_ == 0) {
+            return allowed_;
+        }
+        --skip_;
+        return false;
+    }
+    void report(bool event_came) noexcept {
+        failures_ = event_came ? std::max(failures_ - 1, 0) : std::min(failures_ + 1, kFailuresMax);
+        skip_ = event_came || failures_ < kPatience ? 0 : 1 << (failures_ - kPatience);
+    }
+
+   private:
+    /// Failures in a row, more or less, before waits are skipped: 1, then 2, then 4, ...
+    static constexpr int kPatience = 4;
+    static constexpr int kFailuresMax = kPatience + 6;
+
+    bool allowed_;
+    int failures_ = 0;
+    int skip_ = 0;
+};
+
+}  // namespace regroup::cpu
