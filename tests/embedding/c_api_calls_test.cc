@@ -7,13 +7,17 @@
 #include <memory>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/clock.h"
 #include "worker_sdk/src/c_api/call.h"
 #include "worker_sdk/src/group/request.h"
 
 namespace regroup {
 namespace {
+
+using ::testing::HasSubstr;
 
 /// Records the calls that it gets.
 class RecordingGroup final : public ProcessGroup {
@@ -61,7 +65,26 @@ class RecordingGroup final : public ProcessGroup {
                   std::to_string(has_two ? request.output.count : 0) + " " +
                   std::string(to_string(request.reduction.op)) + " " +
                   std::to_string(request.peer) + " " + std::to_string(request.tag);
+        record_counts("counts", request.counts);
+        record_counts("output counts", request.output_counts);
+        if (request.options.timeout) {
+            record_ += ", " + format_duration(*request.options.timeout);
+        }
+        if (request.options.stream) {
+            record_ += request.options.stream->handle == &record_ ? ", stream" : ", another stream";
+        }
+        if (in_place && request.output.data != request.input.data) {
+            record_ += ", " + std::to_string(request.output.count) + " elsewhere";
+        }
         return {};
+    }
+    void record_counts(const char* name, const std::vector<std::size_t>& counts) {
+        if (!counts.empty()) {
+            record_ += std::string(", ") + name;
+        }
+        for (const std::size_t count : counts) {
+            record_ += " " + std::to_string(count);
+        }
     }
 
     std::string& record_;
@@ -114,6 +137,77 @@ TEST_F(Calls, CallsPassTheirArgumentsOn) {
         EXPECT_EQ(call.code, REGROUP_OK) << call.expected;
         EXPECT_EQ(call.record, call.expected);
     }
+}
+
+TEST_F(Calls, GeneralFormsPassCountsAndOptionsOn) {
+    const regroup_operation_options options{sizeof options, 1500, 1, &record};
+    std::array<std::int32_t, 8> others{};
+    const regroup_tensor elsewhere{others.data(), 8, REGROUP_INT32, REGROUP_CUDA, 2};
+    const std::array<std::size_t, 4> counts{1, 2, 5, 0};
+    const std::array<std::size_t, 4> output_counts{2, 2, 2, 2};
+    const struct {
+        regroup_errc code;
+        std::string record;
+        std::string expected;
+    } calls[] = {
+        {regroup_all_reduce_with(group, eight, elsewhere, REGROUP_MIN, &options, nullptr), record,
+         "all_reduce 8 int32 cuda:2 > 0 min 0 0, 1.5 s, stream, 8 elsewhere"},
+        {regroup_reduce_with(group, eight, elsewhere, REGROUP_SUM, 3, &options, nullptr), record,
+         "reduce 8 int32 cuda:2 > 0 sum 3 0, 1.5 s, stream, 8 elsewhere"},
+        {regroup_reduce_scatter_with(group, eight, two, REGROUP_AVG, counts.data(), &options,
+                                     nullptr),
+         record, "reduce_scatter 8 int32 cuda:2 > 2 avg 0 0, counts 1 2 5 0, 1.5 s, stream"},
+        {regroup_broadcast_with(group, eight, 2, &options, nullptr), record,
+         "broadcast 8 int32 cuda:2 > 0 sum 2 0, 1.5 s, stream"},
+        {regroup_all_gather_with(group, two, eight, counts.data(), &options, nullptr), record,
+         "all_gather 2 int32 cuda:2 > 8 sum 0 0, counts 1 2 5 0, 1.5 s, stream"},
+        {regroup_gather_with(group, two, eight, 1, &options, nullptr), record,
+         "gather 2 int32 cuda:2 > 8 sum 1 0, 1.5 s, stream"},
+        {regroup_scatter_with(group, eight, two, 1, &options, nullptr), record,
+         "scatter 8 int32 cuda:2 > 2 sum 1 0, 1.5 s, stream"},
+        {regroup_all_to_all_with(group, eight, elsewhere, counts.data(), output_counts.data(),
+                                 &options, nullptr),
+         record,
+         "all_to_all 8 int32 cuda:2 > 8 sum 0 0, counts 1 2 5 0, output counts 2 2 2 2, 1.5 s, "
+         "stream"},
+        {regroup_barrier_with(group, &options, nullptr), record,
+         "barrier 0 float32 cpu > 0 sum 0 0, 1.5 s, stream"},
+        {regroup_send_with(group, two, 3, 5, &options, nullptr), record,
+         "send 2 int32 cuda:2 > 0 sum 3 5, 1.5 s, stream"},
+        {regroup_recv_with(group, two, 2, 6, &options, nullptr), record,
+         "recv 2 int32 cuda:2 > 0 sum 2 6, 1.5 s, stream"},
+    };
+    for (const auto& call : calls) {
+        EXPECT_EQ(call.code, REGROUP_OK) << call.expected;
+        EXPECT_EQ(call.record, call.expected);
+    }
+}
+
+TEST_F(Calls, GeneralFormsWithoutCountsAndOptionsAreTheSimpleOnes) {
+    regroup_operation_options options{};
+    options.struct_bytes = sizeof options;
+    EXPECT_EQ(regroup_all_gather_with(group, two, eight, nullptr, &options, nullptr), REGROUP_OK);
+    EXPECT_EQ(record, "all_gather 2 int32 cuda:2 > 8 sum 0 0");
+    EXPECT_EQ(regroup_all_to_all_with(group, eight, eight, nullptr, nullptr, nullptr, nullptr),
+              REGROUP_OK);
+    EXPECT_EQ(record, "all_to_all 8 int32 cuda:2 > 8 sum 0 0");
+}
+
+TEST_F(Calls, GeneralFormsRefuseWrongOptionsAndCounts) {
+    regroup_work* work = nullptr;
+    const regroup_operation_options unsized{0, 1500, 0, nullptr};
+    EXPECT_EQ(regroup_barrier_with(group, &unsized, &work), REGROUP_INVALID_ARGUMENT);
+    EXPECT_THAT(regroup_last_error(), HasSubstr("options's struct_bytes is 0"));
+    EXPECT_EQ(work, nullptr);
+    const regroup_operation_options negative{sizeof negative, -1, 0, nullptr};
+    EXPECT_EQ(regroup_barrier_with(group, &negative, &work), REGROUP_INVALID_ARGUMENT);
+    EXPECT_THAT(regroup_last_error(), HasSubstr("timeout_ms is -1"));
+    const std::array<std::size_t, 4> counts{2, 2, 2, 2};
+    EXPECT_EQ(
+        regroup_all_to_all_with(group, eight, eight, counts.data(), nullptr, nullptr, nullptr),
+        REGROUP_INVALID_ARGUMENT);
+    EXPECT_THAT(regroup_last_error(), HasSubstr("output_counts"));
+    EXPECT_EQ(record, "") << "nothing was issued";
 }
 
 TEST_F(Calls, GroupReportsWhereBuffersMustLie) {

@@ -6,6 +6,7 @@
 #include "check.h"
 
 static int *counts, *places, *rows;
+static int* dense; /* The places of parts without gaps. */
 
 static int sum_of_ranks(void) {
     return ranks * (ranks - 1) / 2;
@@ -30,7 +31,7 @@ static void expect_rows(void) {
     }
 }
 
-static void fill(int *values, int of, int count) {
+static void fill(int* values, int of, int count) {
     for (int i = 0; i < count; ++i) {
         values[i] = 100 * of + i;
     }
@@ -38,7 +39,7 @@ static void fill(int *values, int of, int count) {
 
 static void gathers(void) {
     const int root = ranks - 1;
-    int *own = malloc((size_t)(rank + 1) * sizeof *own);
+    int* own = malloc((size_t)(rank + 1) * sizeof *own);
     fill(own, rank, rank + 1);
     clear_rows();
     MPI_Allgatherv(own, rank + 1, MPI_INT, rows, counts, places, MPI_INT, MPI_COMM_WORLD);
@@ -48,23 +49,32 @@ static void gathers(void) {
     MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_INT, rows, counts, places, MPI_INT, MPI_COMM_WORLD);
     expect_rows();
 
+    int* joined = malloc((size_t)(ranks * (ranks + 1) / 2) * sizeof *joined);
+    MPI_Allgatherv(own, rank + 1, MPI_INT, joined, counts, dense, MPI_INT, MPI_COMM_WORLD);
+    for (int r = 0; r < ranks; ++r) {
+        for (int i = 0; i < counts[r]; ++i) {
+            EXPECT(joined[dense[r] + i] == 100 * r + i);
+            joined[dense[r] + i] = r == rank ? 100 * r + i : -1;
+        }
+    }
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_INT, joined, counts, dense, MPI_INT, MPI_COMM_WORLD);
+    EXPECT(joined[dense[0]] == 0 && joined[dense[ranks - 1]] == 100 * (ranks - 1));
+    free(joined);
+
     clear_rows();
     if (rank == root) {
         MPI_Gatherv(own, rank + 1, MPI_INT, rows, counts, places, MPI_INT, root, MPI_COMM_WORLD);
         expect_rows();
         clear_rows();
         fill(rows + places[rank], rank, rank + 1);
-        MPI_Gatherv(MPI_IN_PLACE, 0, MPI_INT, rows, counts, places, MPI_INT, root,
-                    MPI_COMM_WORLD);
+        MPI_Gatherv(MPI_IN_PLACE, 0, MPI_INT, rows, counts, places, MPI_INT, root, MPI_COMM_WORLD);
         expect_rows();
         MPI_Scatterv(rows, counts, places, MPI_INT, own, rank + 1, MPI_INT, root, MPI_COMM_WORLD);
-        MPI_Scatterv(rows, counts, places, MPI_INT, MPI_IN_PLACE, 0, MPI_INT, root,
-                     MPI_COMM_WORLD);
+        MPI_Scatterv(rows, counts, places, MPI_INT, MPI_IN_PLACE, 0, MPI_INT, root, MPI_COMM_WORLD);
         expect_rows();
     } else {
         MPI_Gatherv(own, rank + 1, MPI_INT, NULL, NULL, NULL, MPI_INT, root, MPI_COMM_WORLD);
-        MPI_Gatherv(own, 4 * (rank + 1), MPI_BYTE, NULL, NULL, NULL, MPI_INT, root,
-                    MPI_COMM_WORLD);
+        MPI_Gatherv(own, 4 * (rank + 1), MPI_BYTE, NULL, NULL, NULL, MPI_INT, root, MPI_COMM_WORLD);
         for (int i = 0; i < 2; ++i) {
             memset(own, 0xff, (size_t)(rank + 1) * sizeof *own);
             MPI_Scatterv(NULL, NULL, NULL, MPI_INT, own, rank + 1, MPI_INT, root, MPI_COMM_WORLD);
@@ -74,18 +84,22 @@ static void gathers(void) {
     free(own);
 }
 
-/* Rank i sends i + j elements to rank j, and so nothing from rank 0 to itself. */
-static void all_to_all(void) {
-    int *sizes = calloc((size_t)ranks, sizeof *sizes);
-    int *offsets = calloc((size_t)ranks, sizeof *offsets);
+/* Rank i sends i + j elements to rank j, and so nothing from rank 0 to itself. The parts lie in the
+ * order of the ranks, or backwards, with `gap` elements between them. */
+static void all_to_all(int backwards, int gap) {
+    int* sizes = calloc((size_t)ranks, sizeof *sizes);
+    int* offsets = calloc((size_t)ranks, sizeof *offsets);
     int total = 0;
-    for (int i = 0; i < ranks; ++i) {
+    for (int k = 0; k < ranks; ++k) {
+        const int i = backwards ? ranks - 1 - k : k;
         sizes[i] = rank + i;
         offsets[i] = total;
-        total += sizes[i];
+        total += sizes[i] + gap;
     }
-    int *out = malloc(((size_t)total + 1) * sizeof *out);
-    int *in = malloc(((size_t)total + 1) * sizeof *in);
+    int* out = malloc(((size_t)total + 1) * sizeof *out);
+    int* in = malloc(((size_t)total + 1) * sizeof *in);
+    memset(out, 0xff, (size_t)total * sizeof *out);
+    memset(in, 0xff, (size_t)total * sizeof *in);
     for (int i = 0; i < ranks; ++i) {
         for (int k = 0; k < sizes[i]; ++k) {
             out[offsets[i] + k] = 10000 * rank + 100 * i + k;
@@ -99,6 +113,9 @@ static void all_to_all(void) {
             EXPECT(in[offsets[i] + k] == 10000 * i + 100 * rank + k);
             EXPECT(out[offsets[i] + k] == in[offsets[i] + k]);
         }
+        for (int k = sizes[i]; k < sizes[i] + gap; ++k) {
+            EXPECT(in[offsets[i] + k] == -1 && out[offsets[i] + k] == -1);
+        }
     }
     free(in);
     free(out);
@@ -109,8 +126,8 @@ static void all_to_all(void) {
 static void reductions(void) {
     const int total = ranks * (ranks + 1) / 2;
     const int first = rank * (rank + 1) / 2;
-    long *values = malloc((size_t)total * sizeof *values);
-    long *own = malloc((size_t)(rank + 1) * sizeof *own);
+    long* values = malloc((size_t)total * sizeof *values);
+    long* own = malloc((size_t)(rank + 1) * sizeof *own);
     for (int i = 0; i < total; ++i) {
         values[i] = 10 * i + rank;
     }
@@ -123,7 +140,7 @@ static void reductions(void) {
     free(own);
     free(values);
 
-    int *even = malloc((size_t)ranks * sizeof *even);
+    int* even = malloc((size_t)ranks * sizeof *even);
     int mine = -1;
     for (int i = 0; i < ranks; ++i) {
         even[i] = i + rank;
@@ -149,10 +166,10 @@ static void started(void) {
     short product = -1;
     const short factor = 2;
     int largest = -1;
-    int *gathered = malloc((size_t)ranks * sizeof *gathered);
-    int *collected = malloc((size_t)ranks * sizeof *collected);
-    int *dealt = malloc((size_t)ranks * sizeof *dealt);
-    int *swapped = malloc((size_t)ranks * sizeof *swapped);
+    int* gathered = malloc((size_t)ranks * sizeof *gathered);
+    int* collected = malloc((size_t)ranks * sizeof *collected);
+    int* dealt = malloc((size_t)ranks * sizeof *dealt);
+    int* swapped = malloc((size_t)ranks * sizeof *swapped);
     int part = -1;
     for (int i = 0; i < ranks; ++i) {
         dealt[i] = 5 * i;
@@ -185,19 +202,23 @@ static void started(void) {
     free(gathered);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
     start(&argc, &argv);
     counts = malloc((size_t)ranks * sizeof *counts);
     places = malloc((size_t)ranks * sizeof *places);
+    dense = malloc((size_t)ranks * sizeof *dense);
     int place = 0;
     for (int i = 0; i < ranks; ++i) {
         counts[i] = i + 1;
         places[i] = place;
         place += counts[i] + 1;
+        dense[i] = i * (i + 1) / 2;
     }
     rows = malloc((size_t)place * sizeof *rows);
     gathers();
-    all_to_all();
+    all_to_all(0, 0);
+    all_to_all(0, 2);
+    all_to_all(1, 0);
     reductions();
     started();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -207,6 +228,7 @@ int main(int argc, char **argv) {
            MPI_ERR_COUNT);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     free(rows);
+    free(dense);
     free(places);
     free(counts);
     return finish();

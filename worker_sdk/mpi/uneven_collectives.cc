@@ -2,6 +2,7 @@
 // mpi.h: collectives in which the ranks have different amounts.
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "worker_sdk/mpi/collectives.h"
@@ -16,33 +17,68 @@ struct Part {
     std::size_t bytes = 0;
 };
 
-/// Moves each rank's part to and from every other: sends[r] goes to rank r, receives[r] comes from
-/// it. Both sides of a transfer give the same size; a pair with nothing to move sends nothing.
-/// Every collective of this file with unequal parts comes here.
+void move(const Part& from, const Part& to) {
+    if (from.bytes > 0 && from.data != to.data) {
+        std::memmove(to.data, from.data, from.bytes);
+    }
+}
+
+/// The rows of a buffer one after the other, as a process group takes them: in place if they lie
+/// like that, else in a copy.
+struct Rows {
+    explicit Rows(std::vector<Part> own_in, bool must_copy = false) : own(std::move(own_in)) {
+        for (const Part& row : own) {
+            counts.push_back(row.bytes);
+            must_copy = must_copy || (row.bytes > 0 && bytes > 0 && row.data != data + bytes);
+            data = bytes == 0 ? row.data : data;
+            bytes += row.bytes;
+        }
+        if (must_copy) {
+            memory.resize(bytes);
+            data = memory.data();
+        }
+    }
+    Rows(const Rows&) = delete;
+    Rows& operator=(const Rows&) = delete;
+
+    /// Row by row between the own places and `data`.
+    void pack() const { move_rows(true); }
+    void unpack() const { move_rows(false); }
+
+    const std::vector<Part> own;
+    std::vector<std::size_t> counts{};  ///< Bytes of each.
+    std::size_t bytes = 0;              ///< Of all.
+    std::byte* data = nullptr;
+    std::vector<std::byte> memory{};
+
+   private:
+    void move_rows(bool packing) const {
+        std::byte* at = data;
+        for (const Part& row : own) {
+            const Part packed{std::exchange(at, at + row.bytes), row.bytes};
+            move(packing ? row : packed, packing ? packed : row);
+        }
+    }
+};
+
+/// Moves parts between the root and the other ranks by messages, since only the root knows all
+/// sizes: sends[r] goes to rank r, receives[r] comes from it. A part of no bytes is not sent.
 Collective exchange(const Communicator& ranks, const std::vector<Part>& sends,
                     const std::vector<Part>& receives) {
     auto started = std::make_unique<CompoundRequest>();
-    const std::uint32_t world = ranks.group->world_size();
     const std::uint32_t own = ranks.group->rank();
     require_equal(sends[own].bytes, receives[own].bytes);
-    // Each rank begins with the next one, so that not all send to rank 0 first.
-    for (std::uint32_t step = 1; step < world; ++step) {
-        const std::uint32_t from = (own + world - step) % world;
-        if (receives[from].bytes > 0) {
+    move(sends[own], receives[own]);
+    for (std::uint32_t rank = 0; rank < sends.size(); ++rank) {
+        if (rank != own && receives[rank].bytes > 0) {
             started->parts.push_back(std::make_unique<ReceiveRequest>(
-                ranks.mail, ranks.mail->post(receives[from].data, receives[from].bytes,
-                                             static_cast<int>(from), kInternalTag)));
+                ranks.mail, ranks.mail->post(receives[rank].data, receives[rank].bytes,
+                                             static_cast<int>(rank), kInternalTag)));
         }
-    }
-    for (std::uint32_t step = 1; step < world; ++step) {
-        const std::uint32_t to = (own + step) % world;
-        if (sends[to].bytes > 0) {
+        if (rank != own && sends[rank].bytes > 0) {
             started->parts.push_back(std::make_unique<SendRequest>(
-                ranks.mail->send(sends[to].data, sends[to].bytes, to, kInternalTag)));
+                ranks.mail->send(sends[rank].data, sends[rank].bytes, rank, kInternalTag)));
         }
-    }
-    if (sends[own].bytes > 0 && sends[own].data != receives[own].data) {
-        std::memmove(receives[own].data, sends[own].data, sends[own].bytes);
     }
     return started;
 }
@@ -71,22 +107,6 @@ Part part_of(const void* buffer, int count, MPI_Datatype type) {
     return {static_cast<std::byte*>(const_cast<void*>(buffer)), bytes};
 }
 
-/// Sends from a copy, since what is received goes to the same place.
-Collective exchange_in_place(const Communicator& ranks, const std::vector<Part>& rows) {
-    std::vector<std::byte> copy;
-    for (const Part& part : rows) {
-        copy.insert(copy.end(), part.data, part.data + part.bytes);
-    }
-    std::vector<Part> sends = rows;
-    std::byte* at = copy.data();
-    for (Part& part : sends) {
-        part.data = std::exchange(at, at + part.bytes);
-    }
-    Collective started = exchange(ranks, sends, rows);
-    started->scratch = std::move(copy);
-    return started;
-}
-
 /// The checked arguments of a reduction whose results go to the ranks in parts.
 struct ScatteredReduction {
     std::vector<std::size_t> counts;
@@ -102,8 +122,10 @@ struct ScatteredReduction {
         }
         whole.bytes = whole.count * whole.type.bytes;
     }
-    [[nodiscard]] bool is_even() const {
-        return std::equal(counts.begin() + 1, counts.end(), counts.begin());
+    /// For the group: none if the parts are equal, which can be faster.
+    [[nodiscard]] std::span<const std::size_t> uneven_counts() const {
+        const bool is_even = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+        return std::span(counts).first(is_even ? 0 : counts.size());
     }
 };
 
@@ -116,16 +138,15 @@ Collective start_reduce_scatter(ProcessGroup& group, const ScatteredReduction& c
     require_buffer(input, call.whole.bytes);
     auto started = std::make_unique<CompoundRequest>();
     const auto reduction = group_reduction(call.whole.op, call.whole.type);
-    const bool is_direct = reduction && call.is_even();
-    if (!is_direct || send == MPI_IN_PLACE) {
+    if (!reduction || send == MPI_IN_PLACE) {
         const auto* const values = static_cast<const std::byte*>(input);
         started->scratch.assign(values, values + call.whole.bytes);
     }
     std::byte* const all = started->scratch.data();
-    if (is_direct) {
+    if (reduction) {
         started->work = group.reduce_scatter(
             {send == MPI_IN_PLACE ? all : send, call.whole.count, reduction->dtype},
-            {receive, own_count, reduction->dtype}, reduction->op);
+            {receive, own_count, reduction->dtype}, reduction->op, call.uneven_counts());
         return started;
     }
     // Every rank gets all results, and takes its own.
@@ -150,11 +171,16 @@ int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, voi
     return complete(__func__, comm, [&] {
         const Communicator& ranks = session().communicator(comm);
         const std::uint32_t world = ranks.group->world_size();
-        const std::vector<Part> rows =
-            parts_of(receive, receive_counts, displacements, receive_type, world);
-        const Part own =
-            send == MPI_IN_PLACE ? rows[ranks.group->rank()] : part_of(send, send_count, send_type);
-        return exchange(ranks, std::vector<Part>(world, own), rows);
+        const auto rows = std::make_shared<Rows>(
+            parts_of(receive, receive_counts, displacements, receive_type, world));
+        const Part& own_row = rows->own[ranks.group->rank()];
+        const Part own = send == MPI_IN_PLACE ? own_row : part_of(send, send_count, send_type);
+        require_equal(own.bytes, own_row.bytes);
+        auto started = std::make_unique<CompoundRequest>();
+        started->work = ranks.group->all_gather(moved(own.data, own.bytes),
+                                                moved(rows->data, rows->bytes), rows->counts);
+        started->conclude = [rows] { rows->unpack(); };
+        return started;
     });
 }
 
@@ -202,13 +228,21 @@ int MPI_Alltoallv(const void* send, const int send_counts[], const int send_disp
     return complete(__func__, comm, [&] {
         const Communicator& ranks = session().communicator(comm);
         const std::uint32_t world = ranks.group->world_size();
-        const std::vector<Part> rows =
-            parts_of(receive, receive_counts, receive_displacements, receive_type, world);
-        if (send == MPI_IN_PLACE) {
-            return exchange_in_place(ranks, rows);
-        }
-        return exchange(ranks, parts_of(send, send_counts, send_displacements, send_type, world),
-                        rows);
+        const auto rows = std::make_shared<Rows>(
+            parts_of(receive, receive_counts, receive_displacements, receive_type, world));
+        const bool in_place = send == MPI_IN_PLACE;
+        const auto sends = std::make_shared<Rows>(
+            in_place ? rows->own
+                     : parts_of(send, send_counts, send_displacements, send_type, world),
+            in_place);
+        require_equal(sends->counts[ranks.group->rank()], rows->counts[ranks.group->rank()]);
+        sends->pack();
+        auto started = std::make_unique<CompoundRequest>();
+        started->work =
+            ranks.group->all_to_all(moved(sends->data, sends->bytes),
+                                    moved(rows->data, rows->bytes), sends->counts, rows->counts);
+        started->conclude = [sends, rows] { rows->unpack(); };
+        return started;
     });
 }
 

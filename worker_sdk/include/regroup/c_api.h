@@ -262,6 +262,60 @@ regroup_errc regroup_send(regroup_group* group, regroup_tensor buffer, uint32_t 
 regroup_errc regroup_recv(regroup_group* group, regroup_tensor buffer, uint32_t peer, uint32_t tag,
                           regroup_work** work);
 
+// The same operations in their general form: with options, with rows of different lengths, and with
+// separate outputs. `options` may be NULL, and counts may be NULL where the rows are equally long.
+// The counts are copied; a group of n ranks needs n of them.
+
+/// What one operation does otherwise than its group; regroup::OperationOptions. Set `struct_bytes`,
+/// and everything else to zero for the default.
+typedef struct regroup_operation_options {
+    size_t struct_bytes;  ///< sizeof(regroup_operation_options).
+    int64_t timeout_ms;   ///< The limit of this operation on this rank; 0: the group's.
+    int32_t has_stream;   ///< 1: the operation goes into `stream` ("nccl").
+    void* stream;         ///< A cudaStream_t; NULL is CUDA's default stream.
+} regroup_operation_options;
+
+/// `output` is `input`, or does not overlap it.
+regroup_errc regroup_all_reduce_with(regroup_group* group, regroup_tensor input,
+                                     regroup_tensor output, regroup_reduce_op op,
+                                     const regroup_operation_options* options, regroup_work** work);
+/// The same; the `output` of other ranks than `root` is ignored.
+regroup_errc regroup_reduce_with(regroup_group* group, regroup_tensor input, regroup_tensor output,
+                                 regroup_reduce_op op, uint32_t root,
+                                 const regroup_operation_options* options, regroup_work** work);
+/// Row i of `input` has `counts[i]` elements. All ranks give the same counts.
+regroup_errc regroup_reduce_scatter_with(regroup_group* group, regroup_tensor input,
+                                         regroup_tensor output, regroup_reduce_op op,
+                                         const size_t* counts,
+                                         const regroup_operation_options* options,
+                                         regroup_work** work);
+regroup_errc regroup_broadcast_with(regroup_group* group, regroup_tensor buffer, uint32_t root,
+                                    const regroup_operation_options* options, regroup_work** work);
+/// Row i of `output` has `counts[i]` elements. All ranks give the same counts.
+regroup_errc regroup_all_gather_with(regroup_group* group, regroup_tensor input,
+                                     regroup_tensor output, const size_t* counts,
+                                     const regroup_operation_options* options, regroup_work** work);
+regroup_errc regroup_gather_with(regroup_group* group, regroup_tensor input, regroup_tensor output,
+                                 uint32_t root, const regroup_operation_options* options,
+                                 regroup_work** work);
+regroup_errc regroup_scatter_with(regroup_group* group, regroup_tensor input, regroup_tensor output,
+                                  uint32_t root, const regroup_operation_options* options,
+                                  regroup_work** work);
+/// Row i of `input` has `input_counts[i]` elements, row i of `output` `output_counts[i]`: what rank
+/// i gives as its input count for this rank. Both are NULL, or neither.
+regroup_errc regroup_all_to_all_with(regroup_group* group, regroup_tensor input,
+                                     regroup_tensor output, const size_t* input_counts,
+                                     const size_t* output_counts,
+                                     const regroup_operation_options* options, regroup_work** work);
+regroup_errc regroup_barrier_with(regroup_group* group, const regroup_operation_options* options,
+                                  regroup_work** work);
+regroup_errc regroup_send_with(regroup_group* group, regroup_tensor buffer, uint32_t peer,
+                               uint32_t tag, const regroup_operation_options* options,
+                               regroup_work** work);
+regroup_errc regroup_recv_with(regroup_group* group, regroup_tensor buffer, uint32_t peer,
+                               uint32_t tag, const regroup_operation_options* options,
+                               regroup_work** work);
+
 /// Blocks until the operation is complete, and returns its result. Any number of times.
 regroup_errc regroup_work_wait(const regroup_work* work);
 /// `*done` becomes 1 once regroup_work_wait would return at once, else 0.
@@ -274,6 +328,13 @@ regroup_errc regroup_batch_begin(regroup_group* group, regroup_batch** batch);
 regroup_errc regroup_batch_start(regroup_batch* batch);
 /// Aborts the group if the batch was not started.
 void regroup_batch_free(regroup_batch* batch);
+
+/// The last operations of this process's groups, as JSON; regroup::flight_record. `*json` is
+/// followed by a NUL that `*bytes` does not count, and is to be freed by regroup_free. `bytes` may
+/// be NULL. Any thread; does not wait for any operation.
+regroup_errc regroup_flight_record(char** json, size_t* bytes);
+/// Writes the same to the file `path`, which is never incomplete.
+regroup_errc regroup_save_flight_record(const char* path);
 
 #ifdef __cplusplus
 }

@@ -78,6 +78,15 @@ struct Call {
         return (*this)(pointer, name) = nullptr;
     }
 
+    /// Refuses a structure of options or callbacks that was compiled for another release.
+    template <class Struct>
+    void require_size(const Struct& given, const char* name) const {
+        if (given.struct_bytes != sizeof given) {
+            refuse(std::string(name) + "'s struct_bytes is " + std::to_string(given.struct_bytes) +
+                   ", and not " + std::to_string(sizeof given) + ", its size in this release");
+        }
+    }
+
     [[nodiscard]] std::string text(const char* pointer, const char* name) const {
         return &(*this)(pointer, name);
     }

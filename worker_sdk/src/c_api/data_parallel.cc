@@ -18,10 +18,7 @@ struct regroup_ddp {
 namespace {
 
 regroup::DataParallelOptions read_options(const Call& call, const regroup_ddp_options& options) {
-    if (options.struct_bytes != sizeof options) {
-        call.refuse("struct_bytes is " + std::to_string(options.struct_bytes) + ", and not " +
-                    std::to_string(sizeof options) + ", the size of this release's options");
-    }
+    call.require_size(options, "options");
     regroup::DataParallelOptions result;
     if (options.bucket_bytes != 0) {
         result.bucket_bytes = options.bucket_bytes;

@@ -55,16 +55,8 @@ struct regroup_step {
 
 namespace {
 
-template <class Struct>
-void require_size(const Call& call, const Struct& given, const char* name) {
-    if (given.struct_bytes != sizeof given) {
-        call.refuse(std::string(name) + "'s struct_bytes is " + std::to_string(given.struct_bytes) +
-                    ", and not " + std::to_string(sizeof given) + ", its size in this release");
-    }
-}
-
 regroup::ElasticOptions read_options(const Call& call, const regroup_elastic_options& options) {
-    require_size(call, options, "options");
+    call.require_size(options, "options");
     regroup::ElasticOptions result;
     if (options.backend != nullptr) {
         result.backend = options.backend;
@@ -207,7 +199,7 @@ regroup_errc regroup_elastic_run(regroup_elastic* loop, const regroup_elastic_ca
     return guarded(__func__, [&](const Call& call) {
         regroup_elastic& opened = call(loop, "loop");
         const regroup_elastic_callbacks given = call(callbacks, "callbacks");
-        require_size(call, given, "callbacks");
+        call.require_size(given, "callbacks");
         call(given.on_step, "on_step");
         regroup::ElasticCallbacks calls;
         calls.on_round = [&](const auto& round) { begin_round(opened, given, round); };

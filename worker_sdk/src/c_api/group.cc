@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <regroup/flight_recorder.h>
 #include <regroup/process_group.h>
 
 #include "worker_sdk/src/c_api/call.h"
 
-using regroup::Work;
 using regroup::c_api::Call;
 using regroup::c_api::guarded;
 
@@ -26,26 +26,6 @@ regroup_group* make_handle(std::unique_ptr<regroup::ProcessGroup> group,
                            std::shared_ptr<regroup::ProcessGroup> parent) {
     std::string backend(group->backend());
     return new regroup_group{std::move(parent), std::move(group), std::move(backend)};
-}
-
-/// Issues an operation, and waits for it if the caller passed no `work`.
-regroup_errc issue(const char* function, regroup_group* group, regroup_work** work,
-                   const auto& operation) {
-    return guarded(function, [&](const Call& call) {
-        regroup::ProcessGroup& opened = *call(group, "group").value;
-        std::unique_ptr<regroup_work> handle;
-        if (work != nullptr) {
-            *work = nullptr;
-            handle = std::make_unique<regroup_work>();
-        }
-        const Work issued = operation(call, opened);
-        if (work == nullptr) {
-            issued.wait();
-        } else {
-            handle->value = issued;
-            *work = handle.release();
-        }
-    });
 }
 
 }  // namespace
@@ -129,83 +109,6 @@ void regroup_memory_free(regroup_memory* memory) {
     delete memory;
 }
 
-regroup_errc regroup_all_reduce(regroup_group* group, regroup_tensor buffer, regroup_reduce_op op,
-                                regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.all_reduce(call.tensor(buffer, "buffer"), call.reduce_op(op));
-    });
-}
-
-regroup_errc regroup_reduce(regroup_group* group, regroup_tensor buffer, regroup_reduce_op op,
-                            uint32_t root, regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.reduce(call.tensor(buffer, "buffer"), call.reduce_op(op), root);
-    });
-}
-
-regroup_errc regroup_reduce_scatter(regroup_group* group, regroup_tensor input,
-                                    regroup_tensor output, regroup_reduce_op op,
-                                    regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.reduce_scatter(call.tensor(input, "input"), call.tensor(output, "output"),
-                                     call.reduce_op(op));
-    });
-}
-
-regroup_errc regroup_broadcast(regroup_group* group, regroup_tensor buffer, uint32_t root,
-                               regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.broadcast(call.tensor(buffer, "buffer"), root);
-    });
-}
-
-regroup_errc regroup_all_gather(regroup_group* group, regroup_tensor input, regroup_tensor output,
-                                regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.all_gather(call.tensor(input, "input"), call.tensor(output, "output"));
-    });
-}
-
-regroup_errc regroup_gather(regroup_group* group, regroup_tensor input, regroup_tensor output,
-                            uint32_t root, regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.gather(call.tensor(input, "input"), call.tensor(output, "output"), root);
-    });
-}
-
-regroup_errc regroup_scatter(regroup_group* group, regroup_tensor input, regroup_tensor output,
-                             uint32_t root, regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.scatter(call.tensor(input, "input"), call.tensor(output, "output"), root);
-    });
-}
-
-regroup_errc regroup_all_to_all(regroup_group* group, regroup_tensor input, regroup_tensor output,
-                                regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.all_to_all(call.tensor(input, "input"), call.tensor(output, "output"));
-    });
-}
-
-regroup_errc regroup_barrier(regroup_group* group, regroup_work** work) {
-    return issue(__func__, group, work,
-                 [&](const Call& /*call*/, auto& opened) { return opened.barrier(); });
-}
-
-regroup_errc regroup_send(regroup_group* group, regroup_tensor buffer, uint32_t peer, uint32_t tag,
-                          regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.send(call.tensor(buffer, "buffer"), peer, tag);
-    });
-}
-
-regroup_errc regroup_recv(regroup_group* group, regroup_tensor buffer, uint32_t peer, uint32_t tag,
-                          regroup_work** work) {
-    return issue(__func__, group, work, [&](const Call& call, auto& opened) {
-        return opened.recv(call.tensor(buffer, "buffer"), peer, tag);
-    });
-}
-
 regroup_errc regroup_work_wait(const regroup_work* work) {
     return guarded(__func__, [&](const Call& call) { call(work, "work").value.wait(); });
 }
@@ -239,4 +142,16 @@ regroup_errc regroup_batch_start(regroup_batch* batch) {
 
 void regroup_batch_free(regroup_batch* batch) {
     delete batch;
+}
+
+regroup_errc regroup_flight_record(char** json, size_t* bytes) {
+    return guarded(__func__, [&](const Call& call) {
+        call.result(json, "json");
+        call.give(regroup::flight_record(), json, bytes);
+    });
+}
+
+regroup_errc regroup_save_flight_record(const char* path) {
+    return guarded(__func__,
+                   [&](const Call& call) { regroup::save_flight_record(call.text(path, "path")); });
 }
