@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -29,6 +30,7 @@ extern regroup::ElasticLoop loop;
 extern regroup::ElasticStep& step;
 extern const regroup::ElasticRound& round;
 extern regroup::DistributedSampler sampler;
+extern regroup::FusedOptimizer& optimizer;
 
 extern std::vector<double> weights;
 extern std::vector<float> gradients;
@@ -49,6 +51,7 @@ namespace headers {
 extern regroup::ProcessGroup& group;
 extern regroup::DistributedDataParallel& ddp;
 extern regroup::FusedOptimizer& optimizer;
+extern regroup::ShardedOptimizer& sharded;
 
 extern const regroup::TensorView mine;
 extern const regroup::TensorView theirs;

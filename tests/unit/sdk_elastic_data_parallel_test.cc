@@ -2,6 +2,7 @@
 //
 // DistributedDataParallel in an ElasticLoop: a loss changes no bit of the result.
 #include <regroup/distributed_data_parallel.h>
+#include <regroup/join.h>
 
 #include <array>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +31,7 @@ struct Model {
     std::vector<std::vector<float>> weights;
     std::unique_ptr<ProcessGroup> group;  // Of its own, where `in_sub_group`.
     std::unique_ptr<DistributedDataParallel> ddp;
+    std::optional<Join> join;
     std::vector<bool> known_from_the_start;  // By round.
 
     Model() {
@@ -42,6 +45,7 @@ struct Model {
         for (std::vector<float>& values : weights) {
             parameters.push_back({std::span(values)});
         }
+        join.reset();
         ddp.reset();
         if (in_sub_group) {
             std::vector<std::uint32_t> all(round.context->world_size);
@@ -54,6 +58,16 @@ struct Model {
                                 .first_bucket_bytes = std::size_t{48} << 10U,
                                 .reduction = ReduceOp::sum});
         known_from_the_start.push_back(ddp->buckets_are_final());
+    }
+
+    /// Each rank runs out of input at another step.
+    void reduce_unevenly(const ElasticStep& step) {
+        if (!join) {
+            join.emplace(*ddp);
+        }
+        const std::array<std::uint64_t, 3> batches{4, kSteps, 9};
+        ASSERT_TRUE(join->next(step.number() < batches.at(step.context().rank)));
+        join->has_input() ? reduce(step) : ddp->finish_step();
     }
 
     void reduce(const ElasticStep& step) {
@@ -94,6 +108,7 @@ class ElasticDataParallel : public ElasticLoopTest {
             }
         };
         script.at_end = [this](Rank& rank) {
+            model_of(rank.name).join.reset();
             model_of(rank.name).ddp.reset();
             model_of(rank.name).group.reset();
         };
@@ -105,7 +120,11 @@ class ElasticDataParallel : public ElasticLoopTest {
             if (also) {
                 also(rank, step);
             }
-            model_of(rank.name).reduce(step);
+            if (uneven_) {
+                model_of(rank.name).reduce_unevenly(step);
+            } else {
+                model_of(rank.name).reduce(step);
+            }
         };
         script.in_commit = [this](Rank& rank, ElasticStep& /*step*/) {
             model_of(rank.name).apply();
@@ -141,6 +160,8 @@ class ElasticDataParallel : public ElasticLoopTest {
         start(fresh, places[0], script);
     }
 
+    bool uneven_ = false;  ///< Ranks run out of input.
+
    private:
     std::mutex mutex_;
     std::map<std::string, std::unique_ptr<Model>> models_;
@@ -174,6 +195,14 @@ TEST_F(ElasticDataParallel, RepeatedFirstStepHasTheFirstPlanAgain) {
     replace("c", {"a", "b"}, "d", trains());
     expect_undisturbed({"a", "b", "d"});
     EXPECT_THAT(model_of("a").known_from_the_start, ElementsAre(false, false));
+}
+
+// Rank 0 has no more input when it is replaced, or when it dies itself.
+TEST_F(ElasticDataParallel, LossWhileSomeRanksHaveNoInputChangesNoBit) {
+    uneven_ = true;
+    start_all({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 6)));
+    replace("a", {"b", "c"}, "d", trains());
+    expect_undisturbed({"b", "c", "d"});
 }
 
 }  // namespace

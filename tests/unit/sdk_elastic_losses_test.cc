@@ -147,6 +147,62 @@ TEST_F(ElasticLoopLeaving, LeavingRankTakesPartInAnotherRoundIfAPeerDiesAtTheBou
     expect_another_place_when_one_dies(&Script::in_commit);
 }
 
+TEST_F(ElasticLoopTest, AllRanksHearWhoLeavesAndCanStillExchangeData) {
+    Script script;
+    script.before_reduction = [this](Rank& rank, ElasticStep& step) {
+        if (rank.name == "b" && step.number() == 4) {
+            agent_.pause("b", rank.round, true);
+        }
+    };
+    std::atomic<int> calls = 0;
+    script.on_departure = [&](Rank& rank, const ElasticDeparture& departure) {
+        ++calls;
+        EXPECT_EQ(departure.ranks, std::vector<std::uint32_t>{1});
+        EXPECT_FALSE(departure.all_leave());
+        EXPECT_EQ(departure.leaves(departure.context->rank), rank.name == "b");
+        EXPECT_EQ(departure.step, rank.replica.history.size());
+        std::vector<float> one{1.0F};
+        departure.group->all_reduce(std::span(one), ReduceOp::sum).wait();
+        EXPECT_EQ(one[0], 3.0F);
+    };
+    start_all({"a", "b", "c"}, script);
+    EXPECT_EQ(finished("b").ending, Ending::left);
+    for (const char* const name : {"a", "c"}) {
+        EXPECT_TRUE(agent_.await<Suspended>(name).at_boundary);
+    }
+    EXPECT_EQ(calls, 3);
+    rounds_.assign({"a", "c"});
+    expect_complete({"a", "c"});
+    EXPECT_EQ(calls, 3);
+}
+
+TEST_F(ElasticLoopTest, DepartureIsAnnouncedAgainIfAPeerDiesMeanwhile) {
+    Script script;
+    script.before_reduction = [this](Rank& rank, ElasticStep& step) {
+        if (rank.name == "b" && step.number() == (rank.round == 1 ? 4 : 8)) {
+            agent_.pause("b", rank.round, true);
+        }
+    };
+    std::atomic<int> calls = 0;
+    script.on_departure = [&](Rank& rank, const ElasticDeparture& departure) {
+        if (rank.name == "c") {
+            throw Died{};
+        }
+        departure.group->barrier().wait();
+        ++calls;
+    };
+    start_all({"a", "b", "c"}, script);
+    EXPECT_TRUE(finished("c").died);
+    rounds_.end({"a", "b"});
+    rounds_.assign({"a", "b"});
+    EXPECT_EQ(finished("b").ending, Ending::left);
+    EXPECT_EQ(finished("b").replica.history.size(), 9U);
+    EXPECT_TRUE(agent_.await<Suspended>("a").at_boundary);
+    EXPECT_EQ(calls, 2);
+    rounds_.assign({"a"});
+    expect_complete({"a"});
+}
+
 TEST_F(ElasticLoopTest, RankThatMustLeaveAtOnceSavesItsState) {
     std::optional<ElasticLeave> left;
     Script script = dies("c", &Script::before_commit, 4);

@@ -57,6 +57,7 @@ struct Script {
     Hook after_commit = {};
     std::function<void(Rank&, const ElasticRound&)> on_round = {};
     std::function<void(Rank&)> on_save = {};
+    std::function<void(Rank&, const ElasticDeparture&)> on_departure = {};
     std::function<void(Rank&, const ElasticLeave&)> on_leave = {};
     std::function<void(Rank&)> after_run = {};
     std::function<void(Rank&, ElasticLoop&)> before_run = {};
@@ -104,6 +105,11 @@ struct Rank {
             }
         };
         callbacks.on_step = [this](ElasticStep& step) { carry_out(step); };
+        if (script.on_departure) {
+            callbacks.on_departure = [this](const ElasticDeparture& departure) {
+                script.on_departure(*this, departure);
+            };
+        }
         callbacks.on_leave = [this](const ElasticLeave& leave) {
             if (script.on_leave) {
                 script.on_leave(*this, leave);

@@ -192,6 +192,7 @@ class DistributedDataParallel {
     void finish_step();
 
     /// Carries out the whole step without overlap: reports every gradient, then calls finish_step.
+    /// On a rank without input (see Join) it reports none, so that they count as zero.
     void reduce_gradients();
 
     /// While a NoSync lives, gradients accumulate on this rank alone: gradient_ready and
@@ -253,6 +254,7 @@ class DistributedDataParallel {
     [[nodiscard]] StepStatistics statistics() const noexcept;
 
    private:
+    friend class Join;
     std::unique_ptr<ddp::Reducer> reducer_;
 };
 

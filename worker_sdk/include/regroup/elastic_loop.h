@@ -144,12 +144,29 @@ struct ElasticLeave {
     std::chrono::steady_clock::time_point deadline;
 };
 
+/// Describes which ranks leave, while all ranks of the round are still connected.
+struct ElasticDeparture {
+    const Context* context = nullptr;
+    ProcessGroup* group = nullptr;
+    std::uint64_t step = 0;  ///< Committed steps.
+    /// The ranks that leave at this step boundary, in order. The same on all ranks.
+    std::vector<std::uint32_t> ranks{};
+
+    [[nodiscard]] bool leaves(std::uint32_t rank) const noexcept;
+    [[nodiscard]] bool all_leave() const noexcept;
+};
+
 struct ElasticCallbacks {
     /// Called at the start of each round, when the state is complete. Build here what needs the
     /// group, such as DistributedDataParallel.
     std::function<void(const ElasticRound&)> on_round = {};
     /// Called for each step; must end with commit(), finish() or an exception. Required.
     std::function<void(ElasticStep&)> on_step = {};
+    /// Called on all ranks of the round at a step boundary at which some of them leave, before
+    /// `on_leave`: for state that is divided among the ranks, which those that leave hand over
+    /// here. Collectives are allowed. If a rank is lost meanwhile, it is called again at the next
+    /// boundary at which ranks leave. Not called if a node leaves between two rounds, or is lost.
+    std::function<void(const ElasticDeparture&)> on_departure = {};
     /// Called on each rank of a node that leaves (a drain, a preemption), at a step boundary that
     /// is the same for all ranks, or between two rounds. `run` then returns Ending::left. Not
     /// called if the other nodes went on without this rank and the agent knows it: then the agent

@@ -19,9 +19,12 @@
 #include <regroup/flight_recorder.h>            // flight_record: the last operations, as JSON
 #include <regroup/fused_optimizer.h>            // FusedOptimizer: SGD, Adam, AdamW
 #include <regroup/grad_scaler.h>                // GradScaler: loss scaling
+#include <regroup/join.h>                       // Join: ranks with different numbers of batches
 #include <regroup/lr_schedule.h>                // CosineWarmRestarts
 #include <regroup/main_process.h>               // log_main, run_on_main
 #include <regroup/process_group.h>              // ProcessGroup, Work, ReduceOp
+#include <regroup/sharded_optimizer.h>          // ShardedOptimizer: ZeRO, stage 1
 #include <regroup/spawn.h>                      // spawn: processes of one function
 #include <regroup/store.h>                      // Store: the key-value store of a round
+#include <regroup/sync_batch_norm.h>            // SyncBatchNorm: statistics of all ranks
 #include <regroup/tensor_view.h>                // TensorView, DType

@@ -142,6 +142,7 @@ void Reducer::begin_step() {
     ++step_;
     reported_count_ = 0;
     started_count_ = 0;
+    uneven_ = {};
     for (std::size_t at = 0; at < plan_.size(); ++at) {
         flights_[at].missing_count = plan_[at].parameters.size();
     }
@@ -205,10 +206,14 @@ void Reducer::gradient_unused(std::size_t index) {
                " was reported unused, but the option unused_parameters is off");
     }
     check_reportable(index);
-    Slot& slot = slots_[index];
-    if (no_sync_depth_ > 0) {
-        return;
+    if (no_sync_depth_ == 0) {
+        report_without_gradient(index);
     }
+}
+
+/// The gradient counts as zero, or as the sum of the no_sync steps.
+void Reducer::report_without_gradient(std::size_t index) {
+    Slot& slot = slots_[index];
     if (slot.contributed_in != step_) {
         const TensorView& in_bucket = memory_->in_bucket(index);
         device_->set_zero(in_bucket.data, in_bucket.bytes());
@@ -251,15 +256,23 @@ void Reducer::start_bucket(std::size_t at) {
             options_.hook->finish(group_, handles_[at]);
         }
     } else {
-        flight.work = group_.all_reduce(handles_[at].gradients, options_.reduction);
+        flight.work = group_.all_reduce(handles_[at].gradients, reduction());
     }
+}
+
+/// Of the buckets of this step, without a hook.
+Reduction Reducer::reduction() const {
+    if (options_.reduction == ReduceOp::avg && uneven_.divisor > 0) {
+        return Reduction::premultiplied_sum(1.0 / uneven_.divisor);
+    }
+    return options_.reduction;
 }
 
 void Reducer::report_missing() {
     if (reported_count_ == slots_.size()) {
         return;
     }
-    if (!options_.unused_parameters) {
+    if (!options_.unused_parameters && uneven_.has_input) {
         const auto missing = std::ranges::find_if(
             slots_, [this](const Slot& slot) { return slot.reported_in != step_; });
         refuse("gradient " + std::to_string(missing - slots_.begin()) +
@@ -270,7 +283,7 @@ void Reducer::report_missing() {
     }
     for (std::size_t index = slots_.size(); index-- > 0;) {
         if (slots_[index].reported_in != step_) {
-            gradient_unused(index);
+            report_without_gradient(index);
         }
     }
 }
@@ -293,9 +306,10 @@ void Reducer::finish_step() {
     if (recording_) {
         rebuild_buckets();
     }
+    const std::uint32_t root = uneven_.first_with_input;
     begin_step();
     if (options_.broadcast_buffers_each_step) {
-        broadcast_buffers();
+        broadcast(buffers_, root);
     }
 }
 
@@ -343,7 +357,7 @@ void Reducer::copy_out() {
 
 void Reducer::rebuild_buckets() {
     std::vector<std::int64_t> agreed(order_.begin(), order_.end());
-    exchange_.broadcast(agreed, 0);
+    exchange_.broadcast(agreed, uneven_.first_with_input);
     const std::vector<std::size_t> order(agreed.begin(), agreed.end());
     std::vector<Bucket> plan = plan_buckets(gradients_of(parameters_), order, limits_of(options_));
     memory_->adopt(group_, plan);
@@ -356,10 +370,17 @@ void Reducer::rebuild_buckets() {
 }
 
 void Reducer::reduce_gradients() {
-    for (std::size_t index = slots_.size(); index-- > 0;) {
+    for (std::size_t index = uneven_.has_input ? slots_.size() : 0; index-- > 0;) {
         gradient_ready(index);
     }
     finish_step();
+}
+
+std::vector<std::int64_t> Reducer::gather_before_step(std::int64_t fact) {
+    if (reported_count_ > 0 || no_sync_depth_ > 0) {
+        refuse("Join::next() in the middle of a step, or under no_sync");
+    }
+    return exchange_.gather(std::span(&fact, 1));
 }
 
 void Reducer::begin_no_sync() {

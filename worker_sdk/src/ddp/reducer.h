@@ -41,6 +41,19 @@ class Reducer {
     void gradient_unused(std::size_t index);
     void finish_step();
     void reduce_gradients();
+    /// A step in which some ranks have no input.
+    struct UnevenStep {
+        bool has_input = true;  ///< Otherwise gradients that are not reported are zero.
+        std::uint32_t first_with_input = 0;  ///< Its order and its buffers count.
+        std::uint32_t divisor = 0;           ///< Of an average; 0: as in any other step.
+    };
+    /// The facts of all ranks, by rank. A collective, between two steps.
+    [[nodiscard]] std::vector<std::int64_t> gather_before_step(std::int64_t fact);
+    /// Until the end of the step that begins.
+    void begin_uneven_step(const UnevenStep& uneven) { uneven_ = uneven; }
+    [[nodiscard]] bool averages_in_hook() const noexcept {
+        return options_.hook && options_.reduction == ReduceOp::avg;
+    }
     void begin_no_sync();
     void end_no_sync() { --no_sync_depth_; }
     [[nodiscard]] bool was_used(std::size_t index) const;
@@ -84,8 +97,10 @@ class Reducer {
     void give_up_step() noexcept;
     void check_reportable(std::size_t index) const;
     void report(Slot& slot, std::size_t index);
+    void report_without_gradient(std::size_t index);
     void start_complete_buckets();
     void start_bucket(std::size_t at);
+    [[nodiscard]] Reduction reduction() const;
     void report_missing();
     void finish_buckets();
     void agree_on_used();
@@ -110,6 +125,7 @@ class Reducer {
     std::size_t reported_count_ = 0;
     std::size_t started_count_ = 0;  // buckets [0, started_count_) are in flight
     std::size_t no_sync_depth_ = 0;
+    UnevenStep uneven_;
 
     KeptOrder kept_order_;
     bool recording_ = false;          // the first step: the order is being learned

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/elastic_loop.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "worker_sdk/src/elastic/loop.h"
@@ -34,6 +35,14 @@ void ElasticStep::commit(const std::function<void()>& apply) {
 
 void ElasticStep::finish() {
     loop_->finish();
+}
+
+bool ElasticDeparture::leaves(std::uint32_t rank) const noexcept {
+    return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+bool ElasticDeparture::all_leave() const noexcept {
+    return ranks.size() == context->world_size;
 }
 
 ElasticStep::Section::Section(const ElasticStep& step, std::string_view name) noexcept

@@ -63,6 +63,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
                                                      : "ElasticLoop::run() needs on_step");
     }
     started_ = true;
+    departure_listener_ = callbacks.on_departure;
     registered_.keep_buffers();
     link::WaitReporter meter(reporter_);
     meter_ = &meter;
@@ -264,6 +265,9 @@ void Loop::meet_at_boundary(bool some_leave) {
     if (some_leave && has_peers()) {
         compare_replicas(registered_.digests());  // They will save this state.
     }
+    if (some_leave && departure_listener_) {
+        announce_departure();
+    }
     try {
         // Then every rank has the result of the vote, and the round may end.
         round_->control().barrier().wait();
@@ -273,6 +277,21 @@ void Loop::meet_at_boundary(bool some_leave) {
         // leaving rank must not save, so that all leaving ranks save the same step.
         return;
     }
+}
+
+/// All ranks of the round call it.
+void Loop::announce_departure() {
+    ElasticDeparture departure{
+        .context = &round_->context, .group = round_->steps.get(), .step = step_};
+    const std::uint8_t mine = leaves_now() ? 1 : 0;
+    std::vector<std::uint8_t> all(round_->context.world_size);
+    round_->control().all_gather(std::span(&mine, 1), std::span(all)).wait();
+    for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank] != 0) {
+            departure.ranks.push_back(rank);
+        }
+    }
+    departure_listener_(departure);
 }
 
 /// Completes `ballot`, which says what is special about this step.

@@ -87,6 +87,7 @@ class Loop {
     void settle_operations();
     [[nodiscard]] Verdict vote_on_step(Ballot ballot);
     void meet_at_boundary(bool some_leave);
+    void announce_departure();
     void note_end_of_step();
     [[nodiscard]] std::string finish_disagreement(const Error& error);
     void look_after_step();
@@ -106,6 +107,7 @@ class Loop {
     const std::shared_ptr<LearnedOrders> orders_ = std::make_shared<LearnedOrders>();
     link::ProgressReporter reporter_;
     std::function<void(std::uint32_t, double)> straggler_listener_;
+    std::function<void(const ElasticDeparture&)> departure_listener_;
 
     std::uint64_t step_ = 0;
     std::uint64_t samples_ = 0;

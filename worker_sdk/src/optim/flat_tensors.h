@@ -7,6 +7,14 @@
 
 namespace regroup::optim {
 
+/// The moments of each tensor begin at a multiple of so many elements, for wide loads.
+inline constexpr std::size_t kMomentAlignment = 16;
+
+/// The moments of a tensor of `count` elements, with padding.
+[[nodiscard]] constexpr std::size_t padded_count(std::size_t count) noexcept {
+    return (count + kMomentAlignment - 1) / kMomentAlignment * kMomentAlignment;
+}
+
 /// One OptimizerTensors and its moments, as the loops and kernels take them. Of equal count, none
 /// overlaps another.
 struct FlatTensors {

@@ -10,31 +10,27 @@
 #include <utility>
 #include <variant>
 
-#include "worker_sdk/src/cuda/kernels.h"
 #include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
 #include "worker_sdk/src/optim/kernels.h"
 #include "worker_sdk/src/optim/memory.h"
+#include "worker_sdk/src/optim/shadow.h"
+#include "worker_sdk/src/optim/tensor_checks.h"
 
 namespace regroup {
 namespace {
 
 using optim::AdamRule;
+using optim::check_gradient;
+using optim::check_tensors;
 using optim::FlatTensors;
+using optim::require;
 using optim::SgdRule;
 using optim::StepState;
 using Rule = std::variant<SgdRule, AdamRule>;
 
-// Each tensor's moments begin at a multiple of so many elements, for wide loads.
-constexpr std::size_t kMomentAlignment = 16;
 constexpr std::size_t kStepBytes = 64;  // StepState and padding; the moments follow
 static_assert(sizeof(StepState) <= kStepBytes);
-
-void require(bool holds, const std::string& problem) {
-    if (!holds) {
-        throw Error(Errc::invalid_argument, "optimizer: " + problem);
-    }
-}
 
 void require_at_least_zero(double value, const char* name) {
     require(std::isfinite(value) && value >= 0.0,
@@ -44,57 +40,6 @@ void require_at_least_zero(double value, const char* name) {
 void require_below_one(double value, const char* name) {
     require(value >= 0.0 && value < 1.0,
             std::string(name) + " must be at least 0 and below 1, not " + std::to_string(value));
-}
-
-bool has_16_bits(DType dtype) {
-    return dtype == DType::float16 || dtype == DType::bfloat16;
-}
-
-/// The reference for the tensors at `index`: the count of their master, the device of the first
-/// master.
-struct Measure {
-    std::size_t index = 0;
-    std::size_t count = 0;
-    Device device;
-};
-
-void check_view(const ConstTensorView& view, const Measure& measure, const char* name,
-                bool dtype_fits, const char* dtypes) {
-    const std::string which = "of tensors " + std::to_string(measure.index) + ", the " + name;
-    require(dtype_fits,
-            which + " must be " + dtypes + ", not " + std::string(to_string(view.dtype)));
-    require(view.count == measure.count, which + " has " + std::to_string(view.count) +
-                                             " elements, but the master " +
-                                             std::to_string(measure.count));
-    require(view.count == 0 || view.data != nullptr, which + " has no data");
-    require(view.device == measure.device, which + " is on " + to_string(view.device) +
-                                               ", but the first master on " +
-                                               to_string(measure.device));
-}
-
-void check_gradient(const ConstTensorView& gradient, const Measure& measure) {
-    check_view(gradient, measure, "gradient",
-               gradient.dtype == DType::float32 || has_16_bits(gradient.dtype),
-               "float32, float16 or bfloat16");
-}
-
-bool is_left_out(const ConstTensorView& gradient) {
-    return gradient.data == nullptr && gradient.count == 0;
-}
-
-void check_tensors(const std::vector<OptimizerTensors>& tensors) {
-    require(!tensors.empty(), "it was given no tensors");
-    for (std::size_t index = 0; index < tensors.size(); ++index) {
-        const auto& [master, gradient, shadow] = tensors[index];
-        const Measure measure{index, master.count, tensors.front().master.device};
-        check_view(master, measure, "master", master.dtype == DType::float32, "float32");
-        if (!is_left_out(gradient)) {
-            check_gradient(gradient, measure);
-        }
-        if (shadow.data != nullptr) {
-            check_view(shadow, measure, "shadow", has_16_bits(shadow.dtype), "float16 or bfloat16");
-        }
-    }
 }
 
 SgdRule rule_of(const SgdOptions& options) {
@@ -131,14 +76,10 @@ std::size_t moment_count(const SgdOptions& options) {
     return options.momentum == 0.0 ? 0 : 1;
 }
 
-std::size_t padded(std::size_t count) {
-    return (count + kMomentAlignment - 1) / kMomentAlignment * kMomentAlignment;
-}
-
-std::size_t padded_count(const std::vector<OptimizerTensors>& tensors) {
+std::size_t flat_count_of(const std::vector<OptimizerTensors>& tensors) {
     return std::accumulate(tensors.begin(), tensors.end(), std::size_t{0},
                            [](std::size_t sum, const OptimizerTensors& each) {
-                               return sum + padded(each.master.count);
+                               return sum + optim::padded_count(each.master.count);
                            });
 }
 
@@ -154,7 +95,7 @@ struct FusedOptimizer::Impl {
         : device(tensors_in.front().master.device),
           rule(rule_in),
           moment_count(moment_count_in),
-          flat_count(padded_count(tensors_in)),
+          flat_count(flat_count_of(tensors_in)),
           learning_rate(learning_rate_in),
           memory(device, kStepBytes + moment_count * flat_count * sizeof(float)) {
         std::size_t first = 0;
@@ -169,7 +110,7 @@ struct FusedOptimizer::Impl {
             for (std::size_t i = 0; i < moment_count; ++i) {
                 flat.moments[i] = moments(i) + first;
             }
-            first += padded(master.count);
+            first += optim::padded_count(master.count);
         }
         StepState state;
         state.learning_rate = learning_rate;
@@ -295,15 +236,7 @@ double FusedOptimizer::learning_rate() const noexcept {
 
 void FusedOptimizer::write_shadows(Stream stream) {
     for (const FlatTensors& each : impl_->tensors) {
-        if (impl_->on_cpu()) {
-            optim::write_shadow_on_cpu(each);
-        } else if (each.shadow != nullptr) {
-            optim::on_gpu(impl_->device, stream, "writing low-precision shadows",
-                          [&](auto* handle) {
-                              return cuda::launch_cast(each.master, DType::float32, each.shadow,
-                                                       each.shadow_dtype, each.count, 1.0F, handle);
-                          });
-        }
+        optim::write_shadow(impl_->device, each, stream);
     }
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/error.h>
+#include <regroup/join.h>
+
+#include <algorithm>
+#include <string>
+
+#include "worker_sdk/src/ddp/reducer.h"
+
+namespace regroup {
+namespace {
+
+/// What a rank tells the others before a step.
+constexpr std::int64_t kHasInput = 1;
+constexpr std::int64_t kDividesByAll = 2;
+constexpr std::int64_t kThrows = 4;
+
+[[noreturn]] void refuse(const std::string& detail) {
+    throw Error(Errc::invalid_argument, "data parallel: " + detail);
+}
+
+std::string list(const std::vector<std::uint32_t>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    return text;
+}
+
+}  // namespace
+
+Join::Join(DistributedDataParallel& ddp, const JoinOptions& options)
+    : reducer_(*ddp.reducer_), options_(options) {
+    if (!options_.divide_by_initial_world_size && reducer_.averages_in_hook()) {
+        refuse(
+            "the communication hook averages over all ranks: leave divide_by_initial_world_size "
+            "on, or choose the reduction sum and divide by the number of ranks_with_input()");
+    }
+}
+
+bool Join::next(bool has_input) {
+    const std::int64_t mine = (has_input ? kHasInput : 0) |
+                              (options_.divide_by_initial_world_size ? kDividesByAll : 0) |
+                              (options_.throw_on_early_termination ? kThrows : 0);
+    const std::vector<std::int64_t> all = reducer_.gather_before_step(mine);
+    has_input_ = has_input;
+    ranks_with_input_.clear();
+    std::vector<std::uint32_t> without;
+    for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+        if ((all[rank] | kHasInput) != (all.front() | kHasInput)) {
+            refuse("rank " + std::to_string(rank) +
+                   " chose other JoinOptions than rank 0: they must be the same on every rank");
+        }
+        ((all[rank] & kHasInput) != 0 ? ranks_with_input_ : without).push_back(rank);
+    }
+    const bool ends_early = !without.empty() && !ranks_with_input_.empty();
+    if (ends_early && options_.throw_on_early_termination) {
+        refuse(list(without) + (without.size() == 1 ? " has" : " have") +
+               " no more input, but other ranks have (throw_on_early_termination)");
+    }
+    ddp::Reducer::UnevenStep step;
+    if (ends_early) {
+        step.has_input = has_input;
+        step.first_with_input = ranks_with_input_.front();
+        step.divisor = options_.divide_by_initial_world_size
+                           ? 0U
+                           : static_cast<std::uint32_t>(ranks_with_input_.size());
+    }
+    reducer_.begin_uneven_step(step);
+    return !ranks_with_input_.empty();
+}
+
+}  // namespace regroup

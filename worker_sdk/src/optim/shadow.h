@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+#include <regroup/tensor_view.h>
+
+#include "worker_sdk/src/optim/flat_tensors.h"
+
+namespace regroup::optim {
+
+/// Rounds the masters into their shadow, if there is one. On a GPU, in the order of `stream`.
+void write_shadow(const Device& device, const FlatTensors& tensors, Stream stream);
+
+}  // namespace regroup::optim

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dividing the state among ranks.
+#include <regroup/cuda.h>
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/base/staged.h"
+#include "worker_sdk/src/optim/sharded_optimizer_impl.h"
+#include "worker_sdk/src/optim/tensor_checks.h"
+
+namespace regroup {
+
+using optim::kOffersMax;
+using optim::Piece;
+using optim::Range;
+using optim::require;
+using optim::Shard;
+using optim::Standing;
+using optim::Transfer;
+
+namespace optim {
+
+TensorView part_of(const TensorView& whole, const Range& part) {
+    return part.count() == 0 ? TensorView(nullptr, 0, whole.dtype, whole.device)
+                             : whole.part(part.first, part.count());
+}
+
+}  // namespace optim
+
+namespace {
+
+ConstTensorView part_of(const ConstTensorView& whole, const Range& part) {
+    const std::size_t offset = part.first * item_bytes(whole.dtype);
+    return {part.count() == 0 ? nullptr : static_cast<const std::byte*>(whole.data) + offset,
+            part.count(), whole.dtype, whole.device};
+}
+
+}  // namespace
+
+std::vector<ConstTensorView> ShardedOptimizer::Impl::gradients_of(const Range& range) const {
+    std::vector<ConstTensorView> parts;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+        ConstTensorView gradient = tensors[t].gradient;
+        gradient.device = device;  // Also of one that was left out, for a tensor without elements.
+        parts.push_back(part_of(gradient, layout.part(t, range)));
+    }
+    return parts;
+}
+
+Shard ShardedOptimizer::Impl::make_shard(const Range& range) const {
+    std::vector<OptimizerTensors> parts;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+        parts.push_back({.master = part_of(tensors[t].master, layout.part(t, range))});
+    }
+    FusedOptimizer optimizer =
+        std::visit([&](const auto& known) { return FusedOptimizer(parts, known); }, options);
+    if (gradients_are_set) {
+        optimizer.set_gradients(gradients_of(range));
+    }
+    return {.range = range, .optimizer = std::move(optimizer)};
+}
+
+std::vector<std::uint32_t> ShardedOptimizer::Impl::staying(std::uint32_t world_size,
+                                                           std::span<const std::uint32_t> leaving) {
+    std::vector<std::uint32_t> ranks;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        if (std::ranges::find(leaving, rank) == leaving.end()) {
+            ranks.push_back(rank);
+        }
+    }
+    return ranks;
+}
+
+/// The ranges that each rank is to hold, its own first. Those of ranks that leave are empty.
+std::vector<std::vector<Range>> ShardedOptimizer::Impl::divide(
+    std::uint32_t world_size, std::span<const std::uint32_t> staying) const {
+    const std::size_t count = staying.size();
+    const std::vector<Range> ranges = layout.shards(count);
+    std::vector<std::vector<Range>> wanted(world_size, {Range{layout.total(), layout.total()}});
+    for (std::size_t i = 0; i < count; ++i) {
+        wanted[staying[i]] = {ranges[i]};
+    }
+    for (std::size_t i = 0; i < count && shard_options.replicate && count > 1; ++i) {
+        wanted[staying[(i + count / 2) % count]].push_back(ranges[i]);
+    }
+    return wanted;
+}
+
+/// All that this rank can offer, the latest first.
+std::vector<Piece> ShardedOptimizer::Impl::pieces() {
+    std::vector<Piece> all;
+    for (const std::vector<Shard>* const list : {&shards, &former}) {
+        for (const Shard& shard : *list) {
+            all.push_back(shard.piece());
+        }
+    }
+    if (loaded) {
+        Piece& piece = all.emplace_back(Piece{.range = {0, layout.total()}});
+        for (std::vector<float>& moment : loaded->moments) {
+            piece.moments.emplace_back(std::span(moment));
+        }
+    }
+    all.resize(std::min(all.size(), kOffersMax));
+    return all;
+}
+
+Standing ShardedOptimizer::Impl::standing() {
+    std::vector<std::uint64_t> words{moment_count, shard_options.replicate ? 1U : 0U};
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+        words.push_back(layout.count(t));
+    }
+    Standing mine{.layout = checksum(words),
+                  .holds = holds || lost ? 1 : 0,
+                  .lost = lost ? 1 : 0,
+                  .version = version,
+                  .can_apply = staged ? 1 : 0,
+                  .learning_rate = std::bit_cast<std::uint64_t>(learning_rate),
+                  .former_size = former_size};
+    if (!holds) {
+        return mine;
+    }
+    if (!shards.empty()) {
+        std::int64_t& count = mine.step_count;
+        const TensorView host(&count, 1, DType::int64);
+        const Shard& first = shards.front();
+        cuda::copy(host, changed ? TensorView(first.before.front().data, 1, DType::int64, device)
+                                 : first.optimizer.state().front());
+    } else {
+        mine.step_count = loaded->step_count;
+    }
+    for (const Piece& piece : pieces()) {
+        mine.offers[mine.offer_count++] = piece.range;
+    }
+    return mine;
+}
+
+std::vector<Standing> ShardedOptimizer::Impl::gather_standings(ProcessGroup& with) {
+    Standing mine = standing();
+    std::vector<Standing> all(with.world_size());
+    const Staged given(with, TensorView(&mine, sizeof mine, DType::uint8));
+    Staged gathered(with, TensorView(all.data(), all.size() * sizeof mine, DType::uint8));
+    with.all_gather(given.view(), gathered.view()).wait();
+    gathered.read_back();
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+        require(all[rank].layout == all.front().layout,
+                "rank " + std::to_string(rank) +
+                    " has other tensors or options than rank 0: a sharded optimizer needs the same "
+                    "on every rank");
+    }
+    return all;
+}
+
+/// The standing of a rank that has done most steps; nothing if no rank has done any.
+std::optional<Standing> ShardedOptimizer::Impl::agree(std::span<const Standing> all) const {
+    const Standing* best = nullptr;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        const Standing& each = all[rank];
+        if (each.lost != 0) {
+            throw Error(Errc::system,
+                        "optimizer: a step has failed halfway on rank " + std::to_string(rank) +
+                            ", and its shard of the state is lost; begin again from a checkpoint "
+                            "on all ranks, and use prepare() and apply() to survive that");
+        }
+        if (each.holds != 0 && (best == nullptr || each.version > best->version)) {
+            best = &each;
+        }
+    }
+    return best == nullptr ? std::nullopt : std::optional(*best);
+}
+
+/// Brings this rank to `target` applied steps, or drops what it has.
+void ShardedOptimizer::Impl::settle(std::int64_t target) {
+    if (holds && version + 1 == target && staged) {
+        apply({});  // Another rank has applied the step.
+        return;
+    }
+    if (changed) {
+        roll_back({});
+    }
+    if (version != target) {
+        holds = false;
+        shards.clear();
+        former.clear();
+        loaded.reset();
+    }
+}
+
+/// Brings the moments of `old` to where they belong. The transfers to one rank go together.
+void ShardedOptimizer::Impl::carry_out(ProcessGroup& with, std::span<const Transfer> transfers,
+                                       std::span<const Piece> old,
+                                       std::span<const Shard> fresh) const {
+    const auto part_in = [](const Piece& piece, std::size_t moment, const Range& range) {
+        return piece.moments[moment].part(range.first - piece.range.first, range.count());
+    };
+    const auto piece_with = [](std::span<const Piece> pieces, const Range& range) -> const Piece& {
+        const auto found = std::ranges::find_if(pieces, [&](const Piece& piece) {
+            return piece.range.first <= range.first && piece.range.last >= range.last;
+        });
+        ENSURE(found != pieces.end());
+        return *found;
+    };
+    std::vector<Piece> to;
+    for (const Shard& each : fresh) {
+        to.push_back(each.piece());
+    }
+    for (std::size_t at = 0; at < transfers.size();) {
+        std::vector<Buffer> on_device;  // Of what comes from a checkpoint in host memory.
+        std::vector<Work> works;
+        std::optional<OperationBatch> batch;
+        const std::uint32_t receiver = transfers[at].to;
+        for (; at < transfers.size() && transfers[at].to == receiver; ++at) {
+            const auto& [from, unused, range] = transfers[at];
+            const bool sends = from == with.rank();
+            const bool receives = receiver == with.rank();
+            if (sends != receives && !batch) {
+                batch.emplace(with);
+            }
+            for (std::size_t m = 0; m < moment_count && (sends || receives); ++m) {
+                if (!sends) {
+                    works.push_back(with.recv(part_in(piece_with(to, range), m, range), from));
+                    continue;
+                }
+                TensorView source = part_in(piece_with(old, range), m, range);
+                if (receives) {
+                    cuda::copy(part_in(piece_with(to, range), m, range), source);
+                    continue;
+                }
+                if (source.device != device) {
+                    Buffer& memory = on_device.emplace_back();
+                    const TensorView copy = allocate(source.count, source.dtype, memory);
+                    cuda::copy(copy, source);
+                    source = copy;
+                }
+                works.push_back(with.send(source, receiver));
+            }
+        }
+        if (batch) {
+            batch->start();
+        }
+        for (const Work& work : works) {
+            work.wait();
+        }
+    }
+}
+
+/// Who has held the elements that are lost, as far as this can be told.
+std::string ShardedOptimizer::Impl::describe_loss(const Range& range, std::size_t sharers) const {
+    const std::vector<Range> before = layout.shards(std::max<std::size_t>(sharers, 1));
+    const auto owner =
+        std::ranges::find_if(before, [&](const Range& each) { return each.contains(range.first); });
+    return "optimizer: rank " + std::to_string(owner - before.begin()) + " of the " +
+           std::to_string(before.size()) +
+           " ranks that shared the state is gone, and with it the moments of elements " +
+           std::to_string(range.first) + " to " +
+           std::to_string(std::min(range.last, owner->last)) +
+           "; begin again from a checkpoint on all ranks, or use the option replicate to survive "
+           "such a loss";
+}
+
+/// Takes new shards whose moments are there.
+void ShardedOptimizer::Impl::adopt(const std::optional<Standing>& best, std::vector<Shard> fresh) {
+    for (Shard& each : fresh) {
+        std::int64_t count = best ? best->step_count : 0;
+        cuda::copy(each.optimizer.state().front(), TensorView(&count, 1, DType::int64));
+        each.optimizer.set_learning_rate(learning_rate);
+    }
+    former.insert(former.begin(), std::make_move_iterator(shards.begin()),
+                  std::make_move_iterator(shards.end()));
+    shards = std::move(fresh);
+    version = best ? best->version : 0;
+    holds = true;
+    reduced = false;
+}
+
+void ShardedOptimizer::Impl::shard(ProcessGroup& with, std::span<const std::uint32_t> leaving) {
+    require(with.device() == device, "its tensors are on " + to_string(device) +
+                                         ", but the group is on " + to_string(with.device()));
+    const std::vector<std::uint32_t> ranks = staying(with.world_size(), leaving);
+    if (ranks.empty()) {
+        return;
+    }
+    const std::vector<std::vector<Range>> wanted = divide(with.world_size(), ranks);
+    const std::vector<Standing> all = gather_standings(with);
+    const std::optional<Standing> best = agree(all);
+    std::vector<std::vector<Range>> held(all.size());
+    for (std::size_t rank = 0; rank < all.size() && best; ++rank) {
+        const Standing& each = all[rank];
+        const bool follows = each.version + 1 == best->version && each.can_apply != 0;
+        if (each.holds != 0 && (each.version == best->version || follows)) {
+            held[rank].assign(each.offers.begin(),
+                              each.offers.begin() + static_cast<std::ptrdiff_t>(each.offer_count));
+        }
+    }
+    optim::TransferPlan plan;
+    if (best && moment_count > 0) {
+        plan = plan_transfers(held, wanted);
+    }
+    if (plan.lost) {
+        throw Error(Errc::system, describe_loss(*plan.lost, best->former_size));
+    }
+    if (best) {
+        settle(best->version);
+        learning_rate = std::bit_cast<double>(best->learning_rate);
+    }
+    std::vector<Shard> fresh;
+    for (const Range& range : wanted[with.rank()]) {
+        fresh.push_back(make_shard(range));
+    }
+    carry_out(with, plan.transfers, pieces(), fresh);
+    adopt(best, std::move(fresh));
+    // Until all ranks have their shards, this rank can still offer its former ones, too.
+    with.barrier().wait();
+    former.clear();
+    loaded.reset();
+    group = &with;
+    former_size = ranks.size();
+    own.clear();
+    for (const std::vector<Range>& ranges : wanted) {
+        own.push_back(ranges.front());
+    }
+}
+
+}  // namespace regroup
