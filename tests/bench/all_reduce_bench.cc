@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // all_reduce of the CPU group: in memory from allocate, in the caller's memory, and over TCP.
-// Compared with gloo, Open MPI, and the memory bandwidth of the machine.
+// Compared with gloo, Open MPI, and the memory bandwidth of the machine. Also in a group of two
+// nodes with four ranks each, simulated on this machine: first in the nodes, and as a flat ring.
 //
 //     all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]
 #include <regroup/regroup.h>
@@ -98,12 +99,32 @@ Times measure_add(ProcessGroup& group, std::size_t bytes, int rounds) {
     return times;
 }
 
+struct World {
+    std::uint32_t nodes;
+    std::uint32_t node_ranks;
+
+    [[nodiscard]] std::uint32_t size() const { return nodes * node_ranks; }
+};
+
+/// The times of `group`, and the bytes that this rank sends for each all_reduce.
+std::pair<Times, Times> measure_with_bytes(ProcessGroup& group, std::span<float> values,
+                                           int rounds) {
+    const auto* const counted = dynamic_cast<const cpu::CpuProcessGroup*>(&group);
+    const std::uint64_t before = counted->collective_bytes_sent();
+    Times times = measure(group, values, rounds);
+    const std::uint64_t sent = counted->collective_bytes_sent() - before;
+    return {std::move(times), {static_cast<double>(sent) / (rounds + 2)}};
+}
+
 /// One rank: measures everything over both transports; rank 0 writes lines "NAME BYTES TIME..." .
-void run_rank(std::uint32_t rank, std::uint32_t world_size, std::uint16_t port, bool quick,
-              std::FILE* out) {
+void run_rank(std::uint32_t rank, World world, std::uint16_t port, bool quick, std::FILE* out) {
     Context context;
-    context.rank = context.local_rank = rank;
-    context.world_size = context.local_world_size = world_size;
+    context.rank = rank;
+    context.world_size = world.size();
+    context.local_rank = rank % world.node_ranks;
+    context.local_world_size = world.node_ranks;
+    context.group_rank = rank / world.node_ranks;
+    context.group_world_size = world.nodes;
     context.master_addr = "127.0.0.1";
     context.master_port = port;
     const auto shared = ProcessGroup::create("cpu", context, {.name = "shared"});
@@ -125,12 +146,12 @@ void run_rank(std::uint32_t rank, std::uint32_t world_size, std::uint16_t port, 
                                           size.bytes / sizeof(float));
         std::vector<float> own(registered.size());
         tell("registered", size.bytes, measure(*shared, registered, size.rounds));
-        tell("private", size.bytes, measure(*shared, own, size.rounds));
-        const auto* const counted = dynamic_cast<const cpu::CpuProcessGroup*>(tcp.get());
-        const std::uint64_t before = counted->collective_bytes_sent();
-        tell("tcp", size.bytes, measure(*tcp, own, size.rounds));
-        tell("tcp-bytes", size.bytes,
-             {static_cast<double>(counted->collective_bytes_sent() - before) / (size.rounds + 2)});
+        const auto [times, sent] = measure_with_bytes(*shared, own, size.rounds);
+        tell("private", size.bytes, times);
+        tell("private-bytes", size.bytes, sent);
+        const auto [tcp_times, tcp_sent] = measure_with_bytes(*tcp, own, size.rounds);
+        tell("tcp", size.bytes, tcp_times);
+        tell("tcp-bytes", size.bytes, tcp_sent);
         tell("add", size.bytes, measure_add(*shared, size.bytes, size.rounds));
     }
 }
@@ -152,17 +173,17 @@ void collect(std::istream& lines, Results& results) {
 }
 
 /// Rank 0's view of a world of processes.
-bool run_world(std::uint32_t world_size, bool quick, Results& results) {
+bool run_world(World world, bool quick, Results& results) {
     const std::uint16_t port = free_port();
     std::FILE* const file = std::tmpfile();
     std::vector<pid_t> pids;
-    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+    for (std::uint32_t rank = 0; rank < world.size(); ++rank) {
         std::fflush(nullptr);
         pids.push_back(::fork());
         if (pids.back() == 0) {
             int status = 0;
             try {
-                run_rank(rank, world_size, port, quick, rank == 0 ? file : nullptr);
+                run_rank(rank, world, port, quick, rank == 0 ? file : nullptr);
             } catch (const std::exception& error) {
                 std::fprintf(stderr, "rank %u: %s\n", rank, error.what());
                 status = 1;
@@ -337,6 +358,34 @@ void print_world(std::uint32_t world_size, bool quick, const std::vector<std::st
     std::printf("\n");
 }
 
+/// Several nodes: the ranks of each combine first, or all form one ring.
+void print_nodes(World world, bool quick, const Results& results) {
+    bench::Table table({std::to_string(world.nodes) + " nodes x " +
+                            std::to_string(world.node_ranks) + " ranks; us, median (least)",
+                        "nodes first", "registered", "flat ring", "flat / nodes first",
+                        "bytes sent by rank 0", "flat ring"});
+    double least = std::numeric_limits<double>::max();
+    for (const Size& size : sizes(quick)) {
+        const auto text = [&](const char* name) {
+            const bench::Summary& summary = results.at({name, size.bytes});
+            return bench::fixed(summary.median, 1) + " (" + bench::fixed(summary.min, 1) + ")";
+        };
+        const auto share = [&](const char* name) {
+            return bench::fixed(
+                       results.at({name, size.bytes}).median / static_cast<double>(size.bytes), 2) +
+                   " S";
+        };
+        const double ratio =
+            results.at({"tcp", size.bytes}).median / results.at({"private", size.bytes}).median;
+        least = std::min(least, ratio);
+        table.add({size_text(size.bytes), text("private"), text("registered"), text("tcp"),
+                   bench::fixed(ratio, 1), share("private-bytes"), share("tcp-bytes")});
+    }
+    table.print();
+    bench::print_verdict("flat ring / nodes first, at any size", least, bench::Aim::at_least, 1);
+    std::printf("\n");
+}
+
 int run(int argc, char** argv) {
     if (argc < 2) {
         std::fprintf(stderr, "usage: all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]\n");
@@ -359,7 +408,7 @@ int run(int argc, char** argv) {
         std::filesystem::absolute(argv[1]).replace_filename("all_reduce_mpi.c"), folder.path());
     for (const std::uint32_t world_size : {2U, 4U}) {
         Results results;
-        if (!run_world(world_size, quick, results)) {
+        if (!run_world({1, world_size}, quick, results)) {
             return 1;
         }
         std::vector<std::string> names = {"registered", "private", "tcp"};
@@ -381,6 +430,12 @@ int run(int argc, char** argv) {
         }
         print_world(world_size, quick, names, results);
     }
+    const World nodes{2, 4};
+    Results results;
+    if (!run_world(nodes, quick, results)) {
+        return 1;
+    }
+    print_nodes(nodes, quick, results);
     return 0;
 }
 
