@@ -91,7 +91,7 @@ class TwoRanks : public ::testing::Test {
     const std::shared_ptr<Region> region_ = std::make_shared<Region>();
     Duration limit_ = kPatience;
     NodeMemory played_{views_of(segments_), true};
-    NodeBarrier barrier_{played_.board(0).barrier, 2, false, [] { return false; }};
+    NodeBarrier barrier_{played_.board(0).barrier, 2, true, [] { return false; }};
 };
 
 TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {

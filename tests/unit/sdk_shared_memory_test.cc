@@ -52,7 +52,7 @@ TEST(SharedMemory, WrongTicketIsRefused) {
     EXPECT_EQ(made.ticket().bytes, 0U);
 }
 
-/// The barrier of some processes that share `words`.
+/// The barrier of some processes that share `words`, with and without a processor for each.
 class Barriers : public ::testing::TestWithParam<bool> {
    protected:
     NodeBarrier make(std::uint32_t world_size, bool* hopeless = nullptr) {
@@ -65,7 +65,7 @@ class Barriers : public ::testing::TestWithParam<bool> {
     SharedMemory memory_ = SharedMemory::create(sizeof(BarrierWords), true);
 };
 
-INSTANTIATE_TEST_SUITE_P(SpinningOrNot, Barriers, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(CrowdedOrNot, Barriers, ::testing::Bool());
 
 TEST_P(Barriers, NoRankPassesBeforeAllHaveEntered) {
     constexpr std::uint32_t kRanks = 4;

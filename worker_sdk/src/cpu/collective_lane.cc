@@ -163,10 +163,10 @@ class CollectiveLane::Incoming {
     std::size_t offset_ = 0;
 };
 
-CollectiveLane::CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool spins)
+CollectiveLane::CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool crowded)
     : links_(links),
       roll_call_(roll_call),
-      spin_policy_(spins),
+      spin_policy_(crowded),
       scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
 
 void CollectiveLane::begin(const Signature& signature, Instant now, Duration limit) {
@@ -206,7 +206,7 @@ void CollectiveLane::carry(const Flow& flow) {
         }
         if (moved != 0) {
             if (idle_since != Instant::max()) {
-                spin_policy_.report(true);
+                spin_policy_.report(SteadyClock().now() - idle_since);
                 idle_since = Instant::max();
             }
             if (++segments % kSegmentsPerLook == 0) {
@@ -217,7 +217,7 @@ void CollectiveLane::carry(const Flow& flow) {
         }
     }
     if (idle_since != Instant::max()) {
-        spin_policy_.report(true);
+        spin_policy_.report(SteadyClock().now() - idle_since);
     }
     bytes_sent_ += outgoing.payload_sent();
     if (flow.from) {
@@ -238,12 +238,12 @@ bool CollectiveLane::spin(const Flow& flow, Instant& began) {
         }
         began = now;
     } else if (now - began >= SpinPolicy::kLimit) {
-        spin_policy_.report(false);
+        spin_policy_.report(now - began);
         began = Instant::max();
         return false;
     }
     links_.look();
-    relax();
+    spin_policy_.pause();
     if (from != nullptr && !from->ended()) {
         from->readable = true;
         if (!arrivals_[*flow.from].complete()) {

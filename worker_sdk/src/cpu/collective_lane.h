@@ -51,9 +51,8 @@ struct Flow {
 /// Used by the thread that executes collectives; `stop` and `bytes_sent` by any.
 class CollectiveLane {
    public:
-    /// `links` exist as long as the lane. `spins` is false if there are fewer processors than
-    /// ranks.
-    CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool spins);
+    /// `links` exist as long as the lane. `crowded`: there are fewer processors than ranks.
+    CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool crowded);
 
     /// Starts the collective to which the following flows belong. `limit` is the time after `now`
     /// after which `carry` gives up. Throws GroupFailure `invalid_argument` if a peer has already

@@ -5,8 +5,8 @@
 
 namespace regroup::cpu {
 
-Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool spins)
-    : links_(std::move(links)), lane_(*links_, roll_call, spins), across_(lane_) {}
+Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool crowded)
+    : links_(std::move(links)), lane_(*links_, roll_call, crowded), across_(lane_) {}
 
 void Collectives::share(const NodeLayout& layout, std::unique_ptr<NodeCollectives> node) {
     node_ = std::move(node);

@@ -20,8 +20,8 @@ namespace regroup::cpu {
 /// are on one node, or both. One thread at a time, unless a comment says otherwise.
 class Collectives final : public CollectiveEngine {
    public:
-    /// `spins` is false if there are fewer processors than ranks.
-    Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool spins);
+    /// `crowded`: there are fewer processors than ranks.
+    Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool crowded);
 
     /// The ranks of each node share memory from the next collective on. Called while none is under
     /// way. `node` is nullptr if this

@@ -27,20 +27,20 @@ std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
     return mesh;
 }
 
-/// Whether there are as many processors as ranks, as far as this rank knows.
-bool has_processors(const std::vector<Peer>& peers, const NodeLayout& layout,
-                    const FormationOptions& formation) {
+/// Whether there are fewer processors than ranks, as far as this rank knows.
+bool is_crowded_here(const std::vector<Peer>& peers, const NodeLayout& layout,
+                     const FormationOptions& formation) {
     if (formation.node_ranks <= 1) {
-        return true;
+        return false;
     }
     if (layout.nodes.empty() || layout.neighbours().size() == 1) {
-        return !is_crowded({make_offer(formation.node_ranks)});
+        return is_crowded({make_offer(formation.node_ranks)});
     }
     std::vector<NodeOffer> offers;
     for (const std::uint32_t rank : layout.neighbours()) {
         offers.push_back(*peers[rank].offer);
     }
-    return !is_crowded(offers);
+    return is_crowded(offers);
 }
 
 std::vector<std::uint32_t> world_ranks(const std::vector<Peer>& peers) {
@@ -93,7 +93,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
           [this] { wakeup_.ring(); }),
       messenger_(*mesh_, [this](const Operation& operation) { complete(operation); }),
       collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_,
-                                                 has_processors(*peers_, layout_, formation))),
+                                                 is_crowded_here(*peers_, layout_, formation))),
       executor_(std::make_shared<Executor>(
           collectives_,
           Executor::Listener{

@@ -13,7 +13,7 @@ namespace regroup::cpu {
 namespace {
 
 /// Checks of the word between two reads of the clock.
-constexpr unsigned kLooksMax = 32;
+constexpr unsigned kLooksPerTime = 16;
 /// A wake-up that `stop` sends just before a thread falls asleep is lost; the thread checks again
 /// after this time.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
@@ -31,11 +31,11 @@ void wake_all(const std::atomic<std::uint32_t>& word) noexcept {
 
 }  // namespace
 
-NodeBarrier::NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
+NodeBarrier::NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool crowded,
                          std::function<bool()> hopeless, std::uint32_t arrived)
     : words_(words),
       world_size_(world_size),
-      spin_policy_(spins),
+      spin_policy_(crowded),
       hopeless_(std::move(hopeless)),
       arrived_(arrived) {}
 
@@ -80,18 +80,16 @@ NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
 }
 
 bool NodeBarrier::spin() noexcept {
-    const Instant until = SteadyClock().now() + SpinPolicy::kLimit;
-    do {
-        for (unsigned i = 0; i < kLooksMax; ++i) {
-            if (all_there()) {
-                spin_policy_.report(true);
-                return true;
-            }
-            relax();
+    const Instant began = SteadyClock().now();
+    Duration waited{};
+    for (unsigned looks = 1; waited < SpinPolicy::kLimit && !all_there(); ++looks) {
+        spin_policy_.pause();
+        if (looks % kLooksPerTime == 0) {
+            waited = SteadyClock().now() - began;
         }
-    } while (SteadyClock().now() < until);
-    spin_policy_.report(false);
-    return false;
+    }
+    spin_policy_.report(SteadyClock().now() - began);
+    return all_there();
 }
 
 void NodeBarrier::stop() noexcept {

@@ -18,8 +18,8 @@ struct BarrierWords {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// One rank's side of a barrier among processes. A waiting rank spins for a moment if every rank
-/// has its own processor and that has paid lately, and then sleeps in the kernel. No rank holds a
+/// One rank's side of a barrier among processes. A waiting rank spins for a moment if
+/// that has paid lately (SpinPolicy), and then sleeps in the kernel. No rank holds a
 /// lock, so if a rank dies, the others only wait: see `stop`.
 class NodeBarrier {
    public:
@@ -27,7 +27,7 @@ class NodeBarrier {
 
     /// `hopeless` returns true, while this rank waits, if another rank will never arrive. `arrived`
     /// is the number of earlier arrivals of this rank, as counted in the words.
-    NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
+    NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool crowded,
                 std::function<bool()> hopeless, std::uint32_t arrived = 0);
 
     /// Returns when all ranks have arrived as often as this one; does not arrive if it is stopped.

@@ -31,7 +31,7 @@ NodeCollectives::NodeCollectives(NodeMemory memory, std::uint32_t rank,
       rank_(rank),
       world_size_(static_cast<std::uint32_t>(names.size())),
       names_(std::move(names)),
-      barrier_(memory_.board(0).barrier, world_size_, !memory_.crowded(),
+      barrier_(memory_.board(0).barrier, world_size_, memory_.crowded(),
                [this] { return missing_for_good().has_value(); }),
       regions_(rank),
       sources_(world_size_) {}
