@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/chaos/floats.h"
 
-#include <regroup/context.h>
 #include <regroup/distributed_sampler.h>
 #include <regroup/error.h>
 
@@ -95,14 +94,7 @@ class Undisturbed {
             std::vector<std::jthread> threads;
             for (std::uint32_t rank = 0; rank < world_size; ++rank) {
                 threads.emplace_back([&, rank] {
-                    Context context;
-                    context.rank = rank;
-                    context.world_size = world_size;
-                    context.group_rank = rank / workers_;
-                    context.group_world_size = world_size / workers_;
-                    context.local_rank = rank % workers_;
-                    context.local_world_size = workers_;
-                    context.cpu_transport = "auto";
+                    Context context = place(rank, world_size, workers_);
                     context.use_store(store);
                     groups[rank] = ProcessGroup::create("cpu", context, {.timeout = kPatience});
                 });
@@ -150,6 +142,17 @@ std::uint64_t FloatModel::digest() const noexcept {
         result = mix(result ^ std::bit_cast<std::uint32_t>(value));
     }
     return result;
+}
+
+Context place(std::uint32_t rank, std::uint32_t world_size, std::uint32_t workers) {
+    Context context;
+    context.rank = rank;
+    context.world_size = world_size;
+    context.group_rank = rank / workers;
+    context.group_world_size = (world_size + workers - 1) / workers;
+    context.local_rank = rank % workers;
+    context.local_world_size = std::min(workers, world_size - context.group_rank * workers);
+    return context;
 }
 
 std::vector<std::string> check_floats(const std::vector<ProcessLog>& logs, const History& history,

@@ -4,6 +4,7 @@
 // which ranks were summed, at every step so far.
 #pragma once
 
+#include <regroup/context.h>
 #include <regroup/process_group.h>
 
 #include <cstddef>
@@ -39,6 +40,9 @@ class FloatModel {
     std::vector<float> values_;
     std::vector<float> gradient_;
 };
+
+/// Where a rank of the job is: nodes have `workers` ranks each, the last node may have fewer.
+[[nodiscard]] Context place(std::uint32_t rank, std::uint32_t world_size, std::uint32_t workers);
 
 /// Compares the floats with those of an undisturbed job whose rounds have the same world sizes at
 /// the same steps. Returns a sentence for each step with different bits. This function runs the

@@ -32,7 +32,7 @@ struct RoundPlan {
     std::uint32_t world_size = 4;
     std::uint64_t first = 0;
     std::uint64_t last = 0;
-    const char* transport = "tcp";
+    std::uint32_t workers = kWorkers;  ///< Ranks on each node.
     bool swapped = false;
 };
 
@@ -44,10 +44,7 @@ void run(const RoundPlan& plan, FloatModel& model, std::vector<ProcessLog>& logs
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < plan.world_size; ++rank) {
         threads.emplace_back([&, rank] {
-            Context context;
-            context.rank = rank;
-            context.world_size = plan.world_size;
-            context.cpu_transport = plan.transport;
+            Context context = place(rank, plan.world_size, plan.workers);
             context.use_store(store);
             const auto group = ProcessGroup::create("cpu", context);
             const std::uint32_t dealt = plan.swapped && rank < 2 ? 1 - rank : rank;
@@ -121,9 +118,9 @@ TEST(Floats, StepRepeatedWithAnotherWorldSizeReplacesTheFirst) {
 }
 
 TEST(Floats, DifferentSummationOrderIsDetectedInShortAndLongTensors) {
-    // In shared memory values are added by rank, over TCP they are not.
+    // The ranks of a node are added first.
     for (const std::uint64_t step : {0U, 1U}) {
-        const RoundPlan plan{.world_size = 4, .first = step, .last = step, .transport = "shm"};
+        const RoundPlan plan{.world_size = 4, .first = step, .last = step, .workers = 4};
         FloatModel model(kCount);
         std::vector<ProcessLog> logs;
         run({.world_size = 4, .first = 0, .last = 0}, model, logs);
@@ -150,7 +147,7 @@ TEST(Floats, SwappedSamplesOfTwoRanksAreDetected) {
 TEST(Floats, OneDifferentBitAtTheEndIsDetected) {
     FloatModel model(kCount);
     std::vector<ProcessLog> logs;
-    const RoundPlan plan{.world_size = 2, .first = 0, .last = 4, .transport = "shm"};
+    const RoundPlan plan{.world_size = 2, .first = 0, .last = 4};
     run(plan, model, logs);
     logs.front().records.push_back(
         {.kind = RecordKind::finished, .world_size = 2, .step = 5, .floats = model.digest()});
