@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups with several nodes, of which some have several ranks. The nodes are simulated on one
 // machine: the ranks of one share memory, those of different ones do not.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstddef>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -70,15 +72,16 @@ class Agreement {
    public:
     void add(std::span<const float> values) {
         const std::lock_guard lock(mutex_);
+        const auto bytes = std::as_bytes(values);
         if (first_.empty()) {
-            first_.assign(values.begin(), values.end());
+            first_.assign(bytes.begin(), bytes.end());
         }
-        EXPECT_EQ(std::memcmp(first_.data(), values.data(), values.size_bytes()), 0);
+        EXPECT_TRUE(std::ranges::equal(first_, bytes));
     }
 
    private:
     std::mutex mutex_;
-    std::vector<float> first_;  // guarded by mutex_
+    std::vector<std::byte> first_;  // guarded by mutex_
 };
 
 // Empty, one, on both sides of the small-message limit, several staging parts.

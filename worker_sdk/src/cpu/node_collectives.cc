@@ -262,7 +262,7 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
     const bool for_root =
         signature.kind == OperationKind::reduce || signature.kind == OperationKind::gather;
     const bool from_root = signature.kind == OperationKind::broadcast;
-    if ((for_root && !root) || (from_root && root)) {
+    if ((for_root && !root) || (from_root && root) || operation.buffer.data == nullptr) {
         return;  // Nothing is for this rank.
     }
     auto* const out = static_cast<std::byte*>(operation.buffer.data) + columns.first * item;
