@@ -51,8 +51,9 @@ class TwoRanks : public ::testing::Test {
     }
 
     std::unique_ptr<NodeCollectives> real(std::uint32_t rank) {
-        auto node = std::make_unique<NodeCollectives>(NodeMemory(views_of(segments_), true), rank,
-                                                      std::vector<std::string>{"rank 0", "rank 1"});
+        auto node = std::make_unique<NodeCollectives>(
+            std::make_shared<NodeMemory>(views_of(segments_), true), rank,
+            std::vector<std::string>{"rank 0", "rank 1"});
         node->regions().add(region_);
         return node;
     }

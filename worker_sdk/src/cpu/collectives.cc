@@ -8,8 +8,12 @@ namespace regroup::cpu {
 Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool crowded)
     : links_(std::move(links)), lane_(*links_, roll_call, crowded), across_(lane_) {}
 
-void Collectives::share(const NodeLayout& layout, std::unique_ptr<NodeCollectives> node) {
-    node_ = std::move(node);
+void Collectives::share(const NodeLayout& layout, std::shared_ptr<const NodeMemory> memory,
+                        std::vector<std::string> names) {
+    if (memory) {
+        node_ =
+            std::make_unique<NodeCollectives>(std::move(memory), layout.local, std::move(names));
+    }
     if (layout.nodes.size() > 1) {
         hierarchy_.emplace(across_, node_.get(), layout);
     }

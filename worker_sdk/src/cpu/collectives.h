@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "worker_sdk/src/cpu/collective_lane.h"
 #include "worker_sdk/src/cpu/collective_links.h"
@@ -24,9 +26,9 @@ class Collectives final : public CollectiveEngine {
     Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool crowded);
 
     /// The ranks of each node share memory from the next collective on. Called while none is under
-    /// way. `node` is nullptr if this
-    /// rank is alone on its node.
-    void share(const NodeLayout& layout, std::unique_ptr<NodeCollectives> node);
+    /// way. `memory` is nullptr if this rank is alone on its node, whose ranks have `names`.
+    void share(const NodeLayout& layout, std::shared_ptr<const NodeMemory> memory,
+               std::vector<std::string> names);
     /// True if all ranks share memory: collectives use no connection.
     [[nodiscard]] bool is_in_memory() const noexcept { return node_ && !hierarchy_; }
 

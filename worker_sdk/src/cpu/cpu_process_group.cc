@@ -51,6 +51,15 @@ std::vector<std::uint32_t> world_ranks(const std::vector<Peer>& peers) {
     return ranks;
 }
 
+/// The ranks of this rank's node.
+std::vector<std::string> names_of(const std::vector<Peer>& peers, const NodeLayout& layout) {
+    std::vector<std::string> names;
+    for (const std::uint32_t rank : layout.neighbours()) {
+        names.push_back(peers[rank].name);
+    }
+    return names;
+}
+
 FlightRecorder::Operation recorded(const Operation& operation) {
     const Signature& signature = operation.signature;
     const bool has_input = operation.input.data != nullptr;
@@ -92,6 +101,10 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
           },
           [this] { wakeup_.ring(); }),
       messenger_(*mesh_, [this](const Operation& operation) { complete(operation); }),
+      node_messenger_(std::make_shared<NodeMessenger>(
+          *mesh_, NodeMessenger::Listener{
+                      .complete = [this](const Operation& operation) { complete(operation); },
+                      .fail = [this](GroupFailure failure) { report(std::move(failure)); }})),
       collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_,
                                                  is_crowded_here(*peers_, layout_, formation))),
       executor_(std::make_shared<Executor>(
@@ -107,6 +120,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     mesh_->add(control_);
     mesh_->add(roll_call_);
     mesh_->add(messenger_);
+    mesh_->add(*node_messenger_);  // After those that notice which ranks are gone.
     helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
     try {
         share_nodes(formation);
@@ -134,7 +148,12 @@ void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
             *peers_, layout_, formation.share ? std::move(formation.share->memory) : SharedMemory(),
             [&](std::uint64_t mine) { return form_maximum(mine, formation.deadline); }, problem);
         if (node) {
-            return collectives_->share(layout_, std::move(*node));
+            collectives_->share(layout_, node->memory, names_of(*peers_, layout_));
+            if (node->memory) {
+                node_messenger_->open(node->memory, layout_.local, std::move(node->neighbours),
+                                      std::move(formation.share->doorbell));
+            }
+            return;
         }
     }
     if (must_share_) {
@@ -246,7 +265,14 @@ Work CpuProcessGroup::issue(const OperationRequest& request) {
 
 Work CpuProcessGroup::submit(Operation operation) {
     const bool is_collective = !is_message(operation);
-    auto state = std::make_shared<Work::State>(is_collective ? executor_ : nullptr);
+    const bool is_near = !is_collective && node_messenger_->reaches(operation.signature.peer);
+    std::shared_ptr<WaitHelper> helper;
+    if (is_collective) {
+        helper = executor_;
+    } else if (is_near) {
+        helper = node_messenger_;
+    }
+    auto state = std::make_shared<Work::State>(std::move(helper));
     operation.work = state;
     operation.issued_at = SteadyClock().now();
     {
@@ -277,10 +303,25 @@ Work CpuProcessGroup::submit(Operation operation) {
             executor_->post(std::move(operation));
             return Work(std::move(state));
         }
-        issued_.push_back(std::move(operation));
+        if (!is_near) {
+            issued_.push_back(std::move(operation));
+        }
     }
-    wakeup_.ring();
+    if (!is_near) {
+        wakeup_.ring();
+        return Work(std::move(state));
+    }
+    flight_recorder().started(operation.record, operation.issued_at);
+    if (!node_messenger_->post(operation)) {
+        fail_late(operation);
+    }
     return Work(std::move(state));
+}
+
+/// Fails an operation that the end of the group has overtaken.
+void CpuProcessGroup::fail_late(const Operation& operation) {
+    const std::lock_guard lock(mutex_);
+    operation.work->fail(failure_->code, explain(*failure_, operation.signature));
 }
 
 /// Ends the group, which has met `failure`.

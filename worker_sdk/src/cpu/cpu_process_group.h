@@ -21,6 +21,7 @@
 #include "worker_sdk/src/cpu/messenger.h"
 #include "worker_sdk/src/cpu/node_formation.h"
 #include "worker_sdk/src/cpu/node_layout.h"
+#include "worker_sdk/src/cpu/node_messenger.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/roll_call.h"
 #include "worker_sdk/src/group/descendants.h"
@@ -49,7 +50,8 @@ struct FormationOptions {
 ///
 ///     caller --post----> executor: collectives, one at a time, in order of issue; a caller that
 ///                                  waits executes them itself
-///            --issued_-> helper:   sends and recvs, all at once, whenever their bytes can move
+///            --issued_-> helper:   sends and recvs, all at once, whenever their bytes can move;
+///                                  callers move those of ranks on their node
 ///            <--Work----
 ///
 /// The helper thread also admits the peers that dial, and notices when a rank is gone. Then it ends
@@ -91,6 +93,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     void check_alive();
     [[nodiscard]] Table table();
     [[nodiscard]] Work submit(Operation operation);
+    void fail_late(const Operation& operation);
 
     // Any thread.
     void report(GroupFailure failure);
@@ -126,6 +129,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     RollCall roll_call_;
     Messenger messenger_;
 
+    const std::shared_ptr<NodeMessenger> node_messenger_;
     const std::shared_ptr<Collectives> collectives_;
     const std::shared_ptr<Executor> executor_;
 

@@ -81,6 +81,7 @@ void CpuProcessGroup::run() noexcept {
     } catch (const Leave&) {
         control_.announce_leave();
         static_cast<void>(executor_->stop(true));
+        static_cast<void>(node_messenger_->stop());
         mesh_.reset();
         return;
     } catch (GroupFailure& caught) {
@@ -118,9 +119,10 @@ void CpuProcessGroup::finish(GroupFailure failure) {
         failure_ = failure;
     }
     std::vector<Operation> failed = executor_->stop(false);
-    std::vector<Operation> messages = messenger_.take_all();
+    for (std::vector<Operation> messages : {messenger_.take_all(), node_messenger_->stop()}) {
+        std::move(messages.begin(), messages.end(), std::back_inserter(failed));
+    }
     mesh_.reset();
-    std::move(messages.begin(), messages.end(), std::back_inserter(failed));
     {
         const std::lock_guard lock(mutex_);
         outstanding_ = 0;

@@ -25,13 +25,13 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 }  // namespace
 
-NodeCollectives::NodeCollectives(NodeMemory memory, std::uint32_t rank,
+NodeCollectives::NodeCollectives(std::shared_ptr<const NodeMemory> memory, std::uint32_t rank,
                                  std::vector<std::string> names)
     : memory_(std::move(memory)),
       rank_(rank),
       world_size_(static_cast<std::uint32_t>(names.size())),
       names_(std::move(names)),
-      barrier_(memory_.board(0).barrier, world_size_, memory_.crowded(),
+      barrier_(memory_->board(0).barrier, world_size_, memory_->crowded(),
                [this] { return missing_for_good().has_value(); }),
       regions_(rank),
       sources_(world_size_) {}
@@ -98,7 +98,7 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
     enter(operation, shape);
     if (shape.small()) {
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-            sources_[rank] = memory_.slot(rank, entered_ % 2);
+            sources_[rank] = memory_->slot(rank, entered_ % 2);
         }
         take(operation, shape, all, rank_ * all.count);
     } else if (find_sources()) {
@@ -120,7 +120,7 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
 
 void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
     ++entered_;
-    NodeEntry& entry = memory_.board(rank_).entries[entered_ % 2];
+    NodeEntry& entry = memory_->board(rank_).entries[entered_ % 2];
     entry = {.called = called_};
     if (!shape.small() && shape.may_share) {
         place_ = regions_.find(shape.offered.data, shape.offered.bytes());
@@ -128,14 +128,14 @@ void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
         entry.offset = place_.offset;
     } else if (shape.small() && shape.contributes) {
         put(operation, shape, {0, rows_of(operation, nullptr).longest()},
-            memory_.slot(rank_, entered_ % 2));
+            memory_->slot(rank_, entered_ % 2));
     }
     pass();
     check_entries();
 }
 
 void NodeCollectives::pass() {
-    memory_.board(rank_).arrivals.store(barrier_.arrivals() + 1);
+    memory_->board(rank_).arrivals.store(barrier_.arrivals() + 1);
     switch (barrier_.pass(deadline_)) {
         case NodeBarrier::Outcome::passed:
             return;
@@ -152,14 +152,14 @@ void NodeCollectives::pass() {
 }
 
 bool NodeCollectives::missing(std::uint32_t rank) const noexcept {
-    const std::uint32_t arrivals = memory_.board(rank).arrivals.load();
+    const std::uint32_t arrivals = memory_->board(rank).arrivals.load();
     return static_cast<std::int32_t>(arrivals - barrier_.arrivals()) < 0;
 }
 
 /// A rank that left before it arrived at the barrier at which this rank waits.
 std::optional<std::uint32_t> NodeCollectives::missing_for_good() const noexcept {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (memory_.board(rank).left.load() != 0 && missing(rank)) {
+        if (memory_->board(rank).left.load() != 0 && missing(rank)) {
             return rank;
         }
     }
@@ -167,7 +167,7 @@ std::optional<std::uint32_t> NodeCollectives::missing_for_good() const noexcept 
 }
 
 void NodeCollectives::stop(bool orderly) noexcept {
-    NodeMemory::Board& own = memory_.board(rank_);
+    NodeMemory::Board& own = memory_->board(rank_);
     (orderly ? own.left : own.failed).store(1);
     barrier_.stop();
 }
@@ -193,7 +193,7 @@ std::string NodeCollectives::missing_ranks() const {
 
 void NodeCollectives::check_entries() const {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const Signature theirs = memory_.board(rank).entries[entered_ % 2].called;
+        const Signature theirs = memory_->board(rank).entries[entered_ % 2].called;
         if (theirs != called_) {
             throw GroupFailure{.code = Errc::invalid_argument,
                                .cause = "the ranks do not agree: " + names_[rank] + " calls " +
@@ -207,7 +207,7 @@ void NodeCollectives::check_entries() const {
 /// rank still reads it. The values read are invalid then, even if all ranks have arrived.
 void NodeCollectives::check_sources() const {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (memory_.board(rank).failed.load() != 0) {
+        if (memory_->board(rank).failed.load() != 0) {
             throw GroupFailure{.code = Errc::disconnected,
                                .cause = names_[rank] + " has given the group up",
                                .follows = true};
@@ -218,7 +218,7 @@ void NodeCollectives::check_sources() const {
 /// True if the buffers of all ranks lie in one region. This rank has mapped the region then.
 bool NodeCollectives::find_sources() {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const NodeEntry& entry = memory_.board(rank).entries[entered_ % 2];
+        const NodeEntry& entry = memory_->board(rank).entries[entered_ % 2];
         if (!place_.region || entry.region != place_.region->number) {
             return false;
         }
@@ -310,7 +310,7 @@ void NodeCollectives::direct_all_reduce(const Operation& operation) {
     const Signature& signature = operation.signature;
     const std::size_t item = item_bytes(signature.dtype);
     auto* const own = static_cast<std::byte*>(operation.buffer.data);
-    const std::size_t part = (memory_.crowded() ? kDirectBytesCrowded : kDirectBytes) / item;
+    const std::size_t part = (memory_->crowded() ? kDirectBytesCrowded : kDirectBytes) / item;
     std::vector<const std::byte*> here(world_size_);
     for (std::size_t first = 0; first < signature.count; first += part) {
         const std::size_t count = std::min(part, signature.count - first);
@@ -337,23 +337,23 @@ void NodeCollectives::staged_reduction(const Operation& operation, const Shape& 
     const std::size_t item = item_bytes(signature.dtype);
     auto* const own = static_cast<std::byte*>(operation.buffer.data);
     const bool wanted = signature.kind == OperationKind::all_reduce || signature.peer == rank_;
-    const std::size_t part = memory_.staging_bytes() / item;
+    const std::size_t part = memory_->staging_bytes() / item;
     for (std::size_t first = 0; first < signature.count; first += part) {
         const std::size_t count = std::min(part, signature.count - first);
         const std::uint32_t half = ++parts_ % 2;
-        put(operation, shape, {first, count}, memory_.staging(rank_, half));
+        put(operation, shape, {first, count}, memory_->staging(rank_, half));
         pass();
         const Chunk mine = chunk_of(count, world_size_, rank_);
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-            sources_[rank] = memory_.staging(rank, half) + mine.first * item;
+            sources_[rank] = memory_->staging(rank, half) + mine.first * item;
         }
-        reduce_all(signature.reduce_op, signature.dtype, memory_.reduced(rank_), sources_,
+        reduce_all(signature.reduce_op, signature.dtype, memory_->reduced(rank_), sources_,
                    mine.count, divisor_of(signature));
         pass();
         for (std::uint32_t i = 0; wanted && i < world_size_; ++i) {
             const std::uint32_t rank = (rank_ + i) % world_size_;
             const Chunk theirs = chunk_of(count, world_size_, rank);
-            copy_bytes(own + (first + theirs.first) * item, memory_.reduced(rank),
+            copy_bytes(own + (first + theirs.first) * item, memory_->reduced(rank),
                        theirs.count * item);
         }
     }
@@ -365,16 +365,16 @@ void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape
     const std::size_t rows = shape.wide ? world_size_ : 1;
     const std::size_t columns = rows_of(operation, nullptr).longest();
     const std::size_t part =
-        std::max<std::size_t>(1, memory_.staging_bytes() / item_bytes(signature.dtype) / rows);
+        std::max<std::size_t>(1, memory_->staging_bytes() / item_bytes(signature.dtype) / rows);
     for (std::size_t first = 0; first < columns; first += part) {
         const std::size_t count = std::min(part, columns - first);
         const std::uint32_t half = ++parts_ % 2;
         if (shape.contributes) {
-            put(operation, shape, {first, count}, memory_.staging(rank_, half));
+            put(operation, shape, {first, count}, memory_->staging(rank_, half));
         }
         pass();
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-            sources_[rank] = memory_.staging(rank, half);
+            sources_[rank] = memory_->staging(rank, half);
         }
         take(operation, shape, {first, count}, rank_ * count);
     }
@@ -387,18 +387,18 @@ void NodeCollectives::uneven_all_to_all(const Operation& operation) {
     const std::vector<Chunk> wanted = exchange_counts(operation);
     const Rows output(operation.buffer.data, item, 0, operation.output_counts);
     const auto* const input = static_cast<const std::byte*>(operation.input.data);
-    const std::size_t part = memory_.staging_bytes() / item;
+    const std::size_t part = memory_->staging_bytes() / item;
     for (std::size_t first = 0; first < longest_input_; first += part) {
         const std::uint32_t half = ++parts_ % 2;
         const std::size_t own = operation.input.count - std::min(operation.input.count, first);
-        copy_bytes(memory_.staging(rank_, half), input + first * item, std::min(part, own) * item);
+        copy_bytes(memory_->staging(rank_, half), input + first * item, std::min(part, own) * item);
         pass();
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             const std::size_t begin = std::max(first, wanted[rank].first);
             const std::size_t end = std::min(first + part, wanted[rank].first + wanted[rank].count);
             if (begin < end) {
                 copy_bytes(output.data(rank) + (begin - wanted[rank].first) * item,
-                           memory_.staging(rank, half) + (begin - first) * item,
+                           memory_->staging(rank, half) + (begin - first) * item,
                            (end - begin) * item);
             }
         }
@@ -407,11 +407,11 @@ void NodeCollectives::uneven_all_to_all(const Operation& operation) {
 
 /// Enters the collective, and returns which elements of each rank's input are for this rank.
 std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) {
-    ENSURE(world_size_ * sizeof(std::size_t) <= memory_.staging_bytes());
+    ENSURE(world_size_ * sizeof(std::size_t) <= memory_->staging_bytes());
     ++entered_;
-    memory_.board(rank_).entries[entered_ % 2] = {.called = called_};
+    memory_->board(rank_).entries[entered_ % 2] = {.called = called_};
     const std::uint32_t half = ++parts_ % 2;
-    copy_bytes(memory_.staging(rank_, half), operation.counts.data(),
+    copy_bytes(memory_->staging(rank_, half), operation.counts.data(),
                world_size_ * sizeof(std::size_t));
     pass();
     check_entries();
@@ -419,7 +419,7 @@ std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) 
     longest_input_ = 0;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         std::vector<std::size_t> counts(world_size_);
-        std::memcpy(counts.data(), memory_.staging(rank, half), world_size_ * sizeof(std::size_t));
+        std::memcpy(counts.data(), memory_->staging(rank, half), world_size_ * sizeof(std::size_t));
         const Rows rows(nullptr, 1, 0, counts);
         wanted.push_back({.first = rows.offset(rank_), .count = counts[rank_]});
         longest_input_ = std::max(longest_input_, rows.offset(world_size_));

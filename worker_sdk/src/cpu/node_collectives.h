@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,7 +33,8 @@ namespace regroup::cpu {
 class NodeCollectives {
    public:
     /// `names[i]` is rank i in errors.
-    NodeCollectives(NodeMemory memory, std::uint32_t rank, std::vector<std::string> names);
+    NodeCollectives(std::shared_ptr<const NodeMemory> memory, std::uint32_t rank,
+                    std::vector<std::string> names);
 
     /// Returns when the collective, whose time begins `now`, is complete on this rank. The
     /// reduction is in place: see move_into_place. `called` is what the caller has called, which
@@ -84,7 +86,7 @@ class NodeCollectives {
         return signature.reduce_op == ReduceOp::avg ? world_size_ : 1;
     }
 
-    const NodeMemory memory_;
+    const std::shared_ptr<const NodeMemory> memory_;
     const std::uint32_t rank_;
     const std::uint32_t world_size_;
     const std::vector<std::string> names_;

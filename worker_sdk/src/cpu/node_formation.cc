@@ -69,6 +69,20 @@ Opened open_all(const std::vector<std::uint32_t>& neighbours, std::uint32_t rank
     return opened;
 }
 
+/// The other ranks of this rank's node.
+std::vector<Neighbour> neighbours_of(const std::vector<Peer>& peers, const NodeLayout& layout) {
+    std::vector<Neighbour> others;
+    for (std::uint32_t place = 0; place < layout.neighbours().size(); ++place) {
+        const std::uint32_t rank = layout.neighbours()[place];
+        if (place != layout.local) {
+            others.push_back({.rank = rank,
+                              .place = place,
+                              .button = Doorbell::button_of(peers[rank].offer->doorbell)});
+        }
+    }
+    return others;
+}
+
 /// Combines the outcomes of all ranks.
 SharedParts settle(const Table& table, const std::vector<std::uint32_t>& neighbours, Opened opened,
                    Outcome mine, std::size_t bytes) {
@@ -146,9 +160,10 @@ SharedParts share_memory(const Table& table, const std::vector<std::uint32_t>& n
     return settle(table, neighbours, std::move(opened), mine, bytes);
 }
 
-std::optional<std::unique_ptr<NodeCollectives>> form_nodes(
-    const std::vector<Peer>& peers, const NodeLayout& layout, SharedMemory own,
-    const std::function<std::uint64_t(std::uint64_t)>& maximum, std::string& problem) {
+std::optional<SharedNode> form_nodes(const std::vector<Peer>& peers, const NodeLayout& layout,
+                                     SharedMemory own,
+                                     const std::function<std::uint64_t(std::uint64_t)>& maximum,
+                                     std::string& problem) {
     std::uint64_t worst = 0;
     for (const std::vector<std::uint32_t>& ranks : layout.nodes) {
         for (const std::uint32_t rank : ranks) {
@@ -164,26 +179,30 @@ std::optional<std::unique_ptr<NodeCollectives>> form_nodes(
     const bool is_alone = neighbours.size() == 1;
     const std::uint32_t rank = neighbours[layout.local];
     Opened opened;
+    SharedNode node;
     if (!is_alone) {
         opened = open_all(neighbours, rank, std::move(own),
                           [&](std::uint32_t neighbour) { return peers[neighbour].offer->memory; });
+        node.neighbours = neighbours_of(peers, layout);
+        if (std::any_of(node.neighbours.begin(), node.neighbours.end(),
+                        [](const Neighbour& neighbour) { return !neighbour.button.is_open(); })) {
+            opened.outcome = Outcome::out_of_reach;
+        }
     }
     problem = problem_of(maximum(number_of(opened.outcome, rank)), NodeMemory::segment_bytes());
     if (!problem.empty()) {
         return std::nullopt;
     }
-    if (is_alone) {
-        return nullptr;
+    if (!is_alone) {
+        opened.parts[layout.local].close_ticket();
+        std::vector<NodeOffer> offers;
+        for (const std::uint32_t neighbour : neighbours) {
+            offers.push_back(*peers[neighbour].offer);
+        }
+        node.memory =
+            std::make_shared<const NodeMemory>(std::move(opened.parts), is_crowded(offers));
     }
-    opened.parts[layout.local].close_ticket();
-    std::vector<std::string> names;
-    std::vector<NodeOffer> offers;
-    for (const std::uint32_t neighbour : neighbours) {
-        names.push_back(peers[neighbour].name);
-        offers.push_back(*peers[neighbour].offer);
-    }
-    return std::make_unique<NodeCollectives>(
-        NodeMemory(std::move(opened.parts), is_crowded(offers)), layout.local, std::move(names));
+    return node;
 }
 
 }  // namespace regroup::cpu

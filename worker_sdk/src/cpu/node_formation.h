@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/src/cpu/node_collectives.h"
 #include "worker_sdk/src/cpu/node_layout.h"
+#include "worker_sdk/src/cpu/node_memory.h"
+#include "worker_sdk/src/cpu/node_messenger.h"
 #include "worker_sdk/src/cpu/node_offer.h"
 #include "worker_sdk/src/cpu/shared_memory.h"
 
@@ -44,11 +45,16 @@ struct SharedParts {
                                        const std::vector<std::uint32_t>& neighbours,
                                        std::size_t bytes);
 
+/// What the ranks of one node share.
+struct SharedNode {
+    std::shared_ptr<const NodeMemory> memory{};  ///< nullptr if this rank is alone.
+    std::vector<Neighbour> neighbours{};         ///< The other ranks.
+};
+
 /// Forms the shared memory of each node of a group whose layout has nodes. `own` is the segment
 /// that this rank offers. Returns nothing and sets `problem` if some ranks of a node cannot share
-/// memory. nullptr if this rank is alone on its node. A collective of
-/// `maximum`, called once at most.
-[[nodiscard]] std::optional<std::unique_ptr<NodeCollectives>> form_nodes(
+/// memory. A collective of `maximum`, called once at most.
+[[nodiscard]] std::optional<SharedNode> form_nodes(
     const std::vector<Peer>& peers, const NodeLayout& layout, SharedMemory own,
     const std::function<std::uint64_t(std::uint64_t)>& maximum, std::string& problem);
 

@@ -20,13 +20,28 @@ struct NodeEntry {
     std::uint64_t offset = 0;
 };
 
-/// The shared memory of a group whose ranks are all on one node: a segment made by each rank,
-/// mapped by all.
+/// What a rank of a node does about its messages, for the others.
+enum class Attention : std::uint32_t {
+    none,     ///< It waits for no message and no room: look later.
+    asleep,   ///< It waits, and must be woken.
+    looking,  ///< It looks at its rings all the time.
+};
+
+/// The bytes on their way from one rank to another. Positions count all bytes ever.
+struct MessageRing {
+    std::atomic<std::uint64_t>* written = nullptr;  ///< The sender alone changes it.
+    std::atomic<std::uint64_t>* read = nullptr;     ///< The receiver alone changes it.
+    std::byte* data = nullptr;
+    std::size_t capacity = 0;  ///< A power of two.
+};
+
+/// The shared memory of the ranks of one node: a segment made by each rank, mapped by all.
 ///
 ///     board     the barrier's words (rank 0's count), what the rank has entered
 ///     slots     two for small messages, used in turn: a slot is free again when every rank has
 ///               entered the next collective
 ///     staging   two for parts of large ones, likewise by barriers, and one for reduced parts
+///     rings     one for the messages to each other rank, and how far this rank has read theirs
 ///
 /// A rank writes only into its own segment and buffers, and only reads those of other ranks. A rank
 /// that is out of step because its group has ended cannot corrupt another rank's data.
@@ -50,19 +65,32 @@ class NodeMemory {
         std::atomic<std::uint32_t> left;                  ///< 1: it will not arrive again.
         /// 1: its operations have failed, and its caller may have reused the buffers.
         std::atomic<std::uint32_t> failed;
+        alignas(64) std::atomic<Attention> attention;
     };
 
     [[nodiscard]] Board& board(std::uint32_t rank) const noexcept;
     [[nodiscard]] std::byte* slot(std::uint32_t rank, std::uint32_t half) const noexcept;
     [[nodiscard]] std::byte* staging(std::uint32_t rank, std::uint32_t half) const noexcept;
     [[nodiscard]] std::byte* reduced(std::uint32_t rank) const noexcept;
+    [[nodiscard]] MessageRing ring(std::uint32_t sender, std::uint32_t receiver) const noexcept;
+    [[nodiscard]] std::uint32_t ranks() const noexcept {
+        return static_cast<std::uint32_t>(segments_.size());
+    }
     [[nodiscard]] std::size_t staging_bytes() const noexcept { return staging_bytes_; }
     [[nodiscard]] bool crowded() const noexcept { return crowded_; }
 
    private:
+    /// How far this rank has come with the messages from and to another.
+    struct Positions {
+        alignas(64) std::atomic<std::uint64_t> written;
+        alignas(64) std::atomic<std::uint64_t> read;
+    };
+    [[nodiscard]] Positions& positions(std::uint32_t of, std::uint32_t with) const noexcept;
+
     std::vector<SharedMemory> segments_;  // by rank
     bool crowded_;
     std::size_t staging_bytes_;
+    std::size_t ring_bytes_;
 };
 
 }  // namespace regroup::cpu

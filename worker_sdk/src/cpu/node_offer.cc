@@ -63,7 +63,8 @@ NodeOffer make_offer(std::uint32_t node_ranks) {
 }
 
 NodeShare make_share(std::uint32_t sharers, std::uint32_t node_ranks) {
-    NodeShare share{.memory = {}, .offer = make_offer(node_ranks)};
+    NodeShare share{.memory = {}, .doorbell = {}, .offer = make_offer(node_ranks)};
+    share.offer.doorbell = share.doorbell.ticket();
     // The kernel overcommits memory and would kill a process when the memory is touched.
     if (NodeMemory::segment_bytes() > available_memory_bytes() / sharers) {
         return share;

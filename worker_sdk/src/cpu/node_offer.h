@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "worker_sdk/src/base/control_group.h"
+#include "worker_sdk/src/cpu/doorbell.h"
 #include "worker_sdk/src/cpu/shared_memory.h"
 
 namespace regroup::cpu {
@@ -16,6 +17,7 @@ namespace regroup::cpu {
 /// soon as they know each other.
 struct NodeOffer {
     SharedMemory::Ticket memory{};  ///< None if there is too little memory for all segments.
+    FileTicket doorbell{};
     std::array<std::uint64_t, 16> processors{};  ///< Bit set of allowed processors.
     std::uint64_t node_ranks = 0;                ///< Ranks on its node, in all groups together.
     ProcessorQuota quota{};
@@ -25,9 +27,10 @@ struct NodeOffer {
     [[nodiscard]] static std::optional<NodeOffer> parse(std::string_view text);
 };
 
-/// An offer and its segment, which other ranks can open as long as this object lives.
+/// An offer with its segment and its doorbell, which other ranks can open as long as they live.
 struct NodeShare {
     SharedMemory memory;
+    Doorbell doorbell;
     NodeOffer offer;
 };
 

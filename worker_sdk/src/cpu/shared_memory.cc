@@ -9,7 +9,6 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <utility>
 
 #include "rendezvous/base/result.h"
@@ -71,15 +70,9 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     }
     SharedMemory memory;
     memory.bytes_ = ticket.bytes;
-    const std::string path =
-        "/proc/" + std::to_string(ticket.process) + "/fd/" + std::to_string(ticket.descriptor);
-    memory.descriptor_ =
-        net::Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    memory.descriptor_ = ticket.file.open(O_RDWR);
     struct stat facts{};
-    // Process ids differ between containers: check that the opened file is the memory of the
-    // ticket. Ranks on one machine share a kernel, in which inodes of this kind are unique.
     if (!memory.descriptor_.is_open() || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
-        facts.st_dev != ticket.device || facts.st_ino != ticket.inode ||
         static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {
         return std::nullopt;
     }
@@ -111,15 +104,8 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 }
 
 SharedMemory::Ticket SharedMemory::ticket() const {
-    struct stat facts{};
-    if (!descriptor_.is_open() || ::fstat(descriptor_.get(), &facts) != 0) {
-        return {};
-    }
-    return {.bytes = bytes_,
-            .device = facts.st_dev,
-            .inode = facts.st_ino,
-            .process = ::getpid(),
-            .descriptor = descriptor_.get()};
+    const FileTicket file = FileTicket::of(descriptor_);
+    return {.bytes = file.descriptor < 0 ? 0 : bytes_, .file = file};
 }
 
 }  // namespace regroup::cpu

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "worker_sdk/src/cpu/file_ticket.h"
 #include "worker_sdk/src/net/socket.h"
 
 namespace regroup::cpu {
@@ -13,13 +14,9 @@ namespace regroup::cpu {
 /// frees it when the processes have ended in any way.
 class SharedMemory {
    public:
-    /// Identifies the memory to other processes while its creator keeps the descriptor open.
     struct Ticket {
         std::uint64_t bytes = 0;  ///< 0: there is none.
-        std::uint64_t device = 0;
-        std::uint64_t inode = 0;
-        std::int32_t process = 0;
-        std::int32_t descriptor = -1;
+        FileTicket file{};
     };
 
     SharedMemory() = default;
