@@ -232,26 +232,6 @@ void run_peer(const std::string& name, std::vector<std::string> command, bool qu
     }
 }
 
-/// Builds all_reduce_mpi.c in `folder`, and returns its command under mpirun. Prints a message and
-/// returns nothing if mpicc or mpirun is missing.
-std::optional<std::vector<std::string>> build_mpi_peer(const std::filesystem::path& source,
-                                                       const std::string& folder) {
-    auto command = bench::find_mpirun();
-    const auto compiler = bench::find_program("mpicc");
-    if (!command || !compiler) {
-        std::printf("  without both mpirun and mpicc, Open MPI is left out\n");
-        return std::nullopt;
-    }
-    const std::string program = folder + "/all_reduce_mpi";
-    testing::Program build({{*compiler, "-O2", "-o", program, source.string()}, {}, ""});
-    if (build.wait(std::chrono::seconds(60)) != 0) {
-        std::printf("  mpicc does not work here: Open MPI is left out\n%s", build.output().c_str());
-        return std::nullopt;
-    }
-    command->insert(command->end(), {program});
-    return command;
-}
-
 std::string size_text(std::size_t bytes) {
     return bytes < (std::size_t{1} << 20U) ? std::to_string(bytes >> 10U) + " KB"
                                            : std::to_string(bytes >> 20U) + " MB";
@@ -404,7 +384,7 @@ int run(int argc, char** argv) {
     }
     bench::print_head("all_reduce: float32 sums among processes of one machine");
     const testing::TemporaryDirectory folder;
-    const auto mpi = build_mpi_peer(
+    const auto mpi = bench::build_mpi_program(
         std::filesystem::absolute(argv[1]).replace_filename("all_reduce_mpi.c"), folder.path());
     for (const std::uint32_t world_size : {2U, 4U}) {
         Results results;

@@ -81,4 +81,22 @@ std::optional<std::vector<std::string>> find_mpirun() {
     return std::vector<std::string>{*path, "--allow-run-as-root", "--oversubscribe"};
 }
 
+std::optional<std::vector<std::string>> build_mpi_program(const std::filesystem::path& source,
+                                                          const std::string& folder) {
+    auto command = find_mpirun();
+    const auto compiler = find_program("mpicc");
+    if (!command || !compiler) {
+        std::printf("  without both mpirun and mpicc, Open MPI is left out\n");
+        return std::nullopt;
+    }
+    const std::string program = folder + "/" + source.stem().string();
+    testing::Program build({{*compiler, "-O2", "-o", program, source.string()}, {}, ""});
+    if (build.wait(std::chrono::seconds(60)) != 0) {
+        std::printf("  mpicc does not work here: Open MPI is left out\n%s", build.output().c_str());
+        return std::nullopt;
+    }
+    command->push_back(program);
+    return command;
+}
+
 }  // namespace regroup::bench

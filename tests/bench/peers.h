@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,5 +31,10 @@ struct Torchrun {
 /// mpirun with flags that allow any number of processes and any user. Prints a message and returns
 /// nothing if there is none.
 [[nodiscard]] std::optional<std::vector<std::string>> find_mpirun();
+
+/// Builds a program in C in `folder`, and returns its command under mpirun, to which the program is
+/// the last word. Prints a message and returns nothing if mpicc or mpirun is missing.
+[[nodiscard]] std::optional<std::vector<std::string>> build_mpi_program(
+    const std::filesystem::path& source, const std::string& folder);
 
 }  // namespace regroup::bench

@@ -68,7 +68,7 @@ void NodeMessenger::help(const Work::State& state) {
     }
 }
 
-/// Moves bytes until the operation is done, or for a moment.
+/// Moves bytes until the operation is done, or none have moved for a moment.
 bool NodeMessenger::spin(const Work::State& state) {
     std::unique_lock lock(mutex_);
     if (!spin_policy_.is_worth_it()) {
@@ -76,23 +76,29 @@ bool NodeMessenger::spin(const Work::State& state) {
     }
     ++spinners_;
     guard([this] { update_attention(); });
-    const Instant began = SteadyClock().now();
+    Instant idle_since = SteadyClock().now();
     Duration waited{};
     bool is_done = state.done();
     for (unsigned looks = 1; !is_done && !failed_ && waited < SpinPolicy::kLimit; ++looks) {
+        const std::uint64_t moves = moves_;
         guard([this] { move_all(); });
-        lock.unlock();
         is_done = state.done();
-        if (!is_done) {
-            spin_policy_.pause();
+        if (is_done) {
+            break;
         }
-        if (looks % kLooksPerTime == 0) {
-            waited = SteadyClock().now() - began;
+        const bool moved = moves_ != moves;
+        lock.unlock();
+        spin_policy_.pause();
+        if (moved) {
+            idle_since = SteadyClock().now();
+            waited = {};
+        } else if (looks % kLooksPerTime == 0) {
+            waited = SteadyClock().now() - idle_since;
         }
         lock.lock();
     }
     --spinners_;
-    spin_policy_.report(SteadyClock().now() - began);
+    spin_policy_.report(SteadyClock().now() - idle_since);
     guard([this] { update_attention(); });
     return is_done;
 }
@@ -120,6 +126,7 @@ void NodeMessenger::move(Line& line) {
     if (!line.stream.take_moved()) {
         return;
     }
+    ++moves_;
     const Attention attention = memory_->board(line.neighbour.place).attention.load();
     // A rank that waits for nothing reads only when there is no more room.
     if (attention == Attention::asleep ||

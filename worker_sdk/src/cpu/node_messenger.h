@@ -88,6 +88,7 @@ class NodeMessenger final : public WaitHelper, public net::Participant {
     std::map<std::uint32_t, Line> lines_;  // by rank
     SpinPolicy spin_policy_{false};
     int spinners_ = 0;
+    std::uint64_t moves_ = 0;            // Calls that have moved bytes.
     bool helper_knows_ = true;           // The helper thread has seen all operations.
     Instant wakes_at_ = Instant::max();  // The helper thread, without a ring.
     bool failed_ = false;
