@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends and receives between pairs of ranks.
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -201,6 +203,69 @@ TEST(Messages, MessagesBeyondTheBoundWaitAtTheSender) {
             std::int64_t go = 1;
             group.recv(std::span(&go, 1), 0, 99).wait();
             EXPECT_EQ(go, 0);
+        }
+    });
+}
+
+/// Fails if the operation does not end.
+void poll_until_done(const Work& work) {
+    const auto until = std::chrono::steady_clock::now() + testing::kPatience;
+    while (!work.done() && std::chrono::steady_clock::now() < until) {
+        std::this_thread::yield();
+    }
+    EXPECT_TRUE(work.done());
+}
+
+TEST(Messages, MessageArrivesThoughNoRankWaits) {
+    run_ranks(2, [](ProcessGroup& group) {
+        constexpr std::size_t kCount = std::size_t{1} << 20U;  // 8 MiB
+        std::vector<std::int64_t> values(kCount, group.rank());
+        const std::uint32_t other = 1 - group.rank();
+        const Work work =
+            group.rank() == 0 ? group.send(values, other) : group.recv(std::span(values), other);
+        poll_until_done(work);
+        EXPECT_THAT(values, ::testing::Each(0));
+        group.barrier().wait();
+    });
+}
+
+TEST(Messages, RecvExpiresThoughNoCallerWaits) {
+    run_ranks(2, [](ProcessGroup& group) {
+        const std::uint32_t other = 1 - group.rank();
+        std::int64_t value = 0;
+        // The group's own limit is much later than that of the second recv.
+        const Work sent = group.send(std::span(&value, 1), other);
+        group.recv(std::span(&value, 1), other).wait();
+        sent.wait();
+        const Work work = group.rank() == 0 ? group.recv(std::span(&value, 1), other, 1,
+                                                         {.timeout = std::chrono::milliseconds(50)})
+                                            : group.recv(std::span(&value, 1), other, 2);
+        poll_until_done(work);
+        const auto error = testing::error_of(work);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+        EXPECT_THAT(error->what(), ::testing::ContainsRegex(
+                                       "rank 1 \\(.*\\) has not sent the message within 50 ms"));
+    });
+}
+
+TEST(Messages, ThreadsOfARankExchangeMessagesAtOnce) {
+    run_ranks(3, [](ProcessGroup& group) {
+        constexpr std::int64_t kRounds = 300;
+        std::vector<std::jthread> threads;
+        for (std::uint32_t tag = 0; tag < 3; ++tag) {
+            threads.emplace_back([&group, tag] {
+                const std::uint32_t next = (group.rank() + 1) % 3;
+                const std::uint32_t previous = (group.rank() + 2) % 3;
+                for (std::int64_t round = 0; round < kRounds; ++round) {
+                    const std::int64_t mine = round * 10 + tag;
+                    std::int64_t theirs = -1;
+                    const Work work = group.send(std::span(&mine, 1), next, tag);
+                    group.recv(std::span(&theirs, 1), previous, tag).wait();
+                    work.wait();
+                    EXPECT_EQ(theirs, mine);
+                }
+            });
         }
     });
 }

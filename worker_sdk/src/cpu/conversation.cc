@@ -84,9 +84,8 @@ void Conversation::send(MessageStream& stream) {
 }
 
 void Conversation::sort_in() {
-    while (!posted_.empty()) {
-        Operation recv = std::move(posted_.front());
-        posted_.pop_front();
+    for (; !posted_.empty(); posted_.pop_front()) {
+        Operation& recv = posted_.front();  // Stays there if the messages do not fit.
         const auto aside = find_tag(asides_, recv.signature.tag);
         if (aside != asides_.end()) {
             check_agreement(recv, aside->header);
