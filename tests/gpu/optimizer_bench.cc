@@ -6,6 +6,7 @@
 //     optimizer_bench [millions of parameters]
 //
 // Counts the bytes that must move, each read once and written once, regardless of caches.
+#include <regroup/clip_grad_norm.h>
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 #include <regroup/fused_optimizer.h>
@@ -26,6 +27,7 @@ namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
 constexpr int kRuns = 21;
+constexpr int kTensors = 300;
 
 class Timer {
    public:
@@ -96,6 +98,7 @@ class Bench {
         master_.write(values(count_));
         updates();
         passes();
+        many_tensors();
         snapshot();
     }
 
@@ -147,6 +150,36 @@ class Bench {
                              DType::bfloat16, count_, 1.0F, nullptr)),
                          "launch_cast");
         });
+    }
+
+    /// The same parameters as a model with many layers has them: kTensors tensors, a third of them
+    /// with 0.1 % of the elements of the others, as biases have.
+    void many_tensors() {
+        std::vector<OptimizerTensors> tensors;
+        std::vector<TensorView> gradients;
+        const double larger = kTensors * 2.0 / 3.0;
+        const auto large = static_cast<std::size_t>(static_cast<double>(count_) /
+                                                    (larger + 0.001 * (kTensors - larger)));
+        std::size_t first = 0;
+        for (int i = 0; i < kTensors; ++i) {
+            const std::size_t count = i % 3 == 2 ? large / 1000 : large;
+            const auto part = [&](const TensorView& whole) {
+                return TensorView(static_cast<float*>(whole.data) + first, count, DType::float32,
+                                  kGpu);
+            };
+            tensors.push_back({.master = part(master_.view()), .gradient = part(gradient_.view())});
+            gradients.push_back(part(gradient_.view()));
+            first += count;
+        }
+        const std::vector<ConstTensorView> read_only(gradients.begin(), gradients.end());
+        FusedOptimizer optimizer(tensors,
+                                 AdamOptions{.weight_decay = 0.01, .decoupled_weight_decay = true});
+        GradScaler scaler({}, kGpu);
+        std::printf("in %d tensors\n", kTensors);
+        row("AdamW", 28, [&] { optimizer.step(); });
+        row("overflow check, float32", 4, [&] { scaler.check_all(read_only); });
+        row("norm of the gradients, and its check", 4,
+            [&] { static_cast<void>(clip_grad_norm(gradients, 1e30)); });
     }
 
     // Training pauses only for the copy of the masters to a second GPU buffer. The copy to pinned

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -178,6 +179,87 @@ void step_over_a_large_buffer_is_that_of_the_cpu() {
     optimizer.step();
     gpu_optimizer.step();
     require(same_bits(gpu_master.read(), master), "masters");
+}
+
+/// Tensors of many sizes, aligned and not, more than one launch takes.
+struct ManyTensors {
+    static constexpr std::size_t kTensors = 700;
+
+    ManyTensors() {
+        for (std::size_t i = 0; i < kTensors; ++i) {
+            const std::size_t count = i % 50 == 0 ? 30'000 + i : i * 7 % 2100;
+            master.push_back(random_values(count, i, 1.0F));
+            gradient.push_back(random_values(count, 1000 + i, 3.0F));
+            low.push_back(rounded<bfloat16>(gradient.back()));
+            gpu_master.push_back(std::make_unique<OnGpu<float>>(master.back(), i % 3));
+            gpu_gradient.push_back(std::make_unique<OnGpu<float>>(gradient.back(), i % 5));
+            gpu_low.push_back(std::make_unique<OnGpu<bfloat16>>(low.back(), i % 7));
+        }
+    }
+    /// Every third tensor has gradients of low precision.
+    [[nodiscard]] std::vector<OptimizerTensors> tensors(bool on_gpu) {
+        std::vector<OptimizerTensors> all;
+        for (std::size_t i = 0; i < kTensors; ++i) {
+            OptimizerTensors& each = all.emplace_back();
+            each.master = on_gpu ? gpu_master[i]->view() : TensorView(std::span(master[i]));
+            if (i % 3 == 0) {
+                each.gradient = on_gpu ? gpu_low[i]->view() : TensorView(std::span(low[i]));
+            } else {
+                each.gradient =
+                    on_gpu ? gpu_gradient[i]->view() : TensorView(std::span(gradient[i]));
+            }
+        }
+        return all;
+    }
+    [[nodiscard]] std::vector<TensorView> gradients(bool on_gpu) {
+        std::vector<TensorView> all;
+        for (std::size_t i = 0; i < kTensors; ++i) {
+            all.push_back(on_gpu ? gpu_gradient[i]->view() : TensorView(std::span(gradient[i])));
+        }
+        return all;
+    }
+    void require_same_gradients(const std::string& what) const {
+        for (std::size_t i = 0; i < kTensors; ++i) {
+            require(same_bits(gpu_gradient[i]->read(), gradient[i]),
+                    what + " of tensor " + std::to_string(i));
+        }
+    }
+
+    std::vector<std::vector<float>> master{};
+    std::vector<std::vector<float>> gradient{};
+    std::vector<std::vector<bfloat16>> low{};
+    std::vector<std::unique_ptr<OnGpu<float>>> gpu_master{};
+    std::vector<std::unique_ptr<OnGpu<float>>> gpu_gradient{};
+    std::vector<std::unique_ptr<OnGpu<bfloat16>>> gpu_low{};
+};
+
+void many_tensors_are_those_of_the_cpu() {
+    ManyTensors many;
+    FusedOptimizer optimizer(many.tensors(false), AdamOptions{});
+    FusedOptimizer gpu_optimizer(many.tensors(true), AdamOptions{});
+    for (int step = 0; step < 3; ++step) {
+        optimizer.step();
+        gpu_optimizer.step();
+    }
+    for (std::size_t i = 0; i < ManyTensors::kTensors; ++i) {
+        require(same_bits(many.gpu_master[i]->read(), many.master[i]),
+                "masters of tensor " + std::to_string(i));
+    }
+    GradScaler scaler({.init_scale = 1000.0});
+    GradScaler gpu_scaler({.init_scale = 1000.0}, kGpu);
+    scaler.unscale_all(many.gradients(false));
+    gpu_scaler.unscale_all(many.gradients(true));
+    many.require_same_gradients("unscaled gradients");
+    require(!gpu_scaler.overflowed(), "overflow");
+    const double norm = clip_grad_norm(many.gradients(false), 0.001);
+    require(clip_grad_norm(many.gradients(true), 0.001) == norm, "the norm");
+    many.require_same_gradients("clipped gradients");
+    std::vector<float> values = many.gradient.back();
+    values.back() = std::numeric_limits<float>::quiet_NaN();
+    many.gpu_gradient.back()->write(values);
+    const std::vector<TensorView> views = many.gradients(true);
+    gpu_scaler.check_all(std::vector<ConstTensorView>(views.begin(), views.end()));
+    require(gpu_scaler.overflowed(), "an overflow missed in the last tensor");
 }
 
 template <class T>
@@ -352,6 +434,7 @@ constexpr std::array kChecks{
           steps_without_shadow_and_scaler_are_those_of_the_cpu},
     Check{"step over a large buffer is that of the cpu",
           step_over_a_large_buffer_is_that_of_the_cpu},
+    Check{"many tensors are those of the cpu", many_tensors_are_those_of_the_cpu},
     Check{"finds inf and nan wherever they are", finds_inf_and_nan_wherever_they_are},
     Check{"unscale is that of the cpu", unscale_is_that_of_the_cpu},
     Check{"clipping is that of the cpu", clipping_is_that_of_the_cpu},

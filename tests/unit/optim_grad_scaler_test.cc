@@ -81,6 +81,22 @@ TEST(GradScaler, InfAndNanAreRecordedUntilTheStepEnds) {
     EXPECT_FALSE(scaler.overflowed());
 }
 
+TEST(GradScaler, ManyTensorsAreCheckedAndUnscaledTogether) {
+    GradScaler scaler({.init_scale = 4.0});
+    std::vector<float> first{4.0F, -2.0F};
+    std::vector<float> second{8.0F};
+    std::vector<bfloat16> third{bfloat16(1.0F)};
+    scaler.unscale_all(std::vector<TensorView>{std::span(first), std::span(second)});
+    EXPECT_EQ(first, (std::vector<float>{1.0F, -0.5F}));
+    EXPECT_EQ(second, (std::vector<float>{2.0F}));
+    const std::vector<ConstTensorView> all{std::span(first), std::span(third), std::span(second)};
+    scaler.check_all(all);
+    EXPECT_FALSE(scaler.overflowed());
+    third[0] = bfloat16(kInfinity);
+    scaler.check_all(all);
+    EXPECT_TRUE(scaler.overflowed());
+}
+
 TEST(GradScaler, UnscaleDividesAndChecks) {
     GradScaler scaler({.init_scale = 4.0});
     std::vector<float> gradient{4.0F, -2.0F};

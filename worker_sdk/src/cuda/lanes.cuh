@@ -15,6 +15,8 @@ namespace regroup::cuda {
 /// Elements that a thread takes at once: 16 bytes of float.
 inline constexpr int kLanes = 4;
 inline constexpr unsigned kBlockThreads = 256;
+/// Kernels may have 32 KB of arguments instead of 4: the drivers that CUDA 13 needs can do it.
+inline constexpr bool kHasLargeArguments = CUDART_VERSION >= 13000;
 
 __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(__half value) { return __half2float(value); }
@@ -56,18 +58,18 @@ __device__ __forceinline__ void store(T* to, std::size_t index, const float (&fr
     reinterpret_cast<Pack<T, count>*>(to)[index] = pack;
 }
 
-/// Whether packs of kLanes elements may be used there.
-template <class T>
-bool is_aligned(const T* data) {
-    return reinterpret_cast<std::uintptr_t>(data) % (sizeof(T) * kLanes) == 0;
+/// Whether packs of so many elements may be used there.
+template <int count = kLanes, class T>
+__host__ __device__ bool is_aligned(const T* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % (sizeof(T) * count) == 0;
 }
 
-/// Launches `kernel` with enough threads for `items`, or as many as fill the GPU a few times; each
-/// thread strides over the rest. Nothing for no items.
+/// Launches `kernel` with so many blocks, or as many as fill the GPU a few times; each block strides
+/// over the rest. Nothing for no blocks.
 template <class... Parameters, class... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), std::size_t items, void* stream,
-                   Arguments&&... arguments) {
-    if (items == 0) {
+cudaError_t launch_blocks(void (*kernel)(Parameters...), std::size_t blocks, void* stream,
+                          Arguments&&... arguments) {
+    if (blocks == 0) {
         return cudaSuccess;
     }
     int device = 0;
@@ -79,11 +81,28 @@ cudaError_t launch(void (*kernel)(Parameters...), std::size_t items, void* strea
     if (status != cudaSuccess) {
         return status;
     }
-    const std::size_t blocks = (items + kBlockThreads - 1) / kBlockThreads;
     const std::size_t blocks_max = static_cast<std::size_t>(processors) * 16;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks < blocks_max ? blocks : blocks_max));
-    config.blockDim = dim3(items == 1 ? 1 : kBlockThreads);
+    config.blockDim = dim3(kBlockThreads);
+    config.stream = static_cast<cudaStream_t>(stream);
+    return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// The same with enough threads for `items`.
+template <class... Parameters, class... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), std::size_t items, void* stream,
+                   Arguments&&... arguments) {
+    return launch_blocks(kernel, (items + kBlockThreads - 1) / kBlockThreads, stream,
+                         std::forward<Arguments>(arguments)...);
+}
+
+/// Launches `kernel` with one thread.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_one(void (*kernel)(Parameters...), void* stream, Arguments&&... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(1);
     config.stream = static_cast<cudaStream_t>(stream);
     return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }

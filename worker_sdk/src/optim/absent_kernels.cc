@@ -34,23 +34,22 @@ int launch_report_overflow(ScalerState* /*state*/, void* /*stream*/) {
     return no_kernel();
 }
 
-int launch_check(const void* /*values*/, DType /*dtype*/, std::size_t /*count*/,
-                 ScalerState* /*state*/, void* /*stream*/) {
+int launch_check(std::span<const ConstTensorView> /*tensors*/, ScalerState* /*state*/,
+                 void* /*stream*/) {
     return no_kernel();
 }
 
-int launch_unscale(float* /*values*/, std::size_t /*count*/, ScalerState* /*state*/,
+int launch_unscale(std::span<const TensorView> /*tensors*/, ScalerState* /*state*/,
                    void* /*stream*/) {
     return no_kernel();
 }
 
-int launch_sum_squares(void* /*values*/, DType /*dtype*/, std::size_t /*count*/, double* /*sums*/,
+int launch_sum_squares(std::span<const TensorView> /*tensors*/, double* /*sums*/,
                        void* /*stream*/) {
     return no_kernel();
 }
 
-int launch_scale(void* /*values*/, DType /*dtype*/, std::size_t /*count*/, double /*factor*/,
-                 void* /*stream*/) {
+int launch_scale(std::span<const TensorView> /*tensors*/, double /*factor*/, void* /*stream*/) {
     return no_kernel();
 }
 
@@ -69,12 +68,12 @@ int launch_begin_step(StepState* /*step*/, const ScalerState* /*scaler*/, bool /
 }
 
 int launch_update(const SgdRule& /*rule*/, const StepState* /*step*/,
-                  const FlatTensors& /*tensors*/, void* /*stream*/) {
+                  std::span<const FlatTensors> /*tensors*/, void* /*stream*/) {
     return no_kernel();
 }
 
 int launch_update(const AdamRule& /*rule*/, const StepState* /*step*/,
-                  const FlatTensors& /*tensors*/, void* /*stream*/) {
+                  std::span<const FlatTensors> /*tensors*/, void* /*stream*/) {
     return no_kernel();
 }
 

@@ -44,32 +44,44 @@ std::size_t chunk_count(const TensorView& gradient) {
     return (gradient.count + optim::kSquaresChunk - 1) / optim::kSquaresChunk;
 }
 
-std::vector<double> squares_of(const TensorView& gradient, Stream stream) {
-    std::vector<double> sums(chunk_count(gradient));
-    if (gradient.device.kind == DeviceKind::cpu) {
-        optim::sum_squares_on_cpu(gradient, sums);
-    } else if (!sums.empty()) {
-        const Buffer on_gpu = cuda::allocate(gradient.device, sums.size() * sizeof(double));
-        optim::on_gpu(gradient.device, stream, "adding up squares", [&](void* handle) {
-            return optim::launch_sum_squares(gradient.data, gradient.dtype, gradient.count,
-                                             static_cast<double*>(on_gpu.data), handle);
-        });
-        cuda::copy(std::span(sums),
-                   ConstTensorView(on_gpu.data, sums.size(), DType::float64, gradient.device),
-                   stream);
+/// The sums of all chunks, tensor by tensor.
+std::vector<double> squares_of(const std::vector<TensorView>& gradients, Stream stream) {
+    std::size_t chunks = 0;
+    for (const TensorView& gradient : gradients) {
+        chunks += chunk_count(gradient);
     }
+    std::vector<double> sums(chunks);
+    if (sums.empty()) {
+        return sums;
+    }
+    const Device device = gradients.front().device;
+    if (device.kind == DeviceKind::cpu) {
+        std::span<double> left = sums;
+        for (const TensorView& gradient : gradients) {
+            optim::sum_squares_on_cpu(gradient, left.first(chunk_count(gradient)));
+            left = left.subspan(chunk_count(gradient));
+        }
+        return sums;
+    }
+    const Buffer on_gpu = cuda::allocate(device, sums.size() * sizeof(double));
+    optim::on_gpu(device, stream, "adding up squares", [&](void* handle) {
+        return optim::launch_sum_squares(gradients, static_cast<double*>(on_gpu.data), handle);
+    });
+    cuda::copy(std::span(sums), ConstTensorView(on_gpu.data, sums.size(), DType::float64, device),
+               stream);
     return sums;
 }
 
-void scale(const TensorView& gradient, double factor, Stream stream) {
-    if (gradient.device.kind == DeviceKind::cpu) {
-        optim::scale_on_cpu(gradient, factor);
-    } else {
-        optim::on_gpu(gradient.device, stream, "clipping gradients", [&](void* handle) {
-            return optim::launch_scale(gradient.data, gradient.dtype, gradient.count, factor,
-                                       handle);
-        });
+void scale(const std::vector<TensorView>& gradients, double factor, Stream stream) {
+    const Device device = gradients.front().device;
+    if (device.kind == DeviceKind::cpu) {
+        for (const TensorView& gradient : gradients) {
+            optim::scale_on_cpu(gradient, factor);
+        }
+        return;
     }
+    optim::on_gpu(device, stream, "clipping gradients",
+                  [&](void* handle) { return optim::launch_scale(gradients, factor, handle); });
 }
 
 }  // namespace
@@ -78,10 +90,8 @@ double clip_grad_norm(const std::vector<TensorView>& gradients, double max_norm,
                       const ClipOptions& options) {
     check(gradients, max_norm);
     ExactSum total;
-    for (const TensorView& gradient : gradients) {
-        for (const double sum : squares_of(gradient, options.stream)) {
-            total.add(sum);
-        }
+    for (const double sum : squares_of(gradients, options.stream)) {
+        total.add(sum);
     }
     if (options.shards_of != nullptr) {
         sum_over_ranks(*options.shards_of, std::span(&total, 1));
@@ -92,10 +102,8 @@ double clip_grad_norm(const std::vector<TensorView>& gradients, double max_norm,
                 "; find the step that overflows, or let the norm pass (error_if_nonfinite) and "
                 "skip the step");
     const double factor = max_norm / (norm + kSmallest);
-    if (std::isfinite(norm) && factor < 1.0) {
-        for (const TensorView& gradient : gradients) {
-            scale(gradient, factor, options.stream);
-        }
+    if (std::isfinite(norm) && factor < 1.0 && !gradients.empty()) {
+        scale(gradients, factor, options.stream);
     }
     return norm;
 }

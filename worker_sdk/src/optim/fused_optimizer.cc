@@ -153,11 +153,9 @@ struct FusedOptimizer::Impl {
         optim::on_gpu(device, stream, "beginning an optimizer's step", [&](auto* handle) {
             return optim::launch_begin_step(step(), scaler, divide, known, handle);
         });
-        for (const FlatTensors& each : tensors) {
-            optim::on_gpu(device, stream, "an optimizer's step", [&](auto* handle) {
-                return optim::launch_update(known, step(), each, handle);
-            });
-        }
+        optim::on_gpu(device, stream, "an optimizer's step", [&](auto* handle) {
+            return optim::launch_update(known, step(), tensors, handle);
+        });
     }
 
     Device device;

@@ -91,44 +91,55 @@ std::int64_t GradScaler::skipped_steps(Stream stream) const {
 }
 
 void GradScaler::check(ConstTensorView gradient, Stream stream) {
-    check_gradient(gradient, impl_->device);
-    if (!impl_->enabled || gradient.count == 0) {
+    check_all(std::span(&gradient, 1), stream);
+}
+
+void GradScaler::check_all(std::span<const ConstTensorView> gradients, Stream stream) {
+    for (const ConstTensorView& gradient : gradients) {
+        check_gradient(gradient, impl_->device);
+    }
+    if (!impl_->enabled) {
         return;
     }
-    if (impl_->on_cpu()) {
+    if (!impl_->on_cpu()) {
+        optim::on_gpu(impl_->device, stream, "checking gradients for overflow", [&](auto* handle) {
+            return optim::launch_check(gradients, impl_->state(), handle);
+        });
+        return;
+    }
+    for (const ConstTensorView& gradient : gradients) {
         if (!all_finite(gradient.dtype, gradient.data, gradient.count)) {
             impl_->state()->overflow = 1.0F;
         }
-        return;
     }
-    optim::on_gpu(impl_->device, stream, "checking gradients for overflow", [&](auto* handle) {
-        return optim::launch_check(gradient.data, gradient.dtype, gradient.count, impl_->state(),
-                                   handle);
-    });
 }
 
 void GradScaler::unscale(TensorView gradient, Stream stream) {
-    check_gradient(gradient, impl_->device);
-    require(gradient.dtype == DType::float32,
-            "unscale takes float32 gradients, not " + std::string(to_string(gradient.dtype)) +
-                ", in which they may be too small to be told from zero: use check(), and let the "
-                "optimizer's step divide");
+    unscale_all(std::span(&gradient, 1), stream);
+}
+
+void GradScaler::unscale_all(std::span<const TensorView> gradients, Stream stream) {
+    for (const TensorView& gradient : gradients) {
+        check_gradient(gradient, impl_->device);
+        require(gradient.dtype == DType::float32,
+                "unscale takes float32 gradients, not " + std::string(to_string(gradient.dtype)) +
+                    ", in which they may be too small to be told from zero: use check(), and let "
+                    "the optimizer's step divide");
+    }
     if (!impl_->enabled) {
         return;
     }
     impl_->unscaled = true;
-    if (gradient.count == 0) {
+    if (!impl_->on_cpu()) {
+        optim::on_gpu(impl_->device, stream, "unscaling gradients", [&](auto* handle) {
+            return optim::launch_unscale(gradients, impl_->state(), handle);
+        });
         return;
     }
-    if (impl_->on_cpu()) {
+    for (const TensorView& gradient : gradients) {
         check(gradient);
         optim::scale_on_cpu(gradient, static_cast<double>(1.0F / impl_->state()->scale));
-        return;
     }
-    optim::on_gpu(impl_->device, stream, "unscaling gradients", [&](auto* handle) {
-        return optim::launch_unscale(static_cast<float*>(gradient.data), gradient.count,
-                                     impl_->state(), handle);
-    });
 }
 
 void GradScaler::report_overflow(Stream stream) {

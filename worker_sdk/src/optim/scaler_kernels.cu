@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <type_traits>
+#include <vector>
+
 #include "worker_sdk/src/cuda/lanes.cuh"
 #include "worker_sdk/src/optim/kernels.h"
+#include "worker_sdk/src/optim/tensor_batch.h"
 
 namespace regroup::optim {
 namespace {
 
 using cuda::kBlockThreads;
 using cuda::kLanes;
-using cuda::launch;
-using cuda::thread_count;
-using cuda::thread_index;
 
 __global__ void update_scale_kernel(ScalerState* state, ScalerRule rule) {
     update_scale(*state, rule);
@@ -25,9 +26,7 @@ struct Exponents {
     unsigned low;
     unsigned high;
 
-    __device__ bool in(unsigned word) const {
-        return (word & low) == low || (word & high) == high;
-    }
+    __device__ bool in(unsigned word) const { return (word & low) == low || (word & high) == high; }
 };
 
 Exponents exponents_of(DType dtype) {
@@ -41,24 +40,43 @@ Exponents exponents_of(DType dtype) {
     }
 }
 
-// Words of 16 bytes, four of them in flight.
+/// Bytes of one tensor.
+struct Bytes {
+    const unsigned char* data;
+    std::size_t count;
+};
+
+// A chunk is four words of 16 bytes for each thread, all in flight.
+constexpr unsigned kInFlight = 4;
+constexpr std::size_t kCheckChunk = kInFlight * kBlockThreads * sizeof(uint4);
+
+/// The ends of a tensor, and one that is not aligned, are checked element by element, in
+/// `Element`s.
+template <class Element, class Batch>
 __global__ void __launch_bounds__(kBlockThreads)
-    check_kernel(const uint4* __restrict__ values, std::size_t count, Exponents exponents,
-                 ScalerState* state) {
-    constexpr int kInFlight = 4;
-    const std::size_t stride = thread_count();
+    check_kernel(const __grid_constant__ Batch batch, Exponents exponents, ScalerState* state) {
     bool found = false;
-    for (std::size_t first = thread_index(); first < count; first += kInFlight * stride) {
-        uint4 words[kInFlight];
+    for (std::uint32_t chunk = blockIdx.x; chunk < batch.chunk_count(); chunk += gridDim.x) {
+        const auto [tensor, part] = batch.place_of(chunk);
+        const std::size_t begin = part * kCheckChunk;
+        const std::size_t bytes = min(tensor.count - begin, kCheckChunk);
+        const auto* const wide = reinterpret_cast<const uint4*>(tensor.data + begin);
+        const std::size_t words = cuda::is_aligned<1>(wide) ? bytes / sizeof(uint4) : 0;
+        uint4 word[kInFlight];
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-            const std::size_t at = first + static_cast<std::size_t>(i) * stride;
-            words[i] = at < count ? values[at] : uint4{};
+        for (unsigned i = 0; i < kInFlight; ++i) {
+            const std::size_t at = threadIdx.x + std::size_t{i} * kBlockThreads;
+            word[i] = at < words ? wide[at] : uint4{};
         }
 #pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-            found = found || exponents.in(words[i].x) || exponents.in(words[i].y) ||
-                    exponents.in(words[i].z) || exponents.in(words[i].w);
+        for (unsigned i = 0; i < kInFlight; ++i) {
+            found = found || exponents.in(word[i].x) || exponents.in(word[i].y) ||
+                    exponents.in(word[i].z) || exponents.in(word[i].w);
+        }
+        const auto* const elements = reinterpret_cast<const Element*>(tensor.data + begin);
+        for (std::size_t i = words * sizeof(uint4) / sizeof(Element) + threadIdx.x;
+             i < bytes / sizeof(Element); i += kBlockThreads) {
+            found = found || (elements[i] & exponents.low) == exponents.low;
         }
     }
     if (found) {
@@ -66,87 +84,94 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
 }
 
-// Element by element: the ends of a buffer, and one that is not aligned.
-template <class Word>
-__global__ void __launch_bounds__(kBlockThreads)
-    check_each_kernel(const Word* __restrict__ values, std::size_t count, unsigned exponent,
-                      ScalerState* state) {
-    bool found = false;
-    for (std::size_t i = thread_index(); i < count; i += thread_count()) {
-        found = found || (values[i] & exponent) == exponent;
-    }
-    if (found) {
-        state->overflow = 1.0F;
-    }
-}
+struct Floats {
+    float* values;
+    std::size_t count;
+};
 
+// Two packs for each thread.
+constexpr std::size_t kUnscaleChunk = std::size_t{2} * kLanes * kBlockThreads;
+
+template <class Batch>
 __global__ void __launch_bounds__(kBlockThreads)
-    unscale_kernel(float* __restrict__ values, std::size_t packs, std::size_t count,
-                   ScalerState* state) {
+    unscale_kernel(const __grid_constant__ Batch batch, ScalerState* state) {
     const float factor = 1.0F / state->scale;
     const float largest = 3.402823466e38F;
     bool found = false;
-    for (std::size_t i = thread_index(); i < packs; i += thread_count()) {
-        float lanes[kLanes];
-        cuda::load(values, i, lanes);
+    for (std::uint32_t chunk = blockIdx.x; chunk < batch.chunk_count(); chunk += gridDim.x) {
+        const auto [tensor, part] = batch.place_of(chunk);
+        const std::size_t begin = part * kUnscaleChunk;
+        const std::size_t count = min(tensor.count - begin, kUnscaleChunk);
+        float* const values = tensor.values + begin;
+        const std::size_t packs = cuda::is_aligned(values) ? count / kLanes : 0;
+        for (std::size_t i = threadIdx.x; i < packs; i += kBlockThreads) {
+            float lanes[kLanes];
+            cuda::load(values, i, lanes);
 #pragma unroll
-        for (int lane = 0; lane < kLanes; ++lane) {
-            found = found || !(fabsf(lanes[lane]) <= largest);
-            lanes[lane] *= factor;
+            for (int lane = 0; lane < kLanes; ++lane) {
+                found = found || !(fabsf(lanes[lane]) <= largest);
+                lanes[lane] *= factor;
+            }
+            cuda::store(values, i, lanes);
         }
-        cuda::store(values, i, lanes);
-    }
-    for (std::size_t i = packs * kLanes + thread_index(); i < count; i += thread_count()) {
-        found = found || !(fabsf(values[i]) <= largest);
-        values[i] *= factor;
+        for (std::size_t i = packs * kLanes + threadIdx.x; i < count; i += kBlockThreads) {
+            found = found || !(fabsf(values[i]) <= largest);
+            values[i] *= factor;
+        }
     }
     if (found) {
         state->overflow = 1.0F;
     }
 }
 
-template <class Word>
-int launch_check_each(const void* values, std::size_t count, unsigned exponent, ScalerState* state,
-                      void* stream) {
-    return launch(check_each_kernel<Word>, count, stream, static_cast<const Word*>(values), count,
-                  exponent, state);
+/// Checks the tensors of one dtype.
+template <class Element>
+int launch_check_of(DType dtype, std::span<const ConstTensorView> tensors, ScalerState* state,
+                    void* stream) {
+    std::vector<Bytes> chosen;
+    for (const ConstTensorView& tensor : tensors) {
+        if (tensor.dtype == dtype) {
+            chosen.push_back({static_cast<const unsigned char*>(tensor.data), tensor.bytes()});
+        }
+    }
+    return launch_in_batches<cuda::kHasLargeArguments>(
+        std::span<const Bytes>(chosen), kCheckChunk, [&](const auto& batch) -> int {
+            return cuda::launch_blocks(check_kernel<Element, std::remove_cvref_t<decltype(batch)>>,
+                                       batch.chunk_count(), stream, batch, exponents_of(dtype),
+                                       state);
+        });
 }
 
 }  // namespace
 
 int launch_update_scale(ScalerState* state, const ScalerRule& rule, void* stream) {
-    return launch(update_scale_kernel, 1, stream, state, rule);
+    return cuda::launch_one(update_scale_kernel, stream, state, rule);
 }
 
 int launch_report_overflow(ScalerState* state, void* stream) {
-    return launch(report_overflow_kernel, 1, stream, state);
+    return cuda::launch_one(report_overflow_kernel, stream, state);
 }
 
-int launch_check(const void* values, DType dtype, std::size_t count, ScalerState* state,
-                 void* stream) {
-    const std::size_t bytes = count * item_bytes(dtype);
-    const auto* const words = static_cast<const uint4*>(values);
-    const bool wide = reinterpret_cast<std::uintptr_t>(values) % sizeof(uint4) == 0;
-    const std::size_t word_count = wide ? bytes / sizeof(uint4) : 0;
-    const Exponents exponents = exponents_of(dtype);
-    const cudaError_t status =
-        launch(check_kernel, word_count, stream, words, word_count, exponents, state);
-    if (status != cudaSuccess) {
-        return status;
+int launch_check(std::span<const ConstTensorView> tensors, ScalerState* state, void* stream) {
+    int status = launch_check_of<std::uint32_t>(DType::float32, tensors, state, stream);
+    for (const DType dtype : {DType::float16, DType::bfloat16}) {
+        if (status == cudaSuccess) {
+            status = launch_check_of<std::uint16_t>(dtype, tensors, state, stream);
+        }
     }
-    const void* const rest = words + word_count;
-    const std::size_t rest_bytes = bytes - word_count * sizeof(uint4);
-    return dtype == DType::float32
-               ? launch_check_each<std::uint32_t>(rest, rest_bytes / sizeof(std::uint32_t),
-                                                  exponents.low, state, stream)
-               : launch_check_each<std::uint16_t>(rest, rest_bytes / sizeof(std::uint16_t),
-                                                  exponents.low, state, stream);
+    return status;
 }
 
-int launch_unscale(float* values, std::size_t count, ScalerState* state, void* stream) {
-    const std::size_t packs = cuda::is_aligned(values) ? count / kLanes : 0;
-    const std::size_t items = packs > 0 ? packs : count;
-    return launch(unscale_kernel, items, stream, values, packs, count, state);
+int launch_unscale(std::span<const TensorView> tensors, ScalerState* state, void* stream) {
+    std::vector<Floats> all;
+    for (const TensorView& tensor : tensors) {
+        all.push_back({static_cast<float*>(tensor.data), tensor.count});
+    }
+    return launch_in_batches<cuda::kHasLargeArguments>(
+        std::span<const Floats>(all), kUnscaleChunk, [&](const auto& batch) -> int {
+            return cuda::launch_blocks(unscale_kernel<std::remove_cvref_t<decltype(batch)>>,
+                                       batch.chunk_count(), stream, batch, state);
+        });
 }
 
 }  // namespace regroup::optim

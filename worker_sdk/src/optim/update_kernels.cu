@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "worker_sdk/src/cuda/lanes.cuh"
 #include "worker_sdk/src/optim/kernels.h"
+#include "worker_sdk/src/optim/tensor_batch.h"
 
 namespace regroup::optim {
 namespace {
@@ -53,79 +56,110 @@ struct Elements {
     }
 };
 
-template <class Rule, int moments, class Gradient, class Shadow>
+// Two packs for each thread.
+constexpr std::size_t kUpdateChunk = std::size_t{2} * kLanes * kBlockThreads;
+
+template <class Gradient, class Shadow>
+__device__ __forceinline__ bool is_wide(const FlatTensors& tensors) {
+    bool wide = cuda::is_aligned(tensors.master) &&
+                cuda::is_aligned(static_cast<const Gradient*>(tensors.gradient));
+    if constexpr (!std::is_same_v<Shadow, NoShadow>) {
+        wide = wide && cuda::is_aligned(static_cast<const Shadow*>(tensors.shadow));
+    }
+    return wide;
+}
+
+template <class Rule, int moments, class Gradient, class Shadow, class Batch>
 __global__ void __launch_bounds__(kBlockThreads)
-    update_kernel(const Rule rule, const StepState* __restrict__ step_in,
-                  const FlatTensors tensors, const std::size_t packs) {
+    update_kernel(const __grid_constant__ Batch batch, const Rule rule,
+                  const StepState* __restrict__ step_in) {
     const StepState step = *step_in;
     if (step.skip != 0) {
         return;
     }
     using Wide = Elements<Rule, moments, Gradient, Shadow, kLanes>;
     using Single = Elements<Rule, moments, Gradient, Shadow, 1>;
-    const std::size_t stride = cuda::thread_count();
-    for (std::size_t i = cuda::thread_index(); i < packs; i += 2 * stride) {
-        // All loads of both are in flight before the first is used.
-        Wide first;
-        Wide second;
-        const bool has_second = i + stride < packs;
-        first.load(tensors, i);
-        if (has_second) {
-            second.load(tensors, i + stride);
+    for (std::uint32_t chunk = blockIdx.x; chunk < batch.chunk_count(); chunk += gridDim.x) {
+        const auto [tensors, part] = batch.place_of(chunk);
+        const std::size_t begin = part * kUpdateChunk;
+        const std::size_t end = min(tensors.count, begin + kUpdateChunk);
+        const std::size_t packs_end =
+            is_wide<Gradient, Shadow>(tensors) ? end / kLanes : begin / kLanes;
+        const std::size_t pack = begin / kLanes + threadIdx.x;
+        if (pack < packs_end) {
+            // All loads of both are in flight before the first is used.
+            Wide first;
+            Wide second;
+            const bool has_second = pack + kBlockThreads < packs_end;
+            first.load(tensors, pack);
+            if (has_second) {
+                second.load(tensors, pack + kBlockThreads);
+            }
+            first.advance(rule, step);
+            first.store(tensors, pack);
+            if (has_second) {
+                second.advance(rule, step);
+                second.store(tensors, pack + kBlockThreads);
+            }
         }
-        first.advance(rule, step);
-        first.store(tensors, i);
-        if (has_second) {
-            second.advance(rule, step);
-            second.store(tensors, i + stride);
+        for (std::size_t i = packs_end * kLanes + threadIdx.x; i < end; i += kBlockThreads) {
+            Single single;
+            single.load(tensors, i);
+            single.advance(rule, step);
+            single.store(tensors, i);
         }
-    }
-    for (std::size_t i = packs * kLanes + cuda::thread_index(); i < tensors.count; i += stride) {
-        Single single;
-        single.load(tensors, i);
-        single.advance(rule, step);
-        single.store(tensors, i);
     }
 }
 
+/// Updates the tensors with these dtypes.
 template <class Rule, int moments, class Gradient, class Shadow>
-int launch_typed(const Rule& rule, const StepState* step, const FlatTensors& tensors,
-                 void* stream) {
-    bool wide = cuda::is_aligned(tensors.master) &&
-                cuda::is_aligned(static_cast<const Gradient*>(tensors.gradient));
-    if constexpr (!std::is_same_v<Shadow, NoShadow>) {
-        wide = wide && cuda::is_aligned(static_cast<const Shadow*>(tensors.shadow));
+int launch_typed(const Rule& rule, const StepState* step, std::span<const FlatTensors> tensors,
+                 DType gradient_dtype, std::optional<DType> shadow_dtype, void* stream) {
+    std::vector<FlatTensors> chosen;
+    for (const FlatTensors& each : tensors) {
+        const bool same_shadow = shadow_dtype
+                                     ? each.shadow != nullptr && each.shadow_dtype == *shadow_dtype
+                                     : each.shadow == nullptr;
+        if (each.gradient_dtype == gradient_dtype && same_shadow) {
+            chosen.push_back(each);
+        }
     }
-    const std::size_t packs = wide ? tensors.count / kLanes : 0;
-    const std::size_t items = packs > 0 ? packs : tensors.count;
-    return cuda::launch(update_kernel<Rule, moments, Gradient, Shadow>, items, stream, rule, step,
-                        tensors, packs);
+    return launch_in_batches<cuda::kHasLargeArguments>(
+        std::span<const FlatTensors>(chosen), kUpdateChunk, [&](const auto& batch) -> int {
+            using Batch = std::remove_cvref_t<decltype(batch)>;
+            return cuda::launch_blocks(update_kernel<Rule, moments, Gradient, Shadow, Batch>,
+                                       batch.chunk_count(), stream, batch, rule, step);
+        });
 }
 
-template <class Rule, int moments, class Gradient>
-int launch_with_gradient(const Rule& rule, const StepState* step, const FlatTensors& tensors,
-                         void* stream) {
-    if (tensors.shadow == nullptr) {
-        return launch_typed<Rule, moments, Gradient, NoShadow>(rule, step, tensors, stream);
+template <int moments, class Gradient, class Rule>
+int launch_with_gradient(const Rule& rule, const StepState* step,
+                         std::span<const FlatTensors> tensors, DType dtype, void* stream) {
+    int status = launch_typed<Rule, moments, Gradient, NoShadow>(rule, step, tensors, dtype,
+                                                                 std::nullopt, stream);
+    if (status == cudaSuccess) {
+        status = launch_typed<Rule, moments, Gradient, __half>(rule, step, tensors, dtype,
+                                                               DType::float16, stream);
     }
-    return tensors.shadow_dtype == DType::float16
-               ? launch_typed<Rule, moments, Gradient, __half>(rule, step, tensors, stream)
-               : launch_typed<Rule, moments, Gradient, __nv_bfloat16>(rule, step, tensors, stream);
+    if (status == cudaSuccess) {
+        status = launch_typed<Rule, moments, Gradient, __nv_bfloat16>(rule, step, tensors, dtype,
+                                                                      DType::bfloat16, stream);
+    }
+    return status;
 }
 
 template <int moments, class Rule>
-int launch_with_moments(const Rule& rule, const StepState* step, const FlatTensors& tensors,
-                        void* stream) {
-    switch (tensors.gradient_dtype) {
-        case DType::float32:
-            return launch_with_gradient<Rule, moments, float>(rule, step, tensors, stream);
-        case DType::float16:
-            return launch_with_gradient<Rule, moments, __half>(rule, step, tensors, stream);
-        case DType::bfloat16:
-            return launch_with_gradient<Rule, moments, __nv_bfloat16>(rule, step, tensors, stream);
-        default:
-            return cudaErrorInvalidValue;
+int launch_with_moments(const Rule& rule, const StepState* step,
+                        std::span<const FlatTensors> tensors, void* stream) {
+    int status = launch_with_gradient<moments, float>(rule, step, tensors, DType::float32, stream);
+    if (status == cudaSuccess) {
+        status = launch_with_gradient<moments, __half>(rule, step, tensors, DType::float16, stream);
     }
+    if (status == cudaSuccess) {
+        status = launch_with_gradient<moments, __nv_bfloat16>(rule, step, tensors, DType::bfloat16,
+                                                              stream);
+    }
+    return status;
 }
 
 // One thread: computes the values that are the same for all elements, and counts the step unless it
@@ -143,26 +177,27 @@ __global__ void set_learning_rate_kernel(StepState* step, double learning_rate) 
 }  // namespace
 
 int launch_set_learning_rate(StepState* step, double learning_rate, void* stream) {
-    return cuda::launch(set_learning_rate_kernel, 1, stream, step, learning_rate);
+    return cuda::launch_one(set_learning_rate_kernel, stream, step, learning_rate);
 }
 
 int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide, const SgdRule& rule,
                       void* stream) {
-    return cuda::launch(begin_step_kernel<SgdRule>, 1, stream, step, scaler, divide, rule);
+    return cuda::launch_one(begin_step_kernel<SgdRule>, stream, step, scaler, divide, rule);
 }
 
 int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide, const AdamRule& rule,
                       void* stream) {
-    return cuda::launch(begin_step_kernel<AdamRule>, 1, stream, step, scaler, divide, rule);
+    return cuda::launch_one(begin_step_kernel<AdamRule>, stream, step, scaler, divide, rule);
 }
 
-int launch_update(const SgdRule& rule, const StepState* step, const FlatTensors& tensors,
+int launch_update(const SgdRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
                   void* stream) {
-    return tensors.moments[0] == nullptr ? launch_with_moments<0>(rule, step, tensors, stream)
-                                         : launch_with_moments<1>(rule, step, tensors, stream);
+    return tensors.empty() || tensors.front().moments[0] == nullptr
+               ? launch_with_moments<0>(rule, step, tensors, stream)
+               : launch_with_moments<1>(rule, step, tensors, stream);
 }
 
-int launch_update(const AdamRule& rule, const StepState* step, const FlatTensors& tensors,
+int launch_update(const AdamRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
                   void* stream) {
     return launch_with_moments<2>(rule, step, tensors, stream);
 }
