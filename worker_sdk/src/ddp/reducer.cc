@@ -13,7 +13,7 @@
 namespace regroup::ddp {
 namespace {
 
-// Broadcasts in flight at once: enough to overlap, and far below the limit of a group.
+// Broadcasts in one batch: enough to overlap, and far below the limit of a group.
 constexpr std::size_t kBroadcastsMax = 256;
 
 [[noreturn]] void refuse(const std::string& detail) {
@@ -411,20 +411,19 @@ void Reducer::broadcast_buffers() {
 }
 
 void Reducer::broadcast(std::span<const TensorView> tensors, std::uint32_t root) {
-    std::vector<Work> works;
-    const auto wait_for_all = [&works] {
+    while (!tensors.empty()) {
+        const std::size_t count = std::min(tensors.size(), kBroadcastsMax);
+        std::vector<Work> works;
+        OperationBatch batch(group_);
+        for (const TensorView& tensor : tensors.first(count)) {
+            works.push_back(group_.broadcast(tensor, root));
+        }
+        batch.start();
         for (const Work& work : works) {
             work.wait();
         }
-        works.clear();
-    };
-    for (const TensorView& tensor : tensors) {
-        works.push_back(group_.broadcast(tensor, root));
-        if (works.size() == kBroadcastsMax) {
-            wait_for_all();
-        }
+        tensors = tensors.subspan(count);
     }
-    wait_for_all();
 }
 
 std::optional<ReplicaDifference> Reducer::find_replica_difference() {
