@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/clock.h"
 
-namespace regroup::cpu {
+namespace regroup {
 
 /// Tells the processor that this thread spins.
 inline void relax() noexcept {
@@ -65,4 +65,4 @@ class SpinPolicy {
     int skip_ = 0;
 };
 
-}  // namespace regroup::cpu
+}  // namespace regroup

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "worker_sdk/src/base/spin.h"
 #include "worker_sdk/src/cpu/collective_links.h"
 #include "worker_sdk/src/cpu/roll_call.h"
-#include "worker_sdk/src/cpu/spin.h"
 #include "worker_sdk/src/cpu/wire.h"
 
 namespace regroup::cpu {

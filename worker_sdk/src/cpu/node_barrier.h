@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "rendezvous/base/clock.h"
-#include "worker_sdk/src/cpu/spin.h"
+#include "worker_sdk/src/base/spin.h"
 
 namespace regroup::cpu {
 

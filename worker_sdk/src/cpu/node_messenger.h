@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "worker_sdk/src/base/spin.h"
 #include "worker_sdk/src/cpu/conversation.h"
 #include "worker_sdk/src/cpu/doorbell.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/node_memory.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/ring_stream.h"
-#include "worker_sdk/src/cpu/spin.h"
 #include "worker_sdk/src/group/work.h"
 
 namespace regroup::cpu {

@@ -56,12 +56,16 @@ void Work::State::wait() const {
     if (helper_ && !done()) {
         helper_->help(*this);
     }
-    std::unique_lock lock(mutex_);
-    // The thread that carries the operation out keeps its deadline and always completes it.
-    completed_.wait(lock, [this] { return done_; });
+    await_done();
     if (failure_) {
         throw Error(failure_->code, failure_->detail);
     }
+}
+
+void Work::State::await_done() const {
+    std::unique_lock lock(mutex_);
+    // The thread that carries the operation out keeps its deadline and always completes it.
+    completed_.wait(lock, [this] { return done_; });
 }
 
 bool Work::State::done() const {

@@ -19,8 +19,8 @@ namespace regroup {
 class WaitHelper {
    public:
     virtual ~WaitHelper() = default;
-    /// Executes operations until `state` is done. Returns earlier if another thread is executing
-    /// them.
+    /// Called by a thread that waits for `state`. Helps until the state is done. May return earlier
+    /// if another thread will complete it.
     virtual void help(const Work::State& state) = 0;
 };
 
@@ -68,6 +68,8 @@ struct Work::State {
     void fail(Errc code, const std::string& detail);
 
     void wait() const;
+    /// Sleeps until the operation has ended in any way.
+    void await_done() const;
     [[nodiscard]] bool done() const;
     /// The time at which the operation ended; empty before that.
     [[nodiscard]] std::optional<Instant> completed_at() const;

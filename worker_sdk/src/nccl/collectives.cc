@@ -253,7 +253,8 @@ Work NcclProcessGroup::issue(const OperationRequest& request) {
                             .peer = request.peer,
                             .tag = request.tag,
                             .options = request.options},
-              .launch = Launch(backend_, request, bounds_, lane_->barrier_word())};
+              .launch = Launch(backend_, request, bounds_, lane_->barrier_word()),
+              .work = std::make_shared<Work::State>(lane_->waiters())};
     if (is_reduction(request.kind)) {
         call.operation.reduction = request.reduction;
     }

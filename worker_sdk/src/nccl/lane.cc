@@ -59,6 +59,7 @@ Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeu
                                      .ranks = identity_.members,
                                      .rank = identity_.rank})),
       watchdog_(std::move(watchdog)),
+      waiters_(std::make_shared<Waiters>(watchdog_)),
       reaper_(std::move(reaper)),
       communicator_(backend.api) {
     constexpr std::size_t kWord = 256;
@@ -224,13 +225,19 @@ Duration Lane::patience(Instant now) const {
     constexpr Duration kShortest = std::chrono::microseconds(10);
     constexpr Duration kLongest = std::chrono::milliseconds(1);
     constexpr Duration kIdle = std::chrono::milliseconds(100);
+    // Most callers that wait for an operation begin so soon.
+    constexpr Duration kSoon = std::chrono::microseconds(200);
     // The watchdog notices the end of an operation that took t after another t / 8 at most.
     constexpr int kShare = 8;
     const std::lock_guard lock(mutex_);
     if (in_flight_.empty() || failure_) {
         return kIdle;
     }
-    return std::clamp((now - in_flight_.front().turn_began) / kShare, kShortest, kLongest);
+    const Duration taken = now - in_flight_.front().turn_began;
+    if (taken > kSoon && waiters_->may_rest()) {
+        return kLongest;
+    }
+    return std::clamp(taken / kShare, kShortest, kLongest);
 }
 
 void Lane::note_departure(std::uint32_t member, Instant now) {

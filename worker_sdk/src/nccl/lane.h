@@ -22,6 +22,7 @@
 #include "worker_sdk/src/nccl/communicator.h"
 #include "worker_sdk/src/nccl/operation.h"
 #include "worker_sdk/src/nccl/reaper.h"
+#include "worker_sdk/src/nccl/waiters.h"
 #include "worker_sdk/src/nccl/wakeup.h"
 
 namespace regroup::nccl {
@@ -81,6 +82,8 @@ class Lane {
     /// One word on the GPU for barriers.
     [[nodiscard]] void* barrier_word() const noexcept { return barrier_word_; }
     [[nodiscard]] bool is_idle() const;
+    /// For the Works of the operations.
+    [[nodiscard]] const std::shared_ptr<Waiters>& waiters() const noexcept { return waiters_; }
 
     // The reaper.
 
@@ -155,6 +158,7 @@ class Lane {
     const std::string place_;     // " on cuda:0 in group \"<name>\"".
     const std::uint32_t record_;  // The group's number in the flight recorder.
     const std::shared_ptr<Wakeup> watchdog_;
+    const std::shared_ptr<Waiters> waiters_;
     const std::shared_ptr<Reaper> reaper_;
     Communicator communicator_;
 

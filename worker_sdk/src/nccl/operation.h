@@ -42,7 +42,7 @@ struct Call {
 
     Operation operation{};
     Launch launch{};
-    std::shared_ptr<Work::State> work = std::make_shared<Work::State>();
+    std::shared_ptr<Work::State> work{};
 };
 
 [[nodiscard]] bool is_float8(DType dtype) noexcept;
