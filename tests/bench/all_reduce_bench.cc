@@ -35,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 using Times = std::vector<double>;  // Microseconds.
 
 const std::string kMpi = "Open MPI";
+const std::string kMpiTcp = "Open MPI, TCP";
 
 struct Size {
     std::size_t bytes;
@@ -253,6 +254,9 @@ std::vector<Goal> goals(const std::string& peer) {
                  std::size_t{32} << 20U, 4},
                 {"private", "private memory, at any size", 0, kAny, 1.2}};
     }
+    if (peer == kMpiTcp) {
+        return {{"tcp", "over TCP, at any size", 0, kAny, 1}};
+    }
     return {{"registered", "registered memory, at any size", 0, kAny, 10},
             {"tcp", "over TCP, at any size", 0, kAny, 1.3}};
 }
@@ -331,7 +335,7 @@ void print_world(std::uint32_t world_size, bool quick, const std::vector<std::st
                              bench::Aim::at_least, 75);
     }
     for (const std::string& name : names) {
-        if (name.starts_with("gloo") || name == kMpi) {
+        if (name.starts_with("gloo") || name.starts_with(kMpi)) {
             print_ratios(name, quick, results);
         }
     }
@@ -406,7 +410,9 @@ int run(int argc, char** argv) {
             std::vector<std::string> command = *mpi;
             command.insert(command.end() - 1, {"-n", std::to_string(world_size)});
             run_peer(kMpi, command, quick, results);
-            names.push_back(kMpi);
+            command.insert(command.end() - 1, {"--mca", "btl", "self,tcp"});
+            run_peer(kMpiTcp, command, quick, results);
+            names.insert(names.end(), {kMpi, kMpiTcp});
         }
         print_world(world_size, quick, names, results);
     }
