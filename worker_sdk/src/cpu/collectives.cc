@@ -29,7 +29,7 @@ void Collectives::carry_out(Operation& operation, Instant now) {
     } catch (GroupFailure& failure) {
         // The ranks that this rank hears from may only wait for others.
         if (failure.code == Errc::deadline_exceeded) {
-            failure.expired_after = operation.limit;
+            failure.expired = {.number = operation.signature.number, .limit = operation.limit};
         }
         throw;
     }

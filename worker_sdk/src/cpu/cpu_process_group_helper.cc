@@ -65,7 +65,7 @@ void CpuProcessGroup::progress() {
 void CpuProcessGroup::take(const GroupFailure& reported) {
     if (reported.follows) {
         mesh_->suspect(reported);
-    } else if (reported.expired_after) {
+    } else if (reported.expired) {
         roll_call_.expire(reported);
     } else {
         throw GroupFailure(reported);

@@ -4,22 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
 namespace regroup::cpu {
 namespace {
-
-/// Differs, very probably, for different counts; never 0. The counts of all_to_all differ by rank.
-std::uint32_t digest_of(const OperationRequest& request) {
-    if (!request.is_uneven()) {
-        return request.tag;
-    }
-    if (request.kind == OperationKind::all_to_all) {
-        return 1;
-    }
-    return static_cast<std::uint32_t>(checksum(request.counts)) | 1U;
-}
 
 /// The buffer that the operation leaves its result in, or reads if it has only one.
 TensorView buffer_of(const OperationRequest& request, bool is_root) {
@@ -40,12 +28,7 @@ Operation operation_of(const OperationRequest& request, std::uint32_t rank,
                             request.kind == OperationKind::broadcast;
     const bool has_one =
         request.kind == OperationKind::send || (is_reduced && buffer.data == request.input.data);
-    return {.signature = {.count = request.count(world_size),
-                          .peer = request.peer,
-                          .tag = digest_of(request),
-                          .kind = request.kind,
-                          .dtype = request.row().dtype,
-                          .reduce_op = request.reduction.op},
+    return {.signature = signature_of(request, world_size),
             .buffer = buffer,
             .input = has_one ? ConstTensorView() : request.input,
             .factor = request.reduction.factor,

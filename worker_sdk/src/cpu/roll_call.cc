@@ -10,14 +10,15 @@ namespace regroup::cpu {
 namespace {
 
 constexpr std::size_t kFinishedMax = 16;
-/// A rank tells its standing at most this often when it answers. So ranks that call the roll at the
-/// same time get one answer together.
-constexpr Duration kAnswerInterval = std::chrono::milliseconds(50);
 
-/// Two different collectives with the same number. The number 0 stands for none, and for the
-/// exchanges while the group forms.
-bool differ(const Signature& one, const Signature& other) {
-    return one.number == other.number && one.number != 0 && one != other;
+std::vector<std::uint32_t> others_of(const Mesh& mesh) {
+    std::vector<std::uint32_t> others;
+    for (std::uint32_t rank = 0; rank < mesh.position().world_size; ++rank) {
+        if (rank != mesh.position().rank) {
+            others.push_back(rank);
+        }
+    }
+    return others;
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ RollCall::RollCall(Mesh& mesh, ControlLine& line,
       line_(line),
       heard_(std::move(heard)),
       wake_(std::move(wake)),
-      known_(mesh.position().world_size) {
+      others_(others_of(mesh)) {
     line_.on_standing(
         [this](std::uint32_t rank, const Standing& standing) { return hear(rank, standing); });
 }
@@ -39,8 +40,8 @@ void RollCall::enter(const Signature& signature, Instant now) {
     current_ = signature;
     wait_ = kFirstWait;
     next_call_ = after(now, wait_);
-    for (std::uint32_t rank = 0; rank < known_.size(); ++rank) {
-        const Signature& theirs = known_[rank].standing.latest;
+    for (const std::uint32_t rank : others_) {
+        const Signature& theirs = standings_.latest_of(rank);
         if (differ(theirs, signature)) {
             disagree(rank, theirs, "calls " + describe(signature));
         }
@@ -94,10 +95,7 @@ void RollCall::check(std::uint32_t peer, const Signature& theirs) const {
 
 void RollCall::disagree(std::uint32_t peer, const Signature& theirs,
                         const std::string& ours) const {
-    throw GroupFailure{.code = Errc::invalid_argument,
-                       .cause = "the ranks do not agree: " + mesh_.peer(peer).name + " calls " +
-                                describe(theirs) + ", " + mesh_.peer(mesh_.position().rank).name +
-                                " " + ours};
+    throw disagreement(mesh_.peer(peer).name, theirs, mesh_.peer(mesh_.position().rank).name, ours);
 }
 
 /// Notes the standing of another rank and answers it; true if it is news.
@@ -105,14 +103,12 @@ bool RollCall::hear(std::uint32_t rank, const Standing& standing) {
     const Instant now = SteadyClock().now();
     {
         const std::lock_guard lock(mutex_);
-        Known& known = known_[rank];
-        if (standing.version <= known.standing.version) {
+        if (!standings_.note(rank, standing, now)) {
             return false;
         }
-        known = {.standing = standing, .heard_at = now};
     }
     heard_(rank, standing);
-    if (now - told_at_ >= kAnswerInterval) {
+    if (now - told_at_ >= Standings::kAnswerInterval) {
         tell(now);
     }
     const std::lock_guard lock(mutex_);
@@ -137,6 +133,7 @@ void RollCall::tell(Instant now) {
         } else if (!finished_.empty()) {
             standing.latest = finished_.back();
         }
+        standing.called = standing.latest.number;
     }
     told_at_ = now;
     line_.tell(standing);
@@ -154,8 +151,9 @@ void RollCall::progress() {
     const Instant now = SteadyClock().now();
     if (expired_) {
         const std::lock_guard lock(mutex_);
-        if (all_are_fresh() || now >= after(expired_->at, kAnswerLimit)) {
-            throw explained();
+        if (standings_.have_answered(others_, expired_->at) || now >= next_deadline()) {
+            throw standings_.explain(expired_->failure, expired_->at, others_,
+                                     [this](std::uint32_t rank) { return mesh_.peer(rank).name; });
         }
     }
     const bool is_due = [this] {
@@ -168,70 +166,7 @@ void RollCall::progress() {
 }
 
 Instant RollCall::next_deadline() const {
-    return expired_ ? after(expired_->at, kAnswerLimit) : Instant::max();
-}
-
-/// True if the standing of `rank` is as recent as an answer.
-bool RollCall::is_fresh(std::uint32_t rank) const {
-    return rank == mesh_.position().rank ||
-           (known_[rank].standing.version != 0 &&
-            known_[rank].heard_at + kAnswerInterval >= expired_->at);
-}
-
-bool RollCall::all_are_fresh() const {
-    for (std::uint32_t rank = 0; rank < known_.size(); ++rank) {
-        if (!is_fresh(rank)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/// Names the ranks that hold up the current collective. A rank that waits inside an earlier
-/// collective is only named if no other rank can be the cause: it may wait for a silent one.
-GroupFailure RollCall::explained() const {
-    std::vector<std::uint32_t> outside;
-    std::vector<std::uint32_t> behind;
-    std::vector<std::uint32_t> silent;
-    const std::uint64_t number = current_ ? current_->number : 0;
-    for (std::uint32_t rank = 0; rank < known_.size(); ++rank) {
-        const Standing& standing = known_[rank].standing;
-        if (rank == mesh_.position().rank) {
-            continue;
-        }
-        if (!is_fresh(rank)) {
-            silent.push_back(rank);
-        } else if (standing.latest.number < number) {
-            (standing.is_inside != 0 ? behind : outside).push_back(rank);
-        }
-    }
-    const std::string within = " within " + format_duration(*expired_->failure.expired_after);
-    GroupFailure failure = expired_->failure;
-    const std::vector<std::uint32_t>& missing =
-        silent.empty() && outside.empty() ? behind : outside;
-    if (!missing.empty()) {
-        failure.cause =
-            names_of(missing) + (missing.size() > 1 ? " have" : " has") + " not joined in" + within;
-        if (!silent.empty()) {
-            failure.cause += "; " + names_of(silent) + " did not answer";
-        }
-    } else if (!silent.empty()) {
-        failure.cause =
-            names_of(silent) + " did not answer, and the collective is not complete" + within;
-    }
-    return failure;
-}
-
-std::string RollCall::names_of(const std::vector<std::uint32_t>& ranks) const {
-    constexpr std::size_t kNamedMax = 8;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
-        text += (text.empty() ? "" : ", ") + mesh_.peer(ranks[i]).name;
-    }
-    if (ranks.size() > kNamedMax) {
-        text += " and " + std::to_string(ranks.size() - kNamedMax) + " more";
-    }
-    return text;
+    return expired_ ? after(expired_->at, Standings::kAnswerLimit) : Instant::max();
 }
 
 }  // namespace regroup::cpu

@@ -13,6 +13,7 @@
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/wire.h"
 #include "worker_sdk/src/group/group_failure.h"
+#include "worker_sdk/src/group/standing.h"
 
 namespace regroup::cpu {
 
@@ -31,8 +32,6 @@ class RollCall final : public net::Participant {
     /// twice as long, up to kLongestWait.
     static constexpr Duration kFirstWait = std::chrono::seconds(1);
     static constexpr Duration kLongestWait = std::chrono::minutes(1);
-    /// How long a rank whose time is up waits for the others' standings.
-    static constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 
     /// `heard` is called with what another rank has said about itself; `wake` ends the helper
     /// thread's wait.
@@ -57,7 +56,7 @@ class RollCall final : public net::Participant {
 
     // The helper thread.
 
-    /// The time of the current collective, `failure.expired_after`, is up. A turn throws `failure`,
+    /// The time of the current collective, `failure.expired`, is up. A turn throws `failure`,
     /// with the ranks that are missing as its cause if there are any, as soon as these are known.
     void expire(const GroupFailure& failure);
 
@@ -66,10 +65,6 @@ class RollCall final : public net::Participant {
     [[nodiscard]] Instant next_deadline() const override;
 
    private:
-    struct Known {
-        Standing standing{};
-        Instant heard_at{};
-    };
     struct Expired {
         GroupFailure failure;
         Instant at;
@@ -77,10 +72,6 @@ class RollCall final : public net::Participant {
 
     [[nodiscard]] bool hear(std::uint32_t rank, const Standing& standing);
     void tell(Instant now);
-    [[nodiscard]] bool is_fresh(std::uint32_t rank) const;
-    [[nodiscard]] bool all_are_fresh() const;
-    [[nodiscard]] GroupFailure explained() const;
-    [[nodiscard]] std::string names_of(const std::vector<std::uint32_t>& ranks) const;
     [[noreturn]] void disagree(std::uint32_t peer, const Signature& theirs,
                                const std::string& ours) const;
 
@@ -88,12 +79,13 @@ class RollCall final : public net::Participant {
     ControlLine& line_;
     const std::function<void(std::uint32_t, const Standing&)> heard_;
     const std::function<void()> wake_;
+    const std::vector<std::uint32_t> others_;
 
     mutable std::mutex mutex_;
     // Guarded by mutex_.
     std::optional<Signature> current_;
     std::deque<Signature> finished_;  // The last few.
-    std::vector<Known> known_;        // by rank
+    Standings standings_;             // Of the other ranks.
     Instant next_call_ = Instant::max();
     Duration wait_{};
     bool call_is_due_ = false;

@@ -12,7 +12,7 @@
 #include <string>
 #include <type_traits>
 
-#include "worker_sdk/src/group/request.h"
+#include "worker_sdk/src/group/standing.h"
 
 namespace regroup::cpu {
 
@@ -52,26 +52,6 @@ struct Welcome {
     bool operator==(const Welcome&) const = default;
 };
 
-/// The operation that a rank has issued. Precedes each stream of a collective, so that ranks which
-/// do not agree notice before they use any data.
-struct Signature {
-    /// Counts the collectives of the group, and messages apart from them.
-    std::uint64_t number = 0;
-    std::uint64_t count = 0;  ///< Elements of one row, where there are rows of one length.
-    std::uint32_t peer = 0;   ///< The root, where there is one. Messages: the other rank.
-    /// Messages: the tag. Rows of given lengths: a digest of these. Else 0.
-    std::uint32_t tag = 0;
-    OperationKind kind = OperationKind::barrier;
-    DType dtype = DType::uint8;
-    ReduceOp reduce_op = ReduceOp::sum;
-    std::array<std::uint8_t, 5> zero{};
-
-    bool operator==(const Signature&) const = default;
-};
-
-/// "all_reduce #17 (sum, 1000 x float32)".
-[[nodiscard]] std::string describe(const Signature& signature);
-
 /// Precedes each message between two ranks.
 struct MessageHeader {
     std::uint64_t count = 0;
@@ -85,19 +65,6 @@ enum class NoticeKind : std::uint32_t {
     failure,   ///< The group has failed; `text_bytes` of explanation follow.
     standing,  ///< The reporter is at this collective; a Standing follows.
 };
-
-/// How far a rank has come in the collectives of its group.
-struct Standing {
-    std::uint64_t version = 0;    ///< Counts the standings that the rank has told; larger is newer.
-    Signature latest{};           ///< The collective that the rank is in, or its last one.
-    std::uint32_t is_inside = 0;  ///< 1: it is in this collective and waits for other ranks.
-    std::uint32_t zero = 0;
-
-    bool operator==(const Standing&) const = default;
-};
-
-/// "in all_reduce #17 (sum, 1000 x float32)", "after barrier #16", "before the first collective".
-[[nodiscard]] std::string describe(const Standing& standing);
 
 /// The header of a notice on a control connection.
 struct Notice {

@@ -24,8 +24,12 @@ struct GroupFailure {
     std::string how{};
     /// The failure follows from a failure on another rank, which sends its own notice.
     bool follows = false;
-    /// The time of a collective, so long, is up. The other ranks may know which rank is missing.
-    std::optional<Duration> expired_after{};
+    /// A collective whose time is up. The other ranks may know which rank is missing.
+    struct Expired {
+        std::uint64_t number = 0;
+        Duration limit{};
+    };
+    std::optional<Expired> expired{};
     /// A system error that the end of another rank may have caused.
     bool may_be_peer = false;
 };

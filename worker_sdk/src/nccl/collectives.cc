@@ -247,11 +247,7 @@ Work NcclProcessGroup::issue(const OperationRequest& request) {
         check_float8(name_of(request.kind), request.input.dtype, bounds_);
         check_operator(name_of(request.kind), request.reduction.op);
     }
-    Call call{.operation = {.kind = request.kind,
-                            .count = request.count(bounds_.world_size),
-                            .dtype = request.row().dtype,
-                            .peer = request.peer,
-                            .tag = request.tag,
+    Call call{.operation = {.signature = signature_of(request, bounds_.world_size),
                             .options = request.options},
               .launch = Launch(backend_, request, bounds_, lane_->barrier_word()),
               .work = std::make_shared<Work::State>(lane_->waiters())};

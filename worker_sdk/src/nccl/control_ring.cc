@@ -15,6 +15,8 @@ namespace regroup::nccl {
 namespace {
 
 constexpr std::size_t kTextMax = 1024;
+/// The standings that wait for a neighbour which does not read.
+constexpr std::size_t kUnsentBytesMax = std::size_t{256} << 10U;
 
 /// The dialling rank's first words.
 struct Hello {
@@ -35,7 +37,10 @@ struct NoticeHeader {
 };
 
 std::string encode(const Notice& notice) {
-    const std::string text = notice.text.substr(0, kTextMax);
+    const bool is_standing = notice.kind == Notice::Kind::standing;
+    const std::string text =
+        is_standing ? std::string(reinterpret_cast<const char*>(&notice.standing), sizeof(Standing))
+                    : notice.text.substr(0, kTextMax);
     const NoticeHeader header{.kind = static_cast<std::uint32_t>(notice.kind),
                               .code = static_cast<std::uint32_t>(notice.code),
                               .origin = notice.origin,
@@ -47,7 +52,9 @@ std::string encode(const Notice& notice) {
 }
 
 bool is_sane(const NoticeHeader& header, std::uint32_t world_size) {
-    return header.kind <= static_cast<std::uint32_t>(Notice::Kind::ended) &&
+    constexpr auto kStanding = static_cast<std::uint32_t>(Notice::Kind::standing);
+    return header.kind <= kStanding &&
+           (header.kind != kStanding || header.text_bytes == sizeof(Standing)) &&
            header.code <= static_cast<std::uint32_t>(Errc::system) && header.origin < world_size &&
            header.text_bytes <= kTextMax;
 }
@@ -207,13 +214,16 @@ void ControlRing::read(Link& link, std::vector<Notice>& news) {
         if (link.in.size() < sizeof header + header.text_bytes) {
             break;
         }
-        take(link,
-             {.kind = static_cast<Notice::Kind>(header.kind),
-              .code = static_cast<Errc>(header.code),
-              .origin = header.origin,
-              .scope = header.scope,
-              .text = link.in.substr(sizeof header, header.text_bytes)},
-             news);
+        Notice notice{.kind = static_cast<Notice::Kind>(header.kind),
+                      .code = static_cast<Errc>(header.code),
+                      .origin = header.origin,
+                      .scope = header.scope};
+        if (notice.kind == Notice::Kind::standing) {
+            std::memcpy(&notice.standing, link.in.data() + sizeof header, sizeof(Standing));
+        } else {
+            notice.text = link.in.substr(sizeof header, header.text_bytes);
+        }
+        take(link, std::move(notice), news);
         link.in.erase(0, sizeof header + header.text_bytes);
     }
     if (broken) {
@@ -241,12 +251,11 @@ void ControlRing::flush(Link& link) {
 }
 
 void ControlRing::take(Link& link, Notice notice, std::vector<Notice>& news) {
-    const std::uint64_t what =
-        std::uint64_t{notice.scope} * 2 + (notice.kind == Notice::Kind::ended ? 1 : 0);
-    if (notice.origin == rank_ || !heard_.emplace(notice.origin, what).second) {
+    if (notice.origin == rank_ || !is_news(notice)) {
         return;
     }
-    const bool is_leaving = notice.kind == Notice::Kind::left || notice.scope == 0;
+    const bool is_leaving = notice.kind == Notice::Kind::left ||
+                            (notice.kind == Notice::Kind::ended && notice.scope == 0);
     for (Link& other : links_) {
         // In a world of two both links lead to the same rank.
         other.left = other.left || (is_leaving && other.rank == notice.origin);
@@ -255,13 +264,26 @@ void ControlRing::take(Link& link, Notice notice, std::vector<Notice>& news) {
     news.push_back(std::move(notice));
 }
 
+bool ControlRing::is_news(const Notice& notice) {
+    if (notice.kind == Notice::Kind::standing) {
+        std::uint64_t& newest = versions_[{notice.origin, notice.scope}];
+        return std::exchange(newest, std::max(newest, notice.standing.version)) <
+               notice.standing.version;
+    }
+    const std::uint64_t what =
+        std::uint64_t{notice.scope} * 2 + (notice.kind == Notice::Kind::ended ? 1 : 0);
+    return heard_.emplace(notice.origin, what).second;
+}
+
 void ControlRing::announce(const Notice& notice) {
     pass_on(notice, nullptr);
 }
 
 void ControlRing::pass_on(const Notice& notice, const Link* except) {
     for (Link& link : links_) {
-        if (&link != except && link.stream) {
+        const bool is_full =
+            notice.kind == Notice::Kind::standing && link.out.size() > kUnsentBytesMax;
+        if (&link != except && link.stream && !is_full) {
             link.out += encode(notice);
             flush(link);
         }

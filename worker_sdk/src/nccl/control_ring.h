@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/group/standing.h"
 #include "worker_sdk/src/net/socket.h"
 
 namespace regroup::nccl {
@@ -25,8 +27,9 @@ namespace regroup::nccl {
 /// A notice about the group, which the ring carries to every rank.
 struct Notice {
     enum class Kind : std::uint32_t {
-        left,   ///< `origin` has left in order.
-        ended,  ///< The group of `scope` has ended at `origin`, for the reason in `text`.
+        left,      ///< `origin` has left in order.
+        ended,     ///< The group of `scope` has ended at `origin`, for the reason in `text`.
+        standing,  ///< How far `origin` has come in the collectives of `scope`.
     };
 
     Kind kind = Kind::left;
@@ -34,6 +37,7 @@ struct Notice {
     std::uint32_t origin = 0;
     std::uint32_t scope = 0;
     std::string text{};
+    Standing standing{};
 };
 
 /// Detects ranks that die. NCCL does not detect them inside a node, and between nodes only after
@@ -87,12 +91,14 @@ class ControlRing {
     void read(Link& link, std::vector<Notice>& news);
     void flush(Link& link);
     void take(Link& link, Notice notice, std::vector<Notice>& news);
+    [[nodiscard]] bool is_news(const Notice& notice);
     void pass_on(const Notice& notice, const Link* except);
 
     const std::uint32_t rank_;
     const std::uint32_t world_size_;
     std::array<Link, 2> links_;                                // the next rank, the previous rank
     std::set<std::pair<std::uint32_t, std::uint64_t>> heard_;  // origin, scope and kind
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> versions_;  // origin, scope
 };
 
 }  // namespace regroup::nccl

@@ -42,6 +42,14 @@ GroupFailure failure_of_nccl(const CommReport& report, std::string operation) {
             .may_be_peer = report.result == ncclRemoteError || report.result == ncclSystemError};
 }
 
+std::string GroupIdentity::name_of(std::uint32_t member) const {
+    const auto index = std::ranges::find(members, member) - members.begin();
+    const std::string text = "rank " + std::to_string(index);
+    return static_cast<std::uint32_t>(index) == member
+               ? text
+               : text + " (world rank " + std::to_string(member) + ")";
+}
+
 std::shared_ptr<Lane> Lane::make(const Backend& backend, GroupIdentity identity,
                                  std::shared_ptr<Wakeup> watchdog,
                                  const std::shared_ptr<Reaper>& reaper) {
@@ -105,7 +113,7 @@ bool Lane::is_idle() const {
 
 /// The failure of the group as seen by one operation.
 std::string Lane::explain(const GroupFailure& failure, const Operation& operation) const {
-    const std::string text = describe(operation);
+    const std::string text = describe(operation.signature);
     const bool own = failure.operation.empty() || failure.operation == text;
     return text + place_ + ": " +
            (own ? "" : "the group has ended with " + failure.operation + ": ") + failure.cause;
@@ -179,9 +187,9 @@ std::optional<GroupFailure> Lane::check(Instant now) {
 /// The oldest operation that is not complete; empty if nothing is in flight.
 std::string Lane::oldest() const {
     if (!in_flight_.empty()) {
-        return describe(in_flight_.front().calls.front().operation);
+        return describe(in_flight_.front().calls.front().operation.signature);
     }
-    return issuing_ ? describe(issuing_->operations.front()) : "";
+    return issuing_ ? describe(issuing_->operations.front().signature) : "";
 }
 
 /// The failure if a member has left that the oldest operation needs. The operation being issued
@@ -189,7 +197,7 @@ std::string Lane::oldest() const {
 std::optional<GroupFailure> Lane::deserted(Instant now) const {
     for (const auto& [rank, left_at] : departed_) {
         const auto is_needed = [who = rank](const Operation& operation) {
-            return !is_message(operation.kind) || operation.peer == who;
+            return !is_message(operation) || operation.signature.peer == who;
         };
         const bool needed =
             in_flight_.empty()
@@ -210,12 +218,9 @@ std::optional<GroupFailure> Lane::deserted(Instant now) const {
 
 std::optional<GroupFailure> Lane::overdue(Instant now) const {
     if (!in_flight_.empty()) {
-        const Duration limit = timeout_of(in_flight_.front().calls.front().operation);
-        if (now - in_flight_.front().turn_began >= limit) {
-            return GroupFailure{Errc::deadline_exceeded,
-                                "not complete within " + format_duration(limit) +
-                                    ": a peer has not joined in, or the stream holds it up",
-                                oldest()};
+        const Operation& oldest = in_flight_.front().calls.front().operation;
+        if (now - in_flight_.front().turn_began >= timeout_of(oldest)) {
+            return expired(oldest, "not complete");
         }
     }
     return deserted(now);
@@ -266,6 +271,46 @@ void Lane::end(const GroupFailure& failure) {
     if (failure.code != Errc::fenced) {
         write_flight_record();
     }
+}
+
+Standing Lane::standing() const {
+    const std::lock_guard lock(mutex_);
+    Standing standing;
+    if (!called_.empty()) {
+        standing.latest = called_.back();
+        standing.called = standing.latest.number;
+    }
+    const auto enter = [&](const Operation& operation) {
+        if (standing.is_inside == 0 && !is_message(operation)) {
+            standing.latest = operation.signature;
+            standing.is_inside = 1;
+        }
+    };
+    for (const InFlight& each : in_flight_) {
+        std::ranges::for_each(each.calls, enter, &Call::operation);
+    }
+    if (issuing_) {
+        std::ranges::for_each(issuing_->operations, enter);
+    }
+    return standing;
+}
+
+std::optional<GroupFailure> Lane::compare(std::uint32_t member, const Standing& standing) const {
+    const auto found = std::ranges::find(identity_.members, member);
+    if (found == identity_.members.end()) {
+        return std::nullopt;
+    }
+    flight_recorder().note_standing(
+        record_, static_cast<std::uint32_t>(found - identity_.members.begin()), describe(standing));
+    const std::lock_guard lock(mutex_);
+    for (const Signature& called : called_) {
+        if (differ(standing.latest, called)) {
+            return disagreement(identity_.name_of(member), standing.latest,
+                                identity_.name_of(identity_.members[identity_.rank]),
+                                "calls " + describe(called));
+        }
+    }
+    return std::nullopt;
 }
 
 }  // namespace regroup::nccl

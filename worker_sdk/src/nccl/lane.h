@@ -36,6 +36,9 @@ struct GroupIdentity {
     std::vector<std::uint32_t> members{};  ///< By rank: the ranks in the group of scope 0.
     Device device{};
     Duration timeout{};
+
+    /// "rank 1 (world rank 3)", of a member by its rank in the group of scope 0.
+    [[nodiscard]] std::string name_of(std::uint32_t member) const;
 };
 
 /// One communicator with its stream and its operations in flight. The caller's thread puts
@@ -70,8 +73,10 @@ class Lane {
     /// at the deadline.
     [[nodiscard]] CommReport await_ready(Instant deadline);
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
-    /// an operation may take.
+    /// an operation may take. All ranks must call it, so it counts as a collective.
     [[nodiscard]] CommReport split(int color, int key);
+    /// The number of the last collective.
+    [[nodiscard]] std::uint64_t last_collective() const noexcept { return issued_.collective; }
     /// Ends the child of the last split, in the background: for a rank that no child was made for.
     void drop_child();
     /// After post(): the failure with which the watchdog has ended the group, which may hold more
@@ -84,6 +89,8 @@ class Lane {
     [[nodiscard]] bool is_idle() const;
     /// For the Works of the operations.
     [[nodiscard]] const std::shared_ptr<Waiters>& waiters() const noexcept { return waiters_; }
+    /// How far this rank has come in the group's collectives.
+    [[nodiscard]] Standing standing() const;
 
     // The reaper.
 
@@ -104,6 +111,10 @@ class Lane {
     void note_departure(std::uint32_t member, Instant now);
     /// Ends the group: fails the operations in flight and all later operations.
     void end(const GroupFailure& failure);
+    /// Another member has told its standing. Returns the failure if it calls a collective that
+    /// differs from this rank's.
+    [[nodiscard]] std::optional<GroupFailure> compare(std::uint32_t member,
+                                                      const Standing& standing) const;
 
    private:
     struct InFlight {
@@ -130,7 +141,12 @@ class Lane {
     [[nodiscard]] std::string explain(const GroupFailure& failure,
                                       const Operation& operation) const;
     void fail(std::span<const Call> calls, const GroupFailure& failure) const;
-    void number(std::vector<Call>& calls);
+    /// The numbers of the last operations, collectives and messages.
+    struct Numbers {
+        std::uint64_t collective = 0;
+        std::uint64_t message = 0;
+    };
+    [[nodiscard]] Numbers number(std::vector<Call>& calls) const;
     void record_issue(std::vector<Call>& calls) const;
     [[nodiscard]] void* begin_stream(const std::optional<Stream>& stream);
     [[nodiscard]] Duration timeout_of(const Operation& operation) const noexcept {
@@ -139,6 +155,8 @@ class Lane {
     [[nodiscard]] std::optional<GroupFailure> launch(std::span<const Call> calls, void* stream);
     [[nodiscard]] std::optional<GroupFailure> make_reductions(std::span<const Call> calls,
                                                               std::vector<ncclRedOp_t>& reductions);
+    /// The failure of `operation`, whose time is up.
+    [[nodiscard]] GroupFailure expired(const Operation& operation, const std::string& what) const;
     [[nodiscard]] GroupFailure failure_of(const CommReport& report, const Operation& operation);
     void track(std::vector<Call> calls, std::optional<cuda::Event> event);
     [[nodiscard]] cuda::Event record(void* stream);
@@ -167,11 +185,12 @@ class Lane {
     void* own_stream_ = nullptr;
     void* barrier_word_ = nullptr;
     std::optional<cuda::Event> default_stream_passed_;
-    std::uint64_t issued_ = 0;
+    Numbers issued_;
 
     mutable std::mutex mutex_;  // Guards the rest.
     std::deque<InFlight> in_flight_;
     std::optional<Issuing> issuing_;
+    std::deque<Signature> called_;  // The last collectives, complete or not.
     std::size_t outstanding_ = 0;
     std::vector<cuda::Event> free_events_;
     std::map<std::uint32_t, Instant> departed_;

@@ -14,6 +14,8 @@ namespace regroup::nccl {
 namespace {
 
 constexpr std::size_t kOutstandingMax = 65536;
+/// The collectives that can be compared with those of other ranks.
+constexpr std::size_t kCalledMax = 1024;
 
 std::vector<Operation> operations_of(std::span<const Call> calls) {
     std::vector<Operation> operations;
@@ -31,6 +33,14 @@ class Lane::IssuingScope {
    public:
     IssuingScope(Lane& lane, std::vector<Operation> operations) : lane_(lane) {
         const std::lock_guard lock(lane_.mutex_);
+        for (const Operation& operation : operations) {
+            if (!is_message(operation)) {
+                lane_.called_.push_back(operation.signature);
+            }
+        }
+        while (lane_.called_.size() > kCalledMax) {
+            lane_.called_.pop_front();
+        }
         lane_.issuing_ = Issuing{.operations = std::move(operations), .since = SteadyClock().now()};
     }
     ~IssuingScope() {
@@ -56,32 +66,35 @@ void Backoff::pause() {
     (void)::ppoll(nullptr, 0, &span, nullptr);
 }
 
-void Lane::number(std::vector<Call>& calls) {
-    std::uint64_t next = issued_;
+Lane::Numbers Lane::number(std::vector<Call>& calls) const {
+    Numbers last = issued_;
     for (Call& call : calls) {
-        call.operation.number = ++next;
+        call.operation.signature.number =
+            is_message(call.operation) ? ++last.message : ++last.collective;
     }
+    return last;
 }
 
 void Lane::record_issue(std::vector<Call>& calls) const {
     const Instant now = SteadyClock().now();
     for (Call& call : calls) {
         Operation& operation = call.operation;
-        const FlightRecorder::Operation recorded{.name = name_of(operation.kind),
-                                                 .number = operation.number,
-                                                 .is_message = is_message(operation.kind),
-                                                 .is_send = operation.kind == OperationKind::send,
-                                                 .peer = operation.peer,
-                                                 .input_count = operation.count,
-                                                 .output_count = operation.count,
-                                                 .dtype = operation.dtype,
+        const Signature& signature = operation.signature;
+        const FlightRecorder::Operation recorded{.name = name_of(signature.kind),
+                                                 .number = signature.number,
+                                                 .is_message = is_message(operation),
+                                                 .is_send = signature.kind == OperationKind::send,
+                                                 .peer = signature.peer,
+                                                 .input_count = signature.count,
+                                                 .output_count = signature.count,
+                                                 .dtype = signature.dtype,
                                                  .timeout = timeout_of(operation)};
         operation.record = flight_recorder().issued(record_, recorded, now);
     }
 }
 
 void Lane::issue(std::vector<Call> calls) {
-    number(calls);
+    const Numbers last = number(calls);
     {
         const std::lock_guard lock(mutex_);
         if (failure_ || posted_) {
@@ -89,8 +102,8 @@ void Lane::issue(std::vector<Call> calls) {
             return;
         }
         if (outstanding_ + calls.size() > kOutstandingMax) {
-            throw Error(Errc::overloaded, describe(calls.front().operation) + place_ + ": " +
-                                              std::to_string(outstanding_) +
+            throw Error(Errc::overloaded, describe(calls.front().operation.signature) + place_ +
+                                              ": " + std::to_string(outstanding_) +
                                               " operations are in flight; wait for some");
         }
     }
@@ -99,7 +112,7 @@ void Lane::issue(std::vector<Call> calls) {
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     void* const stream = begin_stream(calls.front().operation.options.stream);
     const bool capturing = backend_.runtime.is_capturing(stream);
-    issued_ += calls.size();
+    issued_ = last;
     if (auto failure = launch(calls, stream)) {
         // The watchdog ends the group and these calls: it may learn which rank is the cause.
         track(std::move(calls), std::nullopt);
@@ -121,7 +134,8 @@ void Lane::issue(std::vector<Call> calls) {
         cuda::Event event = record(stream);
         track(std::move(calls), std::move(event));
     } catch (const Error& error) {
-        const GroupFailure failure{error.code(), error.what(), describe(calls.front().operation)};
+        const GroupFailure failure{error.code(), error.what(),
+                                   describe(calls.front().operation.signature)};
         track(std::move(calls), std::nullopt);
         post(failure);
     }
@@ -147,11 +161,11 @@ std::optional<GroupFailure> Lane::make_reductions(std::span<const Call> calls,
         const std::optional<Reduction>& wanted = call.operation.reduction;
         ncclRedOp_t reduction = wanted ? nccl_reduction(wanted->op) : ncclSum;
         if (wanted && wanted->premultiplied()) {
-            Scalar factor(wanted->factor, call.operation.dtype);
+            Scalar factor(wanted->factor, call.operation.signature.dtype);
             const CommReport made = communicator_.call([&](ncclComm_t comm) {
-                return backend_.api.red_op_create_pre_mul_sum(&reduction, factor.data(),
-                                                              nccl_type(call.operation.dtype),
-                                                              ncclScalarHostImmediate, comm);
+                return backend_.api.red_op_create_pre_mul_sum(
+                    &reduction, factor.data(), nccl_type(call.operation.signature.dtype),
+                    ncclScalarHostImmediate, comm);
             });
             if (made.state != CommState::ready) {
                 return failure_of(made, call.operation);
@@ -199,12 +213,9 @@ GroupFailure Lane::failure_of(const CommReport& report, const Operation& operati
             }
             return {Errc::fenced, "the group was given up", {}};
         case CommState::in_progress:
-            return {Errc::deadline_exceeded,
-                    "NCCL has not started it within " + format_duration(timeout_of(operation)) +
-                        ": a peer has not come to it",
-                    describe(operation)};
+            return expired(operation, "NCCL has not started it");
         default:
-            return failure_of_nccl(report, describe(operation));
+            return failure_of_nccl(report, describe(operation.signature));
     }
 }
 
@@ -245,8 +256,23 @@ cuda::Event Lane::take_event() {
     return cuda::Event(backend_.runtime);
 }
 
+GroupFailure Lane::expired(const Operation& operation, const std::string& what) const {
+    const Duration limit = timeout_of(operation);
+    GroupFailure failure{Errc::deadline_exceeded, what + " within " + format_duration(limit),
+                         describe(operation.signature)};
+    if (is_message(operation)) {
+        failure.cause += ": the other rank has not called it, or a stream holds it up";
+    } else {
+        // Unless the other ranks say otherwise.
+        failure.cause += ": all ranks have called it, so a stream holds it up";
+        failure.expired = {.number = operation.signature.number, .limit = limit};
+    }
+    return failure;
+}
+
 CommReport Lane::split(int color, int key) {
-    const IssuingScope issuing(*this, {Operation{.kind = OperationKind::new_group}});
+    const IssuingScope issuing(*this, {Operation{.signature = {.number = ++issued_.collective,
+                                                               .kind = OperationKind::new_group}}});
     const CommReport report = communicator_.begin_split(color, key);
     return report.state == CommState::in_progress
                ? await_ready(after(SteadyClock().now(), identity_.timeout))

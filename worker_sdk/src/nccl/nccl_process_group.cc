@@ -131,16 +131,18 @@ void NcclProcessGroup::split(int color, int key, const std::string& name) {
     if (report.state == CommState::failed) {
         failure = failure_of_nccl(report, what);
     } else if (report.state == CommState::in_progress) {
+        const Duration limit = lane_->identity().timeout;
         failure = {Errc::deadline_exceeded,
-                   "not formed within " + format_duration(lane_->identity().timeout) +
+                   "not formed within " + format_duration(limit) +
                        ": a rank of the parent has not called it",
                    what};
+        failure.expired = {.number = lane_->last_collective(), .limit = limit};
     } else if (const auto met = lane_->failure()) {
         failure = *met;
     }
     lane_->post(failure);
-    if (failure.code == Errc::disconnected || failure.may_be_peer) {
-        // NCCL reports that a peer is gone; the watchdog learns which peer.
+    if (failure.code == Errc::disconnected || failure.may_be_peer || failure.expired) {
+        // The watchdog learns which peer is gone, or has not called it.
         failure = lane_->await_end().value_or(failure);
     }
     throw Error(failure.code, what + ": " + failure.cause);

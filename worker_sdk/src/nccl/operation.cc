@@ -3,52 +3,11 @@
 
 #include <regroup/low_precision.h>
 
-#include <cstdio>
 #include <cstring>
 
 namespace regroup::nccl {
-namespace {
-
-std::string text_of(const Reduction& reduction) {
-    if (!reduction.premultiplied()) {
-        return std::string(to_string(reduction.op));
-    }
-    char text[64];
-    std::snprintf(text, sizeof text, "sum of %g times each", reduction.factor);
-    return text;
-}
-
-}  // namespace
-
 bool is_float8(DType dtype) noexcept {
     return dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2;
-}
-
-std::string describe(const Operation& operation) {
-    if (operation.kind == OperationKind::new_group) {
-        return name_of(operation.kind);
-    }
-    std::string text =
-        std::string(name_of(operation.kind)) + " #" + std::to_string(operation.number);
-    if (operation.kind == OperationKind::barrier) {
-        return text;
-    }
-    if (is_message(operation.kind)) {
-        text += (operation.kind == OperationKind::send ? " to rank " : " from rank ") +
-                std::to_string(operation.peer);
-    }
-    text += " (";
-    if (operation.reduction) {
-        text += text_of(*operation.reduction) + ", ";
-    }
-    if (has_root(operation.kind)) {
-        text += "root " + std::to_string(operation.peer) + ", ";
-    }
-    if (is_message(operation.kind)) {
-        text += "tag " + std::to_string(operation.tag) + ", ";
-    }
-    return text + std::to_string(operation.count) + " x " +
-           std::string(to_string(operation.dtype)) + ")";
 }
 
 ncclDataType_t nccl_type(DType dtype) noexcept {

@@ -10,29 +10,24 @@
 #include <memory>
 #include <nccl.h>
 #include <optional>
-#include <string>
 
-#include "worker_sdk/src/group/request.h"
+#include "worker_sdk/src/group/standing.h"
 #include "worker_sdk/src/group/work.h"
 #include "worker_sdk/src/nccl/nccl_api.h"
 
 namespace regroup::nccl {
 
-/// The request of the caller, as errors describe it.
+/// The request of the caller, as errors describe it and other ranks compare it.
 struct Operation {
-    OperationKind kind = OperationKind::barrier;
-    std::uint64_t number = 0;  ///< Counts the group's operations, from 1.
-    std::size_t count = 0;
-    DType dtype = DType::uint8;
+    Signature signature{};
     std::optional<Reduction> reduction{};
-    std::uint32_t peer = 0;  ///< The root, or a message's other rank.
-    std::uint32_t tag = 0;
     OperationOptions options{};
     std::uint64_t record = 0;  ///< The entry of the flight recorder.
 };
 
-/// "all_reduce #17 (avg, 1000 x float32)".
-[[nodiscard]] std::string describe(const Operation& operation);
+[[nodiscard]] inline bool is_message(const Operation& operation) noexcept {
+    return is_message(operation.signature.kind);
+}
 
 /// An operation and the calls of NCCL that carry it out, to be made between ncclGroupStart and
 /// ncclGroupEnd.

@@ -28,6 +28,9 @@ Watchdog::Watchdog(const Backend& backend, Device device, std::uint32_t rank,
       ring_(std::move(ring)),
       wakeup_(std::move(wakeup)),
       reaper_(std::move(reaper)) {
+    if (ring_) {
+        roll_call_.emplace(*ring_, rank_);
+    }
     thread_ = start_helper_thread("regroup-nccl", [this] { run(); });
 }
 
@@ -124,8 +127,9 @@ void Watchdog::turn() {
             take_failure(lane, std::move(*failure), now);
         }
     }
-    if (held_ && now >= held_->until) {
-        end_all(with_departure(std::exchange(held_, std::nullopt)->failure));
+    if (const auto failure = explained(now)) {
+        held_.reset();
+        end_all(*failure);
     }
     if (!is_stopping()) {
         wait(lanes(), now);
@@ -150,7 +154,6 @@ void Watchdog::wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant n
 
 void Watchdog::hear(Instant now) {
     for (const Notice& notice : ring_->progress()) {
-        const std::string who = "rank " + std::to_string(notice.origin);
         if (notice.kind == Notice::Kind::left) {
             const std::lock_guard lock(mutex_);
             departed_.emplace(notice.origin, now);
@@ -159,20 +162,43 @@ void Watchdog::hear(Instant now) {
             }
             continue;
         }
-        GroupFailure failure{notice.code, notice.text, {}};
-        if (!notice.text.starts_with(who + " (")) {
-            failure.cause = who +
-                            (notice.code == Errc::fenced ? " has given the group up: "
-                                                         : " has ended the group: ") +
-                            notice.text;
+        if (notice.kind == Notice::Kind::standing) {
+            hear_standing(notice, now);
+        } else {
+            hear_ended(notice);
         }
-        if (notice.code == Errc::fenced) {
-            failure.code = Errc::disconnected;
+    }
+}
+
+void Watchdog::hear_ended(const Notice& notice) {
+    const std::string who = "rank " + std::to_string(notice.origin);
+    GroupFailure failure{notice.code, notice.text, {}};
+    if (!notice.text.starts_with(who + " (")) {
+        failure.cause =
+            who +
+            (notice.code == Errc::fenced ? " has given the group up: " : " has ended the group: ") +
+            notice.text;
+    }
+    if (notice.code == Errc::fenced) {
+        failure.code = Errc::disconnected;
+    }
+    if (held_ && (notice.scope == 0 || notice.scope == held_->lane->identity().scope)) {
+        failure.operation = std::exchange(held_, std::nullopt)->failure.operation;
+    }
+    finish(notice.scope, failure);
+}
+
+void Watchdog::hear_standing(const Notice& notice, Instant now) {
+    const std::vector<std::shared_ptr<Lane>> watched = lanes();
+    const auto lane = std::ranges::find_if(watched, [&](const std::shared_ptr<Lane>& each) {
+        return each->identity().scope == notice.scope;
+    });
+    // A rank that has released its lane takes part in nothing any more.
+    roll_call_->hear(notice, lane == watched.end() ? Standing() : (*lane)->standing(), now);
+    if (lane != watched.end()) {
+        if (const auto failure = (*lane)->compare(notice.origin, notice.standing)) {
+            end_all(*failure);
         }
-        if (held_ && (notice.scope == 0 || notice.scope == held_->scope)) {
-            failure.operation = std::exchange(held_, std::nullopt)->failure.operation;
-        }
-        finish(notice.scope, failure);
     }
 }
 
@@ -182,24 +208,35 @@ void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure fail
         // The other ranks must get the reason before they see a connection of NCCL break.
         tell_others(scope, failure);
         finish(scope, failure);
-    } else if ((failure.code == Errc::disconnected || failure.may_be_peer) && ring_) {
+    } else if ((failure.code == Errc::disconnected || failure.may_be_peer || failure.expired) &&
+               ring_) {
         if (!held_) {
-            held_ =
-                Held{.failure = std::move(failure), .scope = scope, .until = after(now, kNameMax)};
+            if (failure.expired) {
+                roll_call_->tell(scope, lane->standing(), now);
+            }
+            held_ = Held{.lane = lane, .failure = std::move(failure), .since = now};
         }
     } else {
         end_all(failure);
     }
 }
 
-// No notice explains the failure. For a rank that has left in order, NCCL reports only that it is
-// gone.
-GroupFailure Watchdog::with_departure(GroupFailure failure) {
+// For a rank that has left in order, NCCL reports only that it is gone.
+std::optional<GroupFailure> Watchdog::explained(Instant now) {
+    if (!held_ || (!held_->failure.expired && now < after(held_->since, kNameMax))) {
+        return std::nullopt;
+    }
+    const GroupIdentity& identity = held_->lane->identity();
     const std::lock_guard lock(mutex_);
-    if (!departed_.empty()) {
-        failure.code = Errc::disconnected;
-        failure.cause = "rank " + std::to_string(departed_.begin()->first) +
-                        " has left the group: " + failure.cause;
+    std::optional<GroupFailure> failure = held_->failure;
+    if (failure->expired) {
+        failure = roll_call_->explain(*failure, identity, departed_, held_->since, now);
+    }
+    const auto departed = std::ranges::find_if(
+        identity.members, [this](std::uint32_t member) { return departed_.contains(member); });
+    if (failure && departed != identity.members.end()) {
+        failure->code = Errc::disconnected;
+        failure->cause = identity.name_of(*departed) + " has left the group: " + failure->cause;
     }
     return failure;
 }

@@ -12,6 +12,7 @@
 #include "worker_sdk/src/nccl/control_ring.h"
 #include "worker_sdk/src/nccl/lane.h"
 #include "worker_sdk/src/nccl/reaper.h"
+#include "worker_sdk/src/nccl/roll_call.h"
 #include "worker_sdk/src/nccl/wakeup.h"
 
 namespace regroup::nccl {
@@ -45,9 +46,9 @@ class Watchdog {
 
    private:
     struct Held {
+        std::shared_ptr<Lane> lane;
         GroupFailure failure;
-        std::uint32_t scope = 0;
-        Instant until;
+        Instant since;
     };
 
     [[nodiscard]] bool is_stopping();
@@ -56,10 +57,12 @@ class Watchdog {
     void turn();
     void wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant now);
     void hear(Instant now);
+    void hear_ended(const Notice& notice);
+    void hear_standing(const Notice& notice, Instant now);
     void take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now);
     void end_all(const GroupFailure& failure);
-    /// Adds the name of a rank that has left, if one has.
-    [[nodiscard]] GroupFailure with_departure(GroupFailure failure);
+    /// The failure that was held, if no notice needs to be waited for any more.
+    [[nodiscard]] std::optional<GroupFailure> explained(Instant now);
     void finish(std::uint32_t scope, const GroupFailure& failure);
     void tell_others(std::uint32_t scope, const GroupFailure& failure);
 
@@ -67,6 +70,7 @@ class Watchdog {
     const Device device_;
     const std::uint32_t rank_;
     const std::unique_ptr<ControlRing> ring_;
+    std::optional<RollCall> roll_call_;  // With a ring. Used by the watchdog's thread alone.
     const std::shared_ptr<Wakeup> wakeup_;
     /// Runs calls that may block; the watchdog's thread must not block.
     const std::shared_ptr<Reaper> reaper_;
