@@ -60,9 +60,13 @@ class SpinPolicy {
     static constexpr int kPatience = 4;
     static constexpr int kFailuresMax = kPatience + 6;
 
+    /// Waits before the first spin. A group that has just formed waits for ranks that still start or
+    /// recover, and need the processors.
+    static constexpr int kFirstSkip = 32;
+
     bool crowded_;
     int failures_ = 0;
-    int skip_ = 0;
+    int skip_ = kFirstSkip;
 };
 
 }  // namespace regroup

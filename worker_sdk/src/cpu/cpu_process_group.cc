@@ -27,22 +27,6 @@ std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
     return mesh;
 }
 
-/// Whether there are fewer processors than ranks, as far as this rank knows.
-bool is_crowded_here(const std::vector<Peer>& peers, const NodeLayout& layout,
-                     const FormationOptions& formation) {
-    if (formation.node_ranks <= 1) {
-        return false;
-    }
-    if (layout.nodes.empty() || layout.neighbours().size() == 1) {
-        return is_crowded({make_offer(formation.node_ranks)});
-    }
-    std::vector<NodeOffer> offers;
-    for (const std::uint32_t rank : layout.neighbours()) {
-        offers.push_back(*peers[rank].offer);
-    }
-    return is_crowded(offers);
-}
-
 std::vector<std::uint32_t> world_ranks(const std::vector<Peer>& peers) {
     std::vector<std::uint32_t> ranks;
     for (const Peer& peer : peers) {
@@ -106,7 +90,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
                       .complete = [this](const Operation& operation) { complete(operation); },
                       .fail = [this](GroupFailure failure) { report(std::move(failure)); }})),
       collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_,
-                                                 is_crowded_here(*peers_, layout_, formation))),
+                                                 is_crowded(*peers_, position_.rank))),
       executor_(std::make_shared<Executor>(
           collectives_,
           Executor::Listener{

@@ -112,8 +112,8 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
             : nullptr;
     group_store->set(address_key(context.rank),
                      net::bound_address(listener).text() + " " + std::to_string(random_token()) +
-                         " " + std::to_string(shares ? node_identity(context) : 0) +
-                         (share ? " " + share->offer.text() : ""));
+                         " " + std::to_string(shares ? node_identity(context) : 0) + " " +
+                         (share ? share->offer : make_offer(context.local_world_size)).text());
     std::vector<Peer> peers = gather_peers(*group_store, context, options, deadline);
 
     const GroupPosition position{.rank = context.rank,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 #include <map>
 #include <sys/stat.h>
 #include <type_traits>
@@ -99,7 +98,13 @@ SharedParts settle(const Table& table, const std::vector<std::uint32_t>& neighbo
 
 }  // namespace
 
-bool is_crowded(const std::vector<NodeOffer>& offers) {
+bool is_crowded(const std::vector<Peer>& peers, std::uint32_t rank) {
+    std::vector<NodeOffer> offers;
+    for (const Peer& peer : peers) {
+        if (peer.offer && peers[rank].offer && peer.offer->machine == peers[rank].offer->machine) {
+            offers.push_back(*peer.offer);
+        }
+    }
     auto together = decltype(NodeOffer::processors){};
     std::uint64_t node_ranks = offers.size();
     std::map<std::uint64_t, std::uint64_t> quotas;  // by control group
@@ -125,13 +130,12 @@ bool is_crowded(const std::vector<NodeOffer>& offers) {
 }
 
 std::uint64_t node_identity(const Context& context) {
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    const std::uint64_t machine = machine_identity();
     struct stat network{};
-    if (boot.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
+    if (machine == 0 || ::stat("/proc/self/ns/net", &network) != 0) {
         return 0;
     }
-    return checksum(boot + "/" + std::to_string(network.st_ino) + "/" +
+    return checksum(std::to_string(machine) + "/" + std::to_string(network.st_ino) + "/" +
                     std::to_string(context.group_rank)) |
            1U;
 }
@@ -195,12 +199,8 @@ std::optional<SharedNode> form_nodes(const std::vector<Peer>& peers, const NodeL
     }
     if (!is_alone) {
         opened.parts[layout.local].close_ticket();
-        std::vector<NodeOffer> offers;
-        for (const std::uint32_t neighbour : neighbours) {
-            offers.push_back(*peers[neighbour].offer);
-        }
         node.memory =
-            std::make_shared<const NodeMemory>(std::move(opened.parts), is_crowded(offers));
+            std::make_shared<const NodeMemory>(std::move(opened.parts), is_crowded(peers, rank));
     }
     return node;
 }

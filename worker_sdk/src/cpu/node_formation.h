@@ -58,7 +58,7 @@ struct SharedNode {
     const std::vector<Peer>& peers, const NodeLayout& layout, SharedMemory own,
     const std::function<std::uint64_t(std::uint64_t)>& maximum, std::string& problem);
 
-/// True if there are fewer processors for the ranks with these offers than ranks on their node.
-[[nodiscard]] bool is_crowded(const std::vector<NodeOffer>& offers);
+/// True if there are fewer processors than ranks on the machine of `rank`, as far as it knows.
+[[nodiscard]] bool is_crowded(const std::vector<Peer>& peers, std::uint32_t rank);
 
 }  // namespace regroup::cpu

@@ -47,7 +47,7 @@ NodeLayout layout_of(const std::vector<Peer>& peers, std::uint32_t rank) {
         }
         any_share = true;
         for (const std::uint32_t neighbour : ranks) {
-            if (!peers[neighbour].offer) {
+            if (!peers[neighbour].offer || !peers[neighbour].offer->shares()) {
                 return {};
             }
         }

@@ -5,8 +5,10 @@
 
 #include <bit>
 #include <charconv>
+#include <fstream>
 #include <sched.h>
 
+#include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/control_group.h"
 #include "worker_sdk/src/cpu/node_memory.h"
 #include "worker_sdk/src/cpu/wire.h"
@@ -56,8 +58,15 @@ std::optional<NodeOffer> NodeOffer::parse(std::string_view text) {
     return std::bit_cast<NodeOffer>(bytes);
 }
 
+std::uint64_t machine_identity() {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    return boot.empty() ? 0 : checksum(boot) | 1U;
+}
+
 NodeOffer make_offer(std::uint32_t node_ranks) {
-    return {.processors = own_processors(),
+    return {.machine = machine_identity(),
+            .processors = own_processors(),
             .node_ranks = node_ranks,
             .quota = control_group_processors()};
 }

@@ -29,10 +29,10 @@ struct GroupPosition {
 struct Peer {
     net::SocketAddress address;
     std::uint64_t token = 0;
-    std::uint64_t node = 0;            ///< node_identity; 0: shares no memory.
-    std::optional<NodeOffer> offer{};  ///< None if it expects peers on other nodes.
-    std::uint32_t world_rank = 0;      ///< In the group of all; differs in a sub-group.
-    std::string name{};                ///< For people: "rank 3 (10.0.0.4:4711)".
+    std::uint64_t node = 0;  ///< node_identity; 0: shares no memory.
+    std::optional<NodeOffer> offer{};
+    std::uint32_t world_rank = 0;  ///< In the group of all; differs in a sub-group.
+    std::string name{};            ///< For people: "rank 3 (10.0.0.4:4711)".
 };
 
 [[nodiscard]] Hello hello_to(const GroupPosition& position, const Peer& peer, std::uint32_t target,

@@ -81,6 +81,7 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
         listener = net::listen_on(parent.peers[parent.position.rank].address.with_port(0));
         const std::string text = net::bound_address(listener).text();
         text.copy(mine.address.data(), mine.address.size() - 1);
+        mine.offer = make_offer(formation.node_ranks);
         if (const std::uint32_t neighbours =
                 neighbours_of(parent.position.rank, parent.peers, ranks);
             neighbours > 1) {
