@@ -25,6 +25,15 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::NcclWorld;
 
+TEST(NcclForming, CommunicatorsBlockOnlyIfAsked) {
+    for (const bool blocking : {false, true}) {
+        NcclWorld world(2);
+        world.blocking = blocking;
+        run_ranks(world, [](ProcessGroup& group) { group.barrier().wait(); });
+        EXPECT_EQ(world.stand_in.events("blocking").size(), blocking ? 2U : 0U);
+    }
+}
+
 TEST(NcclForming, MissingRanksAreNamed) {
     NcclWorld world(4);
     world.options.timeout = std::chrono::seconds(3);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <dlfcn.h>
 #include <functional>
@@ -87,8 +88,9 @@ struct NcclWorld {
         return join(context_of_rank(rank, size, store));
     }
     [[nodiscard]] std::unique_ptr<ProcessGroup> join(const Context& context) {
-        return nccl::form_group_on({stand_in.api(), runtime, freeing_max}, context, options,
-                                   device_of(context.rank), {.meeting_limit = meeting_limit});
+        return nccl::form_group_on({stand_in.api(), runtime, freeing_max, blocking}, context,
+                                   options, device_of(context.rank),
+                                   {.meeting_limit = meeting_limit});
     }
 
     std::uint32_t size;
@@ -99,6 +101,8 @@ struct NcclWorld {
     /// Lets the ranks meet, for tests of the timeout.
     std::optional<Duration> meeting_limit{};
     Duration freeing_max = kPatience;
+    /// Set by the .cmake file of the suite.
+    bool blocking = std::getenv("REGROUP_NCCL_BLOCKING") != nullptr;
 };
 
 /// Runs `body` once per rank, each in its own thread with its own member of one group, and waits

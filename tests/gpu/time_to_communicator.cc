@@ -8,6 +8,12 @@
 // The rest of `whole` is the SDK's time: the store, the ring, the ids. create() makes the context
 // while the other ranks start. Several ranks on one GPU are time-sliced, so such figures only show
 // that it works.
+//
+// Then the time of one all-reduce of a group that is formed, with non-blocking communicators and
+// with blocking ones (REGROUP_NCCL_BLOCKING=1):
+//
+//     issue   until the call returns, many in a row
+//     wait    until wait() returns, one at a time
 #include <regroup/cuda.h>
 #include <regroup/process_group.h>
 
@@ -85,12 +91,39 @@ double time_nccl(const Context& context) {
     return took;
 }
 
+/// Microseconds per operation.
+double time_operations(const Context& context, const std::string& mode) {
+    constexpr int kOperations = 500;
+    ::setenv("REGROUP_NCCL_BLOCKING", mode.ends_with("blocking") ? "1" : "0", 1);
+    const auto group =
+        ProcessGroup::create("nccl", context, {.timeout = std::chrono::seconds(100)});
+    cuda::set_device(group->device());
+    const DeviceValues<float> values(kCount, group->device());
+    const bool waits = mode.starts_with("wait");
+    double took = 0;
+    for (const bool counts : {false, true}) {
+        group->barrier().wait();
+        const double start = now_ms();
+        Work last;
+        for (int i = 0; i < kOperations; ++i) {
+            last = group->all_reduce(values.view(), ReduceOp::sum);
+            if (waits) {
+                last.wait();
+            }
+        }
+        took = counts ? now_ms() - start : 0;
+        last.wait();
+    }
+    return took * 1000 / kOperations;
+}
+
 int be_rank(const std::string& mode, double start) {
     try {
         const Context context = Context::from_environment();
         const double took = mode == "whole"     ? time_whole(context, start)
                             : mode == "context" ? time_context(context, start)
-                                                : time_nccl(context);
+                            : mode == "nccl"    ? time_nccl(context)
+                                                : time_operations(context, mode);
         std::printf("%.3f\n", took);
         return 0;
     } catch (const std::exception& error) {
@@ -109,6 +142,19 @@ double slowest(const std::string& mode, std::uint32_t ranks, int gpus) {
         most = std::max(most, std::stod(end.output));
     }
     return most;
+}
+
+int measure_operations(std::uint32_t ranks, int gpus) {
+    std::printf("all_reduce of %zu floats, slowest rank, us per operation:\n", kCount);
+    for (const char* const mode : {"issue", "issue-blocking", "wait", "wait-blocking"}) {
+        const double took = slowest(mode, ranks, gpus);
+        if (took < 0) {
+            std::printf("  %s failed\n", mode);
+            return 1;
+        }
+        std::printf("  %-15s %9.1f\n", mode, took);
+    }
+    return 0;
 }
 
 int measure(std::uint32_t ranks, int repeats, int gpus) {
@@ -132,7 +178,7 @@ int measure(std::uint32_t ranks, int repeats, int gpus) {
     }
     std::printf("  %-8s %9.1f  (whole - context - nccl)\n", "ours",
                 medians[2] - medians[0] - medians[1]);
-    return 0;
+    return measure_operations(ranks, gpus);
 }
 
 }  // namespace

@@ -27,14 +27,19 @@ void rest() {
 
 }  // namespace
 
-ncclComm::ncclComm(std::string hub_in) : number(++communicators), hub(std::move(hub_in)) {
+ncclComm::ncclComm(std::string hub_in, bool blocking_in)
+    : number(++communicators), hub(std::move(hub_in)), blocking(blocking_in) {
     remember(this);
 }
 
-void ncclComm::begin_job(std::function<ncclResult_t()> body) {
+ncclResult_t ncclComm::begin_job(std::function<ncclResult_t()> body) {
+    if (blocking) {
+        return body();
+    }
     job_state = ncclInProgress;
     join_job();
     job_ = std::thread([this, work = std::move(body)] { job_state = work(); });
+    return ncclInProgress;
 }
 
 void ncclComm::join_job() {
@@ -168,7 +173,7 @@ ncclResult_t ncclComm::split(int color, int key, ncclComm_t* into) {
 
 ncclResult_t ncclComm::make_child(int color, int key, ncclComm_t& made) {
     if (color != NCCL_SPLIT_NOCOLOR) {
-        made = new ncclComm(hub);
+        made = new ncclComm(hub, blocking);
     }
     Message message;
     if (!lines_[1]->write({.kind = FrameKind::split, .root = color, .rank = key}, nullptr, 0) ||

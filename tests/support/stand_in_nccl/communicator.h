@@ -38,10 +38,11 @@ struct Operation {
 
 /// The object of an ncclComm_t. Never freed, so that a use after the end is detected.
 struct ncclComm {
-    explicit ncclComm(std::string hub_in);
+    ncclComm(std::string hub_in, bool blocking_in);
 
-    /// Runs `body` on a thread, as NCCL does for a non-blocking communicator.
-    void begin_job(std::function<ncclResult_t()> body);
+    /// Runs `body`, on a thread if the communicator is non-blocking, and returns what the call of
+    /// NCCL returns.
+    ncclResult_t begin_job(std::function<ncclResult_t()> body);
     void join_job();
     /// Ends early when `stop` is set.
     ncclResult_t connect(const std::atomic<bool>& stop);
@@ -57,6 +58,7 @@ struct ncclComm {
 
     const int number;
     const std::string hub;
+    const bool blocking;
     int rank = 0;
     int world_size = 1;
     std::uint64_t child = 0;

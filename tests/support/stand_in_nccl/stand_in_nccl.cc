@@ -4,11 +4,13 @@
 #include "tests/support/stand_in_nccl/stand_in_nccl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <list>
 #include <map>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,7 +59,9 @@ class Visit {
             note_violation(std::string(call) + " on the freed " + name_of(comm_));
             good_ = false;
         }
-        if (comm_->inside.fetch_add(1) != 0) {
+        // The abort of a blocking communicator ends the calls that other threads are in.
+        const bool ends_calls = comm_->blocking && std::string_view(call) == "abort";
+        if (comm_->inside.fetch_add(1) != 0 && !ends_calls) {
             note_violation(std::string(call) + " while another thread is in a call on " +
                            name_of(comm_));
         }
@@ -85,9 +89,11 @@ class Visit {
 ncclResult_t launch_group() {
     ncclResult_t result = ncclSuccess;
     for (auto& [comm, queued] : std::exchange(open_group.operations, {})) {
-        comm->begin_job([owner = comm, operations = std::move(queued.first),
-                         stream = queued.second] { return owner->enqueue(operations, stream); });
-        result = ncclInProgress;
+        const Visit visit(comm, "launch", false);
+        result = comm->begin_job(
+            [owner = comm, operations = std::move(queued.first), stream = queued.second] {
+                return owner->enqueue(operations, stream);
+            });
     }
     for (const ncclComm_t comm : std::exchange(open_group.aborted, {})) {
         comm->close();
@@ -143,15 +149,14 @@ ncclResult_t begin_init(ncclComm_t* into, int world_size, int rank, int ids, con
                         const ncclConfig_t* config) {
     note("init rank=" + std::to_string(rank) + " ids=" + std::to_string(ids) +
          " id=" + std::string(id->internal));
-    if (config->blocking != 0) {
-        note_violation("a blocking communicator");
+    auto* const comm = new ncclComm(id->internal, config->blocking != 0);
+    if (comm->blocking) {
+        note("blocking " + name_of(comm));
     }
-    auto* const comm = new ncclComm(id->internal);
     comm->rank = rank;
     comm->world_size = world_size;
-    *into = comm;
-    comm->begin_job([comm] { return comm->connect(comm->abort_flag); });
-    return ncclInProgress;
+    std::atomic_ref(*into).store(comm);
+    return comm->begin_job([comm] { return comm->connect(comm->abort_flag); });
 }
 
 }  // namespace
@@ -207,8 +212,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
     }
     note("split " + name_of(comm) + " color=" + std::to_string(color));
     *child = nullptr;
-    comm->begin_job([=] { return comm->split(color, key, child); });
-    return ncclInProgress;
+    return comm->begin_job([=] { return comm->split(color, key, child); });
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
@@ -228,11 +232,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
         return ncclInvalidArgument;
     }
     note("finalize " + name_of(comm));
-    comm->begin_job([comm] {
+    return comm->begin_job([comm] {
         comm->say_goodbye();
         return ncclSuccess;
     });
-    return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -266,7 +269,15 @@ ncclResult_t ncclGroupStart() {
 }
 
 ncclResult_t ncclGroupEnd() {
-    return --open_group.depth > 0 ? ncclSuccess : launch_group();
+    if (--open_group.depth > 0) {
+        return ncclSuccess;
+    }
+    for (const ncclComm_t comm : open_group.aborted) {
+        if (comm->inside != 0) {
+            note_violation("free of " + name_of(comm) + " while a thread is in a call on it");
+        }
+    }
+    return launch_group();
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,

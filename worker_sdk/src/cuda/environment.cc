@@ -34,6 +34,7 @@ Environment Environment::read() {
             .nccl_comm_id = filled("NCCL_COMM_ID"),
             .nccl_blocks = is_one("NCCL_COMM_BLOCKING"),
             .nccl_splits_share = is_one("NCCL_COMM_SPLIT_SHARE_RESOURCES"),
+            .blocking_calls = variable("REGROUP_NCCL_BLOCKING") == "1",
             .share_gpus = variable("REGROUP_SHARE_GPUS") == "1"};
 }
 

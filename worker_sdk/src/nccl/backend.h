@@ -13,6 +13,8 @@ struct Backend {
     cuda::DeviceRuntime& runtime;
     /// How long the destructor of a group or of its memory waits until the resources are freed.
     Duration freeing_max = std::chrono::seconds(10);
+    /// Whether calls of NCCL may wait for other ranks. See Communicator.
+    bool blocking = false;
 };
 
 }  // namespace regroup::nccl

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/nccl/communicator.h"
 
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
@@ -12,21 +14,24 @@ namespace {
 /// After ncclCommFinalize, ncclCommAbort frees the same without asking anybody.
 constexpr int kDestroyWaitsForOthers = 23100;
 
-ncclConfig_t non_blocking() {
+}  // namespace
+
+ncclConfig_t Communicator::config() const {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = blocking_ ? 1 : 0;
     // Shared resources would tie the lives of communicators together.
     config.splitShare = 0;
     return config;
 }
-
-}  // namespace
 
 Communicator::~Communicator() {
     ENSURE(comm_ == nullptr || gone_);
 }
 
 CommReport Communicator::report(ncclResult_t result) {
+    if (is_gone()) {
+        return {.state = CommState::gone};  // The abort has ended the call.
+    }
     if (result == ncclSuccess) {
         return {};
     }
@@ -41,30 +46,31 @@ CommReport Communicator::report(ncclResult_t result) {
     return {.state = CommState::failed, .result = result, .text = std::move(text)};
 }
 
+template <class Body>
+CommReport Communicator::locked(const Body& body) {
+    const std::lock_guard lock(calls_);
+    return is_gone() ? CommReport{.state = CommState::gone} : report(body());
+}
+
 CommReport Communicator::begin(std::span<ncclUniqueId> ids, int world_size, int rank) {
-    const std::lock_guard lock(mutex_);
-    if (gone_) {
-        return {.state = CommState::gone};
-    }
-    ENSURE(comm_ == nullptr);
-    ncclConfig_t config = non_blocking();
-    const ncclResult_t result =
-        ids.size() == 1
-            ? api_.comm_init_rank_config(&comm_, world_size, ids.front(), rank, &config)
-            : api_.comm_init_rank_scalable(&comm_, world_size, rank, static_cast<int>(ids.size()),
-                                           ids.data(), &config);
-    return report(result);
+    return locked([&] {
+        ENSURE(comm_ == nullptr);
+        ncclConfig_t wanted = config();
+        return ids.size() == 1
+                   ? api_.comm_init_rank_config(&comm_, world_size, ids.front(), rank, &wanted)
+                   : api_.comm_init_rank_scalable(&comm_, world_size, rank,
+                                                  static_cast<int>(ids.size()), ids.data(),
+                                                  &wanted);
+    });
 }
 
 CommReport Communicator::begin_split(int color, int key) {
-    const std::lock_guard lock(mutex_);
-    if (gone_) {
-        return {.state = CommState::gone};
-    }
-    ENSURE(color != NCCL_SPLIT_NOCOLOR);
-    child_ = nullptr;
-    ncclConfig_t config = non_blocking();
-    return report(api_.comm_split(comm_, color, key, &child_, &config));
+    return locked([&] {
+        ENSURE(color != NCCL_SPLIT_NOCOLOR);
+        child_ = nullptr;
+        ncclConfig_t wanted = config();
+        return api_.comm_split(comm_, color, key, &child_, &wanted);
+    });
 }
 
 bool Communicator::hand_child_to(Communicator& heir) {
@@ -77,38 +83,35 @@ bool Communicator::hand_child_to(Communicator& heir) {
 }
 
 CommReport Communicator::launch(const std::function<ncclResult_t(ncclComm_t)>& body) {
-    const std::lock_guard lock(mutex_);
-    if (gone_) {
-        return {.state = CommState::gone};
-    }
-    const ncclResult_t started = api_.group_start();
-    if (started != ncclSuccess) {
-        return report(started);
-    }
-    const ncclResult_t called = body(comm_);
-    // Always end the group, or this thread would stay inside it.
-    const ncclResult_t ended = api_.group_end();
-    return report(is_good(called) ? ended : called);
+    return locked([&] {
+        const ncclResult_t started = api_.group_start();
+        if (started != ncclSuccess) {
+            return started;
+        }
+        const ncclResult_t called = body(comm_);
+        // Always end the group, or this thread would stay inside it.
+        const ncclResult_t ended = api_.group_end();
+        return is_good(called) ? ended : called;
+    });
 }
 
 CommReport Communicator::call(const std::function<ncclResult_t(ncclComm_t)>& body) {
-    const std::lock_guard lock(mutex_);
-    return gone_ ? CommReport{.state = CommState::gone} : report(body(comm_));
+    return locked([&] { return body(comm_); });
 }
 
 CommReport Communicator::poll() {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(calls_);
     return poll_locked();
 }
 
 CommReport Communicator::glance() {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    const std::unique_lock lock(calls_, std::try_to_lock);
     return lock.owns_lock() ? poll_locked() : CommReport{};
 }
 
 CommReport Communicator::poll_locked() {
-    if (gone_ || comm_ == nullptr) {
-        return {.state = gone_ ? CommState::gone : CommState::ready};
+    if (is_gone() || comm_ == nullptr) {
+        return {.state = is_gone() ? CommState::gone : CommState::ready};
     }
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = api_.comm_get_async_error(comm_, &state);
@@ -116,39 +119,55 @@ CommReport Communicator::poll_locked() {
 }
 
 CommReport Communicator::begin_leaving() {
-    const std::lock_guard lock(mutex_);
-    if (gone_ || comm_ == nullptr) {
-        return {.state = gone_ ? CommState::gone : CommState::ready};
-    }
-    return report(api_.comm_finalize(comm_));
+    return locked([&] { return comm_ == nullptr ? ncclSuccess : api_.comm_finalize(comm_); });
 }
 
-ncclComm_t Communicator::let_go() {
+bool Communicator::let_go() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(gone_, true) ? nullptr : comm_;
+    return !std::exchange(gone_, true);
 }
 
 void Communicator::finish_leaving() {
-    if (const ncclComm_t comm = let_go()) {
-        (void)(api_.version < kDestroyWaitsForOthers ? api_.comm_destroy(comm)
-                                                     : api_.comm_abort(comm));
+    if (let_go() && comm_ != nullptr) {
+        await_calls();
+        (void)(api_.version < kDestroyWaitsForOthers ? api_.comm_destroy(comm_)
+                                                     : api_.comm_abort(comm_));
+    }
+}
+
+ncclComm_t Communicator::await_made() {
+    while (true) {
+        // NCCL stores it before it waits for other ranks.
+        if (const ncclComm_t comm = std::atomic_ref(comm_).load()) {
+            return comm;
+        }
+        if (const std::unique_lock lock(calls_, std::try_to_lock); lock.owns_lock()) {
+            return comm_;
+        }
+        std::this_thread::yield();
     }
 }
 
 void Communicator::abort_all(const NcclApi& api, std::span<Communicator* const> communicators) {
-    std::vector<std::pair<Communicator*, ncclComm_t>> ended;
+    std::vector<Communicator*> ended;
     for (Communicator* const communicator : communicators) {
-        if (const ncclComm_t comm = communicator->let_go()) {
-            ended.emplace_back(communicator, comm);
+        if (communicator->let_go()) {
+            ended.push_back(communicator);
         }
-    }
-    if (ended.empty()) {
-        return;
     }
     // Within a group ncclCommAbort raises its flag at once and leaves the freeing to ncclGroupEnd.
     (void)api.group_start();
-    for (const auto& [communicator, comm] : ended) {
-        (void)api.comm_abort(comm);
+    for (Communicator* const communicator : ended) {
+        if (!communicator->blocking_) {
+            communicator->await_calls();
+        }
+        if (const ncclComm_t comm = communicator->await_made()) {
+            (void)api.comm_abort(comm);
+        }
+    }
+    for (Communicator* const communicator : ended) {
+        // The flag ends a call that waits for other ranks.
+        communicator->await_calls();
         // NCCL's thread, which writes the child, has been joined. `hand_child_to` returns false
         // from now on.
         if (const ncclComm_t child = std::exchange(communicator->child_, nullptr)) {

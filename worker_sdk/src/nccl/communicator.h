@@ -25,17 +25,21 @@ struct CommReport {
     std::string text{};
 };
 
-/// One non-blocking NCCL communicator behind its owner lock: NCCL allows no two threads in calls on
-/// one communicator, and none at all during or after ncclCommAbort. Every call here takes the lock,
-/// returns at once, and is `gone` when the communicator is. Only `finish_leaving` and `abort_all`
-/// may block, without a limit if a CUDA graph holds operations. Only the Reaper calls them, and
-/// they hold no lock meanwhile.
+/// One NCCL communicator behind its owner lock: NCCL allows no two threads in calls on one
+/// communicator, and none after ncclCommAbort. Every call here takes the lock, and is `gone` when
+/// the communicator is. `finish_leaving` and `abort_all` may block, without a limit if a CUDA graph
+/// holds operations. Only the Reaper calls them.
 ///
-/// After a call that says `in_progress`, NCCL continues in its own thread. The caller must make no
-/// other call on the communicator until `poll` says `ready`.
+/// Calls of a non-blocking communicator return at once. After one that says `in_progress`, NCCL
+/// continues in its own thread. The caller must make no other call on the communicator until `poll`
+/// says `ready`.
+///
+/// Calls of a blocking communicator may wait for other ranks. `abort_all` ends such a wait: it does
+/// not take the owner lock before it has told NCCL to stop.
 class Communicator {
    public:
-    explicit Communicator(const NcclApi& api) noexcept : api_(api) {}
+    explicit Communicator(const NcclApi& api, bool blocking = false) noexcept
+        : api_(api), blocking_(blocking) {}
     /// Requires that it has left or was aborted, or never began.
     ~Communicator();
     Communicator(const Communicator&) = delete;
@@ -71,16 +75,27 @@ class Communicator {
     [[nodiscard]] bool is_gone();
 
    private:
+    [[nodiscard]] ncclConfig_t config() const;
     [[nodiscard]] CommReport report(ncclResult_t result);
     [[nodiscard]] CommReport poll_locked();
-    /// Returns the communicator to exactly one caller, which frees it; null if there is none.
-    [[nodiscard]] ncclComm_t let_go();
+    /// Makes the calls of `body` on the communicator under the owner lock.
+    template <class Body>
+    CommReport locked(const Body& body);
+    /// True for exactly one caller, which frees the communicator.
+    [[nodiscard]] bool let_go();
+    /// Waits until no thread is in a call.
+    void await_calls() { const std::lock_guard lock(calls_); }
+    /// The communicator, which a call that another thread is in may be about to make. Null if there
+    /// is none.
+    [[nodiscard]] ncclComm_t await_made();
 
     const NcclApi& api_;
-    std::mutex mutex_;
-    ncclComm_t comm_ = nullptr;  // guarded by mutex_
+    const bool blocking_;
+    std::mutex calls_;  // The owner lock, held during a call of NCCL. Locked before mutex_.
+    ncclComm_t comm_ = nullptr;  // guarded by calls_, but await_made reads it during a call
     /// NCCL's thread writes a child here, possibly after a failed attempt has ended.
     ncclComm_t child_ = nullptr;
+    std::mutex mutex_;
     bool gone_ = false;  // guarded by mutex_
 };
 

@@ -81,8 +81,9 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
         throw complete;
     }
     try {
-        return form_group_on({*api, cuda::cuda_runtime()}, context, options, device,
-                             {.share_gpus = environment.share_gpus});
+        return form_group_on(
+            {.api = *api, .runtime = cuda::cuda_runtime(), .blocking = environment.blocking_calls},
+            context, options, device, {.share_gpus = environment.share_gpus});
     } catch (const Error& error) {
         throw with_name(options, error);
     }

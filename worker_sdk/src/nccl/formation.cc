@@ -151,11 +151,12 @@ Instant Formation::connecting_deadline() const {
 
 void Formation::connect(Lane& lane, std::vector<ncclUniqueId> ids) {
     meeting_.store().set(Meeting::key(context_.rank, "begun"), "1");
-    CommReport report = lane.communicator().begin(ids, static_cast<int>(context_.world_size),
-                                                  static_cast<int>(context_.rank));
-    if (report.state == CommState::in_progress) {
-        report = lane.await_ready(connecting_deadline());
-    }
+    const CommReport report = lane.complete(
+        [ids = std::move(ids), size = static_cast<int>(context_.world_size),
+         rank = static_cast<int>(context_.rank)](Communicator& communicator) mutable {
+            return communicator.begin(ids, size, rank);
+        },
+        connecting_deadline());
     if (report.state == CommState::ready) {
         return;
     }

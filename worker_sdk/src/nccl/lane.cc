@@ -69,7 +69,7 @@ Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeu
       watchdog_(std::move(watchdog)),
       waiters_(std::make_shared<Waiters>(watchdog_)),
       reaper_(std::move(reaper)),
-      communicator_(backend.api) {
+      communicator_(std::make_shared<Communicator>(backend.api, backend.blocking)) {
     constexpr std::size_t kWord = 256;
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     default_stream_passed_.emplace(backend_.runtime);
@@ -148,7 +148,7 @@ std::vector<Call> Lane::complete_front(Instant now) {
 
 std::optional<GroupFailure> Lane::check(Instant now) {
     // Ask NCCL first: when NCCL gives up, its kernels also end, without a result.
-    const CommReport report = communicator_.glance();
+    const CommReport report = communicator_->glance();
     {
         const std::lock_guard lock(mutex_);
         if (failure_) {
@@ -221,6 +221,13 @@ std::optional<GroupFailure> Lane::overdue(Instant now) const {
         const Operation& oldest = in_flight_.front().calls.front().operation;
         if (now - in_flight_.front().turn_began >= timeout_of(oldest)) {
             return expired(oldest, "not complete");
+        }
+    }
+    // A call of a blocking communicator waits in the caller's thread, which keeps no deadline.
+    if (backend_.blocking && in_flight_.empty() && issuing_) {
+        const Operation& first = issuing_->operations.front();
+        if (now - issuing_->since >= timeout_of(first)) {
+            return expired(first, "NCCL has not started it");
         }
     }
     return deserted(now);

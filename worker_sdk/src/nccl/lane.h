@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,7 +56,7 @@ class Lane {
     Lane& operator=(const Lane&) = delete;
 
     [[nodiscard]] const GroupIdentity& identity() const noexcept { return identity_; }
-    [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
+    [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
     /// The failure with which the group has ended, or is about to.
     [[nodiscard]] std::optional<GroupFailure> failure() const;
     /// Ends the group with `failure`, unless it has ended. Any thread; the watchdog does it soon.
@@ -69,9 +70,11 @@ class Lane {
     /// Puts `calls` into the stream as one group of NCCL; their Works tell how they end. Throws
     /// Error `overloaded` or `system` if nothing was issued.
     void issue(std::vector<Call> calls);
-    /// Waits while NCCL works in the background: `ready`, `failed`, `gone`, or still `in_progress`
-    /// at the deadline.
-    [[nodiscard]] CommReport await_ready(Instant deadline);
+    /// Makes the call `begin`, which waits for other ranks, and waits for its end: `ready`,
+    /// `failed`, `gone`, or still `in_progress` at the deadline. A blocking call is made in
+    /// a thread of its own, and the end of the lane ends it.
+    using Begin = std::function<CommReport(Communicator& communicator)>;
+    [[nodiscard]] CommReport complete(Begin begin, Instant deadline);
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take. All ranks must call it, so it counts as a collective.
     [[nodiscard]] CommReport split(int color, int key);
@@ -146,6 +149,8 @@ class Lane {
         std::uint64_t collective = 0;
         std::uint64_t message = 0;
     };
+    /// Waits while NCCL works in the background, as `complete`.
+    [[nodiscard]] CommReport await_ready(Instant deadline);
     [[nodiscard]] Numbers number(std::vector<Call>& calls) const;
     void record_issue(std::vector<Call>& calls) const;
     [[nodiscard]] void* begin_stream(const std::optional<Stream>& stream);
@@ -178,7 +183,7 @@ class Lane {
     const std::shared_ptr<Wakeup> watchdog_;
     const std::shared_ptr<Waiters> waiters_;
     const std::shared_ptr<Reaper> reaper_;
-    Communicator communicator_;
+    const std::shared_ptr<Communicator> communicator_;
 
     // The caller's thread.
     std::optional<Stream> user_stream_;

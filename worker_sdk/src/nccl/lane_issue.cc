@@ -3,11 +3,14 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <future>
+#include <memory>
 #include <poll.h>
 #include <sched.h>
 #include <utility>
 
 #include "worker_sdk/src/base/flight_recorder.h"
+#include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/nccl/lane.h"
 
 namespace regroup::nccl {
@@ -162,7 +165,7 @@ std::optional<GroupFailure> Lane::make_reductions(std::span<const Call> calls,
         ncclRedOp_t reduction = wanted ? nccl_reduction(wanted->op) : ncclSum;
         if (wanted && wanted->premultiplied()) {
             Scalar factor(wanted->factor, call.operation.signature.dtype);
-            const CommReport made = communicator_.call([&](ncclComm_t comm) {
+            const CommReport made = communicator_->call([&](ncclComm_t comm) {
                 return backend_.api.red_op_create_pre_mul_sum(
                     &reduction, factor.data(), nccl_type(call.operation.signature.dtype),
                     ncclScalarHostImmediate, comm);
@@ -182,7 +185,7 @@ std::optional<GroupFailure> Lane::launch(std::span<const Call> calls, void* stre
     if (auto failure = make_reductions(calls, reductions)) {
         return failure;
     }
-    CommReport report = communicator_.launch([&](ncclComm_t comm) {
+    CommReport report = communicator_->launch([&](ncclComm_t comm) {
         ncclResult_t result = ncclSuccess;
         for (std::size_t i = 0; i < calls.size() && is_good(result); ++i) {
             result = calls[i].launch(comm, reductions[i], static_cast<cudaStream_t>(stream));
@@ -198,7 +201,7 @@ std::optional<GroupFailure> Lane::launch(std::span<const Call> calls, void* stre
     }
     for (const ncclRedOp_t reduction : reductions) {
         if (reduction >= ncclNumOps) {
-            (void)communicator_.call(
+            (void)communicator_->call(
                 [&](ncclComm_t comm) { return backend_.api.red_op_destroy(reduction, comm); });
         }
     }
@@ -273,16 +276,41 @@ GroupFailure Lane::expired(const Operation& operation, const std::string& what) 
 CommReport Lane::split(int color, int key) {
     const IssuingScope issuing(*this, {Operation{.signature = {.number = ++issued_.collective,
                                                                .kind = OperationKind::new_group}}});
-    const CommReport report = communicator_.begin_split(color, key);
-    return report.state == CommState::in_progress
-               ? await_ready(after(SteadyClock().now(), identity_.timeout))
-               : report;
+    return complete(
+        [color, key](Communicator& communicator) { return communicator.begin_split(color, key); },
+        after(SteadyClock().now(), identity_.timeout));
+}
+
+CommReport Lane::complete(Begin begin, Instant deadline) {
+    CommReport report;
+    if (backend_.blocking) {
+        const auto call = std::make_shared<std::packaged_task<CommReport()>>(
+            [&runtime = backend_.runtime, device = identity_.device.index,
+             communicator = communicator_, work = std::move(begin)] {
+                try {
+                    runtime.set_device(device);
+                    runtime.stay_out_of_captures();
+                } catch (const Error&) {
+                    // The GPU is lost; NCCL will say so.
+                }
+                return work(*communicator);
+            });
+        std::future<CommReport> ended = call->get_future();
+        start_helper_thread("regroup-nccl", [call] { (*call)(); }).detach();
+        if (ended.wait_until(deadline) != std::future_status::ready) {
+            return {.state = CommState::in_progress};
+        }
+        report = ended.get();
+    } else {
+        report = begin(*communicator_);
+    }
+    return report.state == CommState::in_progress ? await_ready(deadline) : report;
 }
 
 CommReport Lane::await_ready(Instant deadline) {
     Backoff backoff;
     while (true) {
-        CommReport report = communicator_.poll();
+        CommReport report = communicator_->poll();
         if (report.state != CommState::in_progress || SteadyClock().now() >= deadline) {
             return report;
         }

@@ -80,7 +80,7 @@ Buffer Lane::allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes) {
     void* handle = nullptr;
     if (memory->block.by_nccl && api.comm_register != nullptr && api.comm_deregister != nullptr) {
         // Registration is optional: it speeds up operations where the hardware supports it.
-        const CommReport report = lane->communicator_.call([&](ncclComm_t comm) {
+        const CommReport report = lane->communicator_->call([&](ncclComm_t comm) {
             return api.comm_register(comm, data, rounded_up(bytes), &handle);
         });
         if (report.state == CommState::ready && handle != nullptr) {
@@ -112,7 +112,7 @@ void Lane::give_back(const Block& block) {
         }
     }
     for (void* const handle : handles) {
-        (void)communicator_.call(
+        (void)communicator_->call(
             [&](ncclComm_t comm) { return backend_.api.comm_deregister(comm, handle); });
     }
     reaper_->take([&api = backend_.api, &runtime = backend_.runtime, blocks] {
@@ -139,27 +139,26 @@ void Lane::leave() {
         registrations.swap(registrations_);
     }
     for (const auto& [memory, handle] : registrations) {
-        (void)communicator_.call([&, registered = handle](ncclComm_t comm) {
+        (void)communicator_->call([&, registered = handle](ncclComm_t comm) {
             return backend_.api.comm_deregister(comm, registered);
         });
     }
-    CommReport report = communicator_.begin_leaving();
-    if (report.state == CommState::in_progress) {
-        // The other half is for the abort.
-        report = await_ready(after(SteadyClock().now(), backend_.freeing_max / 2));
-    }
+    // The other half of the limit is for the abort.
+    const CommReport report =
+        complete([](Communicator& communicator) { return communicator.begin_leaving(); },
+                 after(SteadyClock().now(), backend_.freeing_max / 2));
     if (report.state == CommState::ready) {
-        communicator_.finish_leaving();
+        communicator_->finish_leaving();
     } else {
-        Communicator* const self = &communicator_;
+        Communicator* const self = communicator_.get();
         Communicator::abort_all(backend_.api, {&self, 1});
     }
     note_gone();
 }
 
 void Lane::drop_child() {
-    const auto child = std::make_shared<Communicator>(backend_.api);
-    if (communicator_.hand_child_to(*child)) {
+    const auto child = std::make_shared<Communicator>(backend_.api, backend_.blocking);
+    if (communicator_->hand_child_to(*child)) {
         reaper_->take([&api = backend_.api, child] {
             Communicator* const self = child.get();
             Communicator::abort_all(api, {&self, 1});
@@ -170,7 +169,7 @@ void Lane::drop_child() {
 void Lane::abort_all(const NcclApi& api, std::span<const std::shared_ptr<Lane>> lanes) {
     std::vector<Communicator*> communicators;
     for (const std::shared_ptr<Lane>& lane : lanes) {
-        communicators.push_back(&lane->communicator_);
+        communicators.push_back(lane->communicator_.get());
     }
     Communicator::abort_all(api, communicators);
     for (const std::shared_ptr<Lane>& lane : lanes) {
