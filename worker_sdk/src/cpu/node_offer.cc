@@ -6,8 +6,10 @@
 #include <bit>
 #include <charconv>
 #include <fstream>
+#include <mutex>
 #include <sched.h>
 
+#include "rendezvous/base/clock.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/control_group.h"
 #include "worker_sdk/src/cpu/node_memory.h"
@@ -31,6 +33,21 @@ std::array<std::uint64_t, 16> own_processors() {
         mask.fill(~std::uint64_t{0});
     }
     return mask;
+}
+
+/// The memory that is available, or was up to ten seconds ago.
+std::size_t recently_available_bytes() {
+    constexpr Duration kRecent = std::chrono::seconds(10);
+    static std::mutex mutex;
+    static Instant read_at{};
+    static std::size_t bytes = 0;
+    const std::lock_guard lock(mutex);
+    const Instant now = SteadyClock().now();
+    if (bytes == 0 || now - read_at > kRecent) {
+        bytes = available_memory_bytes();
+        read_at = now;
+    }
+    return bytes;
 }
 
 }  // namespace
@@ -59,23 +76,28 @@ std::optional<NodeOffer> NodeOffer::parse(std::string_view text) {
 }
 
 std::uint64_t machine_identity() {
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-    return boot.empty() ? 0 : checksum(boot) | 1U;
+    static const std::uint64_t identity = [] {
+        std::string boot;
+        std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+        return boot.empty() ? 0 : checksum(boot) | 1U;
+    }();
+    return identity;
 }
 
 NodeOffer make_offer(std::uint32_t node_ranks) {
+    // A group that forms again after a loss must not read a dozen files of the kernel.
+    static const ProcessorQuota quota = control_group_processors();
     return {.machine = machine_identity(),
             .processors = own_processors(),
             .node_ranks = node_ranks,
-            .quota = control_group_processors()};
+            .quota = quota};
 }
 
 NodeShare make_share(std::uint32_t sharers, std::uint32_t node_ranks) {
     NodeShare share{.memory = {}, .doorbell = {}, .offer = make_offer(node_ranks)};
     share.offer.doorbell = share.doorbell.ticket();
     // The kernel overcommits memory and would kill a process when the memory is touched.
-    if (NodeMemory::segment_bytes() > available_memory_bytes() / sharers) {
+    if (NodeMemory::segment_bytes() > recently_available_bytes() / sharers) {
         return share;
     }
     try {
