@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <poll.h>
 #include <sys/random.h>
 
 #include "rendezvous/base/result.h"
@@ -173,27 +174,24 @@ void ControlRing::await_previous(const Door& door, Instant deadline,
     }
 }
 
-std::vector<pollfd> ControlRing::wanted() const {
-    std::vector<pollfd> fds;
-    for (const Link& link : links_) {
+void ControlRing::watch(net::PollSet& poll) {
+    for (Link& link : links_) {
         if (link.stream) {
-            const int events = POLLIN | (link.out.empty() ? 0 : POLLOUT);
-            fds.push_back(
-                {.fd = link.stream->fd.get(), .events = static_cast<short>(events), .revents = 0});
+            poll.want_read(*link.stream);
+            if (!link.out.empty()) {
+                poll.want_write(*link.stream);
+            }
         }
     }
-    return fds;
 }
 
 std::vector<Notice> ControlRing::progress() {
     std::vector<Notice> news;
     for (Link& link : links_) {
-        if (link.stream) {
-            link.stream->readable = true;
-            link.stream->writable = true;
+        if (link.stream && (link.stream->readable || link.stream->ended())) {
             read(link, news);
-            flush(link);
         }
+        flush(link);
     }
     return news;
 }

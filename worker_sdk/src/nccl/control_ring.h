@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <poll.h>
 #include <set>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/group/standing.h"
+#include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/socket.h"
 
 namespace regroup::nccl {
@@ -67,8 +67,8 @@ class ControlRing {
     ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size, const std::string& next,
                 Instant deadline, const std::function<void()>& look_around);
 
-    /// The entries for poll(); one for each neighbour that is still connected.
-    [[nodiscard]] std::vector<pollfd> wanted() const;
+    /// Wants to know when a neighbour that is still connected has written, or reads again.
+    void watch(net::PollSet& poll);
     /// Reads and forwards the notices that have arrived. Returns the new ones.
     [[nodiscard]] std::vector<Notice> progress();
     /// Tells all ranks.

@@ -51,13 +51,13 @@ std::string GroupIdentity::name_of(std::uint32_t member) const {
 }
 
 std::shared_ptr<Lane> Lane::make(const Backend& backend, GroupIdentity identity,
-                                 std::shared_ptr<Wakeup> watchdog,
+                                 std::shared_ptr<net::Wakeup> watchdog,
                                  const std::shared_ptr<Reaper>& reaper) {
     return {new Lane(backend, std::move(identity), std::move(watchdog), reaper),
             [reaper](Lane* lane) { reaper->take([lane] { delete lane; }); }};
 }
 
-Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog,
+Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<net::Wakeup> watchdog,
            std::shared_ptr<Reaper> reaper)
     : backend_(backend),
       identity_(std::move(identity)),

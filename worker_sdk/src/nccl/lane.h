@@ -24,7 +24,7 @@
 #include "worker_sdk/src/nccl/operation.h"
 #include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/waiters.h"
-#include "worker_sdk/src/nccl/wakeup.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::nccl {
 
@@ -49,7 +49,7 @@ struct GroupIdentity {
 class Lane {
    public:
     [[nodiscard]] static std::shared_ptr<Lane> make(const Backend& backend, GroupIdentity identity,
-                                                    std::shared_ptr<Wakeup> watchdog,
+                                                    std::shared_ptr<net::Wakeup> watchdog,
                                                     const std::shared_ptr<Reaper>& reaper);
     ~Lane();
     Lane(const Lane&) = delete;
@@ -139,7 +139,7 @@ class Lane {
     };
     struct Memory;
 
-    Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog,
+    Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<net::Wakeup> watchdog,
          std::shared_ptr<Reaper> reaper);
     [[nodiscard]] std::string explain(const GroupFailure& failure,
                                       const Operation& operation) const;
@@ -180,7 +180,7 @@ class Lane {
     const GroupIdentity identity_;
     const std::string place_;     // " on cuda:0 in group \"<name>\"".
     const std::uint32_t record_;  // The group's number in the flight recorder.
-    const std::shared_ptr<Wakeup> watchdog_;
+    const std::shared_ptr<net::Wakeup> watchdog_;
     const std::shared_ptr<Waiters> waiters_;
     const std::shared_ptr<Reaper> reaper_;
     const std::shared_ptr<Communicator> communicator_;

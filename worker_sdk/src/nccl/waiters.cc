@@ -20,7 +20,7 @@ class Counted {
 
 }  // namespace
 
-Waiters::Waiters(std::shared_ptr<Wakeup> watchdog)
+Waiters::Waiters(std::shared_ptr<net::Wakeup> watchdog)
     : watchdog_(std::move(watchdog)), spin_policy_(std::thread::hardware_concurrency() <= 1) {}
 
 void Waiters::help(const Work::State& state) {

@@ -7,7 +7,7 @@
 
 #include "worker_sdk/src/base/spin.h"
 #include "worker_sdk/src/group/work.h"
-#include "worker_sdk/src/nccl/wakeup.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::nccl {
 
@@ -15,7 +15,7 @@ namespace regroup::nccl {
 /// any. A waiting thread spins for a moment before it sleeps.
 class Waiters final : public WaitHelper {
    public:
-    explicit Waiters(std::shared_ptr<Wakeup> watchdog);
+    explicit Waiters(std::shared_ptr<net::Wakeup> watchdog);
 
     void help(const Work::State& state) override;
 
@@ -25,7 +25,7 @@ class Waiters final : public WaitHelper {
    private:
     [[nodiscard]] bool spin(const Work::State& state);
 
-    const std::shared_ptr<Wakeup> watchdog_;
+    const std::shared_ptr<net::Wakeup> watchdog_;
     std::atomic<int> count_ = 0;
     std::atomic<bool> is_resting_ = false;
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <utility>
 
@@ -20,7 +19,7 @@ constexpr Duration kNameMax = std::chrono::milliseconds(200);
 }  // namespace
 
 Watchdog::Watchdog(const Backend& backend, Device device, std::uint32_t rank,
-                   std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup,
+                   std::unique_ptr<ControlRing> ring, std::shared_ptr<net::Wakeup> wakeup,
                    std::shared_ptr<Reaper> reaper)
     : backend_(backend),
       device_(device),
@@ -141,15 +140,12 @@ void Watchdog::wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant n
     for (const std::shared_ptr<Lane>& lane : watched) {
         patience = std::min(patience, lane->patience(now));
     }
-    std::vector<pollfd> fds;
     if (ring_) {
-        fds = ring_->wanted();
+        ring_->watch(poll_);
     }
-    fds.push_back({.fd = wakeup_->fd(), .events = POLLIN, .revents = 0});
-    const timespec span{.tv_sec = 0, .tv_nsec = patience.count()};
-    if (::ppoll(fds.data(), fds.size(), &span, nullptr) > 0 && fds.back().revents != 0) {
-        wakeup_->drain();
-    }
+    wakeup_->watch(poll_);
+    poll_.wait(after(now, patience));
+    (void)wakeup_->drain();
 }
 
 void Watchdog::hear(Instant now) {

@@ -13,7 +13,7 @@
 #include "worker_sdk/src/nccl/lane.h"
 #include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/roll_call.h"
-#include "worker_sdk/src/nccl/wakeup.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::nccl {
 
@@ -25,7 +25,7 @@ class Watchdog {
    public:
     /// `ring` is null in a world of one.
     Watchdog(const Backend& backend, Device device, std::uint32_t rank,
-             std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup,
+             std::unique_ptr<ControlRing> ring, std::shared_ptr<net::Wakeup> wakeup,
              std::shared_ptr<Reaper> reaper);
     /// Ends the remaining lanes, tells the other ranks that this rank has left, joins the thread,
     /// and waits up to a limit for the reaper.
@@ -33,7 +33,7 @@ class Watchdog {
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    [[nodiscard]] const std::shared_ptr<Wakeup>& wakeup() const noexcept { return wakeup_; }
+    [[nodiscard]] const std::shared_ptr<net::Wakeup>& wakeup() const noexcept { return wakeup_; }
     [[nodiscard]] const std::shared_ptr<Reaper>& reaper() const noexcept { return reaper_; }
 
     // Any thread.
@@ -71,7 +71,8 @@ class Watchdog {
     const std::uint32_t rank_;
     const std::unique_ptr<ControlRing> ring_;
     std::optional<RollCall> roll_call_;  // With a ring. Used by the watchdog's thread alone.
-    const std::shared_ptr<Wakeup> wakeup_;
+    const std::shared_ptr<net::Wakeup> wakeup_;
+    net::PollSet poll_;  // Used by the watchdog's thread alone.
     /// Runs calls that may block; the watchdog's thread must not block.
     const std::shared_ptr<Reaper> reaper_;
     /// A failure that a notice of the ring may still explain. Used by the watchdog's thread alone.
