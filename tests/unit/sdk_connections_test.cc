@@ -59,6 +59,7 @@ class Door : public ::testing::Test {
         caller.watch(poll);
         poll.wait(until);
         for (Acceptor::Accepted& accepted : acceptor.progress(SteadyClock().now())) {
+            welcome(accepted.stream, right.target);
             let_in.push_back(std::move(accepted));
         }
         caller.progress();

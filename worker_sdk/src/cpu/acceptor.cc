@@ -76,8 +76,7 @@ std::vector<Acceptor::Accepted> Acceptor::progress(Instant now) {
             continue;
         }
         const Hello hello = visitor->hello.value();
-        const Welcome welcome{.source = hello.target};
-        if (admits(hello) && stream.write_some(bytes_of(welcome)) == sizeof welcome) {
+        if (admits(hello)) {
             admitted_.insert({hello.source, hello.kind});
             accepted.push_back({hello.source, hello.kind, std::move(stream)});
         }

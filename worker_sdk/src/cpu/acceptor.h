@@ -27,7 +27,7 @@ class Acceptor {
     Acceptor(net::Descriptor listener, const Hello& expected, std::uint32_t world_size);
 
     void watch(net::PollSet& poll);
-    /// The connections admitted since the last call.
+    /// The connections admitted since the last call. The peers wait for `welcome`.
     [[nodiscard]] std::vector<Accepted> progress(Instant now);
     [[nodiscard]] Instant next_deadline() const;
 

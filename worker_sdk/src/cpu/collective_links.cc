@@ -10,8 +10,12 @@ namespace regroup::cpu {
 
 CollectiveLinks::CollectiveLinks(const GroupPosition& position,
                                  std::shared_ptr<const std::vector<Peer>> peers,
-                                 std::map<std::uint32_t, Outbound> dialled)
-    : position_(position), peers_(std::move(peers)), outbounds_(std::move(dialled)) {}
+                                 std::map<std::uint32_t, Outbound> dialled,
+                                 std::map<std::uint32_t, net::Stream> accepted)
+    : position_(position),
+      peers_(std::move(peers)),
+      outbounds_(std::move(dialled)),
+      inbounds_(std::move(accepted)) {}
 
 Outbound& CollectiveLinks::outbound(std::uint32_t peer) {
     ENSURE(peer < position_.world_size && peer != position_.rank);
@@ -37,10 +41,10 @@ void CollectiveLinks::wait(Instant until) {
     wakeup_.watch(poll_);
     poll_.wait(until);
     static_cast<void>(wakeup_.drain());
-    look();
     for (auto& [peer, outbound] : outbounds_) {
         outbound.progress();
     }
+    look();  // Last: whoever finds a peer gone then has the connection on which its data came.
 }
 
 void CollectiveLinks::look() {
@@ -58,9 +62,11 @@ void CollectiveLinks::look() {
 void CollectiveLinks::admit(std::uint32_t peer, net::Stream stream) {
     {
         const std::lock_guard lock(mutex_);
-        admitted_.try_emplace(peer, std::move(stream));
+        net::Stream& admitted = admitted_.try_emplace(peer, std::move(stream)).first->second;
+        has_news_ = true;
+        // Last: once welcome, the peer may send its part and leave.
+        welcome(admitted, position_.rank);
     }
-    has_news_ = true;
     wakeup_.ring();
 }
 

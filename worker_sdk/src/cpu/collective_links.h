@@ -22,9 +22,10 @@ namespace regroup::cpu {
 /// dials the peers; the helper thread admits the peers that dial, and hands their connections over.
 class CollectiveLinks {
    public:
-    /// `dialled` are the connections that the mesh has dialled while the group formed.
+    /// `dialled` and `accepted` are the connections that the mesh has made while the group formed.
     CollectiveLinks(const GroupPosition& position, std::shared_ptr<const std::vector<Peer>> peers,
-                    std::map<std::uint32_t, Outbound> dialled);
+                    std::map<std::uint32_t, Outbound> dialled,
+                    std::map<std::uint32_t, net::Stream> accepted);
 
     // The executing thread, one at a time.
     [[nodiscard]] const GroupPosition& position() const noexcept { return position_; }
@@ -46,6 +47,7 @@ class CollectiveLinks {
     void look();
 
     // Any thread.
+    /// Hands over a connection of `peer`, which waits for its welcome.
     void admit(std::uint32_t peer, net::Stream stream);
     void note_left(std::uint32_t peer);
     /// Makes `wait` and `look` throw, now and in future.

@@ -84,10 +84,8 @@ void Mesh::suspect(const GroupFailure& failure) {
 std::unique_ptr<CollectiveLinks> Mesh::part_links() {
     constexpr auto kCollective = static_cast<std::size_t>(ChannelKind::collective);
     auto links = std::make_unique<CollectiveLinks>(position_, peers_,
-                                                   std::exchange(outbounds_[kCollective], {}));
-    for (auto& [peer, stream] : std::exchange(inbounds_[kCollective], {})) {
-        links->admit(peer, std::move(stream));
-    }
+                                                   std::exchange(outbounds_[kCollective], {}),
+                                                   std::exchange(inbounds_[kCollective], {}));
     links_ = links.get();
     return links;
 }
@@ -143,6 +141,7 @@ void Mesh::turn(Instant until) {
         if (accepted.kind == ChannelKind::collective && links_ != nullptr) {
             links_->admit(accepted.source, std::move(accepted.stream));
         } else {
+            welcome(accepted.stream, position_.rank);
             inbounds(accepted.kind).try_emplace(accepted.source, std::move(accepted.stream));
         }
     }

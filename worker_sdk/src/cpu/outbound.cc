@@ -22,6 +22,11 @@ Hello hello_to(const GroupPosition& position, const Peer& peer, std::uint32_t ta
             .token = peer.token};
 }
 
+void welcome(net::Stream& stream, std::uint32_t rank) {
+    const Welcome welcome{.source = rank};
+    static_cast<void>(stream.write_some(bytes_of(welcome)));  // It always fits.
+}
+
 Outbound::Outbound(const Peer& peer, const Hello& hello)
     : hello_(hello), stream_(net::begin_connect(peer.address)) {
     stream_.readable = false;

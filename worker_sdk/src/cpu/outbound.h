@@ -38,6 +38,9 @@ struct Peer {
 [[nodiscard]] Hello hello_to(const GroupPosition& position, const Peer& peer, std::uint32_t target,
                              ChannelKind kind);
 
+/// Answers the hello of a peer, which may send from then on. If the connection has broken, it ends.
+void welcome(net::Stream& stream, std::uint32_t rank);
+
 /// A connection that this rank has dialled: connecting -> greeting -> ready, or ended at any point.
 class Outbound {
    public:
