@@ -31,6 +31,8 @@ static void reductions(void) {
     bool is_first = rank == 0;
     MPI_Allreduce(&is_first, &all_are, 1, MPI_C_BOOL, MPI_LAND, MPI_COMM_WORLD);
     EXPECT(all_are == (ranks == 1));
+    MPI_Allreduce(&is_first, &all_are, 1, MPI_C_BOOL, MPI_LXOR, MPI_COMM_WORLD);
+    EXPECT(all_are);
     int odd = rank == ranks - 1 ? 7 : 0;
     MPI_Allreduce(MPI_IN_PLACE, &odd, 1, MPI_INT, MPI_LXOR, MPI_COMM_WORLD);
     EXPECT(odd == 1);
@@ -40,6 +42,14 @@ static void reductions(void) {
     unsigned char byte = (unsigned char)(0xf0 | rank);
     MPI_Allreduce(MPI_IN_PLACE, &byte, 1, MPI_BYTE, MPI_BAND, MPI_COMM_WORLD);
     EXPECT((byte & 0xf0) == 0xf0);
+    int16_t pair[2] = {(int16_t)(0x0f00 << rank), (int16_t)-rank};
+    MPI_Allreduce(MPI_IN_PLACE, pair, 2, MPI_INT16_T, MPI_BXOR, MPI_COMM_WORLD);
+    int16_t expected[2] = {0, 0};
+    for (int i = 0; i < ranks; ++i) {
+        expected[0] = (int16_t)(expected[0] ^ 0x0f00 << i);
+        expected[1] = (int16_t)(expected[1] ^ -i);
+    }
+    EXPECT(pair[0] == expected[0] && pair[1] == expected[1]);
 
     const int root = ranks - 1;
     long own = rank;

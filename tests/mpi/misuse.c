@@ -30,6 +30,8 @@ int main(int argc, char **argv) {
             exit(7);
         } else if (strcmp(way, "root") == 0) {
             MPI_Bcast(&rank, 1, MPI_INT, ranks, MPI_COMM_WORLD);
+        } else if (strcmp(way, "bits") == 0) {
+            MPI_Allreduce(MPI_IN_PLACE, &rank, 1, MPI_INT, MPI_BOR, MPI_COMM_WORLD);
         }
     }
     MPI_Barrier(MPI_COMM_WORLD);

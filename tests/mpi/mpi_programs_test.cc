@@ -67,8 +67,8 @@ TEST_F(MpiPrograms, EveryFunctionFollowsTheMpiStandard) {
     }
 }
 
-TEST_F(MpiPrograms, MessagesGoOverTcpToo) {
-    for (const char* program : {"messages", "uneven", "groups"}) {
+TEST_F(MpiPrograms, EveryFunctionWorksOverTcpToo) {
+    for (const char* program : {"collectives", "messages", "uneven", "groups", "patterns"}) {
         Program job = run({"--standalone", "--nproc-per-node=3", mpi_program(program)},
                           {"REGROUP_CPU_TRANSPORT=tcp"});
         EXPECT_EQ(job.wait(), 0) << program << "\n" << job.output();
@@ -97,7 +97,9 @@ TEST_F(MpiPrograms, ARankThatFailsEndsTheJob) {
     for (const Ending& ending :
          {Ending{"abort", 42, "regroup_mpi: rank 2 of 3: MPI_Abort was called with code 42"},
           Ending{"kill", 128 + SIGKILL, "SIGKILL"}, Ending{"exit", 7, "rank 2"},
-          Ending{"root", 1, "regroup_mpi: rank 2 of 3: MPI_Bcast: rank 3 is none of"}}) {
+          Ending{"root", 1, "regroup_mpi: rank 2 of 3: MPI_Bcast: rank 3 is none of"},
+          // Bits are reduced by the group, and not gathered.
+          Ending{"bits", 1, "all_reduce #1 (bit_or"}}) {
         Program job = start("3", {mpi_program("misuse"), ending.way});
         EXPECT_EQ(job.wait(), ending.code) << ending.way << "\n" << job.output();
         EXPECT_THAT(job.output(),

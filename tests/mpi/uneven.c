@@ -153,6 +153,15 @@ static void reductions(void) {
         all |= rank + i;
     }
     EXPECT(mine == all);
+    unsigned short* masks = malloc((size_t)total * sizeof *masks);
+    for (int i = 0; i < total; ++i) {
+        masks[i] = (unsigned short)(i << 8 | 1 << rank);
+    }
+    MPI_Reduce_scatter(MPI_IN_PLACE, masks, counts, MPI_UNSIGNED_SHORT, MPI_BOR, MPI_COMM_WORLD);
+    for (int i = 0; i <= rank; ++i) {
+        EXPECT(masks[i] == ((first + i) << 8 | ((1 << ranks) - 1)));
+    }
+    free(masks);
     MPI_Reduce_scatter_block(MPI_IN_PLACE, even, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     EXPECT(even[0] == rank * ranks + sum_of_ranks());
     free(even);
@@ -202,6 +211,66 @@ static void started(void) {
     free(gathered);
 }
 
+/* The same with different amounts. The root's parts have gaps, and come and go at the same time. */
+static void started_uneven(void) {
+    MPI_Request requests[6];
+    const int total = ranks * (ranks + 1) / 2;
+    int* own = malloc((size_t)(rank + 1) * sizeof *own);
+    int* joined = malloc((size_t)total * sizeof *joined);
+    int* collected = calloc((size_t)width(), sizeof *collected);
+    int* dealt = malloc((size_t)(rank + 1) * sizeof *dealt);
+    int* ones = malloc((size_t)ranks * sizeof *ones);
+    int* swapped = malloc((size_t)ranks * sizeof *swapped);
+    int* steps = malloc((size_t)ranks * sizeof *steps);
+    int* values = malloc((size_t)total * sizeof *values);
+    int even = -1;
+    fill(own, rank, rank + 1);
+    clear_rows();
+    for (int i = 0; i < ranks; ++i) {
+        fill(rows + places[i], i, counts[i]);
+        ones[i] = 1;
+        steps[i] = i;
+        swapped[i] = 100 * rank + i;
+    }
+    for (int i = 0; i < total; ++i) {
+        values[i] = 10 * i + rank;
+    }
+    MPI_Iallgatherv(own, rank + 1, MPI_INT, joined, counts, dense, MPI_INT, MPI_COMM_WORLD,
+                    &requests[0]);
+    MPI_Igatherv(own, rank + 1, MPI_INT, collected, counts, places, MPI_INT, 0, MPI_COMM_WORLD,
+                 &requests[1]);
+    MPI_Iscatterv(rows, counts, places, MPI_INT, dealt, rank + 1, MPI_INT, 0, MPI_COMM_WORLD,
+                  &requests[2]);
+    MPI_Ialltoallv(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, swapped, ones, steps, MPI_INT,
+                   MPI_COMM_WORLD, &requests[3]);
+    MPI_Ireduce_scatter_block(values, &even, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &requests[4]);
+    MPI_Ireduce_scatter(MPI_IN_PLACE, values, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+                        &requests[5]);
+    MPI_Wait(&requests[5], MPI_STATUS_IGNORE);
+    int done = 0;
+    while (!done) {
+        MPI_Testall(6, requests, &done, MPI_STATUSES_IGNORE);
+    }
+    EXPECT(even == 10 * rank);
+    EXPECT(values[rank] == 10 * (rank * (rank + 1) / 2 + rank) * ranks + sum_of_ranks());
+    for (int r = 0; r < ranks; ++r) {
+        EXPECT(swapped[r] == 100 * r + rank);
+        for (int i = 0; i < counts[r]; ++i) {
+            EXPECT(joined[dense[r] + i] == 100 * r + i);
+            EXPECT(collected[places[r] + i] == (rank == 0 ? 100 * r + i : 0));
+            EXPECT(r != rank || dealt[i] == 100 * r + i);
+        }
+    }
+    free(values);
+    free(steps);
+    free(swapped);
+    free(ones);
+    free(dealt);
+    free(collected);
+    free(joined);
+    free(own);
+}
+
 int main(int argc, char** argv) {
     start(&argc, &argv);
     counts = malloc((size_t)ranks * sizeof *counts);
@@ -221,6 +290,7 @@ int main(int argc, char** argv) {
     all_to_all(1, 0);
     reductions();
     started();
+    started_uneven();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     EXPECT(MPI_Reduce_scatter(rows, rows, NULL, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_ERR_ARG);
     counts[rank] = -1;

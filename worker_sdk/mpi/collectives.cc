@@ -72,7 +72,7 @@ Collective start_reduce(const void* send, void* receive, const ReductionCall& ca
     if (const auto reduction = group_reduction(call.op, call.type)) {
         // In place on the root; the others' buffers are left alone.
         void* const values = receive != nullptr ? receive : const_cast<void*>(send);
-        return collective(group.reduce({values, call.count, reduction->dtype}, reduction->op, at));
+        return collective(group.reduce(call.values(values, *reduction), reduction->op, at));
     }
     return reduce_by_gathering(group, call, receive != nullptr ? receive : send, receive);
 }
@@ -180,7 +180,7 @@ Collective start_all_reduce(ProcessGroup& group, const ReductionCall& call, cons
     require_buffer(receive, call.bytes);
     place(send, receive, call.bytes);
     if (const auto reduction = group_reduction(call.op, call.type)) {
-        return collective(group.all_reduce({receive, call.count, reduction->dtype}, reduction->op));
+        return collective(group.all_reduce(call.values(receive, *reduction), reduction->op));
     }
     return reduce_by_gathering(group, call, receive, receive);
 }

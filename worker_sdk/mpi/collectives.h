@@ -38,6 +38,10 @@ struct ReductionCall {
     MPI_Op op;
 
     ReductionCall(int count_in, MPI_Datatype type_in, MPI_Op op_in);
+    /// The elements at `data`, as the group reduces them.
+    [[nodiscard]] TensorView values(void* data, const GroupReduction& reduction) const {
+        return {data, count * reduction.items, reduction.dtype};
+    }
 };
 
 /// `receive` becomes the reduction of all ranks' `send`, which may be MPI_IN_PLACE.

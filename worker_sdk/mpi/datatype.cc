@@ -103,37 +103,55 @@ bool is_defined(Op op, Element element) {
     return !is_float(element) || !(bits || logic);
 }
 
-template <class T>
-T combined(Op op, T left, T right) {
-    if constexpr (std::is_integral_v<T>) {
-        // Sums wrap around, as in the process group.
-        using Wide = std::make_unsigned_t<T>;
-        const auto a = static_cast<std::uint64_t>(static_cast<Wide>(left));
-        const auto b = static_cast<std::uint64_t>(static_cast<Wide>(right));
-        switch (op) {
-            case Op::sum:
-                return static_cast<T>(a + b);
-            case Op::product:
-                return static_cast<T>(a * b);
-            case Op::logical_and:
-                return left != 0 && right != 0 ? 1 : 0;
-            case Op::logical_or:
-                return left != 0 || right != 0 ? 1 : 0;
-            case Op::logical_xor:
-                return (left != 0) != (right != 0) ? 1 : 0;
-            case Op::bit_and:
-                return static_cast<T>(a & b);
-            case Op::bit_or:
-                return static_cast<T>(a | b);
-            case Op::bit_xor:
-                return static_cast<T>(a ^ b);
-            default:
-                break;
-        }
-    } else if (op == Op::sum || op == Op::product) {
-        return op == Op::sum ? left + right : left * right;
+/// The dtype whose elements are MPI's.
+std::optional<DType> dtype_of(Element element) {
+    switch (element) {
+        case Element::int8:
+            return DType::int8;
+        case Element::byte:
+        case Element::boolean:  // Of one byte, and 0 or 1.
+        case Element::uint8:
+            return DType::uint8;
+        case Element::int32:
+            return DType::int32;
+        case Element::uint32:
+            return DType::uint32;
+        case Element::int64:
+            return DType::int64;
+        case Element::uint64:
+            return DType::uint64;
+        case Element::float32:
+            return DType::float32;
+        case Element::float64:
+            return DType::float64;
+        case Element::int16:
+        case Element::uint16:
+            break;
     }
-    return op == Op::min ? std::min(left, right) : std::max(left, right);
+    return std::nullopt;
+}
+
+template <class Integer>
+Integer combined(Op op, Integer left, Integer right) {
+    // Sums wrap around, as in the process group.
+    const auto a = static_cast<std::uint64_t>(left);
+    const auto b = static_cast<std::uint64_t>(right);
+    switch (op) {
+        case Op::sum:
+            return static_cast<Integer>(a + b);
+        case Op::product:
+            return static_cast<Integer>(a * b);
+        case Op::min:
+            return std::min(left, right);
+        case Op::logical_and:
+            return left != 0 && right != 0 ? 1 : 0;
+        case Op::logical_or:
+            return left != 0 || right != 0 ? 1 : 0;
+        case Op::logical_xor:
+            return (left != 0) != (right != 0) ? 1 : 0;
+        default:
+            return std::max(left, right);
+    }
 }
 
 template <class T>
@@ -168,35 +186,21 @@ void require_defined(MPI_Op op, const Datatype& type) {
 }
 
 std::optional<GroupReduction> group_reduction(MPI_Op op, const Datatype& type) {
-    static constexpr std::array kOps = {ReduceOp::sum, ReduceOp::product, ReduceOp::min,
-                                        ReduceOp::max};
+    // The logic of 0 and 1 is that of their bits.
+    static constexpr std::array kOps = {ReduceOp::sum,     ReduceOp::product, ReduceOp::min,
+                                        ReduceOp::max,     ReduceOp::bit_and, ReduceOp::bit_or,
+                                        ReduceOp::bit_xor, ReduceOp::bit_and, ReduceOp::bit_or,
+                                        ReduceOp::bit_xor};
     const Op known = op_of(op);
-    if (known > Op::max) {
+    const bool bits = known >= Op::bit_and;
+    if (known >= Op::logical_and && !bits && type.element != Element::boolean) {
         return std::nullopt;
     }
-    const auto with = [&](DType dtype) {
-        return GroupReduction{dtype, kOps[static_cast<std::size_t>(known) - 1]};
-    };
-    switch (type.element) {
-        case Element::int8:
-            return with(DType::int8);
-        case Element::uint8:
-            return with(DType::uint8);
-        case Element::int32:
-            return with(DType::int32);
-        case Element::uint32:
-            return with(DType::uint32);
-        case Element::int64:
-            return with(DType::int64);
-        case Element::uint64:
-            return with(DType::uint64);
-        case Element::float32:
-            return with(DType::float32);
-        case Element::float64:
-            return with(DType::float64);
-        default:
-            return std::nullopt;
+    const ReduceOp reduce = kOps[static_cast<std::size_t>(known) - 1];
+    if (const auto dtype = dtype_of(type.element)) {
+        return GroupReduction{*dtype, reduce, 1};
     }
+    return bits ? std::optional(GroupReduction{DType::uint8, reduce, type.bytes}) : std::nullopt;
 }
 
 void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
@@ -205,8 +209,6 @@ void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
     switch (type.element) {
         case Element::int8:
             return fold_as<std::int8_t>(known, values, into);
-        case Element::byte:
-        case Element::boolean:  // Of one byte, and 0 or 1.
         case Element::uint8:
             return fold_as<std::uint8_t>(known, values, into);
         case Element::int16:
@@ -221,10 +223,11 @@ void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
             return fold_as<std::int64_t>(known, values, into);
         case Element::uint64:
             return fold_as<std::uint64_t>(known, values, into);
+        case Element::byte:
+        case Element::boolean:
         case Element::float32:
-            return fold_as<float>(known, values, into);
         case Element::float64:
-            return fold_as<double>(known, values, into);
+            break;  // The group reduces them.
     }
 }
 

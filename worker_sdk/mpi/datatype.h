@@ -43,15 +43,17 @@ struct Datatype {
 /// for `type`: bits of floats, sums of bytes.
 void require_defined(MPI_Op op, const Datatype& type);
 
-/// The dtype and operator with which the process group can reduce; nullopt if the values must be
-/// gathered and folded here.
+/// What the process group reduces: elements of `dtype`, `items` of them for each of MPI's. nullopt
+/// if the values must be gathered and folded here.
 struct GroupReduction {
     DType dtype;
     ReduceOp op;
+    std::size_t items;
 };
 [[nodiscard]] std::optional<GroupReduction> group_reduction(MPI_Op op, const Datatype& type);
 
-/// into[i] = into[i] op values[i]. Requires `require_defined`, and equal sizes.
+/// into[i] = into[i] op values[i]. Requires `require_defined`, no `group_reduction`, and equal
+/// sizes.
 void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
           std::span<std::byte> into);
 

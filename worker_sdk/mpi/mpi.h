@@ -224,6 +224,23 @@ int MPI_Iscatter(const void* send, int send_count, MPI_Datatype send_type, void*
 int MPI_Ialltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                   int receive_count, MPI_Datatype receive_type, MPI_Comm comm,
                   MPI_Request* request);
+int MPI_Iallgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
+                    const int receive_counts[], const int displacements[],
+                    MPI_Datatype receive_type, MPI_Comm comm, MPI_Request* request);
+int MPI_Igatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
+                 const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
+                 int root, MPI_Comm comm, MPI_Request* request);
+int MPI_Iscatterv(const void* send, const int send_counts[], const int displacements[],
+                  MPI_Datatype send_type, void* receive, int receive_count,
+                  MPI_Datatype receive_type, int root, MPI_Comm comm, MPI_Request* request);
+int MPI_Ialltoallv(const void* send, const int send_counts[], const int send_displacements[],
+                   MPI_Datatype send_type, void* receive, const int receive_counts[],
+                   const int receive_displacements[], MPI_Datatype receive_type, MPI_Comm comm,
+                   MPI_Request* request);
+int MPI_Ireduce_scatter(const void* send, void* receive, const int receive_counts[],
+                        MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request);
+int MPI_Ireduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
+                              MPI_Op op, MPI_Comm comm, MPI_Request* request);
 
 /* Messages. The receiver may give a larger buffer, MPI_ANY_SOURCE and MPI_ANY_TAG; a message that
  * is larger than the buffer is MPI_ERR_TRUNCATE. */

@@ -2,7 +2,6 @@
 // mpi.h: collectives in which the ranks have different amounts.
 #include <algorithm>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "worker_sdk/mpi/collectives.h"
@@ -123,9 +122,14 @@ struct ScatteredReduction {
         whole.bytes = whole.count * whole.type.bytes;
     }
     /// For the group: none if the parts are equal, which can be faster.
-    [[nodiscard]] std::span<const std::size_t> uneven_counts() const {
-        const bool is_even = std::equal(counts.begin() + 1, counts.end(), counts.begin());
-        return std::span(counts).first(is_even ? 0 : counts.size());
+    [[nodiscard]] std::vector<std::size_t> uneven_counts(const GroupReduction& reduction) const {
+        std::vector<std::size_t> items;
+        if (!std::equal(counts.begin() + 1, counts.end(), counts.begin())) {
+            for (const std::size_t count : counts) {
+                items.push_back(count * reduction.items);
+            }
+        }
+        return items;
     }
 };
 
@@ -144,9 +148,11 @@ Collective start_reduce_scatter(ProcessGroup& group, const ScatteredReduction& c
     }
     std::byte* const all = started->scratch.data();
     if (reduction) {
-        started->work = group.reduce_scatter(
-            {send == MPI_IN_PLACE ? all : send, call.whole.count, reduction->dtype},
-            {receive, own_count, reduction->dtype}, reduction->op, call.uneven_counts());
+        started->work =
+            group.reduce_scatter({send == MPI_IN_PLACE ? all : send,
+                                  call.whole.count * reduction->items, reduction->dtype},
+                                 {receive, own_count * reduction->items, reduction->dtype},
+                                 reduction->op, call.uneven_counts(*reduction));
         return started;
     }
     // Every rank gets all results, and takes its own.
@@ -159,28 +165,119 @@ Collective start_reduce_scatter(ProcessGroup& group, const ScatteredReduction& c
     return started;
 }
 
+Collective start_all_gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
+                            const int receive_counts[], const int displacements[],
+                            MPI_Datatype receive_type, MPI_Comm comm) {
+    const Communicator& ranks = session().communicator(comm);
+    const std::uint32_t world = ranks.group->world_size();
+    const auto rows = std::make_shared<Rows>(
+        parts_of(receive, receive_counts, displacements, receive_type, world));
+    const Part& own_row = rows->own[ranks.group->rank()];
+    const Part own = send == MPI_IN_PLACE ? own_row : part_of(send, send_count, send_type);
+    require_equal(own.bytes, own_row.bytes);
+    auto started = std::make_unique<CompoundRequest>();
+    started->work = ranks.group->all_gather(moved(own.data, own.bytes),
+                                            moved(rows->data, rows->bytes), rows->counts);
+    started->conclude = [rows] { rows->unpack(); };
+    return started;
+}
+
+Collective start_gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
+                        const int receive_counts[], const int displacements[],
+                        MPI_Datatype receive_type, int root, MPI_Comm comm) {
+    const Communicator& ranks = session().communicator(comm);
+    const std::uint32_t world = ranks.group->world_size();
+    const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
+    std::vector<Part> sends(world);
+    std::vector<Part> rows(world);
+    if (ranks.group->rank() == at) {
+        rows = parts_of(receive, receive_counts, displacements, receive_type, world);
+    }
+    sends[at] = send == MPI_IN_PLACE && ranks.group->rank() == at
+                    ? rows[at]
+                    : part_of(send, send_count, send_type);
+    return exchange(ranks, sends, rows);
+}
+
+Collective start_scatter(const void* send, const int send_counts[], const int displacements[],
+                         MPI_Datatype send_type, void* receive, int receive_count,
+                         MPI_Datatype receive_type, int root, MPI_Comm comm) {
+    const Communicator& ranks = session().communicator(comm);
+    const std::uint32_t world = ranks.group->world_size();
+    const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
+    std::vector<Part> sends(world);
+    std::vector<Part> rows(world);
+    if (ranks.group->rank() == at) {
+        sends = parts_of(send, send_counts, displacements, send_type, world);
+    }
+    rows[at] = receive == MPI_IN_PLACE && ranks.group->rank() == at
+                   ? sends[at]
+                   : part_of(receive, receive_count, receive_type);
+    return exchange(ranks, sends, rows);
+}
+
+Collective start_all_to_all(const void* send, const int send_counts[],
+                            const int send_displacements[], MPI_Datatype send_type, void* receive,
+                            const int receive_counts[], const int receive_displacements[],
+                            MPI_Datatype receive_type, MPI_Comm comm) {
+    const Communicator& ranks = session().communicator(comm);
+    const std::uint32_t world = ranks.group->world_size();
+    const auto rows = std::make_shared<Rows>(
+        parts_of(receive, receive_counts, receive_displacements, receive_type, world));
+    const bool in_place = send == MPI_IN_PLACE;
+    const auto sends = std::make_shared<Rows>(
+        in_place ? rows->own : parts_of(send, send_counts, send_displacements, send_type, world),
+        in_place);
+    require_equal(sends->counts[ranks.group->rank()], rows->counts[ranks.group->rank()]);
+    sends->pack();
+    auto started = std::make_unique<CompoundRequest>();
+    started->work =
+        ranks.group->all_to_all(moved(sends->data, sends->bytes), moved(rows->data, rows->bytes),
+                                sends->counts, rows->counts);
+    started->conclude = [sends, rows] { rows->unpack(); };
+    return started;
+}
+
+Collective start_reduce_scatter(const void* send, void* receive, const int receive_counts[],
+                                MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    ProcessGroup& group = *session().communicator(comm).group;
+    require_pointer(receive_counts, "counts");
+    std::vector<std::size_t> counts;
+    for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
+        counts.push_back(count_of(receive_counts[rank]));
+    }
+    return start_reduce_scatter(
+        group, ScatteredReduction(std::move(counts), group.rank(), type, op), send, receive);
+}
+
+Collective start_reduce_scatter_block(const void* send, void* receive, int receive_count,
+                                      MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    ProcessGroup& group = *session().communicator(comm).group;
+    const std::vector<std::size_t> counts(group.world_size(), count_of(receive_count));
+    return start_reduce_scatter(group, ScatteredReduction(counts, group.rank(), type, op), send,
+                                receive);
+}
+
 }  // namespace
 }  // namespace regroup::mpi
 
 using namespace regroup::mpi;
-using regroup::ProcessGroup;
 
 int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                    const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
                    MPI_Comm comm) {
     return complete(__func__, comm, [&] {
-        const Communicator& ranks = session().communicator(comm);
-        const std::uint32_t world = ranks.group->world_size();
-        const auto rows = std::make_shared<Rows>(
-            parts_of(receive, receive_counts, displacements, receive_type, world));
-        const Part& own_row = rows->own[ranks.group->rank()];
-        const Part own = send == MPI_IN_PLACE ? own_row : part_of(send, send_count, send_type);
-        require_equal(own.bytes, own_row.bytes);
-        auto started = std::make_unique<CompoundRequest>();
-        started->work = ranks.group->all_gather(moved(own.data, own.bytes),
-                                                moved(rows->data, rows->bytes), rows->counts);
-        started->conclude = [rows] { rows->unpack(); };
-        return started;
+        return start_all_gather(send, send_count, send_type, receive, receive_counts, displacements,
+                                receive_type, comm);
+    });
+}
+
+int MPI_Iallgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
+                    const int receive_counts[], const int displacements[],
+                    MPI_Datatype receive_type, MPI_Comm comm, MPI_Request* request) {
+    return begin(__func__, comm, request, [&] {
+        return start_all_gather(send, send_count, send_type, receive, receive_counts, displacements,
+                                receive_type, comm);
     });
 }
 
@@ -188,18 +285,17 @@ int MPI_Gatherv(const void* send, int send_count, MPI_Datatype send_type, void* 
                 const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
                 int root, MPI_Comm comm) {
     return complete(__func__, comm, [&] {
-        const Communicator& ranks = session().communicator(comm);
-        const std::uint32_t world = ranks.group->world_size();
-        const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
-        std::vector<Part> sends(world);
-        std::vector<Part> rows(world);
-        if (ranks.group->rank() == at) {
-            rows = parts_of(receive, receive_counts, displacements, receive_type, world);
-        }
-        sends[at] = send == MPI_IN_PLACE && ranks.group->rank() == at
-                        ? rows[at]
-                        : part_of(send, send_count, send_type);
-        return exchange(ranks, sends, rows);
+        return start_gather(send, send_count, send_type, receive, receive_counts, displacements,
+                            receive_type, root, comm);
+    });
+}
+
+int MPI_Igatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
+                 const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
+                 int root, MPI_Comm comm, MPI_Request* request) {
+    return begin(__func__, comm, request, [&] {
+        return start_gather(send, send_count, send_type, receive, receive_counts, displacements,
+                            receive_type, root, comm);
     });
 }
 
@@ -207,18 +303,17 @@ int MPI_Scatterv(const void* send, const int send_counts[], const int displaceme
                  MPI_Datatype send_type, void* receive, int receive_count,
                  MPI_Datatype receive_type, int root, MPI_Comm comm) {
     return complete(__func__, comm, [&] {
-        const Communicator& ranks = session().communicator(comm);
-        const std::uint32_t world = ranks.group->world_size();
-        const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
-        std::vector<Part> sends(world);
-        std::vector<Part> rows(world);
-        if (ranks.group->rank() == at) {
-            sends = parts_of(send, send_counts, displacements, send_type, world);
-        }
-        rows[at] = receive == MPI_IN_PLACE && ranks.group->rank() == at
-                       ? sends[at]
-                       : part_of(receive, receive_count, receive_type);
-        return exchange(ranks, sends, rows);
+        return start_scatter(send, send_counts, displacements, send_type, receive, receive_count,
+                             receive_type, root, comm);
+    });
+}
+
+int MPI_Iscatterv(const void* send, const int send_counts[], const int displacements[],
+                  MPI_Datatype send_type, void* receive, int receive_count,
+                  MPI_Datatype receive_type, int root, MPI_Comm comm, MPI_Request* request) {
+    return begin(__func__, comm, request, [&] {
+        return start_scatter(send, send_counts, displacements, send_type, receive, receive_count,
+                             receive_type, root, comm);
     });
 }
 
@@ -226,46 +321,45 @@ int MPI_Alltoallv(const void* send, const int send_counts[], const int send_disp
                   MPI_Datatype send_type, void* receive, const int receive_counts[],
                   const int receive_displacements[], MPI_Datatype receive_type, MPI_Comm comm) {
     return complete(__func__, comm, [&] {
-        const Communicator& ranks = session().communicator(comm);
-        const std::uint32_t world = ranks.group->world_size();
-        const auto rows = std::make_shared<Rows>(
-            parts_of(receive, receive_counts, receive_displacements, receive_type, world));
-        const bool in_place = send == MPI_IN_PLACE;
-        const auto sends = std::make_shared<Rows>(
-            in_place ? rows->own
-                     : parts_of(send, send_counts, send_displacements, send_type, world),
-            in_place);
-        require_equal(sends->counts[ranks.group->rank()], rows->counts[ranks.group->rank()]);
-        sends->pack();
-        auto started = std::make_unique<CompoundRequest>();
-        started->work =
-            ranks.group->all_to_all(moved(sends->data, sends->bytes),
-                                    moved(rows->data, rows->bytes), sends->counts, rows->counts);
-        started->conclude = [sends, rows] { rows->unpack(); };
-        return started;
+        return start_all_to_all(send, send_counts, send_displacements, send_type, receive,
+                                receive_counts, receive_displacements, receive_type, comm);
+    });
+}
+
+int MPI_Ialltoallv(const void* send, const int send_counts[], const int send_displacements[],
+                   MPI_Datatype send_type, void* receive, const int receive_counts[],
+                   const int receive_displacements[], MPI_Datatype receive_type, MPI_Comm comm,
+                   MPI_Request* request) {
+    return begin(__func__, comm, request, [&] {
+        return start_all_to_all(send, send_counts, send_displacements, send_type, receive,
+                                receive_counts, receive_displacements, receive_type, comm);
     });
 }
 
 int MPI_Reduce_scatter(const void* send, void* receive, const int receive_counts[],
                        MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
     return complete(__func__, comm, [&] {
-        ProcessGroup& group = *session().communicator(comm).group;
-        require_pointer(receive_counts, "counts");
-        std::vector<std::size_t> counts;
-        for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
-            counts.push_back(count_of(receive_counts[rank]));
-        }
-        return start_reduce_scatter(
-            group, ScatteredReduction(std::move(counts), group.rank(), type, op), send, receive);
+        return start_reduce_scatter(send, receive, receive_counts, type, op, comm);
+    });
+}
+
+int MPI_Ireduce_scatter(const void* send, void* receive, const int receive_counts[],
+                        MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+    return begin(__func__, comm, request, [&] {
+        return start_reduce_scatter(send, receive, receive_counts, type, op, comm);
     });
 }
 
 int MPI_Reduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
                              MPI_Op op, MPI_Comm comm) {
     return complete(__func__, comm, [&] {
-        ProcessGroup& group = *session().communicator(comm).group;
-        const std::vector<std::size_t> counts(group.world_size(), count_of(receive_count));
-        return start_reduce_scatter(group, ScatteredReduction(counts, group.rank(), type, op), send,
-                                    receive);
+        return start_reduce_scatter_block(send, receive, receive_count, type, op, comm);
+    });
+}
+
+int MPI_Ireduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
+                              MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+    return begin(__func__, comm, request, [&] {
+        return start_reduce_scatter_block(send, receive, receive_count, type, op, comm);
     });
 }
