@@ -92,6 +92,21 @@ TEST_F(CApiElastic, StepsAreCommittedUntilTheyFinish) {
     EXPECT_THAT(weights, ElementsAre(3, 2));
 }
 
+TEST_F(CApiElastic, BufferGoesBackToItsLastCommittedValue) {
+    std::vector<double> means{0.5};
+    EXPECT_OK(regroup_elastic_register_buffer(
+        loop, "means", {means.data(), means.size(), REGROUP_FLOAT64, REGROUP_CPU, 0}));
+    on_step = [&](regroup_step* step) -> regroup_errc {
+        regroup_step_info now{};
+        EXPECT_OK(regroup_step_get(step, &now));
+        means[0] += 1;
+        return now.number == 2 ? regroup_step_finish(step)
+                               : regroup_step_commit(step, nullptr, nullptr);
+    };
+    EXPECT_OK(run());
+    EXPECT_THAT(means, ElementsAre(2.5));
+}
+
 TEST_F(CApiElastic, CallbacksFailWithTheirOwnSentence) {
     on_step = [](auto*) { return regroup_fail(REGROUP_SYSTEM, "the shard cannot be read"); };
     EXPECT_EQ(run(), REGROUP_SYSTEM);
@@ -152,6 +167,7 @@ TEST_F(CApiElastic, WrongCallsAreRefused) {
     EXPECT_REFUSED(regroup_elastic_run(nullptr, &callbacks, nullptr), "loop is NULL");
     const regroup_tensor tensor{nullptr, 3, REGROUP_FLOAT32, REGROUP_CPU, 0};
     EXPECT_REFUSED(regroup_elastic_register_tensor(loop, "weights", tensor), "data is NULL");
+    EXPECT_REFUSED(regroup_elastic_register_buffer(loop, "means", tensor), "data is NULL");
     EXPECT_REFUSED(regroup_elastic_register_value(loop, "journal", nullptr, nullptr, nullptr),
                    "save is NULL");
     EXPECT_REFUSED(regroup_step_commit(nullptr, nullptr, nullptr), "step is NULL");

@@ -28,6 +28,7 @@ static struct {
     const char *path;
     float weights[WIDTH];
     float gradient[WIDTH];
+    float seen;                /* Steps, counted before they are committed. */
     char journal[JOURNAL_MAX]; /* A letter for each committed step. */
     size_t journal_bytes;
     uint64_t step;
@@ -151,6 +152,7 @@ static regroup_errc on_step(void *user, regroup_step *step) {
     for (size_t i = 0; i < count; ++i) {
         train.gradient[samples[i] % WIDTH] += (float)(samples[i] % 7);
     }
+    train.seen += 1;
     TRY(regroup_step_section_end(step));
     TRY(regroup_ddp_reduce_gradients(train.ddp));
     TRY(regroup_step_commit(step, apply, user));
@@ -177,6 +179,8 @@ static regroup_errc run(regroup_ending *ending) {
                                                  .on_leave = on_leave};
     TRY(regroup_elastic_create(&options, &loop));
     TRY(regroup_elastic_register_tensor(loop, "weights", floats(train.weights)));
+    const regroup_tensor seen = {&train.seen, 1, REGROUP_FLOAT32, REGROUP_CPU, 0};
+    TRY(regroup_elastic_register_buffer(loop, "seen", seen));
     TRY(regroup_elastic_register_value(loop, "journal", save_journal, load_journal, NULL));
     TRY(regroup_elastic_run(loop, &callbacks, ending));
     regroup_elastic_free(loop); /* Before the objects of its group. */
@@ -199,9 +203,9 @@ int main(int argc, char **argv) {
         return 1;
     }
     if (ending == REGROUP_FINISHED) {
-        printf("result %a %a %a %a after %zu: %.*s\n", train.weights[0], train.weights[1],
-               train.weights[2], train.weights[3], train.journal_bytes, (int)train.journal_bytes,
-               train.journal);
+        printf("result %a %a %a %a after %zu, seen %.0f: %.*s\n", train.weights[0],
+               train.weights[1], train.weights[2], train.weights[3], train.journal_bytes,
+               train.seen, (int)train.journal_bytes, train.journal);
     }
     return 0;
 }

@@ -36,7 +36,7 @@ TEST_F(ElasticC, KilledWorkersDoNotChangeTheResult) {
     ASSERT_EQ(quiet.wait(), 0) << quiet.output();
     const Words expected = results(quiet);
     ASSERT_THAT(expected, SizeIs(3)) << quiet.output();
-    ASSERT_THAT(expected, Each(AllOf(expected.front(), HasSubstr(" after 120: abcd"))));
+    ASSERT_THAT(expected, Each(AllOf(expected.front(), HasSubstr(" after 120, seen 120: abcd"))));
 
     Program job = start("kill");
     ASSERT_EQ(job.wait(), 0) << job.output();

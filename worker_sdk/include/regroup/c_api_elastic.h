@@ -28,10 +28,12 @@ typedef struct regroup_step regroup_step;
 
 /// regroup::ElasticOptions. Set `struct_bytes`, and everything else to zero for the default.
 typedef struct regroup_elastic_options {
-    size_t struct_bytes;       ///< sizeof(regroup_elastic_options).
-    const char* backend;       ///< Of the group that steps use; NULL means "cpu".
-    int64_t timeout_ms;        ///< For each operation; 0 means 30 minutes.
-    uint64_t compare_every;    ///< Replicas are compared every so many steps; 0: when ranks change.
+    size_t struct_bytes;  ///< sizeof(regroup_elastic_options).
+    const char* backend;  ///< Of the group that steps use; NULL means "cpu".
+    int64_t timeout_ms;   ///< For each operation; 0 means 30 minutes.
+    /// Replicas are compared every so many steps; 0: only where the loop always does, when ranks
+    /// change and before they finish or leave. See regroup::ElasticOptions::compare_every.
+    uint64_t compare_every;
     int32_t straggler_window;  ///< In steps; 0 means 10, and -1 reports no slow ranks.
     double straggler_excess;   ///< 0 means 0.12; see regroup_elastic_on_straggler.
 } regroup_elastic_options;
@@ -95,12 +97,22 @@ void regroup_elastic_free(regroup_elastic* loop);
 /// stay in place while the loop lives. Change it only in the `apply` of regroup_step_commit.
 regroup_errc regroup_elastic_register_tensor(regroup_elastic* loop, const char* name,
                                              regroup_tensor tensor);
+/// The same for a tensor that on_step changes before regroup_step_commit, such as running means.
+/// Its value counts, and must be equal on all ranks, when regroup_step_commit has called `apply`.
+/// After a step that is not committed, the loop writes the last such value back;
+/// regroup::ElasticLoop::register_buffer.
+regroup_errc regroup_elastic_register_buffer(regroup_elastic* loop, const char* name,
+                                             regroup_tensor tensor);
 /// Points `*data` to the bytes of a value, `*bytes` of them, in memory of the caller. The loop
 /// copies them before it calls anything else. NULL is allowed if there are none.
+///
+/// The loop compares the bytes. They must be the same on all ranks that have the same state, and
+/// again after `load`. Write no addresses, no structs with padding, and no hash table in its own
+/// order.
 typedef regroup_errc (*regroup_save_value)(void* user, const void** data, size_t* bytes);
 /// Takes the bytes of a value, which are valid until the function returns.
 typedef regroup_errc (*regroup_load_value)(void* user, const void* data, size_t bytes);
-/// The same for state that is not a tensor.
+/// The same as regroup_elastic_register_tensor, for state that is not a tensor.
 regroup_errc regroup_elastic_register_value(regroup_elastic* loop, const char* name,
                                             regroup_save_value save, regroup_load_value load,
                                             void* user);

@@ -156,6 +156,14 @@ regroup_errc regroup_elastic_register_tensor(regroup_elastic* loop, const char* 
     });
 }
 
+regroup_errc regroup_elastic_register_buffer(regroup_elastic* loop, const char* name,
+                                             regroup_tensor tensor) {
+    return guarded(__func__, [&](const Call& call) {
+        call(loop, "loop")
+            .value->register_buffer(call.text(name, "name"), call.tensor(tensor, "tensor"));
+    });
+}
+
 regroup_errc regroup_elastic_register_value(regroup_elastic* loop, const char* name,
                                             regroup_save_value save, regroup_load_value load,
                                             void* user) {
