@@ -7,7 +7,7 @@
 #     out_of_tree_test.sh find_package PREFIX C CXX       builds by CMake, with these compilers
 #     out_of_tree_test.sh pkg_config PREFIX C CXX         builds by pkg-config alone
 #     out_of_tree_test.sh add_subdirectory PREFIX C CXX   builds the sources along (minutes)
-#     out_of_tree_test.sh other_minor PREFIX C CXX        builds for other releases, which must fail
+#     out_of_tree_test.sh other_minor PREFIX C CXX        asks for other releases, which must fail
 #     out_of_tree_test.sh alone PROGRAM                   runs a program that was built
 set -eu
 # MPI's variables would be recognized, too.
@@ -71,20 +71,29 @@ END
     cmake -S "$work/$1" -B "$work/$1/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 }
 
-# The loader refuses the installed library to a program that was linked with the minor version $1.
-refuses_program() {
-    mkdir "$work/library"
-    echo 'const char* regroup_version(void) { return "another"; }' >"$work/library/regroup.c"
+# The loader refuses a release of the minor version $1 to a program that was linked with the installed
+# one. That release has no versions of symbols, so that only the name of the file counts.
+refuses_library() {
+    other=$work/library-$1
+    mkdir "$other"
+    echo 'const char* regroup_version(void) { return "another"; }' >"$work/another.c"
     echo 'const char* regroup_version(void); int main(void) { return !regroup_version(); }' \
         >"$work/program.c"
-    "$CC" -shared -fPIC -Wl,-soname,"libregroup.so.$1" -o "$work/library/libregroup.so" \
-        "$work/library/regroup.c"
-    "$CC" -o "$work/program" "$work/program.c" -L"$work/library" -lregroup
-    if LD_LIBRARY_PATH=$libraries "$work/program" 2>"$work/refusal"; then
-        echo "a program linked with release $1 starts with release $release" >&2
+    "$CC" -shared -fPIC -Wl,-soname,"libregroup.so.$major" -o "$other/libregroup.so.$1.0" \
+        "$work/another.c"
+    for name in "libregroup.so.$1" "libregroup.so.$major" libregroup.so; do
+        ln -s "libregroup.so.$1.0" "$other/$name"
+    done
+    "$CC" -o "$work/program" "$work/program.c" -L"$libraries" -lregroup
+    LD_LIBRARY_PATH=$libraries "$work/program"
+    if LD_LIBRARY_PATH=$other "$work/program" 2>"$work/refusal"; then
+        echo "a program linked with release $release starts with release $1" >&2
         exit 1
     fi
-    grep "libregroup.so.$1" "$work/refusal"
+    grep "libregroup.so.$abi" "$work/refusal"
+    # A program that asks for the major version alone would start there.
+    "$CC" -o "$work/careless" "$work/program.c" -L"$other" -lregroup
+    LD_LIBRARY_PATH=$other "$work/careless"
 }
 
 refuse_other_minors() {
@@ -101,7 +110,10 @@ refuse_other_minors() {
     fi
     refuses_package "$major.$((minor + 1))"
     [ "$minor" -eq 0 ] || refuses_package "$major.$((minor - 1))"
-    [ "$major" -ne 0 ] || refuses_program "$major.$((minor + 1))"
+    if [ "$major" -eq 0 ]; then
+        refuses_library "$major.$((minor + 1))"
+        [ "$minor" -eq 0 ] || refuses_library "$major.$((minor - 1))"
+    fi
 }
 
 if [ "$way" = install ]; then
