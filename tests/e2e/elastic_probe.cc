@@ -12,6 +12,8 @@
 //     handle    the program handles SIGTERM itself, and marks `handled`
 //     fork      each rank forks a child that ends by SIGTERM, and then marks `widowed`
 //     listen    rank 0 marks each SIGUSR1 as `heard`
+//     differ    rank 1 changes its weights at the start of each round
+//     misprint  rank 1 saves other bytes than the others for the same state
 //
 // and at the first step after the file `throw` is there:
 //
@@ -35,6 +37,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -131,15 +134,23 @@ int train(const std::string& argument) {
     }
     pid_t child = 0;
     regroup::ElasticLoop loop;
+    regroup::Context present;
     std::vector<float> weights(2);  // The sum of the samples, and their number.
     loop.register_state("weights", std::span<float>(weights));
-    regroup::Context present;
+    if (argument == "misprint") {
+        loop.register_state(
+            "history", [&] { return std::to_string(present.rank == 1 ? 7 : 8); },
+            [](std::string_view) {});
+    }
     std::uint64_t samples = 0;
     std::uint64_t steps = 0;
     const regroup::Ending ending = loop.run({
         .on_round =
             [&](const regroup::ElasticRound& round) {
                 present = *round.context;
+                if (argument == "differ" && present.rank == 1) {
+                    weights[1] += 1;
+                }
                 if (argument == "fork") {
                     child = fork_child();
                 }

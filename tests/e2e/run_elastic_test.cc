@@ -400,6 +400,27 @@ TEST_F(RunElastic, RanksThatDisagreeAboutTheLastStepEndTheJobAtOnceAndAreNamed) 
     EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
 }
 
+TEST_F(RunElastic, JobWhoseParametersDifferFailsAndNamesTheRank) {
+    // A restart repairs the parameters, but this program makes them differ again.
+    Program job = start_one({"--nproc-per-node=3", "--max-restarts=1"}, {"differ"});
+    release("finish");
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("rank 1 on "));
+    EXPECT_THAT(job.output(), HasSubstr("exited with code 1: the replicas differ: \"weights\" of "
+                                        "rank 1 is not what the others have"));
+    EXPECT_THAT(last_marks("done"), IsEmpty());
+}
+
+TEST_F(RunElastic, JobWhoseRanksSaveDifferentBytesFailsAndNamesTheRank) {
+    Program job = start_one({"--nproc-per-node=3"}, {"misprint"});
+    release("finish");
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(
+        job.output(),
+        HasSubstr("the replicas differ: \"history\" of rank 1 is not what the others have"));
+    EXPECT_THAT(last_marks("done"), IsEmpty());
+}
+
 TEST_F(RunElastic, ExitCodesChooseRestartOrFailure) {
     Program failed =
         run_probe({"--standalone", "--max-restarts=5", "--on-exit=9=fail"}, {"exit=9"});
