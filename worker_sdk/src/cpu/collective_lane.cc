@@ -167,7 +167,7 @@ CollectiveLane::CollectiveLane(CollectiveLinks& links, RollCall& roll_call, bool
     : links_(links),
       roll_call_(roll_call),
       spin_policy_(crowded),
-      scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(kSegmentBytes)) {}
 
 void CollectiveLane::begin(const Signature& signature, Instant now, Duration limit) {
     signature_ = signature;

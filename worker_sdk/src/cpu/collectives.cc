@@ -5,17 +5,20 @@
 
 namespace regroup::cpu {
 
-Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool crowded)
-    : links_(std::move(links)), lane_(*links_, roll_call, crowded), across_(lane_) {}
+Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call,
+                         NodeLayout layout, bool crowded)
+    : links_(std::move(links)),
+      layout_(std::move(layout)),
+      lane_(*links_, roll_call, crowded),
+      across_(lane_) {}
 
-void Collectives::share(const NodeLayout& layout, std::shared_ptr<const NodeMemory> memory,
-                        std::vector<std::string> names) {
+void Collectives::share(std::shared_ptr<const NodeMemory> memory, std::vector<std::string> names) {
     if (memory) {
         node_ =
-            std::make_unique<NodeCollectives>(std::move(memory), layout.local, std::move(names));
+            std::make_unique<NodeCollectives>(std::move(memory), layout_.local, std::move(names));
     }
-    if (layout.nodes.size() > 1) {
-        hierarchy_.emplace(across_, node_.get(), layout);
+    if (layout_.nodes.size() > 1) {
+        hierarchy_.emplace(across_, node_.get(), layout_);
     }
 }
 
@@ -38,7 +41,9 @@ void Collectives::carry_out(Operation& operation, Instant now) {
 void Collectives::carry_out_over_connections(Operation& operation, Instant now) {
     lane_.begin(operation.signature, now, operation.limit);
     move_into_place(operation);
-    if (hierarchy_ && HierarchicalCollectives::knows(operation.signature.kind)) {
+    if (operation.signature.kind == OperationKind::form) {
+        across_.all_reduce_among(layout_.lane(0), layout_.node, operation.buffer, ReduceOp::min);
+    } else if (hierarchy_ && HierarchicalCollectives::knows(operation.signature.kind)) {
         hierarchy_->carry_out(operation, now);
     } else {
         across_.carry_out(operation);

@@ -23,12 +23,12 @@ namespace regroup::cpu {
 class Collectives final : public CollectiveEngine {
    public:
     /// `crowded`: there are fewer processors than ranks.
-    Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, bool crowded);
+    Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call, NodeLayout layout,
+                bool crowded);
 
     /// The ranks of each node share memory from the next collective on. Called while none is under
     /// way. `memory` is nullptr if this rank is alone on its node, whose ranks have `names`.
-    void share(const NodeLayout& layout, std::shared_ptr<const NodeMemory> memory,
-               std::vector<std::string> names);
+    void share(std::shared_ptr<const NodeMemory> memory, std::vector<std::string> names);
     /// True if all ranks share memory: collectives use no connection.
     [[nodiscard]] bool is_in_memory() const noexcept { return node_ && !hierarchy_; }
 
@@ -46,6 +46,7 @@ class Collectives final : public CollectiveEngine {
     void carry_out_over_connections(Operation& operation, Instant now);
 
     const std::unique_ptr<CollectiveLinks> links_;
+    const NodeLayout layout_;
     CollectiveLane lane_;
     LaneCollectives across_;
     std::unique_ptr<NodeCollectives> node_;

@@ -18,12 +18,31 @@ namespace {
 
 constexpr std::size_t kOutstandingMax = 65536;
 
+/// The ranks to which this rank sends first over connections for collectives.
+std::vector<std::uint32_t> first_receivers(const GroupPosition& position,
+                                           const NodeLayout& layout) {
+    if (layout.nodes.empty()) {
+        return {position.next()};
+    }
+    std::vector<std::uint32_t> receivers;
+    if (layout.local == 0) {
+        const auto nodes = static_cast<std::uint32_t>(layout.nodes.size());
+        for (const std::uint32_t node : LaneCollectives::doubling_receivers(layout.node, nodes)) {
+            receivers.push_back(layout.nodes[node].front());
+        }
+    }
+    return receivers;
+}
+
 std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
-                                  const std::shared_ptr<RoundScope>& scope) {
+                                  const std::shared_ptr<RoundScope>& scope,
+                                  const NodeLayout& layout) {
     mesh->on_break(
         [scope](std::uint32_t peer, const std::string& how) { scope->note_break(peer, how); });
-    // Dial the ring's connection, which is needed next, at the same time as the control line's.
-    static_cast<void>(mesh->outbound(mesh->position().next(), ChannelKind::collective));
+    // Dial the connections that are needed next at the same time as the control line's.
+    for (const std::uint32_t peer : first_receivers(mesh->position(), layout)) {
+        static_cast<void>(mesh->outbound(peer, ChannelKind::collective));
+    }
     return mesh;
 }
 
@@ -75,7 +94,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
                                      .backend = "gloo",
                                      .ranks = world_ranks(*peers_),
                                      .rank = position_.rank})),
-      mesh_(listened_to(std::move(mesh), scope_)),
+      mesh_(listened_to(std::move(mesh), scope_, layout_)),
       interruption_(*mesh_, scope_),
       control_(*mesh_, formation.deadline, formation.check),
       roll_call_(
@@ -89,7 +108,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
           *mesh_, NodeMessenger::Listener{
                       .complete = [this](const Operation& operation) { complete(operation); },
                       .fail = [this](GroupFailure failure) { report(std::move(failure)); }})),
-      collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_,
+      collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_, layout_,
                                                  is_crowded(*peers_, position_.rank))),
       executor_(std::make_shared<Executor>(
           collectives_,
@@ -128,11 +147,15 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
 void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
     std::string problem = "its ranks are on several nodes, or not all of them want to";
     if (!layout_.nodes.empty() && (layout_.nodes.size() == 1 || !must_share_)) {
+        const Agreement agreement{
+            .deadline = formation.deadline,
+            .check = [this] { check_alive(); },
+            .among_nodes = [&](bool mine) { return agree_among_nodes(mine, formation.deadline); }};
         auto node = form_nodes(
             *peers_, layout_, formation.share ? std::move(formation.share->memory) : SharedMemory(),
-            [&](std::uint64_t mine) { return form_maximum(mine, formation.deadline); }, problem);
+            agreement, problem);
         if (node) {
-            collectives_->share(layout_, node->memory, names_of(*peers_, layout_));
+            collectives_->share(node->memory, names_of(*peers_, layout_));
             if (node->memory) {
                 node_messenger_->open(node->memory, layout_.local, std::move(node->neighbours),
                                       std::move(formation.share->doorbell));
@@ -146,15 +169,16 @@ void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
     }
 }
 
-std::uint64_t CpuProcessGroup::form_maximum(std::uint64_t mine, Instant deadline) {
-    std::uint64_t largest = mine;
+/// True if all nodes' first ranks, which call this, give true.
+bool CpuProcessGroup::agree_among_nodes(bool mine, Instant deadline) {
+    std::uint64_t least = mine ? 1 : 0;
     submit(
         {.signature = {.count = 1, .kind = OperationKind::form, .dtype = DType::uint64},
-         .buffer = {&largest, 1, DType::uint64},
+         .buffer = {&least, 1, DType::uint64},
          // At least a moment, so that the error names the late rank.
          .limit = std::max<Duration>(deadline - SteadyClock().now(), std::chrono::milliseconds(1))})
         .wait();
-    return largest;
+    return least == 1;
 }
 
 CpuProcessGroup::~CpuProcessGroup() {

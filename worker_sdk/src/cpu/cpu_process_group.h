@@ -89,7 +89,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
    private:
     // Callers.
     void share_nodes(const FormationOptions& formation);
-    [[nodiscard]] std::uint64_t form_maximum(std::uint64_t mine, Instant deadline);
+    [[nodiscard]] bool agree_among_nodes(bool mine, Instant deadline);
     void check_alive();
     [[nodiscard]] Table table();
     [[nodiscard]] Work submit(Operation operation);

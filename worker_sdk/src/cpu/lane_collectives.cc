@@ -116,8 +116,6 @@ void LaneCollectives::carry_out(const Operation& operation) {
             return reduce_scatter(operation);
         case OperationKind::broadcast:
             return broadcast(operation.buffer, signature.peer);
-        case OperationKind::form:
-            return doubling_all_reduce(operation.buffer, ReduceOp::max);
         case OperationKind::all_gather:
             return all_gather(operation.input,
                               rows_of(operation, operation.buffer.data, operation.counts));
@@ -129,17 +127,18 @@ void LaneCollectives::carry_out(const Operation& operation) {
             return all_to_all(operation);
         case OperationKind::barrier:
             return doubling_all_reduce({nullptr, 0, DType::uint8}, ReduceOp::sum);
+        case OperationKind::form:
         case OperationKind::send:
         case OperationKind::recv:
         case OperationKind::new_group:
-            break;  // The messenger executes these.
+            break;  // Others execute these.
     }
     ENSURE(false);
 }
 
 std::byte* LaneCollectives::staging() {
     if (!staging_) {
-        staging_ = std::make_unique<std::byte[]>(kStagingBytes);
+        staging_ = std::make_unique_for_overwrite<std::byte[]>(kStagingBytes);
     }
     return staging_.get();
 }
@@ -179,6 +178,22 @@ void LaneCollectives::ring_all_reduce(TensorView buffer) {
     }
     flow.head_bytes = flow.outgoing.front().bytes;
     carry(std::move(flow));
+}
+
+std::vector<std::uint32_t> LaneCollectives::doubling_receivers(std::uint32_t rank,
+                                                               std::uint32_t count) {
+    const std::uint32_t doubling_ranks = std::bit_floor(count);
+    if (rank >= doubling_ranks) {
+        return {rank - doubling_ranks};
+    }
+    std::vector<std::uint32_t> receivers;
+    for (std::uint32_t distance = 1; distance < doubling_ranks; distance *= 2) {
+        receivers.push_back(rank ^ distance);
+    }
+    if (rank + doubling_ranks < count) {
+        receivers.push_back(rank + doubling_ranks);
+    }
+    return receivers;
 }
 
 // Recursive doubling: after step s every rank holds the reduction over its block of 2^(s+1) ranks.

@@ -29,6 +29,10 @@ class LaneCollectives {
 
     explicit LaneCollectives(CollectiveLane& lane);
 
+    /// The ranks to which rank `rank` of `count` sends in a small all_reduce.
+    [[nodiscard]] static std::vector<std::uint32_t> doubling_receivers(std::uint32_t rank,
+                                                                       std::uint32_t count);
+
     /// Returns when the collective, which the lane has begun, is complete on this rank. The
     /// reduction is in place: see move_into_place. Throws GroupFailure.
     void carry_out(const Operation& operation);

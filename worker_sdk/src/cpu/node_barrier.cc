@@ -2,12 +2,9 @@
 #include "worker_sdk/src/cpu/node_barrier.h"
 
 #include <algorithm>
-#include <ctime>
-#include <limits>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <utility>
+
+#include "worker_sdk/src/cpu/futex.h"
 
 namespace regroup::cpu {
 namespace {
@@ -17,17 +14,6 @@ constexpr unsigned kLooksPerTime = 16;
 /// A wake-up that `stop` sends just before a thread falls asleep is lost; the thread checks again
 /// after this time.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
-
-// Not the private kind: other processes wait on the same word.
-void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration limit) {
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
-    const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
-    ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
-}
-
-void wake_all(const std::atomic<std::uint32_t>& word) noexcept {
-    ::syscall(SYS_futex, &word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
-}
 
 }  // namespace
 

@@ -4,18 +4,25 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <map>
 #include <sys/stat.h>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/control_group.h"
+#include "worker_sdk/src/cpu/futex.h"
 #include "worker_sdk/src/cpu/group_formation.h"
 
 namespace regroup::cpu {
 namespace {
+
+constexpr Duration kCheckInterval = std::chrono::milliseconds(20);
+/// The others are usually about to answer.
+constexpr int kLooksBeforeSleep = 20;
 
 template <class T>
 std::vector<T> gather(const Table& table, const T& mine) {
@@ -80,6 +87,41 @@ std::vector<Neighbour> neighbours_of(const std::vector<Peer>& peers, const NodeL
         }
     }
     return others;
+}
+
+/// What keeps a group from sharing memory, as far as the offers tell: a rank that has neighbours,
+/// and no memory.
+std::uint64_t worst_offer(const std::vector<Peer>& peers, const NodeLayout& layout) {
+    std::uint64_t worst = 0;
+    for (const std::vector<std::uint32_t>& ranks : layout.nodes) {
+        for (const std::uint32_t rank : ranks) {
+            if (ranks.size() > 1 && peers[rank].offer->memory.bytes == 0) {
+                worst = std::max(worst, number_of(Outcome::no_memory, rank));
+            }
+        }
+    }
+    return worst;
+}
+
+void say(std::atomic<std::uint32_t>& verdict, bool yes) {
+    verdict = yes ? kYes : kNo;
+    wake_all(verdict);
+}
+
+/// Waits for the verdict of `peer`.
+bool hear(const std::atomic<std::uint32_t>& verdict, const Agreement& agreement, const Peer& peer) {
+    for (int looks = 0; verdict == kUndecided && looks < kLooksBeforeSleep; ++looks) {
+        std::this_thread::yield();
+    }
+    while (verdict == kUndecided) {
+        agreement.check();
+        const Duration left = agreement.deadline - SteadyClock().now();
+        if (left <= Duration::zero()) {
+            throw Error(Errc::deadline_exceeded, peer.name + " has not joined in");
+        }
+        sleep_on(verdict, kUndecided, std::min(left, kCheckInterval));
+    }
+    return verdict == kYes;
 }
 
 /// Combines the outcomes of all ranks.
@@ -165,25 +207,20 @@ SharedParts share_memory(const Table& table, const std::vector<std::uint32_t>& n
 }
 
 std::optional<SharedNode> form_nodes(const std::vector<Peer>& peers, const NodeLayout& layout,
-                                     SharedMemory own,
-                                     const std::function<std::uint64_t(std::uint64_t)>& maximum,
+                                     SharedMemory own, const Agreement& agreement,
                                      std::string& problem) {
-    std::uint64_t worst = 0;
-    for (const std::vector<std::uint32_t>& ranks : layout.nodes) {
-        for (const std::uint32_t rank : ranks) {
-            const bool is_good = ranks.size() == 1 || peers[rank].offer->memory.bytes > 0;
-            worst = std::max(worst, number_of(is_good ? Outcome::good : Outcome::no_memory, rank));
-        }
-    }
-    problem = problem_of(worst, NodeMemory::segment_bytes());
-    if (!problem.empty()) {
+    const std::uint64_t without_memory = worst_offer(peers, layout);
+    if (without_memory != 0) {
+        problem = problem_of(without_memory, NodeMemory::segment_bytes());
         return std::nullopt;  // All ranks return here for the same reason.
     }
     const std::vector<std::uint32_t>& neighbours = layout.neighbours();
-    const bool is_alone = neighbours.size() == 1;
     const std::uint32_t rank = neighbours[layout.local];
+    const bool is_alone = neighbours.size() == 1;
+    NodeMemory::Board* const board = is_alone ? nullptr : &NodeMemory::board_of(own);
     Opened opened;
     SharedNode node;
+    std::uint64_t worst = 0;
     if (!is_alone) {
         opened = open_all(neighbours, rank, std::move(own),
                           [&](std::uint32_t neighbour) { return peers[neighbour].offer->memory; });
@@ -192,9 +229,30 @@ std::optional<SharedNode> form_nodes(const std::vector<Peer>& peers, const NodeL
                         [](const Neighbour& neighbour) { return !neighbour.button.is_open(); })) {
             opened.outcome = Outcome::out_of_reach;
         }
+        say(board->opens_all, opened.outcome == Outcome::good);
+        worst = number_of(opened.outcome, rank);
+        for (std::size_t place = 0; worst == 0 && place < neighbours.size(); ++place) {
+            const Peer& peer = peers[neighbours[place]];
+            if (!hear(NodeMemory::board_of(opened.parts[place]).opens_all, agreement, peer)) {
+                worst = number_of(Outcome::out_of_reach, neighbours[place]);
+            }
+        }
     }
-    problem = problem_of(maximum(number_of(opened.outcome, rank)), NodeMemory::segment_bytes());
-    if (!problem.empty()) {
+    bool all_share = worst == 0;
+    if (layout.nodes.size() > 1) {
+        if (layout.local == 0) {
+            all_share = agreement.among_nodes(all_share);
+            if (board != nullptr) {
+                say(board->all_share, all_share);
+            }
+        } else if (all_share) {
+            all_share = hear(NodeMemory::board_of(opened.parts.front()).all_share, agreement,
+                             peers[neighbours.front()]);
+        }
+    }
+    if (!all_share) {
+        problem = worst == 0 ? "the ranks of another node cannot"
+                             : problem_of(worst, NodeMemory::segment_bytes());
         return std::nullopt;
     }
     if (!is_alone) {

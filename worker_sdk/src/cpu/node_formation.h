@@ -51,12 +51,26 @@ struct SharedNode {
     std::vector<Neighbour> neighbours{};         ///< The other ranks.
 };
 
+/// How the ranks of a group agree whether they share memory.
+struct Agreement {
+    Instant deadline;
+    /// Called while this rank waits; an exception from it ends the wait.
+    std::function<void()> check{};
+    /// Called on the first rank of each node, if there are several nodes. Returns true if all of
+    /// them give true.
+    std::function<bool(bool mine)> among_nodes{};
+};
+
 /// Forms the shared memory of each node of a group whose layout has nodes. `own` is the segment
 /// that this rank offers. Returns nothing and sets `problem` if some ranks of a node cannot share
-/// memory. A collective of `maximum`, called once at most.
-[[nodiscard]] std::optional<SharedNode> form_nodes(
-    const std::vector<Peer>& peers, const NodeLayout& layout, SharedMemory own,
-    const std::function<std::uint64_t(std::uint64_t)>& maximum, std::string& problem);
+/// memory: on all ranks alike. Throws Error `deadline_exceeded`.
+///
+/// The ranks of a node agree in the memory itself, and need no connection for it: a rank that can
+/// open all of it can read what the others say, and a rank that cannot knows the answer.
+[[nodiscard]] std::optional<SharedNode> form_nodes(const std::vector<Peer>& peers,
+                                                   const NodeLayout& layout, SharedMemory own,
+                                                   const Agreement& agreement,
+                                                   std::string& problem);
 
 /// True if there are fewer processors than ranks on the machine of `rank`, as far as it knows.
 [[nodiscard]] bool is_crowded(const std::vector<Peer>& peers, std::uint32_t rank);

@@ -30,8 +30,12 @@ NodeMemory::NodeMemory(std::vector<SharedMemory> segments, bool crowded)
       ring_bytes_(std::min(kRingBytesMax,
                            std::bit_floor(kRingsBytes / segments_.size() - sizeof(Positions)))) {}
 
+NodeMemory::Board& NodeMemory::board_of(const SharedMemory& segment) noexcept {
+    return *reinterpret_cast<Board*>(segment.data());
+}
+
 NodeMemory::Board& NodeMemory::board(std::uint32_t rank) const noexcept {
-    return *reinterpret_cast<Board*>(segments_[rank].data());
+    return board_of(segments_[rank]);
 }
 
 std::byte* NodeMemory::slot(std::uint32_t rank, std::uint32_t half) const noexcept {

@@ -20,6 +20,9 @@ struct NodeEntry {
     std::uint64_t offset = 0;
 };
 
+/// An answer for which other ranks wait.
+enum Verdict : std::uint32_t { kUndecided, kYes, kNo };
+
 /// What a rank of a node does about its messages, for the others.
 enum class Attention : std::uint32_t {
     none,     ///< It waits for no message and no room: look later.
@@ -66,8 +69,13 @@ class NodeMemory {
         /// 1: its operations have failed, and its caller may have reused the buffers.
         std::atomic<std::uint32_t> failed;
         alignas(64) std::atomic<Attention> attention;
+        // While the group forms; each is a Verdict.
+        std::atomic<std::uint32_t> opens_all;  ///< This rank can open all memory of its node.
+        std::atomic<std::uint32_t>
+            all_share;  ///< Said by the first rank: all ranks of all nodes can.
     };
 
+    [[nodiscard]] static Board& board_of(const SharedMemory& segment) noexcept;
     [[nodiscard]] Board& board(std::uint32_t rank) const noexcept;
     [[nodiscard]] std::byte* slot(std::uint32_t rank, std::uint32_t half) const noexcept;
     [[nodiscard]] std::byte* staging(std::uint32_t rank, std::uint32_t half) const noexcept;
