@@ -28,7 +28,7 @@ typedef struct regroup_ddp_options {
     size_t bucket_bytes;                  ///< The largest size of a bucket; 0 means 25 MiB.
     size_t first_bucket_bytes;            ///< Likewise, in the first bucket; 0 means 1 MiB.
     int32_t sum_gradients;                ///< 1: their sum over the ranks, not their mean.
-    int32_t fixed_buckets;                ///< 1: gradients never move.
+    int32_t fixed_buckets;                ///< 1: the buckets keep their first plan.
     int32_t unused_parameters;            ///< 1: a step may have parameters without gradient.
     int32_t broadcast_buffers_each_step;  ///< 1: as by regroup_ddp_broadcast_buffers.
     /// REGROUP_FLOAT16 or REGROUP_BFLOAT16: gradients are sent and added in this dtype; 0:
@@ -44,8 +44,7 @@ regroup_errc regroup_ddp_create(regroup_group* group, const regroup_parameter* p
                                 size_t parameter_count, const regroup_tensor* buffers,
                                 size_t buffer_count, const regroup_ddp_options* options,
                                 regroup_ddp** ddp);
-/// The place of gradient `index`, and of its reduction. Without `fixed_buckets` it moves once, in
-/// the first regroup_ddp_finish_step.
+/// The place of gradient `index`, and of its reduction. It stays there while the handle lives.
 regroup_errc regroup_ddp_gradient(const regroup_ddp* ddp, size_t index, regroup_tensor* gradient);
 /// Sets all gradients in the handle's memory to zero.
 regroup_errc regroup_ddp_zero_gradients(regroup_ddp* ddp);
