@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The results of collectives, against a serial reference.
+#include <regroup/low_precision.h>
+
 #include <array>
 #include <atomic>
 #include <bit>
@@ -138,6 +140,32 @@ TEST_P(ProcessGroupResults, RoundingIsTheSameToTheBitOnAllRanks) {
                 << count << " elements";
         }
     }
+}
+
+TEST_P(ProcessGroupResults, AverageOfHalvesStaysInRangeThoughTheSumDoesNot) {
+    run_ranks(GetParam(), [](ProcessGroup& group) {
+        const std::uint32_t ranks = group.world_size();
+        for (const std::size_t count : {std::size_t{3}, kCountMax}) {
+            const std::vector<float16> large(count, float16(40000.0F));
+            std::vector<float16> averages = large;
+            group.all_reduce(std::span(averages), ReduceOp::avg).wait();
+            std::vector<float16> part(count / ranks);
+            group
+                .reduce_scatter(std::span(large).first(part.size() * ranks), std::span(part),
+                                ReduceOp::avg)
+                .wait();
+            std::vector<float16> rooted = large;
+            group.reduce(std::span(rooted), ReduceOp::avg, 0).wait();
+            if (group.rank() != 0) {
+                rooted.clear();
+            }
+            for (const auto& results : {averages, part, rooted}) {
+                for (const float16 value : results) {
+                    ASSERT_NEAR(float(value), 40000.0F, 128.0F) << count << " elements";
+                }
+            }
+        }
+    });
 }
 
 TEST_P(ProcessGroupResults, EveryRootBroadcastsItsValues) {

@@ -137,10 +137,11 @@ class CollectiveLane::Incoming {
         const std::size_t item = item_bytes(signature_.dtype);
         const std::size_t items = available / item;
         const std::byte* const here = piece.with != nullptr ? piece.with + offset_ : target;
-        const bool divided =
-            piece.landing == Landing::reduce_last && signature_.reduce_op == ReduceOp::avg;
-        combine(signature_.reduce_op, signature_.dtype, target, here, scratch_, items,
-                divided ? world_size_ : 1);
+        const std::uint32_t divisor =
+            piece.landing == Landing::reduce_last
+                ? last_divisor(signature_.reduce_op, signature_.dtype, world_size_)
+                : 1;
+        combine(signature_.reduce_op, signature_.dtype, target, here, scratch_, items, divisor);
         // The first bytes of an element whose rest has not arrived.
         carried_ = available - items * item;
         std::memmove(scratch_, scratch_ + items * item, carried_);

@@ -221,7 +221,7 @@ void LaneCollectives::doubling_all_reduce(TensorView buffer, ReduceOp op) {
     for (std::uint32_t distance = 1; distance < doubling_ranks; distance *= 2) {
         const std::uint32_t partner = rank_ ^ distance;
         const bool last = distance * 2 == doubling_ranks;
-        const std::uint32_t divisor = last && op == ReduceOp::avg ? ranks_in_all() : 1;
+        const std::uint32_t divisor = last ? last_divisor(op, buffer.dtype, ranks_in_all()) : 1;
         carry({.to = partner,
                .outgoing = {mine},
                .head_bytes = mine.bytes,
@@ -271,9 +271,9 @@ void LaneCollectives::tree_reduce(const Operation& operation) {
         if (bit < world_size_ - distance) {
             receive(rank_at(distance + bit, signature.peer), theirs);
             const bool last = distance == 0 && bit >= world_size_ - bit;
-            cpu::reduce(signature.reduce_op, signature.dtype, sum.data, theirs.data,
-                        operation.buffer.count,
-                        last && signature.reduce_op == ReduceOp::avg ? ranks_in_all() : 1);
+            cpu::reduce(
+                signature.reduce_op, signature.dtype, sum.data, theirs.data, operation.buffer.count,
+                last ? last_divisor(signature.reduce_op, signature.dtype, ranks_in_all()) : 1);
         }
     }
 }

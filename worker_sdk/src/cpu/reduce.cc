@@ -268,6 +268,15 @@ void reduce_all(ReduceOp op, DType dtype, void* out, Sources sources, std::size_
     ENSURE(false);
 }
 
+// The range of bfloat16 is that of float.
+bool divides_first(ReduceOp op, DType dtype) noexcept {
+    return op == ReduceOp::avg && is_low_precision(dtype) && dtype != DType::bfloat16;
+}
+
+std::uint32_t last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept {
+    return op == ReduceOp::avg && !divides_first(op, dtype) ? ranks : 1;
+}
+
 void combine(ReduceOp op, DType dtype, void* out, const void* a, const void* b, std::size_t count,
              std::uint32_t divisor) {
     const std::array<const std::byte*, 2> sources = {static_cast<const std::byte*>(a),

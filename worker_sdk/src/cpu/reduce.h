@@ -15,6 +15,12 @@ namespace regroup::cpu {
 // adds; its division is asked for by a `divisor` other than 1, and integers truncate towards zero
 // then.
 
+/// True for averages whose sums could leave the range of `dtype` on their way from rank to rank.
+/// There each rank divides its own values first.
+[[nodiscard]] bool divides_first(ReduceOp op, DType dtype) noexcept;
+/// What the last of the ranks that add up a value divides the sum by.
+[[nodiscard]] std::uint32_t last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept;
+
 /// `into[i] = (into[i] op from[i]) / divisor`. The arrays do not overlap.
 void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count,
             std::uint32_t divisor = 1);
