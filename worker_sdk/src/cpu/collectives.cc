@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "worker_sdk/src/cpu/reduce.h"
+
 namespace regroup::cpu {
 
 Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_call,
@@ -30,8 +32,11 @@ void Collectives::carry_out(Operation& operation, Instant now) {
     try {
         carry_out_over_connections(operation, now);
     } catch (GroupFailure& failure) {
-        // The ranks that this rank hears from may only wait for others.
-        if (failure.code == Errc::deadline_exceeded) {
+        if (failure.code == Errc::deadline_exceeded &&
+            operation.signature.kind != OperationKind::form) {
+            // The ranks for which this rank waits may only wait for others: see RollCall::expire.
+            failure.cause = "all ranks have called it, and it is not complete within " +
+                            format_duration(operation.limit);
             failure.expired = {.number = operation.signature.number, .limit = operation.limit};
         }
         throw;
@@ -40,6 +45,9 @@ void Collectives::carry_out(Operation& operation, Instant now) {
 
 void Collectives::carry_out_over_connections(Operation& operation, Instant now) {
     lane_.begin(operation.signature, now, operation.limit);
+    if (divides_first(operation.signature.reduce_op, operation.signature.dtype)) {
+        operation.factor /= links_->position().world_size;
+    }
     move_into_place(operation);
     if (operation.signature.kind == OperationKind::form) {
         across_.all_reduce_among(layout_.lane(0), layout_.node, operation.buffer, ReduceOp::min);

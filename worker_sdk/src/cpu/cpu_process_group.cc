@@ -226,13 +226,13 @@ Table CpuProcessGroup::table() {
             }};
 }
 
-Buffer CpuProcessGroup::allocate(std::size_t bytes) {
+Buffer CpuProcessGroup::allocate(std::size_t bytes) try {
     std::vector<std::uint64_t> sizes(position_.world_size);
     const std::uint64_t mine = bytes;
     all_gather(std::span(&mine, 1), std::span(sizes)).wait();
     for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
         if (sizes[rank] != mine) {
-            throw Error(Errc::invalid_argument, "allocate: " + (*peers_)[rank].name + " asks for " +
+            throw Error(Errc::invalid_argument, (*peers_)[rank].name + " asks for " +
                                                     std::to_string(sizes[rank]) + " bytes, " +
                                                     (*peers_)[position_.rank].name + " for " +
                                                     std::to_string(mine));
@@ -243,7 +243,7 @@ Buffer CpuProcessGroup::allocate(std::size_t bytes) {
     }
     SharedParts shared = share_memory(table(), layout_.neighbours(), bytes);
     if (shared.parts.empty()) {
-        throw Error(Errc::system, "allocate: " + shared.problem);
+        throw Error(Errc::system, shared.problem);
     }
     const auto region = std::make_shared<Region>();
     region->parts = std::move(shared.parts);
@@ -255,6 +255,8 @@ Buffer CpuProcessGroup::allocate(std::size_t bytes) {
         regions->add(region);
     }
     return {.data = region->parts[layout_.local].data(), .bytes = bytes, .owner = region};
+} catch (const Error& error) {
+    throw Error(error.code(), std::string("allocate: ") + error.what());
 }
 
 /// Throws the failure that the group has ended with, if it has.

@@ -41,13 +41,16 @@ std::uint32_t neighbours_of(std::uint32_t rank, const std::vector<Peer>& peers,
         }));
 }
 
-std::vector<Entry> exchange(const Parent& parent, const Entry& mine) {
+std::vector<Entry> exchange(const Parent& parent, const Entry& mine,
+                            const ProcessGroupOptions& options) try {
     std::vector<Entry> entries(parent.position.world_size);
     const auto view = [](const Entry* first, std::size_t count) {
         return TensorView(const_cast<Entry*>(first), count * sizeof(Entry), DType::uint8);
     };
     parent.group.all_gather(view(&mine, 1), view(entries.data(), entries.size())).wait();
     return entries;
+} catch (const Error& error) {
+    throw Error(error.code(), title(options) + ": " + error.what());
 }
 
 void check_agreement(const std::vector<Entry>& entries, const Entry& mine,
@@ -90,7 +93,7 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
             mine.offer = formation.share->offer;
         }
     }
-    const std::vector<Entry> entries = exchange(parent, mine);
+    const std::vector<Entry> entries = exchange(parent, mine, options);
     check_agreement(entries, mine, options);
     if (!member) {
         return std::make_unique<RefusingProcessGroup>("cpu", Device(), options.name,
