@@ -53,7 +53,7 @@ class TwoRanks : public ::testing::Test {
     std::unique_ptr<NodeCollectives> real(std::uint32_t rank) {
         auto node = std::make_unique<NodeCollectives>(
             std::make_shared<NodeMemory>(views_of(segments_), true), rank,
-            std::vector<std::string>{"rank 0", "rank 1"});
+            std::vector<std::string>{"rank 0", "rank 1"}, [](std::uint32_t, const Standing&) {});
         node->regions().add(region_);
         return node;
     }

@@ -14,10 +14,14 @@ Collectives::Collectives(std::unique_ptr<CollectiveLinks> links, RollCall& roll_
       lane_(*links_, roll_call, crowded),
       across_(lane_) {}
 
-void Collectives::share(std::shared_ptr<const NodeMemory> memory, std::vector<std::string> names) {
+void Collectives::share(std::shared_ptr<const NodeMemory> memory, std::vector<std::string> names,
+                        NodeCollectives::Listener listener) {
     if (memory) {
-        node_ =
-            std::make_unique<NodeCollectives>(std::move(memory), layout_.local, std::move(names));
+        node_ = std::make_unique<NodeCollectives>(
+            std::move(memory), layout_.local, std::move(names),
+            [this, heard = std::move(listener)](std::uint32_t place, const Standing& standing) {
+                heard(layout_.neighbours()[place], standing);
+            });
     }
     if (layout_.nodes.size() > 1) {
         hierarchy_.emplace(across_, node_.get(), layout_);

@@ -28,7 +28,9 @@ class Collectives final : public CollectiveEngine {
 
     /// The ranks of each node share memory from the next collective on. Called while none is under
     /// way. `memory` is nullptr if this rank is alone on its node, whose ranks have `names`.
-    void share(std::shared_ptr<const NodeMemory> memory, std::vector<std::string> names);
+    /// `listener` hears of ranks of the group: see NodeCollectives.
+    void share(std::shared_ptr<const NodeMemory> memory, std::vector<std::string> names,
+               NodeCollectives::Listener listener);
     /// True if all ranks share memory: collectives use no connection.
     [[nodiscard]] bool is_in_memory() const noexcept { return node_ && !hierarchy_; }
 

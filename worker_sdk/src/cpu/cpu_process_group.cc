@@ -97,12 +97,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       mesh_(listened_to(std::move(mesh), scope_, layout_)),
       interruption_(*mesh_, scope_),
       control_(*mesh_, formation.deadline, formation.check),
-      roll_call_(
-          *mesh_, control_,
-          [this](std::uint32_t rank, const Standing& standing) {
-              flight_recorder().note_standing(record_, rank, describe(standing));
-          },
-          [this] { wakeup_.ring(); }),
+      roll_call_(*mesh_, control_, note_standing(), [this] { wakeup_.ring(); }),
       messenger_(*mesh_, [this](const Operation& operation) { complete(operation); }),
       node_messenger_(std::make_shared<NodeMessenger>(
           *mesh_, NodeMessenger::Listener{
@@ -143,6 +138,13 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     }
 }
 
+/// A listener that writes into the flight recorder. It may outlive this group.
+NodeCollectives::Listener CpuProcessGroup::note_standing() const {
+    return [record = record_](std::uint32_t rank, const Standing& standing) {
+        flight_recorder().note_standing(record, rank, describe(standing));
+    };
+}
+
 /// Lets the ranks of each node share memory if they can.
 void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
     std::string problem = "its ranks are on several nodes, or not all of them want to";
@@ -155,7 +157,7 @@ void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
             *peers_, layout_, formation.share ? std::move(formation.share->memory) : SharedMemory(),
             agreement, problem);
         if (node) {
-            collectives_->share(node->memory, names_of(*peers_, layout_));
+            collectives_->share(node->memory, names_of(*peers_, layout_), note_standing());
             if (node->memory) {
                 node_messenger_->open(node->memory, layout_.local, std::move(node->neighbours),
                                       std::move(formation.share->doorbell));

@@ -88,6 +88,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
 
    private:
     // Callers.
+    [[nodiscard]] NodeCollectives::Listener note_standing() const;
     void share_nodes(const FormationOptions& formation);
     [[nodiscard]] bool agree_among_nodes(bool mine, Instant deadline);
     void check_alive();

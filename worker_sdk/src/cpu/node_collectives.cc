@@ -26,13 +26,14 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 }  // namespace
 
 NodeCollectives::NodeCollectives(std::shared_ptr<const NodeMemory> memory, std::uint32_t rank,
-                                 std::vector<std::string> names)
+                                 std::vector<std::string> names, Listener listener)
     : memory_(std::move(memory)),
       rank_(rank),
       world_size_(static_cast<std::uint32_t>(names.size())),
       names_(std::move(names)),
+      listener_(std::move(listener)),
       barrier_(memory_->board(0).barrier, world_size_, memory_->crowded(),
-               [this] { return missing_for_good().has_value(); }),
+               [this] { return is_hopeless(); }),
       regions_(rank),
       sources_(world_size_) {}
 
@@ -87,9 +88,13 @@ Rows NodeCollectives::rows_of(const Operation& operation, const void* data) cons
 }
 
 void NodeCollectives::carry_out(const Operation& operation, Instant now, const Signature& called) {
-    called_ = called;
+    if (called.number != called_.number) {
+        previous_ = std::exchange(called_, called);
+        is_entering_ = true;
+    }
     limit_ = operation.limit;
     deadline_ = after(now, limit_);
+    telling_at_ = after(now, kLongWait);
     if (operation.signature.kind == OperationKind::all_to_all && !operation.counts.empty()) {
         return uneven_all_to_all(operation);
     }
@@ -131,6 +136,7 @@ void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
             memory_->slot(rank_, entered_ % 2));
     }
     pass();
+    is_entering_ = false;
     check_entries();
 }
 
@@ -148,6 +154,25 @@ void NodeCollectives::pass() {
             throw GroupFailure{
                 .code = Errc::deadline_exceeded,
                 .cause = missing_ranks() + " not joined in within " + format_duration(limit_)};
+    }
+}
+
+/// Called while this rank waits at a barrier.
+bool NodeCollectives::is_hopeless() {
+    if (SteadyClock().now() >= telling_at_) {
+        telling_at_ = Instant::max();
+        tell_standings();
+    }
+    return missing_for_good().has_value();
+}
+
+void NodeCollectives::tell_standings() const {
+    const Standing inside{.called = called_.number, .latest = called_, .is_inside = 1};
+    const Standing before{.called = previous_.number, .latest = previous_};
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        if (rank != rank_) {
+            listener_(rank, is_entering_ && missing(rank) ? before : inside);
+        }
     }
 }
 

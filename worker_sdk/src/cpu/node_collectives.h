@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "worker_sdk/src/cpu/regions.h"
 #include "worker_sdk/src/cpu/ring_schedule.h"
 #include "worker_sdk/src/cpu/rows.h"
+#include "worker_sdk/src/group/standing.h"
 
 namespace regroup::cpu {
 
@@ -32,9 +34,14 @@ namespace regroup::cpu {
 /// One thread at a time, `stop` apart.
 class NodeCollectives {
    public:
+    /// Gets what this rank knows of rank `rank`, when it waits for longer than kLongWait. On the
+    /// thread that waits.
+    using Listener = std::function<void(std::uint32_t rank, const Standing& standing)>;
+    static constexpr Duration kLongWait = std::chrono::seconds(1);
+
     /// `names[i]` is rank i in errors.
     NodeCollectives(std::shared_ptr<const NodeMemory> memory, std::uint32_t rank,
-                    std::vector<std::string> names);
+                    std::vector<std::string> names, Listener listener);
 
     /// Returns when the collective, whose time begins `now`, is complete on this rank. The
     /// reduction is in place: see move_into_place. `called` is what the caller has called, which
@@ -65,6 +72,8 @@ class NodeCollectives {
     [[nodiscard]] Rows rows_of(const Operation& operation, const void* data) const;
     void enter(const Operation& operation, const Shape& shape);
     void pass();
+    [[nodiscard]] bool is_hopeless();
+    void tell_standings() const;
     void check_entries() const;
     void check_sources() const;
     [[nodiscard]] bool missing(std::uint32_t rank) const noexcept;
@@ -90,6 +99,7 @@ class NodeCollectives {
     const std::uint32_t rank_;
     const std::uint32_t world_size_;
     const std::vector<std::string> names_;
+    const Listener listener_;
     NodeBarrier barrier_;
     Regions regions_;
 
@@ -97,7 +107,10 @@ class NodeCollectives {
     std::uint32_t parts_ = 0;    // Parts staged so far.
     // Of the collective under way.
     Signature called_{};
+    Signature previous_{};      // The collective before; number 0: none.
+    bool is_entering_ = false;  // Ranks that are missing at the barrier may be in `previous_`.
     Instant deadline_;
+    Instant telling_at_;  // When to tell the listener about the others.
     Duration limit_{};
     Regions::Place place_;
     std::vector<const std::byte*> sources_;  // Where the ranks' values lie, by rank.
