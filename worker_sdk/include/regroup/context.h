@@ -33,9 +33,9 @@ struct Context {
     /// of one keeps its store in memory.
     bool agent_store = false;
     /// REGROUP_CPU_TRANSPORT: the transport of collectives in the "cpu" back end. "auto": shared
-    /// memory where all ranks of a group are on one node and can share memory, else TCP; "tcp":
-    /// always TCP; "shm": forming a group that cannot share memory throws an Error with the reason.
-    /// The same on all ranks.
+    /// memory among the ranks of each node if all nodes can, and TCP between nodes; "tcp": always
+    /// TCP; "shm": forming a group that is not on one node, or cannot share memory, throws an Error
+    /// with the reason. The same on all ranks.
     std::string cpu_transport = "auto";
     /// Limit for connecting to the store and for its waits.
     std::chrono::nanoseconds store_timeout = std::chrono::minutes(5);
