@@ -30,9 +30,12 @@ namespace regroup::testing {
 /// out, in memory and in rank order. Until then it is in flight on the other ranks.
 class FakeWorld {
    public:
-    explicit FakeWorld(std::uint32_t world_size) : world_size_(world_size) {}
+    explicit FakeWorld(std::uint32_t world_size, Device device = {})
+        : world_size_(world_size), device_(device) {}
 
     [[nodiscard]] std::uint32_t world_size() const noexcept { return world_size_; }
+    /// Where the groups say that buffers lie. They are in host memory in any case.
+    [[nodiscard]] const Device& device() const noexcept { return device_; }
 
     /// From number `sequence` on, counted from 0, the collectives of every rank fail.
     void fail_from(std::uint64_t sequence) {
@@ -166,6 +169,7 @@ class FakeWorld {
     }
 
     const std::uint32_t world_size_;
+    const Device device_;
     std::mutex mutex_;
     std::map<std::uint64_t, std::map<std::uint32_t, Call>> in_flight_;  // by sequence, by rank
     std::uint64_t failing_from_ = UINT64_MAX;
@@ -180,6 +184,12 @@ class FakeProcessGroup : public ProcessGroup {
     [[nodiscard]] std::uint32_t rank() const noexcept override { return rank_; }
     [[nodiscard]] std::uint32_t world_size() const noexcept override { return world_.world_size(); }
     [[nodiscard]] std::string_view backend() const noexcept override { return "fake"; }
+    [[nodiscard]] Device device() const noexcept override { return world_.device(); }
+    [[nodiscard]] Buffer allocate(std::size_t bytes) override {
+        Buffer buffer = ProcessGroup::allocate(bytes);
+        buffer.device = device();
+        return buffer;
+    }
 
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>&,
                                                           std::string_view) override {
@@ -192,6 +202,8 @@ class FakeProcessGroup : public ProcessGroup {
 
     /// The counts of all all_reduce calls so far, in order of issue.
     [[nodiscard]] const std::vector<std::size_t>& reduced_counts() const { return reduced_counts_; }
+    /// How many operations each batch has had so far.
+    [[nodiscard]] const std::vector<std::size_t>& batch_sizes() const { return batch_sizes_; }
     /// Collectives issued so far.
     [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
     [[nodiscard]] const std::optional<std::string>& abort_reason() const { return abort_reason_; }
@@ -200,6 +212,9 @@ class FakeProcessGroup : public ProcessGroup {
     Work issue(const OperationRequest& request) override {
         if (is_message(request.kind)) {
             return failed_work(Errc::invalid_argument, "the fake group has no messages");
+        }
+        if (in_batch_) {
+            ++batch_sizes_.back();
         }
         if (request.kind == OperationKind::all_reduce) {
             reduced_counts_.push_back(request.output.count);
@@ -217,12 +232,20 @@ class FakeProcessGroup : public ProcessGroup {
         world_.issue(rank_, sequence_++, call);
         return Work(std::move(call.state));
     }
+    void begin_batch() override {
+        ENSURE(!in_batch_);
+        in_batch_ = true;
+        batch_sizes_.push_back(0);
+    }
+    void end_batch() override { in_batch_ = false; }
 
    private:
     FakeWorld& world_;
     const std::uint32_t rank_;
     std::uint64_t sequence_ = 0;
     std::vector<std::size_t> reduced_counts_;
+    std::vector<std::size_t> batch_sizes_;
+    bool in_batch_ = false;
     std::optional<std::string> abort_reason_;
 };
 

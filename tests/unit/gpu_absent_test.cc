@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // This program is linked with the functions of a build without CUDA.
 #include <regroup/cuda.h>
+#include <regroup/distributed_data_parallel.h>
 #include <regroup/error.h>
 #include <regroup/fused_optimizer.h>
 #include <regroup/grad_scaler.h>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+
+#include "tests/support/fake_process_group.h"
 
 namespace regroup {
 namespace {
@@ -33,6 +36,11 @@ TEST(GpuAbsent, EveryCallExplainsHowToGetGpuSupport) {
             float value = 0.0F;
             const TensorView there{&value, 1, DType::float32, {DeviceKind::cuda, 0}};
             const FusedOptimizer optimizer({{.master = there, .gradient = there}}, SgdOptions{});
+        },
+        [] {
+            testing::FakeWorld world(1, {DeviceKind::cuda, 0});
+            testing::FakeProcessGroup group(world, 0);
+            const DistributedDataParallel ddp(group, {});
         },
     };
     for (const auto& call : calls) {

@@ -185,10 +185,10 @@ class DistributedDataParallel {
     /// be applied.
     ///
     /// On a GPU the host does not wait: work that is put into `options.stream` afterwards sees the
-    /// reductions, and a later call throws if a peer was lost. Until then the stream, with the
-    /// optimiser's steps in it, uses the half-reduced gradients that an aborted operation leaves.
-    /// Therefore every rank calls `group.barrier().wait()`, which throws in this case, before it
-    /// writes a checkpoint or uses the weights outside this process.
+    /// reductions. If a peer is lost, the next call throws that starts a bucket or finishes a step.
+    /// Until then the stream, with the optimiser's steps in it, uses the half-reduced gradients
+    /// that an aborted operation leaves. Therefore every rank calls `group.barrier().wait()`, which
+    /// throws in this case, before it writes a checkpoint or uses the weights outside this process.
     void finish_step();
 
     /// Carries out the whole step without overlap: reports every gradient, then calls finish_step.

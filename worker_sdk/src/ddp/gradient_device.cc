@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/ddp/gradient_device.h"
 
-#include <regroup/error.h>
-
 #include <cstring>
-
-#include "worker_sdk/src/ddp/convert.h"
 
 namespace regroup::ddp {
 namespace {
@@ -34,31 +30,6 @@ class HostGradientDevice final : public GradientDevice {
 };
 
 }  // namespace
-
-#ifndef REGROUP_HAVE_CUDA
-// Replaces worker_sdk/src/ddp/cuda_gradient_device.cc in builds without CUDA, where no group can be
-// on a GPU.
-
-namespace {
-
-[[noreturn]] void refuse(const Device& device) {
-    throw Error(Errc::invalid_argument,
-                "data parallel: this build of regroup was made without "
-                "CUDA, and cannot work on " +
-                    to_string(device));
-}
-
-}  // namespace
-
-std::unique_ptr<GradientDevice> make_cuda_gradient_device(const Device& device, Stream /*stream*/) {
-    refuse(device);
-}
-
-void convert_values_on_gpu(ConstTensorView from, TensorView /*to*/, float /*factor*/,
-                           Stream /*stream*/) {
-    refuse(from.device);
-}
-#endif
 
 std::unique_ptr<GradientDevice> make_gradient_device(const Device& device, Stream stream) {
     if (device.kind == DeviceKind::cuda) {

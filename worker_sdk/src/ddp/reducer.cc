@@ -38,6 +38,13 @@ std::vector<TensorView> gradients_of(std::span<const Parameter> parameters) {
     return gradients;
 }
 
+/// Without waiting. On a GPU nobody waits for a Work: one that has failed must be looked at.
+void throw_if_failed(const Work& work) {
+    if (work.done()) {
+        work.wait();
+    }
+}
+
 BucketLimits limits_of(const DataParallelOptions& options) {
     return {.first_bytes_max = options.first_bucket_bytes, .bytes_max = options.bucket_bytes};
 }
@@ -243,6 +250,7 @@ void Reducer::start_complete_buckets() {
 
 void Reducer::start_bucket(std::size_t at) {
     Flight& flight = flights_[at];
+    throw_if_failed(flight.work);  // Of the step before.
     flight.issued_at = SteadyClock().now();
     const bool has_streams = group_.device().kind == DeviceKind::cuda;
     std::optional<StreamScope> beside;
@@ -252,11 +260,12 @@ void Reducer::start_bucket(std::size_t at) {
     }
     if (options_.hook) {
         flight.work = options_.hook->start(group_, handles_[at]);
-        if (has_streams) {
-            options_.hook->finish(group_, handles_[at]);
-        }
     } else {
         flight.work = group_.all_reduce(handles_[at].gradients, reduction());
+    }
+    throw_if_failed(flight.work);  // On a group that has ended it never began.
+    if (options_.hook && has_streams) {
+        options_.hook->finish(group_, handles_[at]);
     }
 }
 
@@ -315,6 +324,9 @@ void Reducer::finish_step() {
 
 void Reducer::finish_buckets() {
     if (group_.device().kind == DeviceKind::cuda) {
+        for (const Flight& flight : flights_) {
+            throw_if_failed(flight.work);
+        }
         device_->join();
     } else {
         Duration communication{};
