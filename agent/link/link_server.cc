@@ -189,6 +189,9 @@ bool LinkServer::read_pending(ConnectionAt connection) {
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
             break;
         }
+        if (count < 0 && errno == ECONNRESET) {
+            continue;  // The worker ended with unread messages. What it sent before is still there.
+        }
         if (count <= 0) {
             close(connection);
             return false;

@@ -102,19 +102,25 @@ TEST_F(LinkServerTest, WorkersOfKnownVersionsAreServed) {
 }
 
 TEST_F(LinkServerTest, LastMessageOfAnEndedWorkerIsRead) {
-    UniqueFd socket = connect(kLinkVersion);
-    const Instant deadline = after(SteadyClock().now(), std::chrono::seconds(60));
-    while (!server_->is_attached(kKey) && SteadyClock().now() < deadline) {
-        io_.run_for(std::chrono::milliseconds(1));
+    for (const bool is_sent_to : {true, false}) {
+        words_ = 0;
+        UniqueFd socket = connect(kLinkVersion);
+        const Instant deadline = after(SteadyClock().now(), std::chrono::seconds(60));
+        while (!server_->is_attached(kKey) && SteadyClock().now() < deadline) {
+            io_.run_for(std::chrono::milliseconds(1));
+        }
+        ASSERT_TRUE(worker_link::send_packet(socket.get(),
+                                             worker_link::encode(worker_link::Suspended{}),
+                                             worker_link::WhenFull::wait));
+        socket.reset();  // With the unread Welcome.
+        if (is_sent_to) {
+            server_->send(kKey, worker_link::EndRound{1, "it is lost"});
+        }
+        EXPECT_THAT(troubles_, IsEmpty());
+        server_->hear_out(kKey);
+        EXPECT_EQ(words_, 1) << is_sent_to;
+        EXPECT_FALSE(server_->is_attached(kKey));
     }
-    ASSERT_TRUE(worker_link::send_packet(
-        socket.get(), worker_link::encode(worker_link::Suspended{}), worker_link::WhenFull::wait));
-    socket.reset();
-    server_->send(kKey, worker_link::EndRound{1, "it is lost"});
-    EXPECT_THAT(troubles_, IsEmpty());
-    server_->hear_out(kKey);
-    EXPECT_EQ(words_, 1);
-    EXPECT_FALSE(server_->is_attached(kKey));
 }
 
 TEST_F(LinkServerTest, NewerSdkIsRefusedWithOneMessage) {

@@ -40,7 +40,11 @@ void post(int socket, const worker_link::ToWorker& message, int descriptor = -1)
 /// Empty at the end of the connection.
 std::string receive_packet(int socket) {
     std::string packet(worker_link::kMessageLimit, '\0');
-    const ssize_t count = ::recv(socket, packet.data(), packet.size(), 0);
+    ssize_t count = 0;
+    do {
+        // ECONNRESET: the worker ended with unread messages. What it sent before is still there.
+        count = ::recv(socket, packet.data(), packet.size(), 0);
+    } while (count < 0 && errno == ECONNRESET);
     packet.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
     return packet;
 }
