@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The place of this process in its job."""
+from __future__ import annotations
+
+import ctypes
+from typing import Optional
+
+from . import _library
+from ._calls import Handle
+from ._library import check, library, text
+from .store import Store
+
+
+class Context:
+    """Rank, world size and the rest, as they are in one round."""
+
+    job: str
+    master_addr: str  #: Empty in a world of one.
+    master_port: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    group_rank: int
+    group_world_size: int
+    restart_count: int
+    max_restarts: int
+    round: int
+
+    def __init__(self, handle: Optional[Handle], borrowed: Optional[int] = None) -> None:
+        self._handle = handle
+        self._borrowed = borrowed
+        info = _library.ContextInfo()
+        check(library.regroup_context_get(self._pointer(), ctypes.byref(info)))
+        for name, _ in info._fields_:
+            value = getattr(info, name)
+            setattr(self, name, value.decode() if isinstance(value, bytes) else value)
+
+    @classmethod
+    def from_environment(cls) -> Context:
+        """Reads the environment that a launcher set; without it, a world of one."""
+        return cls(Handle("context", library.regroup_context_from_environment))
+
+    @classmethod
+    def create(cls, rank: int, world_size: int, master_addr: str = "",
+               master_port: int = 0) -> Context:
+        """Rank 0 serves the store at this address, unless ``use_store`` is called."""
+        return cls(Handle("context", library.regroup_context_create,
+                          _library.unsigned(rank, "rank"),
+                          _library.unsigned(world_size, "world_size"),
+                          text(master_addr, "master_addr"),
+                          _library.unsigned(master_port, "master_port", 16)))
+
+    def _pointer(self) -> int:
+        if self._handle is not None:
+            return self._handle()
+        if self._borrowed is None:
+            raise _library.errors.InvalidArgument("this context is of an earlier round")
+        return self._borrowed
+
+    @property
+    def store(self) -> Store:
+        """The store of this context, connected by the first use."""
+        return Store(Handle("store", library.regroup_context_store, self._pointer()))
+
+    def use_store(self, store: Store) -> None:
+        """Sets the store through which groups of this context are formed."""
+        check(library.regroup_context_use_store(self._pointer(), store._handle()))
+
+    def cuda_device(self) -> int:
+        """The GPU of this process, as CUDA numbers them in it."""
+        device = ctypes.c_int32()
+        check(library.regroup_context_cuda_device(self._pointer(), ctypes.byref(device)))
+        return device.value
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.free()
+        self._borrowed = None
+
+    def __repr__(self) -> str:
+        return f"<regroup.Context: rank {self.rank} of {self.world_size}, round {self.round}>"

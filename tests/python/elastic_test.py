@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elastic training under the real launcher: elastic_job.py."""
+import os
+import re
+import signal
+import tempfile
+import unittest
+
+import regroup
+from support import DEADLINE_S, main, run_job, start_job
+
+
+class Elastic(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_way(self, way, restarts=3, ranks=3):
+        return run_job(self.folder, "elastic_job.py", way, self.folder, ranks=ranks,
+                       flags=[f"--max-restarts={restarts}"])
+
+    def test_killed_workers_do_not_change_the_result(self):
+        code, output = self.run_way("quiet")
+        self.assertEqual(code, 0, output)
+        expected = re.findall(r"result .*", output)
+        self.assertEqual(len(expected), 3, output)
+        code, output = self.run_way("kill")
+        self.assertEqual(code, 0, output)
+        self.assertIn("was ended by SIGKILL", output)
+        self.assertIn("round 3 of rank 1 of 3 from step 80", output)
+        self.assertIn("round 3 of rank 0 of 3 from step 80", output)
+        self.assertEqual(re.findall(r"result .*", output), expected, output)
+
+    def test_thirty_deaths_leave_no_descriptors_and_no_threads(self):
+        code, output = self.run_way("many", restarts=40, ranks=2)
+        self.assertEqual(code, 0, output)
+        used = re.search(r"used (\(.*?\)) (\(.*?\)), rounds (\d+)", output)
+        self.assertIsNotNone(used, output)
+        self.assertEqual(used.group(1), used.group(2), "descriptors and threads, early and late")
+        self.assertEqual(used.group(3), "31", "rank 0 has kept its process")
+
+    def test_node_that_leaves_saves_its_state(self):
+        job = start_job(self.folder, "elastic_job.py", "leave", self.folder)
+        output = ""
+        for line in job.stdout:
+            output += line
+            if "round 1 of rank 2 of 3" in line:
+                job.send_signal(signal.SIGTERM)
+                break
+        output += job.communicate(timeout=DEADLINE_S)[0]
+        self.assertEqual(job.returncode, 75, output)
+        steps = set(re.findall(r"left at step (\d+), with time: True", output))
+        self.assertEqual(len(steps), 1, output)
+        saved = regroup.Checkpoint.load(os.path.join(self.folder, "elastic.ckpt"))
+        self.assertEqual({str(saved.get_integer("step"))}, steps)
+
+    def test_failure_of_the_program_is_reported_with_its_traceback(self):
+        code, output = self.run_way("raise", restarts=0)
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"in misbehave\n.*\n(.*\n)?.*LookupError: no such shard")
+
+    def test_fatal_report_ends_the_job_without_a_restart(self):
+        code, output = self.run_way("fatal")
+        self.assertEqual(code, 78, output)
+        self.assertIn("fatal (trying again cannot help): there is no such data set", output)
+        self.assertIn("the last words", output)
+
+
+main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: ranks that are threads, jobs under the launcher, optional packages."""
+import importlib
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import regroup
+
+DEADLINE_S = 60
+PROGRAM = os.environ["REGROUP_PROGRAM"]
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def package(name):
+    """The module, or None where it is missing or cannot be loaded."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+numpy, torch = package("numpy"), package("torch")
+needs_numpy = unittest.skipUnless(numpy, f"{sys.executable} has no NumPy")
+needs_torch = unittest.skipUnless(torch, f"{sys.executable} has no PyTorch")
+
+
+def run_ranks(count, body, timeout=DEADLINE_S):
+    """Calls body(group) on so many threads, each of which is a rank."""
+    store = regroup.Store.local(timeout=timeout)
+    failures = []
+
+    def work(rank):
+        context = regroup.Context.create(rank, count)
+        context.use_store(store)
+        group = regroup.ProcessGroup.create("cpu", context, timeout=timeout)
+        try:
+            body(group)
+        except BaseException as failure:
+            failures.append(failure)
+            group.abort(f"rank {rank} has failed: {failure}")
+        finally:
+            group.close()
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        if thread.is_alive():
+            raise AssertionError(f"a rank has not ended within {DEADLINE_S} s")
+    if failures:
+        raise failures[0]
+
+
+def without_job(**more):
+    """The environment of a process that is no worker."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    return {**{name: value for name, value in os.environ.items() if name not in names}, **more}
+
+
+def start_job(folder, script, *arguments, ranks=3, flags=()):
+    """A script of this folder under `regroup run`; both streams in one pipe."""
+    return subprocess.Popen(
+        [PROGRAM, "run", "--standalone", f"--nproc-per-node={ranks}", *flags, sys.executable,
+         os.path.join(HERE, script), *arguments],
+        cwd=folder, env=without_job(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def run_job(*arguments, **options):
+    """The exit code and the output."""
+    job = start_job(*arguments, **options)
+    try:
+        output, _ = job.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        raise
+    return job.returncode, output
+
+
+def main():
+    unittest.main(verbosity=2)
