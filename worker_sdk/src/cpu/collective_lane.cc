@@ -137,7 +137,7 @@ class CollectiveLane::Incoming {
         const std::size_t item = item_bytes(signature_.dtype);
         const std::size_t items = available / item;
         const std::byte* const here = piece.with != nullptr ? piece.with + offset_ : target;
-        const std::uint32_t divisor =
+        const double divisor =
             piece.landing == Landing::reduce_last
                 ? last_divisor(signature_.reduce_op, signature_.dtype, world_size_)
                 : 1;

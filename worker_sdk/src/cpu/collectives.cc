@@ -49,9 +49,8 @@ void Collectives::carry_out(Operation& operation, Instant now) {
 
 void Collectives::carry_out_over_connections(Operation& operation, Instant now) {
     lane_.begin(operation.signature, now, operation.limit);
-    if (divides_first(operation.signature.reduce_op, operation.signature.dtype)) {
-        operation.factor /= links_->position().world_size;
-    }
+    operation.factor /= first_divisor(operation.signature.reduce_op, operation.signature.dtype,
+                                      links_->position().world_size);
     move_into_place(operation);
     if (operation.signature.kind == OperationKind::form) {
         across_.all_reduce_among(layout_.lane(0), layout_.node, operation.buffer, ReduceOp::min);

@@ -221,7 +221,7 @@ void LaneCollectives::doubling_all_reduce(TensorView buffer, ReduceOp op) {
     for (std::uint32_t distance = 1; distance < doubling_ranks; distance *= 2) {
         const std::uint32_t partner = rank_ ^ distance;
         const bool last = distance * 2 == doubling_ranks;
-        const std::uint32_t divisor = last ? last_divisor(op, buffer.dtype, ranks_in_all()) : 1;
+        const double divisor = last ? last_divisor(op, buffer.dtype, ranks_in_all()) : 1;
         carry({.to = partner,
                .outgoing = {mine},
                .head_bytes = mine.bytes,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -145,7 +146,7 @@ void combine_as(ReduceOp op, T* out, const T* a, const T* b, std::size_t count) 
 }
 
 template <class T>
-void divide(T* values, std::size_t count, std::uint32_t divisor) {
+void divide(T* values, std::size_t count, double divisor) {
     if constexpr (std::is_floating_point_v<T>) {
         for (std::size_t i = 0; i < count; ++i) {
             values[i] /= static_cast<T>(divisor);
@@ -163,8 +164,7 @@ using Sources = std::span<const std::byte* const>;
 
 /// reduce_all for a type that the processor computes with.
 template <class T>
-void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count,
-                   std::uint32_t divisor) {
+void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count, double divisor) {
     if (sources.size() == 2 && divisor == 1) {
         return combine_as(op, static_cast<T*>(out), reinterpret_cast<const T*>(sources[0]),
                           reinterpret_cast<const T*>(sources[1]), count);
@@ -202,7 +202,7 @@ void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count,
 
 /// reduce_all for a type that is computed in float.
 void reduce_low_precision(ReduceOp op, DType dtype, void* out, Sources sources, std::size_t count,
-                          std::uint32_t divisor) {
+                          double divisor) {
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     alignas(64) std::array<float, kFloatBlock> sum;
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
@@ -240,7 +240,7 @@ void scale_as(void* out, const void* in, std::size_t count, double factor) {
 }  // namespace
 
 void reduce_all(ReduceOp op, DType dtype, void* out, Sources sources, std::size_t count,
-                std::uint32_t divisor) {
+                double divisor) {
     ENSURE(!sources.empty());
     switch (dtype) {
         case DType::float32:
@@ -268,24 +268,25 @@ void reduce_all(ReduceOp op, DType dtype, void* out, Sources sources, std::size_
     ENSURE(false);
 }
 
-// The range of bfloat16 is that of float.
-bool divides_first(ReduceOp op, DType dtype) noexcept {
-    return op == ReduceOp::avg && is_low_precision(dtype) && dtype != DType::bfloat16;
+double first_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept {
+    // The range of bfloat16 is that of float.
+    const bool is_narrow = is_low_precision(dtype) && dtype != DType::bfloat16;
+    return op == ReduceOp::avg && is_narrow ? std::bit_ceil(ranks) : 1;
 }
 
-std::uint32_t last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept {
-    return op == ReduceOp::avg && !divides_first(op, dtype) ? ranks : 1;
+double last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept {
+    return op == ReduceOp::avg ? ranks / first_divisor(op, dtype, ranks) : 1;
 }
 
 void combine(ReduceOp op, DType dtype, void* out, const void* a, const void* b, std::size_t count,
-             std::uint32_t divisor) {
+             double divisor) {
     const std::array<const std::byte*, 2> sources = {static_cast<const std::byte*>(a),
                                                      static_cast<const std::byte*>(b)};
     reduce_all(op, dtype, out, sources, count, divisor);
 }
 
 void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count,
-            std::uint32_t divisor) {
+            double divisor) {
     combine(op, dtype, into, into, from, count, divisor);
 }
 

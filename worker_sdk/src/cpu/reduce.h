@@ -15,24 +15,25 @@ namespace regroup::cpu {
 // adds; its division is asked for by a `divisor` other than 1, and integers truncate towards zero
 // then.
 
-/// True for averages whose sums could leave the range of `dtype` on their way from rank to rank.
-/// There each rank divides its own values first.
-[[nodiscard]] bool divides_first(ReduceOp op, DType dtype) noexcept;
+/// What each rank divides its values by before they are added up: 1, but for averages whose sums
+/// could leave the range of `dtype` on their way from rank to rank. There it is a power of two,
+/// which changes no bit of the fraction of a normal number.
+[[nodiscard]] double first_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept;
 /// What the last of the ranks that add up a value divides the sum by.
-[[nodiscard]] std::uint32_t last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept;
+[[nodiscard]] double last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept;
 
 /// `into[i] = (into[i] op from[i]) / divisor`. The arrays do not overlap.
 void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count,
-            std::uint32_t divisor = 1);
+            double divisor = 1);
 
 /// `out[i] = (a[i] op b[i]) / divisor`. `out` may be `a` or `b`; nothing overlaps otherwise.
 void combine(ReduceOp op, DType dtype, void* out, const void* a, const void* b, std::size_t count,
-             std::uint32_t divisor = 1);
+             double divisor = 1);
 
 /// `out[i] = (s[0][i] op s[1][i] op ...) / divisor`, in this order. `out` may be one of the
 /// sources; nothing overlaps otherwise. Requires at least one source.
 void reduce_all(ReduceOp op, DType dtype, void* out, std::span<const std::byte* const> sources,
-                std::size_t count, std::uint32_t divisor = 1);
+                std::size_t count, double divisor = 1);
 
 /// `out[i] = in[i] * factor`, in the arithmetic of `dtype`, which is floating-point. `out` may be
 /// `in`.
