@@ -313,6 +313,7 @@ TEST(NcclForming, AddressForAllGroupsIsRefused) {
 }
 
 TEST(NcclForming, VariablesThatChangeEveryCommunicatorAreRefused) {
+    const Variable not_blocking("REGROUP_NCCL_BLOCKING", "");
     for (const char* const name : {"NCCL_COMM_BLOCKING", "NCCL_COMM_SPLIT_SHARE_RESOURCES"}) {
         for (const char* const one : {"1", "0x1"}) {
             const Variable variable(name, one);
@@ -330,6 +331,15 @@ TEST(NcclForming, VariablesThatChangeEveryCommunicatorAreRefused) {
             EXPECT_THAT(error->what(), HasSubstr("/nowhere/libnccl.so.2"));
         }
     }
+}
+
+TEST(NcclForming, VariableThatUndoesBlockingCallsIsRefused) {
+    const Variable blocking("REGROUP_NCCL_BLOCKING", "1");
+    const Variable variable("NCCL_COMM_BLOCKING", "0");
+    const auto error = error_of_create();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_THAT(error->what(), HasSubstr("NCCL_COMM_BLOCKING is set"));
 }
 
 TEST(NcclForming, LibraryWhoseAbortHangsIsRefused) {

@@ -292,6 +292,22 @@ TEST(NcclSubGroups, SubGroupsOutliveTheirParent) {
     EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
 }
 
+TEST(NcclSubGroups, RanksThatNameOtherMembersAreRefused) {
+    NcclWorld world(4);
+    run_ranks(world, [](ProcessGroup& group) {
+        const std::vector<std::uint32_t> ranks = group.rank() == 0
+                                                     ? std::vector<std::uint32_t>{0, 1}
+                                                     : std::vector<std::uint32_t>{0, 1, 2};
+        const auto error = error_of([&] { (void)group.new_group(ranks, "torn"); });
+        EXPECT_EQ(error.has_value(), group.rank() != 3);  // Rank 3 is no member either way.
+        if (error) {
+            EXPECT_EQ(error->code(), Errc::invalid_argument);
+            EXPECT_THAT(error->what(), HasSubstr("the ranks do not agree"));
+        }
+        group.barrier().wait();  // The parent goes on.
+    });
+}
+
 TEST(NcclSubGroups, InvalidRanksAreRefused) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         for (const auto& [ranks, words] :
@@ -449,6 +465,15 @@ void expect_scaled_alone(ProcessGroup& group) {
     group.reduce_scatter(view(input, group), view(output, group), Reduction::premultiplied_sum(0.5))
         .wait();
     EXPECT_EQ(output, halves);
+    output.assign(values.size(), T(0.0F));
+    const std::vector<std::size_t> counts{values.size()};
+    group
+        .reduce_scatter(view(input, group), view(output, group), Reduction::premultiplied_sum(0.5),
+                        counts)
+        .wait();
+    EXPECT_EQ(output, halves);
+    group.reduce_scatter(view(output, group), view(input, group), ReduceOp::avg, counts).wait();
+    EXPECT_EQ(input, halves);
     group.all_reduce(view(output, group), ReduceOp::avg).wait();
     EXPECT_EQ(output, halves);
     group.barrier().wait();

@@ -215,6 +215,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
     return comm->begin_job([=] { return comm->split(color, key, child); });
 }
 
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+    const Visit visit(comm, "count");
+    *count = comm->world_size;
+    return visit.good() ? ncclSuccess : ncclInvalidArgument;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     const Visit visit(comm, "get_async_error", false);
     const int job = comm->job_state;

@@ -29,12 +29,14 @@ bool is_one(const char* name) {
 }  // namespace
 
 Environment Environment::read() {
+    const bool blocking_calls = variable("REGROUP_NCCL_BLOCKING") == "1";
     return {.visible_devices = variable("CUDA_VISIBLE_DEVICES"),
             .nccl_library = filled("REGROUP_NCCL_LIBRARY"),
             .nccl_comm_id = filled("NCCL_COMM_ID"),
-            .nccl_blocks = is_one("NCCL_COMM_BLOCKING"),
+            .nccl_blocks =
+                is_one("NCCL_COMM_BLOCKING") || (blocking_calls && filled("NCCL_COMM_BLOCKING")),
             .nccl_splits_share = is_one("NCCL_COMM_SPLIT_SHARE_RESOURCES"),
-            .blocking_calls = variable("REGROUP_NCCL_BLOCKING") == "1",
+            .blocking_calls = blocking_calls,
             .share_gpus = variable("REGROUP_SHARE_GPUS") == "1"};
 }
 

@@ -13,7 +13,7 @@ struct Environment {
     std::optional<std::string> visible_devices{};  ///< CUDA_VISIBLE_DEVICES.
     std::optional<std::string> nccl_library{};     ///< REGROUP_NCCL_LIBRARY.
     std::optional<std::string> nccl_comm_id{};     ///< NCCL_COMM_ID.
-    bool nccl_blocks = false;                      ///< NCCL_COMM_BLOCKING=1.
+    bool nccl_blocks = false;                      ///< NCCL_COMM_BLOCKING overrides regroup.
     bool nccl_splits_share = false;                ///< NCCL_COMM_SPLIT_SHARE_RESOURCES=1.
     bool blocking_calls = false;                   ///< REGROUP_NCCL_BLOCKING=1.
     bool share_gpus = false;                       ///< REGROUP_SHARE_GPUS=1.

@@ -40,12 +40,6 @@ class Launch {
             return api_.all_reduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm,
                                    stream);
         }
-        if (request_.is_uneven()) {
-            return uneven(comm, reduction, stream);
-        }
-        if (count_ == 0) {
-            return ncclSuccess;
-        }
         if (world_size_ == 1 && is_float8(request_.row().dtype)) {
             // NCCL's kernel for a world of one has no 8-bit floats. NCCL needs that kernel to
             // multiply, and multiplies for an average, too.
@@ -53,6 +47,12 @@ class Launch {
                 return scale(stream);
             }
             reduction = reduction == ncclAvg ? ncclSum : reduction;
+        }
+        if (request_.is_uneven()) {
+            return uneven(comm, reduction, stream);
+        }
+        if (count_ == 0) {
+            return ncclSuccess;
         }
         switch (request_.kind) {
             case OperationKind::all_reduce:
@@ -86,9 +86,13 @@ class Launch {
 
    private:
     ncclResult_t scale(cudaStream_t stream) const {
+        const std::size_t count = request_.is_uneven() ? request_.counts.front() : count_;
+        if (count == 0) {
+            return ncclSuccess;
+        }
         try {
             runtime_.scale_float8(request_.output.data, request_.input.data, request_.row().dtype,
-                                  count_, static_cast<float>(request_.reduction.factor), stream);
+                                  count, static_cast<float>(request_.reduction.factor), stream);
             return ncclSuccess;
         } catch (const Error&) {
             return ncclUnhandledCudaError;

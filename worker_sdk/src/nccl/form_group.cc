@@ -32,8 +32,9 @@ void check(const Context& context, const ProcessGroupOptions& options,
     }
     if (environment.nccl_blocks) {
         refuse(options,
-               "NCCL_COMM_BLOCKING=1 is set: with it NCCL's calls wait for other ranks, and "
-               "nothing can end them if a rank dies; unset it");
+               "NCCL_COMM_BLOCKING is set: it overrides whether NCCL's calls wait for other ranks, "
+               "and regroup could not end such a wait if a rank dies; unset it "
+               "(REGROUP_NCCL_BLOCKING=1 makes calls wait that regroup can end)");
     }
     if (environment.nccl_splits_share) {
         refuse(options,

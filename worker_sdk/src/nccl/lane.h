@@ -78,6 +78,8 @@ class Lane {
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take. All ranks must call it, so it counts as a collective.
     [[nodiscard]] CommReport split(int color, int key);
+    /// The ranks of the communicator; 0 if it is gone.
+    [[nodiscard]] int count_ranks();
     /// The number of the last collective.
     [[nodiscard]] std::uint64_t last_collective() const noexcept { return issued_.collective; }
     /// Ends the child of the last split, in the background: for a rank that no child was made for.

@@ -110,11 +110,12 @@ void Lane::issue(std::vector<Call> calls) {
                                               " operations are in flight; wait for some");
         }
     }
-    record_issue(calls);
-    const IssuingScope issuing(*this, operations_of(calls));
+    // What may throw comes first: the next operation gets the same number then.
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     void* const stream = begin_stream(calls.front().operation.options.stream);
     const bool capturing = backend_.runtime.is_capturing(stream);
+    record_issue(calls);
+    const IssuingScope issuing(*this, operations_of(calls));
     issued_ = last;
     if (auto failure = launch(calls, stream)) {
         // The watchdog ends the group and these calls: it may learn which rank is the cause.
@@ -279,6 +280,13 @@ CommReport Lane::split(int color, int key) {
     return complete(
         [color, key](Communicator& communicator) { return communicator.begin_split(color, key); },
         after(SteadyClock().now(), identity_.timeout));
+}
+
+int Lane::count_ranks() {
+    int count = 0;
+    static_cast<void>(communicator_->call(
+        [&](ncclComm_t comm) { return backend_.api.comm_count(comm, &count); }));
+    return count;
 }
 
 CommReport Lane::complete(Begin begin, Instant deadline) {

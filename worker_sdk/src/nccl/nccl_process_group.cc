@@ -16,7 +16,14 @@
 namespace regroup::nccl {
 namespace {
 
-constexpr int kMembersColor = 0;
+/// Colors from here on are those of ranks that are in no sub-group; below are those of sub-groups.
+constexpr int kAloneColor = 1 << 30;
+
+/// Differs, very probably, for sub-groups of other ranks or of another name.
+int color_of(const std::vector<std::uint32_t>& ranks, const std::string& name) {
+    const std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
+    return static_cast<int>((checksum(words) ^ checksum(name)) % kAloneColor);
+}
 
 Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
     return {.rank = identity.rank,
@@ -159,7 +166,7 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     ++splits_;
     if (std::ranges::find(ranks, bounds_.rank) == ranks.end()) {
         // A child of this rank alone: NCCL_SPLIT_NOCOLOR would not survive a failure of the split.
-        split(kMembersColor + 1 + static_cast<int>(bounds_.rank), 0, text);
+        split(kAloneColor + static_cast<int>(bounds_.rank), 0, text);
         lane_->drop_child();
         return std::make_unique<RefusingProcessGroup>(backend(), bounds_.device, text, bounds_.rank,
                                                       ranks);
@@ -168,13 +175,21 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     const auto key = static_cast<int>(identity.rank);
     std::shared_ptr<Lane> lane =
         Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
-    split(kMembersColor, key, text);
+    split(color_of(ranks, text), key, text);
     if (!lane_->communicator().hand_child_to(lane->communicator())) {
         const GroupFailure failure =
             lane_->failure().value_or(GroupFailure{Errc::fenced, "the group was given up", {}});
         throw Error(failure.code, "new_group \"" + text + "\": " + failure.cause);
     }
     watchdog_->add(lane);
+    if (const int made = lane->count_ranks(); made != static_cast<int>(ranks.size())) {
+        watchdog_->release(lane);
+        throw Error(Errc::invalid_argument,
+                    "new_group \"" + text + "\": the ranks do not agree: only " +
+                        std::to_string(made) + " of its " + std::to_string(ranks.size()) +
+                        " ranks call it with this name and these ranks; all ranks must call it "
+                        "alike, in the same order");
+    }
     auto group = std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
     GroupOrders::attach(*group, GroupOrders::of(*this));
     return group;
