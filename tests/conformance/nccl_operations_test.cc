@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/conformance/nccl_ranks.h"
+#include "worker_sdk/src/base/round_scope.h"
 
 namespace regroup {
 namespace {
@@ -290,6 +291,27 @@ TEST(NcclSubGroups, SubGroupsOutliveTheirParent) {
     }
     threads.clear();
     EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
+}
+
+TEST(NcclSubGroups, EndOfTheRoundEndsSubGroupsThatHaveOutlivedTheirParent) {
+    NcclWorld world(2);
+    std::barrier<> both(2);
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            const Context context = testing::context_of_rank(rank, 2, world.store);
+            auto parent = world.join(context);
+            const auto child = parent->new_group({1, 0}, "child");
+            parent.reset();
+            child->barrier().wait();
+            both.arrive_and_wait();
+            ContextScope::of(context)->interrupt("the round is over");
+            const auto error = error_of([&] { child->barrier().wait(); });
+            EXPECT_THAT(error ? error->what() : "no error", HasSubstr("the round is over"));
+            both.arrive_and_wait();  // Neither leaves before both have seen it.
+        });
+    }
+    threads.clear();
 }
 
 TEST(NcclSubGroups, RanksThatNameOtherMembersAreRefused) {

@@ -4,9 +4,11 @@
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 
+#include <future>
 #include <string>
 
 #include "worker_sdk/src/cuda/cuda_runtime.h"
+#include "worker_sdk/src/cuda/device_choice.h"
 #include "worker_sdk/src/cuda/environment.h"
 #include "worker_sdk/src/nccl/formation.h"
 #include "worker_sdk/src/nccl/nccl_api.h"
@@ -43,11 +45,17 @@ void check(const Context& context, const ProcessGroupOptions& options,
     }
 }
 
-Device device_for(const Context& context, const ProcessGroupOptions& options) {
-    if (!options.device) {
-        return cuda::device_of(context);
-    }
+/// As cuda::device_of. The driver is about to be initialised, so it is asked for the GPUs.
+Device device_for(const Context& context, const ProcessGroupOptions& options,
+                  const cuda::Environment& environment) {
     const int count = cuda::cuda_runtime().device_count();
+    if (!options.device) {
+        return {DeviceKind::cuda, cuda::choose_device({.local_rank = context.local_rank,
+                                                       .local_world_size = context.local_world_size,
+                                                       .device_count = count,
+                                                       .visible = environment.visible_devices,
+                                                       .share = environment.share_gpus})};
+    }
     if (*options.device < 0 || *options.device >= count) {
         refuse(options, "there is no cuda:" + std::to_string(*options.device) +
                             "; this process sees " + std::to_string(count) +
@@ -71,8 +79,17 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
     Device device;
     try {
         check(context, options, environment);
-        api = &installed_api();
-        device = device_for(context, options);
+        // Each takes a tenth of a second or more: the library, and the context of the GPU.
+        auto opened = std::async(std::launch::async, [] { return &installed_api(); });
+        try {
+            device = device_for(context, options, environment);
+            const cuda::DeviceScope scope(cuda::cuda_runtime(), device.index);
+            cuda::cuda_runtime().set_device(device.index);  // Makes the context.
+        } catch (const Error&) {
+            static_cast<void>(opened.get());  // Its error comes first.
+            throw;
+        }
+        api = opened.get();
         if (environment.share_gpus) {
             cuda::let_ranks_share_a_gpu(context.rank);
         }

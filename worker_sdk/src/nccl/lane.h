@@ -78,7 +78,7 @@ class Lane {
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take. All ranks must call it, so it counts as a collective.
     [[nodiscard]] CommReport split(int color, int key);
-    /// The ranks of the communicator; 0 if it is gone.
+    /// The ranks of the communicator; 0 if it is gone already.
     [[nodiscard]] int count_ranks();
     /// The number of the last collective.
     [[nodiscard]] std::uint64_t last_collective() const noexcept { return issued_.collective; }
@@ -126,6 +126,7 @@ class Lane {
         std::vector<Call> calls;
         std::optional<cuda::Event> event;  ///< None if the calls have failed already.
         Instant turn_began;
+        bool found_idle = false;  ///< No operation was in flight before it.
     };
     /// The operation that the caller's thread is putting into the stream.
     struct Issuing {

@@ -235,7 +235,8 @@ void Lane::track(std::vector<Call> calls, std::optional<cuda::Event> event) {
         outstanding_ += calls.size();
         in_flight_.push_back({.calls = std::move(calls),
                               .event = std::move(event),
-                              .turn_began = SteadyClock().now()});
+                              .turn_began = SteadyClock().now(),
+                              .found_idle = watchdog_rests});
     }
     if (watchdog_rests) {
         watchdog_->ring();

@@ -98,6 +98,7 @@ void NcclProcessGroup::fail_batch(std::string_view reason) noexcept {
 }
 
 void NcclProcessGroup::end_with(const std::shared_ptr<RoundScope>& scope) {
+    scope_ = scope;
     registration_.emplace(scope, [this](const std::string& reason) { abort(reason); });
 }
 
@@ -182,7 +183,7 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
         throw Error(failure.code, "new_group \"" + text + "\": " + failure.cause);
     }
     watchdog_->add(lane);
-    if (const int made = lane->count_ranks(); made != static_cast<int>(ranks.size())) {
+    if (const int made = lane->count_ranks(); made > 0 && made != static_cast<int>(ranks.size())) {
         watchdog_->release(lane);
         throw Error(Errc::invalid_argument,
                     "new_group \"" + text + "\": the ranks do not agree: only " +
@@ -191,6 +192,9 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
                         "alike, in the same order");
     }
     auto group = std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
+    if (scope_) {
+        group->end_with(scope_);  // It may outlive this group.
+    }
     GroupOrders::attach(*group, GroupOrders::of(*this));
     return group;
 }

@@ -62,6 +62,7 @@ class NcclProcessGroup final : public ProcessGroup {
     std::uint32_t splits_ = 0;  // the caller's thread
     std::mutex mutex_;
     std::optional<std::vector<Call>> batch_;  // while one is open; guarded by mutex_
+    std::shared_ptr<RoundScope> scope_;
     std::optional<RoundScope::Registration> registration_;
 };
 
