@@ -191,12 +191,16 @@ struct ManyTensors {
             master.push_back(random_values(count, i, 1.0F));
             gradient.push_back(random_values(count, 1000 + i, 3.0F));
             low.push_back(rounded<bfloat16>(gradient.back()));
+            half_shadow.emplace_back(count);
+            brain_shadow.emplace_back(count);
             gpu_master.push_back(std::make_unique<OnGpu<float>>(master.back(), i % 3));
             gpu_gradient.push_back(std::make_unique<OnGpu<float>>(gradient.back(), i % 5));
             gpu_low.push_back(std::make_unique<OnGpu<bfloat16>>(low.back(), i % 7));
+            gpu_half_shadow.push_back(std::make_unique<OnGpu<float16>>(count, i % 3));
+            gpu_brain_shadow.push_back(std::make_unique<OnGpu<bfloat16>>(count, i % 5));
         }
     }
-    /// Every third tensor has gradients of low precision.
+    /// Every third tensor has gradients of low precision. Every fourth has no shadow.
     [[nodiscard]] std::vector<OptimizerTensors> tensors(bool on_gpu) {
         std::vector<OptimizerTensors> all;
         for (std::size_t i = 0; i < kTensors; ++i) {
@@ -208,8 +212,24 @@ struct ManyTensors {
                 each.gradient =
                     on_gpu ? gpu_gradient[i]->view() : TensorView(std::span(gradient[i]));
             }
+            if (i % 4 == 1) {
+                each.shadow =
+                    on_gpu ? gpu_half_shadow[i]->view() : TensorView(std::span(half_shadow[i]));
+            } else if (i % 4 > 1) {
+                each.shadow =
+                    on_gpu ? gpu_brain_shadow[i]->view() : TensorView(std::span(brain_shadow[i]));
+            }
         }
         return all;
+    }
+    void require_same_shadows(const std::string& what) const {
+        for (std::size_t i = 0; i < kTensors; ++i) {
+            const bool same = i % 4 == 0 ? true
+                              : i % 4 == 1
+                                  ? same_bits(gpu_half_shadow[i]->read(), half_shadow[i])
+                                  : same_bits(gpu_brain_shadow[i]->read(), brain_shadow[i]);
+            require(same, what + " of tensor " + std::to_string(i));
+        }
     }
     [[nodiscard]] std::vector<TensorView> gradients(bool on_gpu) {
         std::vector<TensorView> all;
@@ -228,15 +248,22 @@ struct ManyTensors {
     std::vector<std::vector<float>> master{};
     std::vector<std::vector<float>> gradient{};
     std::vector<std::vector<bfloat16>> low{};
+    std::vector<std::vector<float16>> half_shadow{};
+    std::vector<std::vector<bfloat16>> brain_shadow{};
     std::vector<std::unique_ptr<OnGpu<float>>> gpu_master{};
     std::vector<std::unique_ptr<OnGpu<float>>> gpu_gradient{};
     std::vector<std::unique_ptr<OnGpu<bfloat16>>> gpu_low{};
+    std::vector<std::unique_ptr<OnGpu<float16>>> gpu_half_shadow{};
+    std::vector<std::unique_ptr<OnGpu<bfloat16>>> gpu_brain_shadow{};
 };
 
 void many_tensors_are_those_of_the_cpu() {
     ManyTensors many;
     FusedOptimizer optimizer(many.tensors(false), AdamOptions{});
     FusedOptimizer gpu_optimizer(many.tensors(true), AdamOptions{});
+    optimizer.write_shadows();
+    gpu_optimizer.write_shadows();
+    many.require_same_shadows("first shadows");
     for (int step = 0; step < 3; ++step) {
         optimizer.step();
         gpu_optimizer.step();
@@ -245,6 +272,7 @@ void many_tensors_are_those_of_the_cpu() {
         require(same_bits(many.gpu_master[i]->read(), many.master[i]),
                 "masters of tensor " + std::to_string(i));
     }
+    many.require_same_shadows("shadows");
     GradScaler scaler({.init_scale = 1000.0});
     GradScaler gpu_scaler({.init_scale = 1000.0}, kGpu);
     scaler.unscale_all(many.gradients(false));

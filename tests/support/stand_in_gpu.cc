@@ -10,7 +10,6 @@
 #include "tests/support/stand_in_nccl/host_runtime.h"
 #include "worker_sdk/src/base/float_arrays.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
-#include "worker_sdk/src/cuda/kernels.h"
 #include "worker_sdk/src/ddp/convert.h"
 #include "worker_sdk/src/ddp/gradient_device.h"
 #include "worker_sdk/src/optim/cpu_update.h"
@@ -43,12 +42,6 @@ DeviceRuntime& cuda_runtime() {
 
 void require_cuda(int status, std::string_view /*operation*/) {
     ENSURE(status == 0);
-}
-
-int launch_cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::size_t count,
-                float factor, void* /*stream*/) {
-    ddp::convert_values({from, count, from_dtype}, {to, count, to_dtype}, factor, {});
-    return 0;
 }
 
 }  // namespace cuda
@@ -144,6 +137,13 @@ int launch_update(const SgdRule& rule, const StepState* step, std::span<const Fl
 int launch_update(const AdamRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
                   void* /*stream*/) {
     return update_all(rule, *step, tensors);
+}
+
+int launch_write_shadows(std::span<const FlatTensors> tensors, void* /*stream*/) {
+    for (const FlatTensors& each : tensors) {
+        write_shadow_on_cpu(each);
+    }
+    return 0;
 }
 
 }  // namespace optim

@@ -592,6 +592,36 @@ TEST(ShardedOptimizer, StepThatFailsHalfwayLosesTheState) {
     });
 }
 
+TEST(ShardedOptimizer, EveryOptionButTheLearningRateMustBeTheSame) {
+    const std::vector<Options> adam{
+        AdamOptions{},
+        AdamOptions{.beta1 = 0.8},
+        AdamOptions{.beta2 = 0.99},
+        AdamOptions{.epsilon = 1e-6},
+        AdamOptions{.weight_decay = 0.1},
+        AdamOptions{.weight_decay = 0.1, .decoupled_weight_decay = true}};
+    const std::vector<Options> sgd{SgdOptions{.momentum = 0.9}, SgdOptions{.momentum = 0.8},
+                                   SgdOptions{.momentum = 0.9, .dampening = 0.1},
+                                   SgdOptions{.momentum = 0.9, .weight_decay = 0.1},
+                                   SgdOptions{.momentum = 0.9, .nesterov = true}};
+    run_ranks(2, [&](ProcessGroup& group) {
+        Model model({10});
+        for (const std::vector<Options>& options : {adam, sgd}) {
+            for (std::size_t i = 0; i + 1 < options.size(); ++i) {
+                auto optimizer = make<ShardedOptimizer>(model, options[i + group.rank()]);
+                const auto error = error_of([&] { optimizer.shard(group); });
+                ASSERT_TRUE(error) << "options " << i;
+                EXPECT_THAT(error->what(), HasSubstr("rank 1 has other tensors or options"));
+            }
+        }
+        AdamOptions mine{.learning_rate = 0.5};
+        mine.learning_rate /= group.rank() + 1;
+        auto optimizer = make<ShardedOptimizer>(model, mine);
+        optimizer.shard(group);
+        EXPECT_EQ(optimizer.learning_rate(), 0.5);
+    });
+}
+
 TEST(ShardedOptimizer, MisuseIsRefused) {
     run_ranks(2, [](ProcessGroup& group) {
         Model model;

@@ -53,8 +53,9 @@ struct AdamOptions {
 };
 
 /// An optimizer whose step is one pass over its memory: it divides the gradients by a loss scale,
-/// updates moments and master parameters, and writes their low-precision shadow. On a GPU a step is
-/// one kernel for each OptimizerTensors, in the order of `stream`, and the host does not wait.
+/// updates moments and master parameters, and writes their low-precision shadow. On a GPU one
+/// kernel updates hundreds of OptimizerTensors of the same dtypes, in the order of `stream`, and
+/// the host does not wait.
 ///
 /// Owns the moments. The caller owns master, gradient and shadow, which must outlive the optimizer.
 /// Parameters with other options need a separate optimizer.

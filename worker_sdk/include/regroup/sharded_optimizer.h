@@ -48,8 +48,9 @@ struct ShardOptions {
 /// Owns the moments of its shards. The caller owns master, gradient and shadow, which have all
 /// elements on each rank and outlive the optimizer. Every rank has the same tensors, options and
 /// masters. The calls that are named collective are made by all ranks of the group, in the same
-/// order among its collectives, and block. On a GPU, `step`, `prepare` and `apply` only put their
-/// work into `stream`.
+/// order among its collectives, and block. On a GPU, `step`, `reduce_gradients` and `apply` only
+/// put their work into `stream`. `prepare` also waits for it, since no rank may apply a step that
+/// has failed.
 ///
 /// Used by one thread.
 class ShardedOptimizer {
@@ -76,18 +77,25 @@ class ShardedOptimizer {
     /// `leaving`: ranks of the group that are to hold nothing, as they will leave (see
     /// ElasticCallbacks::on_departure). If all leave, nothing changes.
     ///
-    /// On a GPU it uses CUDA's default stream: synchronise with the stream of the steps before.
+    /// On a GPU it waits for the collectives of the last step. Keep their group until then: a group
+    /// that is destroyed gives them up, and the state is lost. It uses CUDA's default stream:
+    /// synchronise with the stream of the steps before.
     ///
     /// Throws Error on all ranks: `system` if a part of the state is lost with its rank, naming the
     /// rank; all ranks must then begin from a checkpoint. `invalid_argument` if the ranks have
-    /// other tensors or options, or the group is on another device. Otherwise as the group; then
-    /// `shard` may be called with another group, and nothing is lost that the ranks held.
+    /// other tensors or options, or the group is on another device. Only the learning rate may
+    /// differ: all ranks get that of the state, or of rank 0 if there is none. Otherwise as the
+    /// group; then `shard` may be called with another group, and nothing is lost that the ranks
+    /// held.
     void shard(ProcessGroup& group, std::span<const std::uint32_t> leaving = {});
 
     /// Updates this rank's shard, and gathers the masters of the others; then writes the shadows. A
     /// collective. Throws Error: `invalid_argument` if `shard` was not called, or a gradient is
     /// missing; otherwise as the group. After an error of the group the masters of this rank are a
     /// mixture, and its state is lost; `prepare` does not have this weakness.
+    ///
+    /// On a GPU a step may fail after its call. Then the next collective call throws; `shard` says
+    /// that the state is lost. `save` and `shard` wait until they know.
     void step(Stream stream = {});
     /// The same with scaled gradients, as FusedOptimizer::step. The ranks must agree on overflows
     /// (GradScaler::agree) if they do not have the same gradients.

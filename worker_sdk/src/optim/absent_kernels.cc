@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces the kernels in a build without CUDA. Never called, since no tensor can be on a GPU.
 #include "rendezvous/base/ensure.h"
-#include "worker_sdk/src/cuda/kernels.h"
 #include "worker_sdk/src/optim/kernels.h"
 
 namespace regroup {
@@ -14,15 +13,6 @@ int no_kernel() {
 }
 
 }  // namespace
-
-namespace cuda {
-
-int launch_cast(const void* /*from*/, DType /*from_dtype*/, void* /*to*/, DType /*to_dtype*/,
-                std::size_t /*count*/, float /*factor*/, void* /*stream*/) {
-    return no_kernel();
-}
-
-}  // namespace cuda
 
 namespace optim {
 
@@ -74,6 +64,10 @@ int launch_update(const SgdRule& /*rule*/, const StepState* /*step*/,
 
 int launch_update(const AdamRule& /*rule*/, const StepState* /*step*/,
                   std::span<const FlatTensors> /*tensors*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_write_shadows(std::span<const FlatTensors> /*tensors*/, void* /*stream*/) {
     return no_kernel();
 }
 

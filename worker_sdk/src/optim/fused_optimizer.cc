@@ -233,9 +233,7 @@ double FusedOptimizer::learning_rate() const noexcept {
 }
 
 void FusedOptimizer::write_shadows(Stream stream) {
-    for (const FlatTensors& each : impl_->tensors) {
-        optim::write_shadow(impl_->device, each, stream);
-    }
+    optim::write_shadows(impl_->device, impl_->tensors, stream);
 }
 
 std::int64_t FusedOptimizer::step_count(Stream stream) const {

@@ -40,5 +40,7 @@ namespace regroup::optim {
                                 std::span<const FlatTensors> tensors, void* stream);
 [[nodiscard]] int launch_update(const AdamRule& rule, const StepState* step,
                                 std::span<const FlatTensors> tensors, void* stream);
+/// Rounds the masters into their shadows, where there are any.
+[[nodiscard]] int launch_write_shadows(std::span<const FlatTensors> tensors, void* stream);
 
 }  // namespace regroup::optim

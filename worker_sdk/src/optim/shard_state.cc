@@ -43,6 +43,26 @@ ConstTensorView part_of(const ConstTensorView& whole, const Range& part) {
             part.count(), whole.dtype, whole.device};
 }
 
+// All that a step depends on but the learning rate, which a program may change.
+
+using Words = std::vector<std::uint64_t>;
+
+void note(Words& words, std::initializer_list<double> values) {
+    for (const double value : values) {
+        words.push_back(std::bit_cast<std::uint64_t>(value));
+    }
+}
+
+void note_rule(Words& words, const SgdOptions& options) {
+    note(words, {options.momentum, options.dampening, options.weight_decay});
+    words.push_back(options.nesterov ? 1U : 0U);
+}
+
+void note_rule(Words& words, const AdamOptions& options) {
+    note(words, {options.beta1, options.beta2, options.epsilon, options.weight_decay});
+    words.push_back(options.decoupled_weight_decay ? 1U : 0U);
+}
+
 }  // namespace
 
 std::vector<ConstTensorView> ShardedOptimizer::Impl::gradients_of(const Range& range) const {
@@ -113,7 +133,8 @@ std::vector<Piece> ShardedOptimizer::Impl::pieces() {
 }
 
 Standing ShardedOptimizer::Impl::standing() {
-    std::vector<std::uint64_t> words{moment_count, shard_options.replicate ? 1U : 0U};
+    Words words{options.index(), shard_options.replicate ? 1U : 0U};
+    std::visit([&](const auto& known) { note_rule(words, known); }, options);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         words.push_back(layout.count(t));
     }
@@ -287,6 +308,11 @@ void ShardedOptimizer::Impl::shard(ProcessGroup& with, std::span<const std::uint
     if (ranks.empty()) {
         return;
     }
+    try {
+        confirm_last_step(true);
+    } catch (const Error&) {
+        // The standing of this rank says that its state is lost.
+    }
     const std::vector<std::vector<Range>> wanted = divide(with.world_size(), ranks);
     const std::vector<Standing> all = gather_standings(with);
     const std::optional<Standing> best = agree(all);
@@ -308,8 +334,8 @@ void ShardedOptimizer::Impl::shard(ProcessGroup& with, std::span<const std::uint
     }
     if (best) {
         settle(best->version);
-        learning_rate = std::bit_cast<double>(best->learning_rate);
     }
+    learning_rate = std::bit_cast<double>((best ? *best : all.front()).learning_rate);
     std::vector<Shard> fresh;
     for (const Range& range : wanted[with.rank()]) {
         fresh.push_back(make_shard(range));

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "worker_sdk/src/base/batches.h"
 #include "worker_sdk/src/optim/flat_tensors.h"
 #include "worker_sdk/src/optim/shadow.h"
 #include "worker_sdk/src/optim/sharded_optimizer_impl.h"
@@ -14,9 +15,7 @@
 namespace regroup {
 
 using optim::FlatLayout;
-using optim::Loaded;
 using optim::part_of;
-using optim::Piece;
 using optim::Range;
 using optim::require;
 using optim::Shard;
@@ -24,10 +23,6 @@ using optim::Shard;
 namespace {
 
 using Options = std::variant<SgdOptions, AdamOptions>;
-
-std::string entry(std::string_view prefix, const std::string& name) {
-    return std::string(prefix) + "." + name;
-}
 
 std::size_t moment_count_of(const Options& options) {
     const auto* const sgd = std::get_if<SgdOptions>(&options);
@@ -66,8 +61,23 @@ ProcessGroup& ShardedOptimizer::Impl::joined() const {
     return *group;
 }
 
-void ShardedOptimizer::Impl::require_step() const {
+/// Finds out whether the last step has failed after its call, as it can on a GPU. Without `waits`,
+/// only if that is known. Throws the error of the step.
+void ShardedOptimizer::Impl::confirm_last_step(bool waits) {
+    if (!waits && !last_gather.done()) {
+        return;
+    }
+    try {
+        last_gather.wait();
+    } catch (const Error&) {
+        lost = true;
+        throw;
+    }
+}
+
+void ShardedOptimizer::Impl::require_step() {
     static_cast<void>(joined());
+    confirm_last_step(false);
     require(gradients_are_set, "a gradient is missing; call set_gradients() before the first step");
     require(!lost, "a step has failed halfway, and the state is lost");
 }
@@ -88,22 +98,21 @@ std::vector<std::size_t> ShardedOptimizer::Impl::rows_of(std::size_t tensor) con
 }
 
 void ShardedOptimizer::Impl::gather_masters(Stream stream) {
-    std::vector<Work> works;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const auto gather = [&](std::size_t t) {
         const TensorView& master = tensors[t].master;
         const std::vector<std::size_t> rows = rows_of(t);
         const auto full = std::ranges::find(rows, master.count);
         if (full != rows.end()) {  // One rank has updated all of it.
             const auto root = static_cast<std::uint32_t>(full - rows.begin());
-            works.push_back(group->broadcast(master, root, in(stream)));
-        } else {
-            const TensorView mine = part_of(master, layout.part(t, own[group->rank()]));
-            works.push_back(group->all_gather(mine, master, rows, in(stream)));
+            return group->broadcast(master, root, in(stream));
         }
-    }
-    for (const Work& work : works) {
-        wait(work);
-    }
+        const TensorView mine = part_of(master, layout.part(t, own[group->rank()]));
+        return group->all_gather(mine, master, rows, in(stream));
+    };
+    issue_in_batches(*group, tensors.size(), gather, [this](const Work& work) {
+        complete(work);
+        last_gather = work;
+    });
 }
 
 void ShardedOptimizer::Impl::step(const GradScaler* scaler, Stream stream) {
@@ -196,7 +205,8 @@ void ShardedOptimizer::Impl::prepare(const GradScaler* scaler, Stream stream) {
     for (const Range& range : own) {
         rows.push_back(range.count());
     }
-    wait(group->all_gather(all.part(mine.first, mine.count()), all, rows, in(stream)));
+    // On a GPU, too: a step that has failed must not be applied.
+    group->all_gather(all.part(mine.first, mine.count()), all, rows, in(stream)).wait();
     staged = true;
     use_whole_gradients();
 }
@@ -214,14 +224,28 @@ void ShardedOptimizer::Impl::apply(Stream stream) {
 }
 
 void ShardedOptimizer::Impl::write_shadows(Stream stream) const {
+    std::vector<optim::FlatTensors> flat;
     for (const OptimizerTensors& each : tensors) {
-        optim::FlatTensors flat;
-        flat.master = static_cast<float*>(each.master.data);
-        flat.shadow = each.shadow.data;
-        flat.count = each.master.count;
-        flat.shadow_dtype = each.shadow.dtype;
-        optim::write_shadow(device, flat, stream);
+        optim::FlatTensors& one = flat.emplace_back();
+        one.master = static_cast<float*>(each.master.data);
+        one.shadow = each.shadow.data;
+        one.count = each.master.count;
+        one.shadow_dtype = each.shadow.dtype;
     }
+    optim::write_shadows(device, flat, stream);
+}
+
+/// Reduces a gradient, and leaves each rank its part.
+Work ShardedOptimizer::Impl::reduce_part(std::size_t tensor, const TensorView& part,
+                                         ReduceOp reduction, Stream stream) {
+    const ConstTensorView& gradient = tensors[tensor].gradient;
+    const std::vector<std::size_t> rows = rows_of(tensor);
+    const auto full = std::ranges::find(rows, gradient.count);
+    if (full != rows.end()) {
+        const auto root = static_cast<std::uint32_t>(full - rows.begin());
+        return group->reduce(gradient, part, reduction, root, in(stream));
+    }
+    return group->reduce_scatter(gradient, part, reduction, rows, in(stream));
 }
 
 std::vector<TensorView> ShardedOptimizer::Impl::reduce_gradients(ReduceOp reduction,
@@ -243,25 +267,15 @@ std::vector<TensorView> ShardedOptimizer::Impl::reduce_gradients(ReduceOp reduct
     if (reduced_memory.bytes < bytes) {
         reduced_memory = cuda::allocate(device, bytes);
     }
-    std::vector<Work> works;
     std::vector<TensorView> parts;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-        const ConstTensorView& gradient = tensors[t].gradient;
-        const std::vector<std::size_t> rows = rows_of(t);
-        void* const place = static_cast<std::byte*>(reduced_memory.data) + offsets[t];
-        parts.emplace_back(place, rows[group->rank()], gradient.dtype, device);
-        const auto full = std::ranges::find(rows, gradient.count);
-        if (full != rows.end()) {
-            const auto root = static_cast<std::uint32_t>(full - rows.begin());
-            works.push_back(group->reduce(gradient, parts.back(), reduction, root, in(stream)));
-        } else {
-            works.push_back(
-                group->reduce_scatter(gradient, parts.back(), reduction, rows, in(stream)));
-        }
+        parts.emplace_back(static_cast<std::byte*>(reduced_memory.data) + offsets[t],
+                           layout.part(t, mine.range).count(), tensors[t].gradient.dtype, device);
     }
-    for (const Work& work : works) {
-        wait(work);
-    }
+    issue_in_batches(
+        *group, tensors.size(),
+        [&](std::size_t t) { return reduce_part(t, parts[t], reduction, stream); },
+        [this](const Work& work) { complete(work); });
     mine.optimizer.set_gradients(std::vector<ConstTensorView>(parts.begin(), parts.end()));
     reduced = true;
     std::erase_if(parts, [](const TensorView& part) { return part.count == 0; });
@@ -368,68 +382,6 @@ std::vector<TensorView> ShardedOptimizer::state() const {
         all.insert(all.end(), state.begin(), state.end());
     }
     return all;
-}
-
-void ShardedOptimizer::save(Checkpoint& checkpoint, std::string_view prefix,
-                            std::uint32_t root) const {
-    ProcessGroup& group = impl_->joined();
-    require(!impl_->changed && !impl_->lost,
-            "save() while a step is prepared or has failed: call apply() first");
-    const bool is_root = group.rank() == root;
-    const Piece mine = impl_->shards.front().piece();
-    for (std::size_t m = 0; m < impl_->moment_count; ++m) {
-        std::vector<float> whole(is_root ? impl_->layout.total() : 0);
-        Buffer memory;
-        for (std::uint32_t rank = 0; rank < impl_->own.size(); ++rank) {
-            const Range& range = impl_->own[rank];
-            TensorView part = mine.moments[m];
-            if (range.count() == 0) {
-                continue;
-            }
-            if (is_root && rank != root) {
-                part = impl_->allocate(range.count(), DType::float32, memory);
-                group.recv(part, rank).wait();
-            } else if (rank != root && rank == group.rank()) {
-                group.send(part, root).wait();
-            }
-            if (is_root) {
-                const TensorView host{std::span<float>(whole)};
-                cuda::copy(host.part(range.first, range.count()), part);
-            }
-        }
-        if (is_root) {
-            checkpoint.set_tensor(entry(prefix, "moment" + std::to_string(m + 1)),
-                                  std::span<const float>(whole));
-        }
-    }
-    if (is_root) {
-        checkpoint.set_integer(entry(prefix, "step_count"), step_count());
-        checkpoint.set_number(entry(prefix, "learning_rate"), impl_->learning_rate);
-        checkpoint.set_integer(entry(prefix, "version"), impl_->version);
-    }
-    group.barrier().wait();
-}
-
-void ShardedOptimizer::load(const Checkpoint& checkpoint, std::string_view prefix) {
-    Loaded loaded;
-    loaded.step_count = checkpoint.integer(entry(prefix, "step_count"));
-    const double learning_rate = checkpoint.number(entry(prefix, "learning_rate"));
-    const std::string version = entry(prefix, "version");
-    loaded.version = checkpoint.contains(version) ? checkpoint.integer(version) : loaded.step_count;
-    loaded.moments.resize(impl_->moment_count);
-    for (std::size_t m = 0; m < loaded.moments.size(); ++m) {
-        loaded.moments[m].resize(impl_->layout.total());
-        checkpoint.read_tensor(entry(prefix, "moment" + std::to_string(m + 1)),
-                               std::span<float>(loaded.moments[m]));
-    }
-    impl_->shards.clear();
-    impl_->former.clear();
-    impl_->group = nullptr;
-    impl_->changed = impl_->staged = impl_->lost = false;
-    impl_->version = loaded.version;
-    impl_->learning_rate = learning_rate;
-    impl_->loaded = std::move(loaded);
-    impl_->holds = true;
 }
 
 }  // namespace regroup

@@ -84,9 +84,10 @@ struct ShardedOptimizer::Impl {
     [[nodiscard]] OperationOptions in(Stream stream) const {
         return on_cpu() ? OperationOptions{} : OperationOptions{.stream = stream};
     }
-    /// On a GPU the stream orders what follows.
-    void wait(const Work& work) const {
-        if (on_cpu()) {
+    /// On a GPU the stream orders what follows: throws there only if the operation has failed
+    /// already.
+    void complete(const Work& work) const {
+        if (on_cpu() || work.done()) {
             work.wait();
         }
     }
@@ -113,7 +114,8 @@ struct ShardedOptimizer::Impl {
     void adopt(const std::optional<optim::Standing>& best, std::vector<Shard> fresh);
     void shard(ProcessGroup& with, std::span<const std::uint32_t> leaving);
 
-    void require_step() const;
+    void confirm_last_step(bool waits);
+    void require_step();
     void update(const GradScaler* scaler, Stream stream);
     void gather_masters(Stream stream);
     void step(const GradScaler* scaler, Stream stream);
@@ -123,6 +125,8 @@ struct ShardedOptimizer::Impl {
     void prepare(const GradScaler* scaler, Stream stream);
     void apply(Stream stream);
     void write_shadows(Stream stream) const;
+    [[nodiscard]] Work reduce_part(std::size_t tensor, const TensorView& part, ReduceOp reduction,
+                                   Stream stream);
     [[nodiscard]] std::vector<TensorView> reduce_gradients(ReduceOp reduction, Stream stream);
     void use_whole_gradients();
     [[nodiscard]] std::vector<std::size_t> rows_of(std::size_t tensor) const;
@@ -145,6 +149,9 @@ struct ShardedOptimizer::Impl {
     std::int64_t version = 0;  ///< Applied steps, with skipped ones: the larger, the later.
     bool holds = false;        ///< A part of the state, in one of the above.
     bool lost = false;         ///< A step has failed halfway.
+    /// The last collective of the last step. On a GPU it may still fail. If it succeeds, so have
+    /// all before it.
+    Work last_gather{};
 
     // A step that is prepared.
     bool changed = false;  ///< The moments are those after the step.

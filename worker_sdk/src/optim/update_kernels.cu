@@ -162,6 +162,53 @@ int launch_with_moments(const Rule& rule, const StepState* step,
     return status;
 }
 
+template <class Shadow, class Batch>
+__global__ void __launch_bounds__(kBlockThreads)
+    shadow_kernel(const __grid_constant__ Batch batch) {
+    for (std::uint32_t chunk = blockIdx.x; chunk < batch.chunk_count(); chunk += gridDim.x) {
+        const auto [tensors, part] = batch.place_of(chunk);
+        auto* const shadow = static_cast<Shadow*>(tensors.shadow);
+        const std::size_t begin = part * kUpdateChunk;
+        const std::size_t end = min(tensors.count, begin + kUpdateChunk);
+        const bool wide = cuda::is_aligned(tensors.master) && cuda::is_aligned(shadow);
+        const std::size_t packs_end = wide ? end / kLanes : begin / kLanes;
+        const std::size_t pack = begin / kLanes + threadIdx.x;
+        if (pack < packs_end) {
+            // Both loads are in flight before the first is used.
+            float first[kLanes];
+            float second[kLanes];
+            const bool has_second = pack + kBlockThreads < packs_end;
+            cuda::load(tensors.master, pack, first);
+            cuda::load(tensors.master, has_second ? pack + kBlockThreads : pack, second);
+            cuda::store(shadow, pack, first);
+            if (has_second) {
+                cuda::store(shadow, pack + kBlockThreads, second);
+            }
+        }
+        for (std::size_t i = packs_end * kLanes + threadIdx.x; i < end; i += kBlockThreads) {
+            float single[1];
+            cuda::load(tensors.master, i, single);
+            cuda::store(shadow, i, single);
+        }
+    }
+}
+
+/// Writes the shadows of one dtype.
+template <class Shadow>
+int launch_shadows_of(DType dtype, std::span<const FlatTensors> tensors, void* stream) {
+    std::vector<FlatTensors> chosen;
+    for (const FlatTensors& each : tensors) {
+        if (each.shadow != nullptr && each.shadow_dtype == dtype) {
+            chosen.push_back(each);
+        }
+    }
+    return launch_in_batches<cuda::kHasLargeArguments>(
+        std::span<const FlatTensors>(chosen), kUpdateChunk, [&](const auto& batch) -> int {
+            return cuda::launch_blocks(shadow_kernel<Shadow, std::remove_cvref_t<decltype(batch)>>,
+                                       batch.chunk_count(), stream, batch);
+        });
+}
+
 // One thread: computes the values that are the same for all elements, and counts the step unless it
 // is skipped, without the host.
 template <class Rule>
@@ -200,6 +247,13 @@ int launch_update(const SgdRule& rule, const StepState* step, std::span<const Fl
 int launch_update(const AdamRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
                   void* stream) {
     return launch_with_moments<2>(rule, step, tensors, stream);
+}
+
+int launch_write_shadows(std::span<const FlatTensors> tensors, void* stream) {
+    const int status = launch_shadows_of<__half>(DType::float16, tensors, stream);
+    return status != cudaSuccess
+               ? status
+               : launch_shadows_of<__nv_bfloat16>(DType::bfloat16, tensors, stream);
 }
 
 }  // namespace regroup::optim
