@@ -12,7 +12,7 @@
 # Programs in bin/ were built elsewhere (cmake/gpu_bundle.sh); they are used if they start here.
 # CUDA_HOME, NCCL_HOME and XXHASH_HOME name places of headers, if not the usual ones; CXX a compiler;
 # LINK_FLAGS more flags for the linker; PYTHON one that has torch, with which the benchmarks are then
-# compared.
+# compared. DEVICES is the folder of device files, if not /dev.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 action=${1:-test}
@@ -83,15 +83,15 @@ find_tools() {
                          /usr/include /usr/local/include)
     missing=
     if [ -z "$CXX" ]; then
-        missing="C++ compiler"
+        missing="C++ compiler: install g++ or clang, or name one in CXX"
     elif [ -z "$NVCC" ]; then
-        missing="CUDA toolkit (nvcc)"
+        missing="nvcc: install the CUDA toolkit, and put its folder bin into PATH"
     elif [ ! -f "$cudart" ]; then
-        missing="libcudart_static.a of the CUDA toolkit"
+        missing="libcudart_static.a: install the CUDA toolkit, or name its folder in CUDA_HOME"
     elif [ -z "$nccl" ]; then
-        missing="nccl.h, NCCL's header,"
+        missing="nccl.h: install libnccl-dev or the Python package nvidia-nccl-cu12, or name its folder in NCCL_HOME"
     elif [ -z "$xxhash" ]; then
-        missing="xxhash.h (one header; name its folder by XXHASH_HOME)"
+        missing="xxhash.h: install libxxhash-dev, or name the folder of this one header in XXHASH_HOME"
     fi
     includes="-I. -Iworker_sdk/include -Irendezvous/base/include"
     system=
@@ -143,6 +143,13 @@ build() {
     done
 }
 
+sees_gpu() {
+    for device in nvidiactl nvidia0 dxg; do  # dxg: under WSL
+        [ -e "${DEVICES:-/dev}/$device" ] && return
+    done
+    return 1
+}
+
 # Sets `bin` to the folder of the programs, which are built unless bin/ serves.
 prepare() {
     bin=bin
@@ -154,7 +161,11 @@ prepare() {
     bin=$out
     find_tools
     if [ -n "$missing" ]; then
-        echo "gpu: skipped: there is no $missing here"
+        if sees_gpu || [ "$action" = build ]; then
+            echo "gpu: FAILED: there is no $missing" >&2
+            exit 1
+        fi
+        echo "gpu: skipped: there is no GPU here, and no $missing"
         exit 0
     fi
     build "$@" || exit 1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Checks that gpu.sh builds the same programs as CMake, from the same sources of the SDK, without
-# any file that CMake generates. Runs in the root:
+# any file that CMake generates, and that it does not succeed where it cannot check a GPU. Runs in
+# the root:
 #
 #     gpu_sh_test.sh "PROGRAM;PROGRAM;..." "SOURCE;SOURCE;..."
 set -u
@@ -45,5 +46,27 @@ done
 compiler=$(echo "$plan" | sed -n 's/^\(.*\) -c .*\.cc -o .*/\1/p' | head -n 1)
 cat $compiled | grep '^#include' | sort -u | $compiler -E -x c++ - -o /dev/null ||
     fail "its sources include what is not there"
+# Where it cannot build, it has checked nothing: a failure if there is a GPU.
+devices=$(mktemp -d)
+trap 'rm -rf "$devices"' EXIT
+checks() {
+    told=$(CUDA_HOME=no/such/folder OUT=no/such/folder DEVICES=$devices sh tests/gpu/gpu.sh "$1" 2>&1)
+}
+names_the_lack() {
+    [ "$(echo "$told" | wc -l)" = 1 ] &&
+        case "$told" in
+            *"no libcudart_static.a: install the CUDA toolkit"*) ;;
+            *) false ;;
+        esac
+}
+{ checks test && names_the_lack; } || fail "without a GPU and a toolkit says: $told"
+{ ! checks build && names_the_lack; } || fail "builds without a toolkit: $told"
+for device in nvidia0 nvidiactl; do
+    touch "$devices/$device"
+    for action in test bench; do
+        { ! checks "$action" && names_the_lack; } || fail "$action with $device, no toolkit says: $told"
+    done
+    rm "$devices/$device"
+done
 [ "$failed" = 0 ] && echo "gpu.sh makes what CMake makes"
 exit "$failed"

@@ -176,5 +176,5 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: graph_step [RANKS]\n");
         return 2;
     }
-    return gpus == 0 ? 0 : run_all(ranks, gpus);
+    return run_all(ranks, gpus);
 }

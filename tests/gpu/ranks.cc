@@ -153,8 +153,9 @@ double now_ms() {
 int introduce(const char* program) {
     const cuda::Availability found = cuda::availability();
     if (!found.problem.empty()) {
-        std::printf("%s: skipped: %s\n", program, found.problem.c_str());
-        return 0;
+        const bool has_gpu = found.device_count > 0;
+        std::printf("%s: %s: %s\n", program, has_gpu ? "FAILED" : "skipped", found.problem.c_str());
+        std::exit(has_gpu ? 1 : 0);
     }
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);

@@ -47,8 +47,8 @@ struct RunningRank {
 /// Milliseconds since some moment in the past.
 [[nodiscard]] double now_ms();
 
-/// Prints the GPUs and the NCCL version, and returns the number of GPUs. Returns 0 after a line
-/// that says why, if nothing can run here.
+/// Prints the GPUs and the NCCL version, and returns the number of GPUs. Ends the program after a
+/// line that says why, if nothing can run here: as a failure if there is a GPU.
 [[nodiscard]] int introduce(const char* program);
 
 }  // namespace regroup::gpu

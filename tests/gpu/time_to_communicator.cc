@@ -198,5 +198,5 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: time_to_communicator [RANKS [REPEATS]]\n");
         return 2;
     }
-    return gpus == 0 ? 0 : measure(ranks, repeats, gpus);
+    return measure(ranks, repeats, gpus);
 }
