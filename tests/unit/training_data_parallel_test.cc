@@ -204,6 +204,14 @@ TEST(DistributedDataParallel, RankWithAnotherModelIsNamedOnEveryRank) {
     });
 }
 
+TEST(DistributedDataParallel, ValuesOfRankZeroTravelInBatches) {
+    FakeWorld world(1);
+    FakeProcessGroup group(world, 0);
+    Replica replica(std::vector<std::size_t>(600, 1));
+    const DistributedDataParallel ddp(group, replica.parameters());
+    EXPECT_THAT(group.batch_sizes(), ElementsAre(256, 256, 88));
+}
+
 TEST(DistributedDataParallel, FailedBucketLeavesAllGradientsUnapplied) {
     FakeWorld world(2);
     run_ranks(world, [&world](FakeProcessGroup& group) {

@@ -7,14 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "worker_sdk/src/base/batches.h"
 #include "worker_sdk/src/ddp/bucket_plan.h"
 #include "worker_sdk/src/ddp/replicas.h"
 
 namespace regroup::ddp {
 namespace {
-
-// Broadcasts in one batch: enough to overlap, and far below the limit of a group.
-constexpr std::size_t kBroadcastsMax = 256;
 
 [[noreturn]] void refuse(const std::string& detail) {
     throw Error(Errc::invalid_argument, "data parallel: " + detail);
@@ -423,19 +421,9 @@ void Reducer::broadcast_buffers() {
 }
 
 void Reducer::broadcast(std::span<const TensorView> tensors, std::uint32_t root) {
-    while (!tensors.empty()) {
-        const std::size_t count = std::min(tensors.size(), kBroadcastsMax);
-        std::vector<Work> works;
-        OperationBatch batch(group_);
-        for (const TensorView& tensor : tensors.first(count)) {
-            works.push_back(group_.broadcast(tensor, root));
-        }
-        batch.start();
-        for (const Work& work : works) {
-            work.wait();
-        }
-        tensors = tensors.subspan(count);
-    }
+    issue_in_batches(
+        group_, tensors.size(), [&](std::size_t i) { return group_.broadcast(tensors[i], root); },
+        [](const Work& work) { work.wait(); });
 }
 
 std::optional<ReplicaDifference> Reducer::find_replica_difference() {
