@@ -39,7 +39,8 @@ def flight_record() -> Dict[str, Any]:
     record, size = ctypes.c_void_p(), ctypes.c_size_t()
     _library.check(_library.library.regroup_flight_record(ctypes.byref(record),
                                                           ctypes.byref(size)))
-    return json.loads(_library.take_bytes(record, size))
+    parsed: Dict[str, Any] = json.loads(_library.take_bytes(record, size))
+    return parsed
 
 
 def save_flight_record(path: Union[str, "os.PathLike[str]"]) -> None:

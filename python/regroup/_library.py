@@ -236,7 +236,8 @@ version: str = library.regroup_version().decode()
 
 
 def last_error() -> str:
-    return library.regroup_last_error().decode(errors="replace")
+    sentence: bytes = library.regroup_last_error()
+    return sentence.decode(errors="replace")
 
 
 def check(code: int) -> None:

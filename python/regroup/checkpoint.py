@@ -22,7 +22,8 @@ class Checkpoint:
     @classmethod
     def load(cls, path: Path) -> Optional[Checkpoint]:
         """Reads and verifies a file. None if there is none."""
-        handle = Handle("checkpoint", library.regroup_checkpoint_load, text(os.fspath(path), "path"))
+        handle = Handle("checkpoint", library.regroup_checkpoint_load,
+                        text(os.fspath(path), "path"))
         return None if handle.pointer is None else cls(handle)
 
     def save(self, path: Path, *, previous_count: int = 0, round: int = 0) -> None:

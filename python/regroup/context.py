@@ -8,6 +8,7 @@ from typing import Optional
 from . import _library
 from ._calls import Handle
 from ._library import check, library, text
+from .errors import InvalidArgument
 from .store import Store
 
 
@@ -32,9 +33,9 @@ class Context:
         self._borrowed = borrowed
         info = _library.ContextInfo()
         check(library.regroup_context_get(self._pointer(), ctypes.byref(info)))
-        for name, _ in info._fields_:
-            value = getattr(info, name)
-            setattr(self, name, value.decode() if isinstance(value, bytes) else value)
+        for field in info._fields_:
+            value = getattr(info, field[0])
+            setattr(self, field[0], value.decode() if isinstance(value, bytes) else value)
 
     @classmethod
     def from_environment(cls) -> Context:
@@ -55,7 +56,7 @@ class Context:
         if self._handle is not None:
             return self._handle()
         if self._borrowed is None:
-            raise _library.errors.InvalidArgument("this context is of an earlier round")
+            raise InvalidArgument("this context is of an earlier round")
         return self._borrowed
 
     @property

@@ -269,9 +269,9 @@ def _code(raised: Optional[BaseException], record: List[BaseException]) -> int:
         return 0
     record[:] = [raised]
     if isinstance(raised, Error):
-        return library.regroup_fail(raised.code, str(raised).encode())
+        return int(library.regroup_fail(raised.code, str(raised).encode(errors="replace")))
     sentence = f"{type(raised).__name__}: {raised}" if str(raised) else type(raised).__name__
-    return library.regroup_fail(1, sentence.encode(errors="replace"))
+    return int(library.regroup_fail(1, sentence.encode(errors="replace")))
 
 
 def _run(record: List[BaseException], function: Callable[..., int], *arguments: Any) -> None:

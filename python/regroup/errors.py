@@ -6,7 +6,7 @@ from typing import ClassVar, Dict, Type
 
 
 class Error(Exception):
-    """A failure of regroup. ``code`` is the number of its kind; the text is a sentence for people."""
+    """A failure of regroup. ``code`` is the number of its kind; its text is for people."""
 
     code: ClassVar[int] = 7
 

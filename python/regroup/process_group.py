@@ -44,7 +44,7 @@ class _Operation:
              ref: Any = ctypes.byref) -> bool:
         done = flag()
         test(self.pointer, ref(done))
-        return done.value != 0
+        return bool(done.value)
 
     def free(self, free: Any = library.regroup_work_free) -> None:
         free(self.pointer)
@@ -280,7 +280,8 @@ class ProcessGroup:
             raise InvalidArgument("a batch of this group has begun; batches cannot be nested")
         handle = Handle("batch", library.regroup_batch_begin, self._pointer())
         self._children.add(handle)
-        self._batch = awaited = []
+        awaited: List[Work] = []
+        self._batch = awaited
         try:
             yield
             check(library.regroup_batch_start(handle()))
@@ -331,7 +332,7 @@ def _allocate(group: int, size: int) -> Tuple[Handle, int]:
     data = ctypes.c_void_p()
 
     def create(memory: Any) -> int:
-        return library.regroup_group_allocate(group, size, memory, ctypes.byref(data))
+        return int(library.regroup_group_allocate(group, size, memory, ctypes.byref(data)))
 
     handle = Handle("memory", create)
     return handle, data.value or 0

@@ -6,6 +6,7 @@ protocol (``array.array``, ``bytearray``, ``memoryview``), and what has DLPack's
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import Any, Dict, Optional, Tuple
 
@@ -19,9 +20,13 @@ DTYPES: Dict[str, int] = {
 }
 BYTES = (4, 8, 4, 8, 1, 1, 4, 8, 2, 2, 1, 1)
 
-#: By kind and size: the codes of formats of the buffer protocol, whose sizes differ by machine.
-_FORMATS = {**dict.fromkeys("fde", "float"), **dict.fromkeys("bhilqn", "int"),
-            **dict.fromkeys("BHILQN", "uint"), "c": "uint"}
+#: By format and size: types of the buffer protocol, whose "l" for instance differs by machine.
+_NATIVE: Dict[Tuple[str, int], int] = {
+    (order + code, size): DTYPES[f"{kind}{size * 8}"]
+    for kind, codes in (("float", "efd"), ("int", "bilqn"), ("uint", "BILQNc"))
+    for code in codes for size in (1, 2, 4, 8) for order in ("", "@", "=", "<")
+    if f"{kind}{size * 8}" in DTYPES
+}
 _ARRAY_KINDS = {"f": "float", "i": "int", "u": "uint"}
 _DLPACK = {(0, 8): "int8", (0, 32): "int32", (0, 64): "int64", (1, 8): "uint8",
            (1, 32): "uint32", (1, 64): "uint64", (2, 16): "float16", (2, 32): "float32",
@@ -36,18 +41,24 @@ def view(value: Any, name: str, writable: bool = False) -> View:
     """The memory of ``value``, which the errors call ``name``."""
     if hasattr(value, "data_ptr") and hasattr(value, "is_contiguous"):
         return _of_torch(value, name)
+    memory: Optional[memoryview] = None
+    with contextlib.suppress(TypeError, ValueError, BufferError):
+        memory = memoryview(value)
+        number = _NATIVE.get((memory.format, memory.itemsize))
+        if number is not None and memory.c_contiguous and not (writable and memory.readonly):
+            count = memory.nbytes // memory.itemsize
+            return Tensor(_address(memory), count, number, CPU, 0), memory
+    # NumPy describes arrays of other packages' types, and has better advice about its own.
     if hasattr(value, "__array_interface__"):
         return _of_array(value, name, writable)
-    try:
-        memory = memoryview(value)
-    except TypeError:
-        if hasattr(value, "__dlpack__"):
-            return _of_dlpack(value, name)
-        raise InvalidArgument(
-            f"{name} is of type {type(value).__name__}, whose memory regroup cannot reach; give a "
-            f"NumPy array, a PyTorch tensor, an array.array, or anything with the buffer protocol "
-            f"or DLPack") from None
-    return _of_memory(memory, name, writable)
+    if memory is not None:
+        raise _refused(memory, name, writable)
+    if hasattr(value, "__dlpack__"):
+        return _of_dlpack(value, name)
+    raise InvalidArgument(
+        f"{name} is of type {type(value).__name__}, whose memory regroup cannot reach; give a "
+        f"NumPy array, a PyTorch tensor, an array.array, or anything with the buffer protocol or "
+        f"DLPack")
 
 
 def absent(like: Tensor) -> Tensor:
@@ -57,10 +68,14 @@ def absent(like: Tensor) -> Tensor:
 
 def _dtype(dtype: Optional[str], shown: object, name: str) -> int:
     if dtype not in DTYPES:
-        hint = "; view it as uint8" if "bool" in str(shown) or shown == "?" else ""
-        raise InvalidArgument(
-            f"{name} has elements of type {shown}, and regroup has {', '.join(DTYPES)}{hint}")
+        raise _refuse_type(shown, name)
     return DTYPES[dtype]
+
+
+def _refuse_type(shown: object, name: str) -> InvalidArgument:
+    hint = "; view it as uint8" if "bool" in str(shown) or shown == "?" else ""
+    return InvalidArgument(
+        f"{name} has elements of type {shown}, and regroup has {', '.join(DTYPES)}{hint}")
 
 
 def _refuse_gaps(name: str, remedy: str) -> InvalidArgument:
@@ -88,8 +103,8 @@ def _of_array(value: Any, name: str, writable: bool) -> View:
     described = value.__array_interface__
     order, kind, size = described["typestr"][0], described["typestr"][1], described["typestr"][2:]
     if order == ">":
-        raise InvalidArgument(f"{name} is big-endian; call {name}.astype({name}.dtype.newbyteorder('=')) "
-                              f"and give the result")
+        raise InvalidArgument(f"{name} is big-endian; call "
+                              f"{name}.astype({name}.dtype.newbyteorder('=')) and give the result")
     # Types of other packages, such as ml_dtypes.bfloat16, are plain bytes for NumPy.
     own = str(getattr(value, "dtype", described["typestr"]))
     dtype = f"{_ARRAY_KINDS[kind]}{int(size) * 8}" if kind in _ARRAY_KINDS else own
@@ -105,16 +120,14 @@ def _of_array(value: Any, name: str, writable: bool) -> View:
     return Tensor(address, count, number, CPU, 0), value
 
 
-def _of_memory(memory: memoryview, name: str, writable: bool) -> View:
-    shown = memory.format
-    code = shown.lstrip("@=<") if shown[0] != ">" else shown
-    kind = _FORMATS.get(code)
-    number = _dtype(f"{kind}{memory.itemsize * 8}" if kind else None, shown, name)
+def _refused(memory: memoryview, name: str, writable: bool) -> InvalidArgument:
+    """Why this buffer cannot be used."""
+    if (memory.format, memory.itemsize) not in _NATIVE:
+        return _refuse_type(memory.format, name)
     if not memory.c_contiguous:
-        raise _refuse_gaps(name, f"bytearray({name})")
-    if writable and memory.readonly:
-        raise _refuse_writing(name)
-    return Tensor(_address(memory), memory.nbytes // memory.itemsize, number, CPU, 0), memory
+        return _refuse_gaps(name, f"bytearray({name})")
+    assert writable and memory.readonly
+    return _refuse_writing(name)
 
 
 class _PyBuffer(ctypes.Structure):
@@ -139,7 +152,7 @@ def _address(memory: memoryview) -> Optional[int]:
     """ctypes itself gives the address of writable memory alone."""
     buffer = _PyBuffer()
     _get_buffer(memory, ctypes.addressof(buffer), _FULL_RO)
-    address = buffer.buf
+    address: Optional[int] = buffer.buf
     _release_buffer(ctypes.addressof(buffer))
     return address
 

@@ -44,8 +44,8 @@ def on_round(current):
 
 def misbehave(step):
     current = now.context.round
-    kills = {"kill": 2, "many": KILLS}.get(way, 0)
-    if step.rank == 1 and current <= kills and step.number == {"kill": 40, "many": 3}[way] * current:
+    kills, distance = {"kill": (2, 40), "many": (KILLS, 3)}.get(way, (0, 0))
+    if step.rank == 1 and current <= kills and step.number == distance * current:
         os.kill(os.getpid(), signal.SIGKILL)
     if way == "raise" and step.rank == 0 and step.number == 20:
         raise LookupError("no such shard")
