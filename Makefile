@@ -10,7 +10,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test lint format \
+.PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -83,6 +83,14 @@ package-test: ## install them into a clean Debian 12 and run them there; needs r
 	$(setup) package-test
 	@$(MAKE) package
 	@sh tests/embedding/package_test.sh build/package
+
+wheel: ## build the Python wheel and its source distribution into build/wheel
+	$(setup) wheel
+	@sh python/wheel.sh
+
+wheel-test: ## install it into clean environments of the Pythons here, and run jobs there
+	@$(MAKE) wheel
+	@sh tests/python/wheel_test.sh build/wheel
 
 lint: ## check format, the rules of the house and clang-tidy
 	$(setup) lint

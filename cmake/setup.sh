@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian 12 packages that a task needs and this machine lacks:
 #
-#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench|docs|package|package-test
+#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench|docs|package|package-test|wheel
 #
 # Asks no question and is silent when everything is there. On another system it only checks for the
 # tools and says what is missing.
@@ -52,9 +52,13 @@ case $task in
         tools="$tools dpkg-deb debootstrap"
         packages="$packages dpkg-dev debootstrap"
         ;;
+    wheel)
+        tools="$tools python3"
+        packages="$packages python3-venv"
+        ;;
     *)
         echo "setup: unknown task '$task'; one of build, test, pytorch, sanitize, lint, bench, docs," \
-             "package, package-test" >&2
+             "package, package-test, wheel" >&2
         exit 2
         ;;
 esac

@@ -190,8 +190,8 @@ std::string CommandChecker::check_paths(const Words& words) const {
         if (std::regex_match(word, match, built)) {
             const std::string preset = match[1];
             const std::string path = match[2];
-            if (preset == "pytorch") {
-                continue;  // Of `make test-pytorch`; see cmake/pytorch.cmake.
+            if (preset == "pytorch" || preset == "wheel") {
+                continue;  // Of `make test-pytorch` and `make wheel`, which use no preset.
             }
             if (!project_.presets.at("configurePresets").contains(preset)) {
                 return "no preset builds in " + word;

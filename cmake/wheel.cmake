@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the Python wheel has besides the package itself (pyproject.toml): libregroup.so in the package,
+# and the launcher where the environment has its programs. Both must start on every system of the
+# wheel's tag, so what a system may lack is linked statically: SQLite and the C++ library. libgcc is
+# shared, since each system has it, and the static one needs a newer C library.
+find_library(SQLite3_LIBRARY NAMES libsqlite3.a sqlite3)
+add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
+
+function(regroup_install_wheel)
+    get_target_property(options regroup LINK_OPTIONS)
+    list(REMOVE_ITEM options -static-libgcc)
+    set_target_properties(regroup PROPERTIES LINK_OPTIONS "${options}")
+    target_link_options(regroup_c PRIVATE -static-libstdc++)
+    foreach(target regroup regroup_c)
+        target_link_options(${target} PRIVATE LINKER:--strip-all)
+    endforeach()
+    # A wheel has no links: one file under one name.
+    set_property(TARGET regroup_c PROPERTY VERSION)
+    set_property(TARGET regroup_c PROPERTY SOVERSION)
+    install(TARGETS regroup_c LIBRARY DESTINATION regroup COMPONENT python)
+    install(TARGETS regroup RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT python)
+endfunction()
+cmake_language(DEFER CALL regroup_install_wheel)
