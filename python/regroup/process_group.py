@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import os
 import weakref
 from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple
 
@@ -38,8 +39,13 @@ class _Operation:
     def __init__(self, pointer: int, buffers: Any) -> None:
         self.pointer = pointer
         self.buffers = buffers
+        self.owner = os.getpid()
 
     # Bound here, for the time when the interpreter ends and modules are empty.
+    def is_own(self, process: Any = os.getpid) -> bool:
+        """False in a forked child, which must leave the operations of its parent alone."""
+        return bool(process() == self.owner)
+
     def done(self, test: Any = library.regroup_work_test, flag: Any = ctypes.c_int32,
              ref: Any = ctypes.byref) -> bool:
         done = flag()
@@ -67,6 +73,8 @@ class Work:
         return self._operation.done()
 
     def __del__(self) -> None:
+        if not self._operation.is_own():
+            return
         if self._operation.done():
             self._operation.free()
         else:
@@ -173,7 +181,7 @@ class ProcessGroup:
             self._handle.free()
 
     def __del__(self) -> None:
-        if self._dropped:
+        if self._dropped and self._dropped[0].is_own():
             self.close()  # Their buffers are in use until they have ended.
 
     def __enter__(self) -> ProcessGroup:

@@ -4,10 +4,12 @@
     elastic_job.py WAY FOLDER
 
 WAY is what happens besides: quiet; kill (rank 1, twice); many (rank 1, in each of 30 rounds); leave
-(training goes on until the node leaves); raise (rank 0 fails by itself); fatal (rank 0 gives up).
+(training goes on until the node leaves); raise, save (rank 0 fails by itself in a step, or when it
+saves); fatal (rank 0 gives up).
 """
 import array
 import faulthandler
+import gc
 import os
 import signal
 import struct
@@ -23,7 +25,7 @@ weights = array.array("f", [0] * WIDTH)
 gradient = array.array("f", [0] * WIDTH)
 seen = array.array("f", [0])  # Steps, counted before they are committed.
 journal = []  # A number for each committed step.
-used = {}  # Descriptors and threads after each round.
+used = {}  # Descriptors, threads and groups after each round.
 now = None
 ddp = None
 
@@ -72,8 +74,22 @@ def on_step(step):
         journal.append(step.number)
 
     step.commit(apply)
-    used[now.context.round] = (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
+    if way == "many" and step.rank == 0:
+        gc.collect()
+        groups = sum(isinstance(thing, regroup.ProcessGroup) for thing in gc.get_objects())
+        used[now.context.round] = (len(os.listdir("/proc/self/fd")),
+                                   len(os.listdir("/proc/self/task")), groups)
     return None
+
+
+def save_journal():
+    if way == "save" and now is not None and now.rank == 0:
+        raise LookupError("no such shard")
+    return struct.pack(f"{len(journal)}q", *journal)
+
+
+def load_journal(data):
+    journal[:] = struct.unpack(f"{len(data) // 8}q", data)
 
 
 def save(step):
@@ -92,9 +108,7 @@ def on_leave(leave):
 loop = regroup.ElasticLoop(compare_every=10)
 loop.register_state("weights", weights)
 loop.register_buffer("seen", seen)
-loop.register_state("journal", save=lambda: struct.pack(f"{len(journal)}q", *journal),
-                    load=lambda data: journal.__setitem__(
-                        slice(None), struct.unpack(f"{len(data) // 8}q", data)))
+loop.register_state("journal", save=save_journal, load=load_journal)
 ending = loop.run(on_step, on_round=on_round, on_leave=on_leave)
 if ending == "finished":
     assert journal == list(range(STEPS)), journal

@@ -32,12 +32,12 @@ class Elastic(unittest.TestCase):
         self.assertIn("round 3 of rank 0 of 3 from step 80", output)
         self.assertEqual(re.findall(r"result .*", output), expected, output)
 
-    def test_thirty_deaths_leave_no_descriptors_and_no_threads(self):
+    def test_thirty_deaths_leave_no_descriptors_threads_or_groups(self):
         code, output = self.run_way("many", restarts=40, ranks=2)
         self.assertEqual(code, 0, output)
         used = re.search(r"used (\(.*?\)) (\(.*?\)), rounds (\d+)", output)
         self.assertIsNotNone(used, output)
-        self.assertEqual(used.group(1), used.group(2), "descriptors and threads, early and late")
+        self.assertEqual(used.group(1), used.group(2), "descriptors, threads, groups, early and late")
         self.assertEqual(used.group(3), "31", "rank 0 has kept its process")
 
     def test_node_that_leaves_saves_its_state(self):
@@ -56,9 +56,10 @@ class Elastic(unittest.TestCase):
         self.assertEqual({str(saved.get_integer("step"))}, steps)
 
     def test_failure_of_the_program_is_reported_with_its_traceback(self):
-        code, output = self.run_way("raise", restarts=0)
-        self.assertEqual(code, 1, output)
-        self.assertRegex(output, r"in misbehave\n.*\n(.*\n)?.*LookupError: no such shard")
+        for way, function in (("raise", "misbehave"), ("save", "save_journal")):
+            code, output = self.run_way(way, restarts=0)
+            self.assertEqual(code, 1, output)
+            self.assertRegex(output, f"in {function}\n.*\n(.*\n)?.*LookupError: no such shard")
 
     def test_fatal_report_ends_the_job_without_a_restart(self):
         code, output = self.run_way("fatal")

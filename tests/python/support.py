@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -78,6 +79,15 @@ def run_job(*arguments, **options):
         job.kill()
         raise
     return job.returncode, output
+
+
+def run_program(program, ranks=2):
+    """The exit code and the output of a program in a text, under `regroup run`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "program.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(program)
+        return run_job(folder, path, ranks=ranks)
 
 
 def main():
