@@ -37,7 +37,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual(code, 0, output)
         used = re.search(r"used (\(.*?\)) (\(.*?\)), rounds (\d+)", output)
         self.assertIsNotNone(used, output)
-        self.assertEqual(used.group(1), used.group(2), "descriptors, threads, groups, early and late")
+        self.assertEqual(used.group(1), used.group(2), "descriptors, threads, groups")
         self.assertEqual(used.group(3), "31", "rank 0 has kept its process")
 
     def test_node_that_leaves_saves_its_state(self):
