@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models and optimizers of PyTorch in an ElasticLoop. Works with PyTorch from 1.13 on.
+
+Not imported by ``import regroup``: this module imports torch.
+"""
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterable, List, Optional
+
+import torch
+
+from .elastic import ElasticLoop
+from .errors import InvalidArgument
+from .process_group import ProcessGroup
+
+__all__ = ["average_gradients", "register_state"]
+
+
+def register_state(loop: ElasticLoop, model: torch.nn.Module,
+                   optimizer: Optional[torch.optim.Optimizer] = None, *parts: Any,
+                   name: str = "") -> None:
+    """Registers a model, its optimizer, and other ``parts`` that have ``state_dict`` and
+    ``load_state_dict``, such as a learning rate scheduler or a ``GradScaler``.
+
+    Parameters are registered in place, so do not move the model to another device or dtype after
+    that. Buffers, such as running means, may change before ``commit``; ``average_gradients`` makes
+    them equal. The state of the optimizer and of the parts is copied when it is compared or sent:
+    change it only in the function given to ``commit``. ``name`` goes before all names, for programs
+    with several models.
+    """
+    for key, parameter in model.named_parameters():
+        loop.register_state(f"{name}{key}", parameter.data)
+    for key, buffer in model.named_buffers():
+        loop.register_buffer(f"{name}{key}", buffer)
+    numbered = [("optimizer", optimizer)] if optimizer is not None else []
+    numbered += [(f"{type(part).__name__}.{i}", part) for i, part in enumerate(parts)]
+    for key, part in numbered:
+        loop.register_state(f"{name}{key}", save=lambda part=part: _encode(part.state_dict()),
+                            load=lambda data, part=part: part.load_state_dict(_decode(data)))
+
+
+def average_gradients(model: torch.nn.Module, group: ProcessGroup) -> None:
+    """Averages the gradients over the ranks of ``group``, and gives all ranks the buffers of rank
+    0, as DistributedDataParallel does. Call it after ``backward`` and before ``commit``.
+
+    All gradients of one dtype go in one collective, always in the same order, so a recovery changes
+    no bit of a training. A parameter without a gradient counts as zero.
+    """
+    gradients = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+    for tensors in _by_dtype(gradients):
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        group.all_reduce(flat, "avg")
+        _copy_back(flat, tensors)
+    for tensors in _by_dtype(model.buffers()):
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        group.broadcast(flat, 0)
+        _copy_back(flat, tensors)
+
+
+def _by_dtype(tensors: Iterable[torch.Tensor]) -> List[List[torch.Tensor]]:
+    groups: Dict[torch.dtype, List[torch.Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor.detach())
+    return list(groups.values())
+
+
+def _copy_back(flat: torch.Tensor, tensors: List[torch.Tensor]) -> None:
+    first = 0
+    for tensor in tensors:
+        tensor.copy_(flat[first:first + tensor.numel()].view_as(tensor))
+        first += tensor.numel()
+
+
+# A state is a line of JSON, in which {"tensor": dtype, "shape": ...} stands for tensors, and their
+# bytes. torch.save does not give equal bytes for equal states.
+
+def _encode(state: Any) -> bytes:
+    tensors: List[torch.Tensor] = []
+    line = json.dumps(_plain(state, "the state", tensors), separators=(",", ":"))
+    return b"\n".join([line.encode(), b"".join(_bytes_of(tensor) for tensor in tensors)])
+
+
+def _plain(value: Any, path: str, tensors: List[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach().cpu().contiguous())
+        return {"tensor": str(value.dtype)[len("torch."):], "shape": list(value.shape)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{i}]", tensors) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        # A list of pairs keeps the order and the types of keys.
+        return {"dict": [[key, _plain(item, f"{path}[{key!r}]", tensors)]
+                         for key, item in value.items()]}
+    raise InvalidArgument(f"{path} is of type {type(value).__name__}; register_state takes tensors, "
+                          f"numbers, texts, lists and dictionaries: register it with save= and "
+                          f"load= functions of your own")
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() > 0 else b""
+
+
+def _decode(data: bytes) -> Any:
+    line, _, rest = data.partition(b"\n")
+    return _restored(json.loads(line), bytearray(rest), [0])
+
+
+def _restored(value: Any, data: bytearray, at: List[int]) -> Any:
+    if isinstance(value, list):
+        return [_restored(item, data, at) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "dict" in value:
+        return {key: _restored(item, data, at) for key, item in value["dict"]}
+    dtype = getattr(torch, value["tensor"])
+    tensor = torch.empty(value["shape"], dtype=dtype)
+    size = tensor.numel() * tensor.element_size()
+    if size > 0:
+        tensor = torch.frombuffer(data, dtype=dtype, count=tensor.numel(), offset=at[0]).clone()
+        tensor = tensor.view(value["shape"])
+        at[0] += size
+    return tensor
