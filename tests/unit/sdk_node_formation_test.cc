@@ -104,7 +104,8 @@ TEST_F(TwoNodes, RankOutOfReachKeepsAllRanksFromSharing) {
     const std::vector<Result> results = form();
     EXPECT_THAT(sharing(results), Each(false));
     EXPECT_THAT(results[2].problem, HasSubstr("rank 2 cannot open"));
-    EXPECT_THAT(results[3].problem, HasSubstr("rank 2 cannot open"));
+    // Rank 2 may be gone already, with its memory.
+    EXPECT_THAT(results[3].problem, HasSubstr(" cannot open"));
     EXPECT_THAT(results[0].problem, Not(IsEmpty()));
     EXPECT_THAT(results[1].problem, Not(IsEmpty()));
 }
