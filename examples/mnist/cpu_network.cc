@@ -3,7 +3,6 @@
 // kernel become the columns of a matrix (im2col).
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include <Eigen/Core>
 
@@ -134,6 +133,7 @@ class ConvolutionBlock {
 class CpuNetwork : public Network {
    public:
     void forward(const Batch& batch) override {
+        scores_.clear();
         if (batch.count() == 0) {
             return;
         }
@@ -153,11 +153,11 @@ class CpuNetwork : public Network {
         if (!batch.dropout.empty()) {
             hidden_.array() *= ConstMap(batch.dropout.data(), count, kHidden).array();
         }
-        scores_.noalias() = hidden_ * ConstMap(value(fc2_weight), kClasses, kHidden).transpose();
-        scores_.rowwise() += ConstMap(value(fc2_bias), 1, kClasses).row(0);
+        outputs_.noalias() = hidden_ * ConstMap(value(fc2_weight), kClasses, kHidden).transpose();
+        outputs_.rowwise() += ConstMap(value(fc2_bias), 1, kClasses).row(0);
 
-        for (Index i = 0; i < count; ++i) {  // scores become probabilities
-            auto row = scores_.row(i);
+        for (Index i = 0; i < count; ++i) {  // outputs become probabilities
+            auto row = outputs_.row(i);
             Index best = 0;
             const float most = row.maxCoeff(&best);
             const std::int32_t label = batch.labels[static_cast<std::size_t>(i)];
@@ -165,83 +165,68 @@ class CpuNetwork : public Network {
             row = (row.array() - most).exp();
             const float sum = row.sum();
             row /= sum;
-            totals_.loss += std::log(static_cast<double>(sum)) - static_cast<double>(target);
-            totals_.correct += best == label ? 1.0 : 0.0;
+            scores_.push_back(
+                {.loss = std::log(sum) - target, .correct = best == label ? 1.0F : 0.0F});
         }
-        totals_.samples += static_cast<double>(batch.count());
     }
 
-    void backward(const Batch& batch, float weight, const Ready& ready) override {
+    void backward(const Batch& batch, float weight,
+                  regroup::DistributedDataParallel& gradients) override {
         if (batch.count() == 0) {
-            std::ranges::fill(gradients_, 0.0F);
-            for (std::size_t index = kTensorCount; index-- > 0;) {
-                ready(index);
-            }
-            return;
+            return report_all(gradients);
         }
+        const auto gradient = [&](std::size_t index) { return place_of(gradients, index); };
         const auto count = static_cast<Index>(batch.count());
-        for (Index i = 0; i < count; ++i) {  // d loss / d score = probability - (1 for the label)
-            scores_(i, batch.labels[static_cast<std::size_t>(i)]) -= 1.0F;
+        for (Index i = 0; i < count; ++i) {  // d loss / d output = probability - (1 for the label)
+            outputs_(i, batch.labels[static_cast<std::size_t>(i)]) -= 1.0F;
         }
-        scores_ *= weight;
-        Map(gradient(fc2_bias), 1, kClasses) = scores_.colwise().sum();
-        ready(fc2_bias);
-        Map(gradient(fc2_weight), kClasses, kHidden).noalias() = scores_.transpose() * hidden_;
-        ready(fc2_weight);
+        outputs_ *= weight;
+        Map(gradient(fc2_bias), 1, kClasses) = outputs_.colwise().sum();
+        gradients.gradient_ready(fc2_bias);
+        Map(gradient(fc2_weight), kClasses, kHidden).noalias() = outputs_.transpose() * hidden_;
+        gradients.gradient_ready(fc2_weight);
 
-        by_hidden_.noalias() = scores_ * ConstMap(value(fc2_weight), kClasses, kHidden);
+        by_hidden_.noalias() = outputs_ * ConstMap(value(fc2_weight), kClasses, kHidden);
         by_hidden_ = (hidden_.array() > 0.0F).select(by_hidden_, 0.0F);
         if (!batch.dropout.empty()) {
             by_hidden_.array() *= ConstMap(batch.dropout.data(), count, kHidden).array();
         }
         Map(gradient(fc1_bias), 1, kHidden) = by_hidden_.colwise().sum();
-        ready(fc1_bias);
+        gradients.gradient_ready(fc1_bias);
         Map(gradient(fc1_weight), kHidden, kFeatures).noalias() =
             by_hidden_.transpose() * conv2_.output();
-        ready(fc1_weight);
+        gradients.gradient_ready(fc1_weight);
 
         by_features_.noalias() = by_hidden_ * ConstMap(value(fc1_weight), kHidden, kFeatures);
-        std::fill_n(gradients_.begin(), offset_of(fc1_weight), 0.0F);
         by_conv1_.resize(count, static_cast<Index>(conv1_.output_count()));
         for (Index i = 0; i < count; ++i) {
             conv2_.backward(static_cast<std::size_t>(i), by_features_.row(i).data(),
                             value(conv2_weight), gradient(conv2_weight), gradient(conv2_bias),
                             by_conv1_.row(i).data());
         }
-        ready(conv2_bias);
-        ready(conv2_weight);
+        gradients.gradient_ready(conv2_bias);
+        gradients.gradient_ready(conv2_weight);
         for (Index i = 0; i < count; ++i) {
             conv1_.backward(static_cast<std::size_t>(i), by_conv1_.row(i).data(),
                             value(conv1_weight), gradient(conv1_weight), gradient(conv1_bias),
                             nullptr);
         }
-        ready(conv1_bias);
-        ready(conv1_weight);
+        gradients.gradient_ready(conv1_bias);
+        gradients.gradient_ready(conv1_weight);
     }
 
     regroup::TensorView values() override { return std::span(values_); }
-    regroup::TensorView gradients() override { return std::span(gradients_); }
-    regroup::TensorView totals() override {
-        return {&totals_, sizeof totals_ / sizeof(double), regroup::DType::float64};
-    }
-    void read(void* host, const regroup::TensorView& from) override {
-        std::memcpy(host, from.data, from.bytes());
-    }
-    void write(const regroup::TensorView& to, const void* host) override {
-        std::memcpy(to.data, host, to.bytes());
-    }
+    std::vector<Score> scores() override { return scores_; }
 
    private:
-    float* value(std::size_t index) { return values_.data() + offset_of(index); }
-    float* gradient(std::size_t index) { return gradients_.data() + offset_of(index); }
+    const float* value(std::size_t index) const { return values_.data() + offset_of(index); }
 
     std::vector<float> values_ = std::vector<float>(kParameterCount);
-    std::vector<float> gradients_ = std::vector<float>(kParameterCount);
-    Totals totals_;
+    std::vector<Score> scores_;
     ConvolutionBlock conv1_{1, kChannels1, kImageSide};
     ConvolutionBlock conv2_{kChannels1, kChannels2, 12};
     Matrix hidden_;       // [n, 50], after relu and dropout
-    Matrix scores_;       // [n, 10]
+    Matrix outputs_;      // [n, 10]
     Matrix by_hidden_;    // [n, 50]
     Matrix by_features_;  // [n, 320]
     Matrix by_conv1_;     // [n, 1440]

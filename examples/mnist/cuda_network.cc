@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network with cuDNN and cuBLAS, in CUDA's default stream, which process groups wait for. It
 // uses float32 without TF32, and algorithms with a fixed order of summation. So its results equal
-// the CPU's up to rounding, and are the same in every run, except for the order in which losses are
-// added.
+// the CPU's up to rounding, and are the same in every run.
 #include <regroup/cuda.h>
 
 #include "dnn_handles.h"
@@ -183,13 +182,14 @@ class CudaNetwork : public Network {
    public:
     explicit CudaNetwork(const regroup::Device& device) : device_(device) {
         hidden_bias_shape_.set(1, kHidden);
-        scores_bias_shape_.set(1, kClasses);
+        outputs_bias_shape_.set(1, kClasses);
         check(::cudnnSetOpTensorDescriptor(product_, CUDNN_OP_TENSOR_MUL, CUDNN_DATA_FLOAT,
                                            CUDNN_PROPAGATE_NAN),
               "cudnnSetOpTensorDescriptor");
     }
 
     void forward(const Batch& batch) override {
+        scored_ = batch.count();
         if (batch.count() == 0) {
             return;
         }
@@ -207,32 +207,32 @@ class CudaNetwork : public Network {
             dropout_.fill(batch.dropout.data(), batch.dropout.size());
             drop_out(hidden_.data());
         }
-        engine_.multiply(false, hidden_.data(), true, value(fc2_weight), scores_.data(),
+        engine_.multiply(false, hidden_.data(), true, value(fc2_weight), outputs_.data(),
                          batch.count(), kClasses, kHidden);
-        engine_.add_bias(scores_bias_shape_, value(fc2_bias), scores_shape_, scores_.data());
-        check(static_cast<cudaError_t>(launch_cross_entropy(
-                  scores_.data(), labels_.data(), static_cast<int>(batch.count()), totals_.data())),
-              "the loss");
+        engine_.add_bias(outputs_bias_shape_, value(fc2_bias), outputs_shape_, outputs_.data());
+        check(
+            static_cast<cudaError_t>(launch_cross_entropy(
+                outputs_.data(), labels_.data(), static_cast<int>(batch.count()), scores_.data())),
+            "the loss");
     }
 
-    void backward(const Batch& batch, float weight, const Ready& ready) override {
+    void backward(const Batch& batch, float weight,
+                  regroup::DistributedDataParallel& gradients) override {
         if (batch.count() == 0) {
-            check(::cudaMemset(gradients_.data(), 0, gradients_.bytes()), "cudaMemset");
-            for (std::size_t index = kTensorCount; index-- > 0;) {
-                ready(index);
-            }
-            return;
+            return report_all(gradients);
         }
+        const auto gradient = [&](std::size_t index) { return place_of(gradients, index); };
         check(static_cast<cudaError_t>(launch_cross_entropy_backward(
-                  scores_.data(), labels_.data(), static_cast<int>(batch.count()), weight)),
+                  outputs_.data(), labels_.data(), static_cast<int>(batch.count()), weight)),
               "the loss's gradient");
-        engine_.sum_to_bias(scores_shape_, scores_.data(), scores_bias_shape_, gradient(fc2_bias));
-        ready(fc2_bias);
-        engine_.multiply(true, scores_.data(), false, hidden_.data(), gradient(fc2_weight),
+        engine_.sum_to_bias(outputs_shape_, outputs_.data(), outputs_bias_shape_,
+                            gradient(fc2_bias));
+        gradients.gradient_ready(fc2_bias);
+        engine_.multiply(true, outputs_.data(), false, hidden_.data(), gradient(fc2_weight),
                          kClasses, kHidden, batch.count());
-        ready(fc2_weight);
+        gradients.gradient_ready(fc2_weight);
 
-        engine_.multiply(false, scores_.data(), false, value(fc2_weight), by_hidden_.data(),
+        engine_.multiply(false, outputs_.data(), false, value(fc2_weight), by_hidden_.data(),
                          batch.count(), kHidden, kClasses);
         engine_.activate_backward(hidden_shape_, hidden_.data(), by_hidden_.data());
         if (!batch.dropout.empty()) {
@@ -240,39 +240,32 @@ class CudaNetwork : public Network {
         }
         engine_.sum_to_bias(hidden_shape_, by_hidden_.data(), hidden_bias_shape_,
                             gradient(fc1_bias));
-        ready(fc1_bias);
+        gradients.gradient_ready(fc1_bias);
         engine_.multiply(true, by_hidden_.data(), false, conv2_.output(), gradient(fc1_weight),
                          kHidden, kFeatures, batch.count());
-        ready(fc1_weight);
+        gradients.gradient_ready(fc1_weight);
 
         engine_.multiply(false, by_hidden_.data(), false, value(fc1_weight), conv2_.by_output(),
                          batch.count(), kFeatures, kHidden);
         conv2_.backward(conv1_.output(), value(conv2_weight), gradient(conv2_weight),
                         gradient(conv2_bias), conv1_.by_output());
-        ready(conv2_bias);
-        ready(conv2_weight);
+        gradients.gradient_ready(conv2_bias);
+        gradients.gradient_ready(conv2_weight);
         conv1_.backward(pixels_.data(), value(conv1_weight), gradient(conv1_weight),
                         gradient(conv1_bias), nullptr);
-        ready(conv1_bias);
-        ready(conv1_weight);
+        gradients.gradient_ready(conv1_bias);
+        gradients.gradient_ready(conv1_weight);
     }
 
     regroup::TensorView values() override {
         return {values_.data(), kParameterCount, regroup::DType::float32, device_};
     }
-    regroup::TensorView gradients() override {
-        return {gradients_.data(), kParameterCount, regroup::DType::float32, device_};
-    }
-    regroup::TensorView totals() override {
-        return {totals_.data(), sizeof(Totals) / sizeof(double), regroup::DType::float64, device_};
-    }
-    void read(void* host, const regroup::TensorView& from) override {
-        check(::cudaMemcpy(host, from.data, from.bytes(), cudaMemcpyDeviceToHost),
+    std::vector<Score> scores() override {
+        std::vector<Score> scores(scored_);
+        check(::cudaMemcpy(scores.data(), scores_.data(), scored_ * sizeof(Score),
+                           cudaMemcpyDeviceToHost),
               "copying from the GPU (cudaMemcpy)");
-    }
-    void write(const regroup::TensorView& to, const void* host) override {
-        check(::cudaMemcpy(to.data, host, to.bytes(), cudaMemcpyHostToDevice),
-              "copying to the GPU (cudaMemcpy)");
+        return scores;
     }
 
    private:
@@ -281,10 +274,11 @@ class CudaNetwork : public Network {
             conv1_.resize(count);
             conv2_.resize(count);
             hidden_shape_.set(static_cast<int>(count), kHidden);
-            scores_shape_.set(static_cast<int>(count), kClasses);
+            outputs_shape_.set(static_cast<int>(count), kClasses);
             hidden_.reserve(count * kHidden);
             by_hidden_.reserve(count * kHidden);
-            scores_.reserve(count * kClasses);
+            outputs_.reserve(count * kClasses);
+            scores_.reserve(count);
             count_ = count;
         }
     }
@@ -293,8 +287,7 @@ class CudaNetwork : public Network {
                               hidden_shape_, dropout_.data(), &kZero, hidden_shape_, values),
               "dropout (cudnnOpTensor)");
     }
-    float* value(std::size_t index) { return values_.data() + offset_of(index); }
-    float* gradient(std::size_t index) { return gradients_.data() + offset_of(index); }
+    const float* value(std::size_t index) const { return values_.data() + offset_of(index); }
 
     regroup::Device device_;
     Engine engine_;
@@ -303,18 +296,18 @@ class CudaNetwork : public Network {
     OpDescriptor product_;
     TensorDescriptor hidden_shape_;
     TensorDescriptor hidden_bias_shape_;
-    TensorDescriptor scores_shape_;
-    TensorDescriptor scores_bias_shape_;
-    std::size_t count_ = 0;  // samples that the buffers are sized for
+    TensorDescriptor outputs_shape_;
+    TensorDescriptor outputs_bias_shape_;
+    std::size_t count_ = 0;   // samples that the buffers are sized for
+    std::size_t scored_ = 0;  // samples of the last forward
     DeviceBuffer<float> values_{kParameterCount};
-    DeviceBuffer<float> gradients_{kParameterCount};
-    DeviceBuffer<Totals> totals_{1};
     DeviceBuffer<float> pixels_;         // [n, 28, 28]
     DeviceBuffer<std::int32_t> labels_;  // [n]
     DeviceBuffer<float> dropout_;        // [n, 50]
     DeviceBuffer<float> hidden_;         // [n, 50], after relu and dropout
     DeviceBuffer<float> by_hidden_;      // [n, 50]
-    DeviceBuffer<float> scores_;         // [n, 10]
+    DeviceBuffer<float> outputs_;        // [n, 10]
+    DeviceBuffer<Score> scores_;         // [n]
 };
 
 }  // namespace

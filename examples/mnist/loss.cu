@@ -5,40 +5,39 @@ namespace mnist {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kScores = static_cast<int>(kClasses);
+constexpr int kOutputs = static_cast<int>(kClasses);
 
 // One thread for each sample.
-__global__ void cross_entropy(float* scores, const std::int32_t* labels, int count,
-                              Totals* totals) {
+__global__ void cross_entropy(float* outputs, const std::int32_t* labels, int count,
+                              Score* scores) {
     const int sample = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (sample >= count) {
         return;
     }
-    float* const row = scores + sample * kScores;
+    float* const row = outputs + sample * kOutputs;
     int best = 0;
-    for (int i = 1; i < kScores; ++i) {
+    for (int i = 1; i < kOutputs; ++i) {
         best = row[i] > row[best] ? i : best;
     }
     const float most = row[best];
     const float target = row[labels[sample]] - most;
     float sum = 0.0F;
-    for (int i = 0; i < kScores; ++i) {
+    for (int i = 0; i < kOutputs; ++i) {
         row[i] = expf(row[i] - most);
         sum += row[i];
     }
-    for (int i = 0; i < kScores; ++i) {
+    for (int i = 0; i < kOutputs; ++i) {
         row[i] /= sum;
     }
-    atomicAdd(&totals->loss, static_cast<double>(logf(sum) - target));
-    atomicAdd(&totals->correct, best == labels[sample] ? 1.0 : 0.0);
-    atomicAdd(&totals->samples, 1.0);
+    scores[sample].loss = logf(sum) - target;
+    scores[sample].correct = best == labels[sample] ? 1.0F : 0.0F;
 }
 
 __global__ void cross_entropy_backward(float* probabilities, const std::int32_t* labels, int count,
                                        float weight) {
     const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (at < count * kScores) {
-        const float target = at % kScores == labels[at / kScores] ? 1.0F : 0.0F;
+    if (at < count * kOutputs) {
+        const float target = at % kOutputs == labels[at / kOutputs] ? 1.0F : 0.0F;
         probabilities[at] = weight * (probabilities[at] - target);
     }
 }
@@ -55,13 +54,13 @@ int launch(void (*kernel)(Parameters...), int items, Arguments... arguments) {
 
 }  // namespace
 
-int launch_cross_entropy(float* scores, const std::int32_t* labels, int count, Totals* totals) {
-    return launch(cross_entropy, count, scores, labels, count, totals);
+int launch_cross_entropy(float* outputs, const std::int32_t* labels, int count, Score* scores) {
+    return launch(cross_entropy, count, outputs, labels, count, scores);
 }
 
 int launch_cross_entropy_backward(float* probabilities, const std::int32_t* labels, int count,
                                   float weight) {
-    return launch(cross_entropy_backward, count * kScores, probabilities, labels, count, weight);
+    return launch(cross_entropy_backward, count * kOutputs, probabilities, labels, count, weight);
 }
 
 }  // namespace mnist

@@ -40,11 +40,13 @@ using regroup::Context;
 using regroup::DType;
 using regroup::ElasticRound;
 using regroup::ElasticStep;
+using regroup::ProcessGroup;
 using regroup::ReduceOp;
 using regroup::TensorView;
 
 constexpr std::size_t kDrawnForTesting = 1000;
 constexpr std::uint64_t kTestBatch = 256;  // images at once, on each rank
+constexpr std::size_t kBucketBytes = 32 << 10U;
 
 void make_data(const fs::path& directory, std::int64_t images) {
     write_digits(directory, "train", draw_digits(static_cast<std::size_t>(images), 1));
@@ -126,9 +128,8 @@ class Trainer {
           data_(read_data(options)),
           network_(options.device == "cpu" ? make_cpu_network() : make_cuda_network(context)),
           scaler_({.enabled = options.wire == "float16"}, network_->values().device),
-          optimizer_({{.master = network_->values(), .gradient = network_->gradients()}},
-                     regroup::SgdOptions{.learning_rate = options.learning_rate,
-                                         .momentum = options.momentum}),
+          optimizer_(trained_tensors(), regroup::SgdOptions{.learning_rate = options.learning_rate,
+                                                            .momentum = options.momentum}),
           loop_({.backend = options.device == "cpu" ? "cpu" : "nccl"}) {
         initialise();
         // Everything that a step changes. A new process gets it from a survivor.
@@ -158,12 +159,18 @@ class Trainer {
                     ::getpid(), round.step);
         train_sampler_.emplace(sampler_options(data_.train, true));
         // Gradients are weighted with their share of the global batch, so their sum is the mean.
-        regroup::DataParallelOptions options{.reduction = ReduceOp::sum};
+        // Three buckets, so that two travel while the backward pass goes on.
+        regroup::DataParallelOptions options{.bucket_bytes = kBucketBytes,
+                                             .reduction = ReduceOp::sum};
         if (options_.wire != "float32") {
             options.hook = regroup::low_precision_hook(
                 options_.wire == "float16" ? DType::float16 : DType::bfloat16);
         }
         ddp_.emplace(*round.group, network_->parameters(), std::vector<TensorView>{}, options);
+        optimizer_.set_gradients(*ddp_);
+        if (options_.device != "cpu") {  // For figures that are in host memory.
+            host_group_ = ProcessGroup::create("cpu", context_, {.name = "host"});
+        }
     }
 
     void carry_out(ElasticStep& step) {
@@ -193,43 +200,44 @@ class Trainer {
         const std::vector<std::uint64_t> indices = train_sampler_->shard({first, last});
         Batch batch = batch_of(data_.train, indices);
         drop_out(batch, indices, epoch * count + first);
+        ddp_->zero_gradients();
         network_->forward(batch);
         const auto scale = static_cast<float>(scaler_.scale());
-        network_->backward(batch, scale / static_cast<float>(last - first),
-                           [this](std::size_t index) { ddp_->gradient_ready(index); });
+        network_->backward(batch, scale / static_cast<float>(last - first), *ddp_);
         ddp_->finish_step();
     }
 
     // Local: the gradients are equal on all ranks, and so are the results.
     void apply_gradients() {
-        scaler_.unscale(network_->gradients());
-        regroup::clip_grad_norm({network_->gradients()}, options_.clip_norm);
+        scaler_.unscale_all(ddp_->gradients());
+        regroup::clip_grad_norm(ddp_->gradients(), options_.clip_norm);
         optimizer_.step(scaler_);  // Does nothing if a gradient has left the range of float16.
         scaler_.update();
     }
 
-    // Each rank scores its share without padding, with a last batch of any size. The sums over the
-    // ranks equal those of a single process.
+    // Each rank scores its share, with a last batch of any size. The sums over the ranks equal
+    // those of a single process.
     void test(ElasticStep& step, std::uint64_t epoch) {
         if (data_.test.count() == 0) {
             return;
         }
         const auto section = step.section("test");  // Longer than a step.
-        const Totals zero;
-        network_->write(network_->totals(), &zero);
+        regroup::Evaluator evaluator(host_group_ ? *host_group_ : step.group(), data_.test.count(),
+                                     {"loss", "correct"});
         const regroup::DistributedSampler sampler(sampler_options(data_.test, false));
         const std::uint64_t stride = kTestBatch * context_.world_size;
         for (std::uint64_t first = 0; first < data_.test.count(); first += stride) {
             const std::uint64_t last = std::min<std::uint64_t>(first + stride, data_.test.count());
             network_->forward(batch_of(data_.test, sampler.shard({first, last})));
+            for (const Score& score : network_->scores()) {
+                evaluator.add({score.loss, score.correct});
+            }
         }
-        step.group().all_reduce(network_->totals(), ReduceOp::sum).wait();
-        Totals all;
-        network_->read(&all, network_->totals());
+        const regroup::EvaluationResult result = evaluator.finish();
         if (context_.rank == 0) {
-            std::printf("epoch %lu: test loss %.6f, %.0f of %.0f right (%.2f %%)\n", epoch,
-                        all.loss / all.samples, all.correct, all.samples,
-                        100.0 * all.correct / all.samples);
+            std::printf("epoch %lu: test loss %.6f, %.0f of %lu right (%.2f %%)\n", epoch,
+                        result.mean("loss"), result.sum("correct"), result.sample_count(),
+                        100.0 * result.mean("correct"));
         }
     }
 
@@ -242,7 +250,7 @@ class Trainer {
         }
         std::vector<float> values(kParameterCount);
         checkpoint->read_tensor("parameters", std::span<float>(values));
-        network_->write(network_->values(), values.data());
+        regroup::cuda::copy(network_->values(), std::span(values));
         optimizer_.load(*checkpoint);
         scaler_.load(*checkpoint);
         const auto step = static_cast<std::uint64_t>(checkpoint->integer("step"));
@@ -253,10 +261,9 @@ class Trainer {
         if (options_.checkpoint.empty()) {
             return;
         }
-        std::vector<float> values(kParameterCount);
-        network_->read(values.data(), network_->values());
+        const std::vector<float> values = parameters_on_host();
         Checkpoint checkpoint;
-        checkpoint.set_tensor("parameters", std::span<const float>(values));
+        checkpoint.set_tensor("parameters", std::span(values));
         optimizer_.save(checkpoint);
         scaler_.save(checkpoint);
         checkpoint.set_integer("step", static_cast<std::int64_t>(step));
@@ -311,7 +318,7 @@ class Trainer {
                 values.push_back(bound * (2.0F * unit - 1.0F));
             }
         }
-        network_->write(network_->values(), values.data());
+        regroup::cuda::copy(network_->values(), std::span(values));
     }
 
     void drop_out(Batch& batch, const std::vector<std::uint64_t>& indices,
@@ -328,9 +335,22 @@ class Trainer {
 
     // Of the parameters: equal on all ranks.
     [[nodiscard]] std::size_t hash() {
-        std::string bytes(network_->values().bytes(), '\0');
-        network_->read(bytes.data(), network_->values());
-        return std::hash<std::string>()(bytes);
+        const std::vector<float> values = parameters_on_host();
+        return std::hash<std::string>()(std::string(reinterpret_cast<const char*>(values.data()),
+                                                    values.size() * sizeof(float)));
+    }
+    [[nodiscard]] std::vector<float> parameters_on_host() {
+        std::vector<float> values(kParameterCount);
+        regroup::cuda::copy(std::span(values), network_->values());
+        return values;
+    }
+
+    [[nodiscard]] std::vector<regroup::OptimizerTensors> trained_tensors() {
+        std::vector<regroup::OptimizerTensors> list;
+        for (std::size_t i = 0; i < kTensorCount; ++i) {
+            list.push_back({.master = network_->value(i)});
+        }
+        return list;
     }
 
     const Options& options_;
@@ -345,6 +365,7 @@ class Trainer {
     Context context_;
     std::optional<regroup::DistributedSampler> train_sampler_;
     std::optional<regroup::DistributedDataParallel> ddp_;
+    std::unique_ptr<ProcessGroup> host_group_;
 };
 
 void run(const Options& options, const Context& context) {

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -76,47 +75,54 @@ struct Batch {
     [[nodiscard]] std::size_t count() const { return labels.size(); }
 };
 
-/// Sums over samples, in the network's memory so that a process group reaches them.
-struct Totals {
-    double loss = 0.0;
-    double correct = 0.0;
-    double samples = 0.0;
+/// How well the network has read a sample.
+struct Score {
+    float loss = 0.0F;
+    float correct = 0.0F;  ///< 1 or 0
 };
 
-/// The network on one device. All parameters are in one flat buffer, all gradients in another, so
-/// that an optimizer needs one pass.
+/// The network on one device. All parameters are in one buffer. The gradients belong to a
+/// DistributedDataParallel.
 class Network {
    public:
-    using Ready = std::function<void(std::size_t)>;
-
     virtual ~Network() = default;
     Network() = default;
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 
-    /// Adds the batch to the totals, and keeps the values for `backward`.
+    /// Scores the samples, and keeps the values for `backward`.
     virtual void forward(const Batch& batch) = 0;
-    /// Sets all gradients to `weight` times those of the last forward's sum of losses, from the
-    /// last layer to the first, and calls `ready(index)` as each becomes final.
-    virtual void backward(const Batch& batch, float weight, const Ready& ready) = 0;
+    /// Computes `weight` times the gradients of the last forward's sum of losses, from the last
+    /// layer to the first, and reports each one when it is final. Before, all of them are zero.
+    virtual void backward(const Batch& batch, float weight,
+                          regroup::DistributedDataParallel& gradients) = 0;
 
-    [[nodiscard]] virtual regroup::TensorView values() = 0;     ///< [kParameterCount] float32
-    [[nodiscard]] virtual regroup::TensorView gradients() = 0;  ///< likewise
-    [[nodiscard]] virtual regroup::TensorView totals() = 0;     ///< [3] float64
-    /// Between the device and the host; waits.
-    virtual void read(void* host, const regroup::TensorView& from) = 0;
-    virtual void write(const regroup::TensorView& to, const void* host) = 0;
+    [[nodiscard]] virtual regroup::TensorView values() = 0;  ///< [kParameterCount] float32
+    /// Of the last forward, by sample.
+    [[nodiscard]] virtual std::vector<Score> scores() = 0;
 
+    [[nodiscard]] regroup::TensorView value(std::size_t index) {
+        return values().part(offset_of(index), kTensors[index].count);
+    }
     [[nodiscard]] std::vector<regroup::Parameter> parameters() {
         std::vector<regroup::Parameter> list;
         for (std::size_t i = 0; i < kTensorCount; ++i) {
-            const std::size_t count = kTensors[i].count;
-            list.push_back(
-                {values().part(offset_of(i), count), gradients().part(offset_of(i), count)});
+            list.push_back({value(i)});
         }
         return list;
     }
 };
+
+/// Where gradient `index` is, for a Network.
+inline float* place_of(const regroup::DistributedDataParallel& gradients, std::size_t index) {
+    return static_cast<float*>(gradients.gradient(index).data);
+}
+/// Of a rank without samples.
+inline void report_all(regroup::DistributedDataParallel& gradients) {
+    for (std::size_t index = kTensorCount; index-- > 0;) {
+        gradients.gradient_ready(index);
+    }
+}
 
 [[nodiscard]] std::unique_ptr<Network> make_cpu_network();
 /// On this rank's GPU, with cuDNN and cuBLAS. Throws regroup::Error if there is none, or if this

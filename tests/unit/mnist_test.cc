@@ -15,10 +15,12 @@
 
 #include "examples/mnist/idx.h"
 #include "examples/mnist/network.h"
+#include "tests/support/fake_process_group.h"
 
 namespace mnist {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -124,33 +126,43 @@ Batch batch_of(std::size_t count) {
 }
 
 double loss_of(Network& network, const Batch& batch) {
-    Totals totals;
-    network.write(network.totals(), &totals);
     network.forward(batch);
-    network.read(&totals, network.totals());
-    return totals.loss;
+    double loss = 0.0;
+    for (const Score& score : network.scores()) {
+        loss += static_cast<double>(score.loss);
+    }
+    return loss;
 }
 
 std::span<float> floats(const regroup::TensorView& view) {
     return {static_cast<float*>(view.data), view.count};
 }
 
+/// A network and its gradients.
+struct Rank {
+    regroup::testing::FakeWorld world{1};
+    regroup::testing::FakeProcessGroup group{world, 0};
+    std::unique_ptr<Network> network = make_cpu_network();
+    regroup::DistributedDataParallel gradients{
+        group, network->parameters(), {}, {.bucket_bytes = 1}};
+};
+
 // Moving the values of one tensor a little along its gradient must change the loss by what the
 // gradient promises.
 TEST(MnistNetwork, GradientsAgreeWithFiniteDifferences) {
-    const auto network = make_cpu_network();
+    Rank rank;
+    Network& network = *rank.network;
     std::mt19937 random(1);
-    for (float& value : floats(network->values())) {
+    for (float& value : floats(network.values())) {
         value = 0.2F * (static_cast<float>(random() >> 8U) * 0x1.0p-23F - 1.0F);
     }
     const Batch batch = batch_of(6);
-    (void)loss_of(*network, batch);
-    network->backward(batch, 1.0F, [](std::size_t) {});
+    (void)loss_of(network, batch);
+    network.backward(batch, 1.0F, rank.gradients);
     for (std::size_t index = 0; index < kTensorCount; ++index) {
-        const regroup::Parameter parameter = network->parameters()[index];
-        const std::span<float> value = floats(parameter.value);
+        const std::span<float> value = floats(network.value(index));
         const std::vector<float> before(value.begin(), value.end());
-        const std::span<float> gradient = floats(parameter.gradient);
+        const std::span<float> gradient = floats(rank.gradients.gradient(index));
         double square = 0.0;
         for (const float each : gradient) {
             square += static_cast<double>(each) * static_cast<double>(each);
@@ -162,7 +174,7 @@ TEST(MnistNetwork, GradientsAgreeWithFiniteDifferences) {
                 value[i] = static_cast<float>(static_cast<double>(before[i]) +
                                               way * static_cast<double>(gradient[i]) / slope);
             }
-            return loss_of(*network, batch);
+            return loss_of(network, batch);
         };
         constexpr double kStep = 1e-3;
         const double difference = (loss_at(kStep) - loss_at(-kStep)) / (2.0 * kStep);
@@ -172,22 +184,28 @@ TEST(MnistNetwork, GradientsAgreeWithFiniteDifferences) {
 }
 
 TEST(MnistNetwork, GradientsBecomeReadyFromTheLastLayerToTheFirst) {
-    const auto network = make_cpu_network();
+    Rank rank;
     const Batch batch = batch_of(1);
+    rank.network->forward(batch);
+    rank.network->backward(batch, 1.0F, rank.gradients);
+    rank.gradients.finish_step();  // Now the order of the buckets is that of the reports.
     std::vector<std::size_t> order;
-    network->forward(batch);
-    network->backward(batch, 1.0F, [&order](std::size_t index) { order.push_back(index); });
+    for (const regroup::Bucket& bucket : rank.gradients.buckets()) {
+        order.insert(order.end(), bucket.parameters.begin(), bucket.parameters.end());
+    }
     EXPECT_THAT(order, ElementsAre(fc2_bias, fc2_weight, fc1_bias, fc1_weight, conv2_bias,
                                    conv2_weight, conv1_bias, conv1_weight));
 }
 
-TEST(MnistNetwork, EmptyShareHasNoLossAndNoGradient) {
-    const auto network = make_cpu_network();
-    floats(network->gradients())[0] = 1.0F;
-    EXPECT_EQ(loss_of(*network, {}), 0.0);
-    network->backward({}, 1.0F, [](std::size_t) {});
-    for (const float each : floats(network->gradients())) {
-        ASSERT_EQ(each, 0.0F);
+TEST(MnistNetwork, EmptyShareHasNoScoreAndNoGradient) {
+    Rank rank;
+    rank.network->forward(batch_of(1));
+    rank.network->forward({});
+    EXPECT_TRUE(rank.network->scores().empty());
+    rank.network->backward({}, 1.0F, rank.gradients);
+    rank.gradients.finish_step();
+    for (std::size_t index = 0; index < kTensorCount; ++index) {
+        EXPECT_THAT(floats(rank.gradients.gradient(index)), Each(0.0F));
     }
 }
 
