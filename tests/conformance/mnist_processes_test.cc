@@ -4,16 +4,21 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "tests/conformance/examples_harness.h"
 
 namespace regroup::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 using Mnist = Examples;
@@ -48,6 +53,92 @@ TEST_F(Mnist, KilledWorkerIsReplacedAndTheResultIsTheSame) {
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("round 2: "));
     EXPECT_THAT(job.output(), HasSubstr("finished: parameters " + parameters));
+}
+
+/// Two nodes on one machine with two ranks each, whose messages go over TCP. There the place of a
+/// gradient in its bucket and the order of the ranks decide how a sum is rounded.
+class MnistOnNodes : public Examples {
+   protected:
+    /// Saves its state in `checkpoint` after each epoch.
+    void start_nodes(const std::string& checkpoint) {
+        const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
+        nodes_.clear();
+        for (const char* const address : {"127.0.0.1", "127.0.0.2"}) {
+            Words command{REGROUP_PROGRAM,      "run",
+                          "--nnodes=2",         "--rdzv-backend=c10d",
+                          "--rdzv-id=job",      "--rdzv-endpoint=" + endpoint,
+                          "--nproc-per-node=2", std::string("--local-addr=") + address,
+                          "--max-restarts=2",   example_program("mnist")};
+            const Words more = words(checkpoint);
+            command.insert(command.end(), more.begin(), more.end());
+            nodes_.push_back(std::make_unique<Program>(
+                ProgramSpec{command, {"REGROUP_CPU_TRANSPORT=tcp"}, folder()}));
+        }
+    }
+    static Words words(const std::string& checkpoint) {
+        return arguments({"--images", "3000", "--epochs", "4", "--checkpoint", checkpoint});
+    }
+
+    [[nodiscard]] std::string output() const {
+        return nodes_.front()->output() + nodes_.back()->output();
+    }
+    void await(const std::string& text) const {
+        ASSERT_TRUE(eventually([&] { return output().find(text) != std::string::npos; }))
+            << output();
+    }
+    /// Of the process that has the rank now.
+    [[nodiscard]] pid_t pid_of(std::uint32_t rank) const {
+        const std::string text = output();
+        const std::regex line("rank " + std::to_string(rank) + " of 4, pid ([0-9]+), from step ");
+        pid_t pid = -1;
+        for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
+            const auto found = static_cast<pid_t>(std::stol((*at)[1]));
+            pid = is_alive(found) ? found : pid;
+        }
+        return pid;
+    }
+    void kill(std::uint32_t rank) const {
+        const pid_t pid = pid_of(rank);
+        ASSERT_GT(pid, 0) << output();
+        EXPECT_EQ(::kill(pid, SIGKILL), 0);
+    }
+    /// The hash of the parameters of each rank.
+    [[nodiscard]] Words finished() {
+        for (const auto& node : nodes_) {
+            EXPECT_EQ(node->wait(), 0) << output();
+        }
+        const std::string text = output();
+        const std::regex line("finished: parameters ([0-9a-f]+)");
+        Words hashes;
+        for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
+            hashes.push_back((*at)[1]);
+        }
+        return hashes;
+    }
+
+   private:
+    std::vector<std::unique_ptr<Program>> nodes_;
+};
+
+TEST_F(MnistOnNodes, TwoKillsChangeNoBitOfTheResultNorOfTheCheckpoint) {
+    start_nodes("undisturbed");
+    const Words expected = finished();
+    ASSERT_THAT(expected, SizeIs(4));
+    EXPECT_THAT(expected, Each(expected.front()));
+
+    start_nodes("disturbed");
+    await("epoch 1: test loss ");
+    kill(1);
+    await("round 2: ");
+    await("epoch 2: test loss ");
+    kill(2);
+    EXPECT_THAT(finished(), AllOf(SizeIs(4), Each(expected.front())));
+    EXPECT_THAT(output(), HasSubstr("round 3: "));
+
+    // Nothing is left to do but to read what was saved.
+    const Outcome resumed = run_alone("mnist", words("disturbed"));
+    EXPECT_THAT(resumed.after(0, "rank 0 of 1, "), EndsWith("from step 200"));
+    EXPECT_EQ(resumed.after(0, "finished: parameters "), expected.front());
 }
 
 // Few and small steps: with units left out, training soon magnifies the last bits of a sum.
