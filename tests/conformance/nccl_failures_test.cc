@@ -165,9 +165,12 @@ TEST(NcclFailures, AbortDuringASplitReleasesARankOutsideTheChild) {
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
         all_connected.arrive_and_wait();
+        world.stand_in.set_faults("init_never");
         if (group.rank() == 0) {
-            // Never takes part in the split.
-            EXPECT_TRUE(error_of([&] { group.barrier().wait(); }));
+            const auto error = error_of([&] { (void)group.new_group({0}, "other"); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::disconnected);
+            EXPECT_THAT(error->what(), HasSubstr("rank 1 has given the group up"));
             return;
         }
         const std::jthread aborter([&] {

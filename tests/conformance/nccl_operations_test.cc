@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, batches, messages, captures, sub-groups, memory and arguments of the "nccl" back end.
+// Streams, batches, messages, captures, records and arguments of the "nccl" back end.
 #include <regroup/flight_recorder.h>
 
-#include <barrier>
+#include <atomic>
 #include <future>
-#include <numeric>
 
 #include <gmock/gmock.h>
 
@@ -173,6 +172,29 @@ TEST(NcclRecords, OperationsAreInTheFlightRecord) {
     EXPECT_EQ(completed, 2U);
 }
 
+TEST(NcclRecords, OperationsAreCountedInTheirRound) {
+    NcclWorld world(1);
+    const Context context = testing::context_of_rank(0, 1, world.store);
+    const auto& round = ContextScope::of(context);
+    std::atomic<std::uint64_t> issued = 0;
+    std::atomic<std::uint64_t> done = 0;
+    round->count_into(issued, done);
+    const auto group = world.join(context);
+    std::vector<std::int64_t> values(3);
+    group->all_reduce(view(values, *group), ReduceOp::sum).wait();
+    EXPECT_EQ(issued, 1U);
+    EXPECT_EQ(done, 1U);
+    EXPECT_STREQ(round->last_operation(), "all_reduce");
+    const auto child = group->new_group({0}, "child");
+    const std::uint64_t before = issued;
+    world.stand_in.set_faults("op_never_at=1");
+    const Work work = child->barrier();
+    EXPECT_EQ(issued, before + 1);
+    EXPECT_EQ(done, before);
+    child->abort("over");
+    EXPECT_TRUE(error_of(work));
+}
+
 TEST(NcclOptions, OperatorsThatNcclLacksAreRefused) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         std::vector<std::int64_t> values(1);
@@ -234,174 +256,6 @@ TEST(NcclCaptures, FailureInAReplayFailsTheNextOperation) {
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::disconnected);
         EXPECT_THAT(error->what(), HasSubstr("NCCL: remote process"));
-    });
-}
-
-TEST(NcclSubGroups, SubGroupsServeTheirMembersAlone) {
-    NcclWorld world(5);
-    run_ranks(world, [](ProcessGroup& group) {
-        const auto odd = group.new_group({3, 1}, "odd");
-        const auto rest = group.new_group({0, 2, 4}, "rest");
-        const bool is_odd = group.rank() % 2 == 1;
-        ProcessGroup& own = is_odd ? *odd : *rest;
-        EXPECT_EQ(own.world_size(), is_odd ? 2U : 3U);
-        EXPECT_EQ(own.rank(), is_odd ? (group.rank() == 3 ? 0U : 1U) : group.rank() / 2);
-        std::vector<std::int32_t> sum(3, static_cast<std::int32_t>(group.rank()));
-        own.all_reduce(view(sum, group), ReduceOp::sum).wait();
-        EXPECT_EQ(sum[0], is_odd ? 4 : 6);
-
-        ProcessGroup& other = is_odd ? *rest : *odd;
-        EXPECT_EQ(other.rank(), ProcessGroup::kNotAMember);
-        EXPECT_EQ(other.world_size(), is_odd ? 3U : 2U);
-        const auto error = error_of([&] { (void)other.barrier(); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(),
-                    AllOf(HasSubstr(is_odd ? "0, 2, 4" : "3, 1"), HasSubstr("is not in group")));
-
-        if (!is_odd) {  // Groups of groups.
-            const auto pair = rest->new_group({2, 0}, "pair");
-            if (group.rank() != 2) {
-                std::vector<std::int32_t> value(1, 1);
-                pair->all_reduce(view(value, group), ReduceOp::sum).wait();
-                EXPECT_EQ(value[0], 2);
-                EXPECT_EQ(pair->rank(), group.rank() == 4 ? 0U : 1U);
-            }
-        }
-        group.barrier().wait();
-    });
-    EXPECT_EQ(world.stand_in.events("split").size(), 5U + 5U + 3U);
-    // Of the ranks outside "odd", "rest" and "pair", each has had a child alone.
-    EXPECT_EQ(world.stand_in.events("abort_flag").size(), 3U + 2U + 1U);
-    EXPECT_EQ(world.stand_in.events("finalize").size(), world.stand_in.events("destroy").size());
-}
-
-TEST(NcclSubGroups, SubGroupsOutliveTheirParent) {
-    NcclWorld world(2);
-    std::vector<std::jthread> threads;
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-        threads.emplace_back([&, rank] {
-            auto parent = world.join(rank);
-            const auto child = parent->new_group({1, 0}, "child");
-            parent.reset();
-            std::vector<float> value(1, 1);
-            child->all_reduce(view(value, *child), ReduceOp::sum).wait();
-            EXPECT_EQ(value[0], 2);
-        });
-    }
-    threads.clear();
-    EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
-}
-
-TEST(NcclSubGroups, EndOfTheRoundEndsSubGroupsThatHaveOutlivedTheirParent) {
-    NcclWorld world(2);
-    std::barrier<> both(2);
-    std::vector<std::jthread> threads;
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-        threads.emplace_back([&, rank] {
-            const Context context = testing::context_of_rank(rank, 2, world.store);
-            auto parent = world.join(context);
-            const auto child = parent->new_group({1, 0}, "child");
-            parent.reset();
-            child->barrier().wait();
-            both.arrive_and_wait();
-            ContextScope::of(context)->interrupt("the round is over");
-            const auto error = error_of([&] { child->barrier().wait(); });
-            EXPECT_THAT(error ? error->what() : "no error", HasSubstr("the round is over"));
-            both.arrive_and_wait();  // Neither leaves before both have seen it.
-        });
-    }
-    threads.clear();
-}
-
-TEST(NcclSubGroups, RanksThatNameOtherMembersAreRefused) {
-    NcclWorld world(4);
-    run_ranks(world, [](ProcessGroup& group) {
-        const std::vector<std::uint32_t> ranks = group.rank() == 0
-                                                     ? std::vector<std::uint32_t>{0, 1}
-                                                     : std::vector<std::uint32_t>{0, 1, 2};
-        const auto error = error_of([&] { (void)group.new_group(ranks, "torn"); });
-        EXPECT_EQ(error.has_value(), group.rank() != 3);  // Rank 3 is no member either way.
-        if (error) {
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), HasSubstr("the ranks do not agree"));
-        }
-        group.barrier().wait();  // The parent goes on.
-    });
-}
-
-TEST(NcclSubGroups, InvalidRanksAreRefused) {
-    run_ranks_on_gpus(2, [](ProcessGroup& group) {
-        for (const auto& [ranks, words] :
-             std::vector<std::pair<std::vector<std::uint32_t>, const char*>>{
-                 {{0, 2}, "rank 2 does not exist"}, {{1, 1}, "listed twice"}, {{}, "no ranks"}}) {
-            const auto error = error_of([&] { (void)group.new_group(ranks, "wrong"); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), AllOf(HasSubstr(words), HasSubstr("\"wrong\"")));
-        }
-        group.barrier().wait();
-    });
-}
-
-TEST(NcclMemory, MemoryIsZeroedAlignedRegisteredAndOutlivesTheGroup) {
-    NcclWorld world(2);
-    std::vector<Buffer> kept(2);
-    run_ranks(world, [&](ProcessGroup& group) {
-        Buffer buffer = group.allocate(10000);
-        EXPECT_EQ(buffer.bytes, 10000U);
-        EXPECT_EQ(buffer.device, group.device());
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data) % 4096, 0U);
-        auto* const values = static_cast<float*>(buffer.data);
-        EXPECT_EQ(std::accumulate(values, values + 2500, 0.0F), 0);
-        values[0] = 1;
-        group.all_reduce({values, 2500, DType::float32, group.device()}, ReduceOp::sum).wait();
-        EXPECT_EQ(values[0], 2);
-        kept[group.rank()] = buffer;
-        const Buffer dropped = group.allocate(1);
-        EXPECT_EQ(group.allocate(0).data, nullptr);
-    });
-    EXPECT_EQ(static_cast<float*>(kept[0].data)[0], 2);
-    EXPECT_EQ(world.stand_in.events("deregister").size(), 4U);
-    kept.clear();
-    EXPECT_EQ(world.stand_in.events("mem_free").size(), 4U);
-    EXPECT_EQ(world.stand_in.events("VIOLATION"), std::vector<std::string>());
-}
-
-TEST(NcclMemory, DroppedMemoryIsKeptUntilItsOperationIsComplete) {
-    NcclWorld world(2);
-    std::barrier both(world.size);
-    run_ranks(world, [&](ProcessGroup& group) {
-        Buffer buffer = group.allocate(4096);
-        Work work;
-        if (group.rank() == 0) {
-            work = group.all_reduce(
-                {static_cast<float*>(buffer.data), 1024, DType::float32, group.device()},
-                ReduceOp::sum);
-            buffer = {};
-            EXPECT_TRUE(world.stand_in.events("mem_free").empty());
-        }
-        both.arrive_and_wait();
-        if (group.rank() == 1) {
-            work = group.all_reduce(
-                {static_cast<float*>(buffer.data), 1024, DType::float32, group.device()},
-                ReduceOp::sum);
-        }
-        work.wait();
-        both.arrive_and_wait();
-        EXPECT_TRUE(world.stand_in.events("mem_free").empty());
-        both.arrive_and_wait();
-    });
-    EXPECT_EQ(world.stand_in.events("mem_free").size(), 2U);
-}
-
-TEST(NcclMemory, MemoryComesFromCudaIfTheLibraryHasNoAllocator) {
-    NcclWorld world(1);
-    world.stand_in.api().mem_alloc = nullptr;
-    run_ranks(world, [](ProcessGroup& group) {
-        const Buffer buffer = group.allocate(100);
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data) % 4096, 0U);
-        EXPECT_EQ(static_cast<char*>(buffer.data)[99], 0);
     });
 }
 

@@ -91,6 +91,29 @@ TEST(NcclTimeouts, NoRankIsNamedIfAllHaveCalledTheOperation) {
     });
 }
 
+TEST(NcclTimeouts, OperationThatCudaRefusedIsNotComparedWithThoseOfOtherRanks) {
+    NcclWorld world(2);
+    world.stand_in.set_faults("op_never_at=2 rank=1");
+    std::latch called(1);
+    std::vector<float> values(3);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            const Work work = group.barrier();
+            called.count_down();
+            EXPECT_TRUE(error_of(work));
+            return;
+        }
+        called.wait();
+        world.runtime.refuse_one_question(0);
+        const auto refused =
+            error_of([&] { (void)group.all_reduce(view(values, group), ReduceOp::sum); });
+        ASSERT_TRUE(refused);
+        EXPECT_THAT(refused->what(), HasSubstr("the test refuses to answer"));
+        expect_timeout(error_of(group.barrier(kSoon)), "barrier #2", "all ranks have called it");
+    });
+}
+
 TEST(NcclTimeouts, RanksThatCallDifferentOperationsDoNotAgree) {
     NcclWorld world(2);
     world.stand_in.set_faults("op_never_at=2 rank=1");

@@ -50,7 +50,7 @@ void ncclComm::join_job() {
 
 ncclResult_t ncclComm::connect(const std::atomic<bool>& stop) {
     if (faults().init_never && faults().concerns(rank)) {
-        hang();
+        hang(stop);
         return ncclInternalError;
     }
     for (std::uint32_t channel = 0; channel < lines_.size(); ++channel) {
@@ -80,7 +80,7 @@ ncclResult_t ncclComm::connect(const std::atomic<bool>& stop) {
 ncclResult_t ncclComm::enqueue(std::vector<Operation> operations, StandInStream* stream) {
     const Faults wanted = faults();
     if (++launches_ == wanted.launch_never_at && wanted.concerns(rank)) {
-        hang();
+        hang(abort_flag);
         return ncclInternalError;
     }
     closures_.push_back({this, std::move(operations)});
@@ -105,21 +105,21 @@ void ncclComm::run(const std::vector<Operation>& operations) {
             return wanted.concerns(rank) && at >= first && at <= operations_;
         };
         if (hits(wanted.op_never_at)) {
-            hang();
+            hang(abort_flag);
         } else if (hits(wanted.async_error_at) || hits(wanted.system_error_at)) {
             async_error = hits(wanted.async_error_at) ? ncclRemoteError : ncclSystemError;
-            hang();
+            hang(abort_flag);
         } else if (!abort_flag && !exchange(operations) && !abort_flag) {
             // As on a GPU: the kernel hangs until the caller asks for the error and aborts.
             async_error = ncclRemoteError;
-            hang();
+            hang(abort_flag);
         }
     }
     --running_;
 }
 
-void ncclComm::hang() {
-    while (!abort_flag) {
+void ncclComm::hang(const std::atomic<bool>& stop) {
+    while (!stop) {
         rest();
     }
 }

@@ -80,7 +80,7 @@ struct ncclComm {
     /// Makes the object of the child first, as NCCL does, and then connects it.
     ncclResult_t make_child(int color, int key, ncclComm_t& made);
     bool exchange(const std::vector<stand_in_nccl::Operation>& operations);
-    void hang();
+    static void hang(const std::atomic<bool>& stop);
 
     std::array<std::unique_ptr<stand_in_nccl::Line>, 2> lines_;
     std::thread job_;

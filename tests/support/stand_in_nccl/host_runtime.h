@@ -87,6 +87,10 @@ class HostRuntime : public cuda::DeviceRuntime {
     [[nodiscard]] HostStream& default_stream() { return default_stream_; }
     /// From now on, threads of the back end cannot be set up.
     void refuse_threads() { refuses_threads_ = true; }
+    /// From now on, this device has no memory left; none is full if negative.
+    void fill(int device) { full_device_ = device; }
+    /// The next question whether a stream is captured fails, on this device.
+    void refuse_one_question(int device) { refusing_device_ = device; }
     /// Waits until every stream that was made has been destroyed; false at the deadline.
     [[nodiscard]] bool await_streams_gone(std::chrono::steady_clock::time_point deadline);
 
@@ -97,6 +101,8 @@ class HostRuntime : public cuda::DeviceRuntime {
     const int capability_;
     HostStream default_stream_;
     std::atomic<bool> refuses_threads_ = false;
+    std::atomic<int> full_device_ = -1;
+    std::atomic<int> refusing_device_ = -1;
     std::mutex mutex_;
     std::condition_variable stream_gone_;
     std::set<int> contexts_;  // guarded by mutex_

@@ -26,6 +26,8 @@ Faults parse(const std::string& text) {
             faults.system_error_at = value;
         } else if (name == "split_error") {
             faults.split_error = true;
+        } else if (name == "split_wrong") {
+            faults.split_wrong = true;
         } else if (name == "graph_alive") {
             faults.graph_alive = true;
         } else if (name == "launch_never_at") {

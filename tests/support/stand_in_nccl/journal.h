@@ -13,6 +13,7 @@ struct Faults {
     int op_never_at = 0;
     int launch_never_at = 0;
     bool split_error = false;  ///< A split makes its child and then fails.
+    bool split_wrong = false;  ///< A communicator has one rank more than was asked for.
     bool graph_alive = false;  ///< While this is set, no resource is freed.
     int version = 0;           ///< Of NCCL, if not 0.
     int rank = -1;             ///< Of the communicator; all of them if negative.

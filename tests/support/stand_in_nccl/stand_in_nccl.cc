@@ -217,7 +217,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
     const Visit visit(comm, "count");
-    *count = comm->world_size;
+    *count = faults().split_wrong ? comm->world_size + 1 : comm->world_size;
+    return visit.good() ? ncclSuccess : ncclInvalidArgument;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+    const Visit visit(comm, "user_rank");
+    *rank = comm->rank;
     return visit.good() ? ncclSuccess : ncclInvalidArgument;
 }
 

@@ -76,8 +76,9 @@ std::string describe(const Signature& signature) {
                         : "rows of given counts, " + std::string(to_string(signature.dtype))) +
                    ")";
         case OperationKind::barrier:
-        case OperationKind::new_group:
             return text;
+        case OperationKind::new_group:
+            return text + (signature.tag == 0 ? "" : " (digest " + tag + ")");
         case OperationKind::send:
             return text + " to rank " + peer + " (tag " + tag + ", " + elements + ")";
         case OperationKind::recv:

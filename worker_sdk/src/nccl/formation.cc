@@ -207,7 +207,8 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
                            .rank = context_.rank,
                            .members = std::vector<std::uint32_t>(context_.world_size),
                            .device = device_,
-                           .timeout = options_.timeout};
+                           .timeout = options_.timeout,
+                           .round = ContextScope::of(context_)};
     std::iota(identity.members.begin(), identity.members.end(), 0U);
     const std::shared_ptr<Lane> lane = Lane::make(backend_, std::move(identity), wakeup, reaper);
     const RoundScope::Registration forming(ContextScope::of(context_),
@@ -228,9 +229,7 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
         lane->post({error.code(), error.what(), {}});
         throw;
     }
-    auto group = std::make_unique<NcclProcessGroup>(backend_, std::move(watchdog), lane);
-    group->end_with(ContextScope::of(context_));
-    return group;
+    return std::make_unique<NcclProcessGroup>(backend_, std::move(watchdog), lane);
 }
 
 }  // namespace

@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "worker_sdk/src/base/flight_recorder.h"
+#include "worker_sdk/src/nccl/agreement.h"
 
 namespace regroup::nccl {
 namespace {
 
 constexpr std::size_t kFreeEventsMax = 256;
+/// Of the barrier word, which the table follows.
+constexpr std::size_t kWordBytes = 256;
 /// How long an operation may take to finish after a rank that it needs has left.
 constexpr Duration kLastBytes = std::chrono::seconds(5);
 
@@ -70,15 +73,15 @@ Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<net::
       waiters_(std::make_shared<Waiters>(watchdog_)),
       reaper_(std::move(reaper)),
       communicator_(std::make_shared<Communicator>(backend.api, backend.blocking)) {
-    constexpr std::size_t kWord = 256;
+    const std::size_t bytes = kWordBytes + identity_.members.size() * sizeof(Proposal);
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     default_stream_passed_.emplace(backend_.runtime);
-    barrier_word_ = backend_.runtime.allocate(kWord);
+    barrier_word_ = backend_.runtime.allocate(bytes);
     if (barrier_word_ == nullptr) {
-        throw Error(Errc::system,
-                    to_string(identity_.device) + " has not even 256 bytes of memory left");
+        throw Error(Errc::system, to_string(identity_.device) + " has not even " +
+                                      std::to_string(bytes) + " bytes of memory left");
     }
-    backend_.runtime.clear(barrier_word_, kWord);
+    backend_.runtime.clear(barrier_word_, bytes);
     own_stream_ = backend_.runtime.create_stream();
 }
 
@@ -88,6 +91,10 @@ Lane::~Lane() {
     }
     backend_.runtime.free(barrier_word_);
     free_blocks(backend_, kept_);
+}
+
+void* Lane::table() const noexcept {
+    return static_cast<std::byte*>(barrier_word_) + kWordBytes;
 }
 
 std::optional<GroupFailure> Lane::failure() const {
@@ -172,7 +179,7 @@ std::optional<GroupFailure> Lane::check(Instant now) {
         for (void* event = front_event(); event != nullptr && backend_.runtime.has_passed(event);
              event = front_event()) {
             for (const Call& call : complete_front(now)) {
-                flight_recorder().completed(call.operation.record, now);
+                note_done(call, now);
                 call.work->succeed();
             }
         }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/cuda/device_runtime.h"
 #include "worker_sdk/src/group/group_failure.h"
 #include "worker_sdk/src/group/work.h"
@@ -37,6 +38,8 @@ struct GroupIdentity {
     std::vector<std::uint32_t> members{};  ///< By rank: the ranks in the group of scope 0.
     Device device{};
     Duration timeout{};
+    /// The scope of the Context. Its end ends the group, and it counts the group's operations.
+    std::shared_ptr<RoundScope> round{};
 
     /// "rank 1 (world rank 3)", of a member by its rank in the group of scope 0.
     [[nodiscard]] std::string name_of(std::uint32_t member) const;
@@ -55,6 +58,7 @@ class Lane {
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
+    [[nodiscard]] const Backend& backend() const noexcept { return backend_; }
     [[nodiscard]] const GroupIdentity& identity() const noexcept { return identity_; }
     [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
     /// The failure with which the group has ended, or is about to.
@@ -64,6 +68,8 @@ class Lane {
 
     // The caller's thread.
 
+    /// The stream of operations for which no other is named.
+    [[nodiscard]] void* own_stream() const noexcept { return own_stream_; }
     /// Empty: the lane's own stream.
     void use_stream(std::optional<Stream> stream) noexcept { user_stream_ = stream; }
     [[nodiscard]] std::optional<Stream> current_stream() const noexcept { return user_stream_; }
@@ -78,8 +84,8 @@ class Lane {
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take. All ranks must call it, so it counts as a collective.
     [[nodiscard]] CommReport split(int color, int key);
-    /// The ranks of the communicator; 0 if it is gone already.
-    [[nodiscard]] int count_ranks();
+    /// Whether the communicator has this group's size, and this rank its place. True if it is gone.
+    [[nodiscard]] bool has_expected_place();
     /// The number of the last collective.
     [[nodiscard]] std::uint64_t last_collective() const noexcept { return issued_.collective; }
     /// Ends the child of the last split, in the background: for a rank that no child was made for.
@@ -91,6 +97,8 @@ class Lane {
     [[nodiscard]] static Buffer allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes);
     /// One word on the GPU for barriers.
     [[nodiscard]] void* barrier_word() const noexcept { return barrier_word_; }
+    /// Memory on the GPU for a Proposal of each rank.
+    [[nodiscard]] void* table() const noexcept;
     [[nodiscard]] bool is_idle() const;
     /// For the Works of the operations.
     [[nodiscard]] const std::shared_ptr<Waiters>& waiters() const noexcept { return waiters_; }
@@ -156,6 +164,7 @@ class Lane {
     [[nodiscard]] CommReport await_ready(Instant deadline);
     [[nodiscard]] Numbers number(std::vector<Call>& calls) const;
     void record_issue(std::vector<Call>& calls) const;
+    void note_done(const Call& call, Instant now) const;
     [[nodiscard]] void* begin_stream(const std::optional<Stream>& stream);
     [[nodiscard]] Duration timeout_of(const Operation& operation) const noexcept {
         return operation.options.timeout.value_or(identity_.timeout);

@@ -93,6 +93,16 @@ void Lane::record_issue(std::vector<Call>& calls) const {
                                                  .dtype = signature.dtype,
                                                  .timeout = timeout_of(operation)};
         operation.record = flight_recorder().issued(record_, recorded, now);
+        if (identity_.round) {
+            identity_.round->note_issued(recorded.name);
+        }
+    }
+}
+
+void Lane::note_done(const Call& call, Instant now) const {
+    flight_recorder().completed(call.operation.record, now);
+    if (identity_.round) {
+        identity_.round->note_done();
     }
 }
 
@@ -129,7 +139,7 @@ void Lane::issue(std::vector<Call> calls) {
     if (capturing) {
         // The state of a captured operation cannot be queried. An error in a replay ends the group.
         for (const Call& call : calls) {
-            flight_recorder().completed(call.operation.record, SteadyClock().now());
+            note_done(call, SteadyClock().now());
             call.work->succeed();
         }
         return;
@@ -283,11 +293,16 @@ CommReport Lane::split(int color, int key) {
         after(SteadyClock().now(), identity_.timeout));
 }
 
-int Lane::count_ranks() {
-    int count = 0;
-    static_cast<void>(communicator_->call(
-        [&](ncclComm_t comm) { return backend_.api.comm_count(comm, &count); }));
-    return count;
+bool Lane::has_expected_place() {
+    auto count = static_cast<int>(identity_.members.size());
+    auto rank = static_cast<int>(identity_.rank);
+    const CommReport report = communicator_->call([&](ncclComm_t comm) {
+        const ncclResult_t counted = backend_.api.comm_count(comm, &count);
+        return is_good(counted) ? backend_.api.comm_user_rank(comm, &rank) : counted;
+    });
+    return report.state == CommState::gone ||
+           (report.state == CommState::ready && rank == static_cast<int>(identity_.rank) &&
+            count == static_cast<int>(identity_.members.size()));
 }
 
 CommReport Lane::complete(Begin begin, Instant deadline) {

@@ -19,6 +19,7 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0),
     X(comm_init_rank_config, ncclCommInitRankConfig)       \
     X(comm_split, ncclCommSplit)                           \
     X(comm_count, ncclCommCount)                           \
+    X(comm_user_rank, ncclCommUserRank)                    \
     X(comm_finalize, ncclCommFinalize)                     \
     X(comm_destroy, ncclCommDestroy)                       \
     X(comm_abort, ncclCommAbort)                           \

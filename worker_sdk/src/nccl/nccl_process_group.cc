@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "rendezvous/base/result.h"
@@ -12,17 +13,24 @@
 #include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/group/refusing_process_group.h"
 #include "worker_sdk/src/group/request.h"
+#include "worker_sdk/src/nccl/agreement.h"
 
 namespace regroup::nccl {
 namespace {
 
-/// Colors from here on are those of ranks that are in no sub-group; below are those of sub-groups.
-constexpr int kAloneColor = 1 << 30;
+constexpr int kMembersColor = 0;
 
-/// Differs, very probably, for sub-groups of other ranks or of another name.
-int color_of(const std::vector<std::uint32_t>& ranks, const std::string& name) {
-    const std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
-    return static_cast<int>((checksum(words) ^ checksum(name)) % kAloneColor);
+std::string title(const std::string& name) {
+    return "new_group \"" + name + "\"";
+}
+
+/// The first rank whose proposal `is_other`.
+template <class Predicate>
+std::optional<std::size_t> first_rank(const std::vector<Proposal>& proposals,
+                                      const Predicate& is_other) {
+    const auto found = std::ranges::find_if(proposals, is_other);
+    return found == proposals.end() ? std::nullopt
+                                    : std::optional<std::size_t>(found - proposals.begin());
 }
 
 Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
@@ -46,7 +54,10 @@ NcclProcessGroup::NcclProcessGroup(const Backend& backend, std::shared_ptr<Watch
     : backend_(backend),
       watchdog_(std::move(watchdog)),
       lane_(std::move(lane)),
-      bounds_(bounds_of(backend, lane_->identity())) {}
+      bounds_(bounds_of(backend, lane_->identity())) {
+    registration_.emplace(lane_->identity().round,
+                          [this](const std::string& reason) { abort(reason); });
+}
 
 NcclProcessGroup::~NcclProcessGroup() {
     registration_.reset();
@@ -97,19 +108,41 @@ void NcclProcessGroup::fail_batch(std::string_view reason) noexcept {
     }
 }
 
-void NcclProcessGroup::end_with(const std::shared_ptr<RoundScope>& scope) {
-    scope_ = scope;
-    registration_.emplace(scope, [this](const std::string& reason) { abort(reason); });
-}
-
 void NcclProcessGroup::abort(std::string_view reason) noexcept {
     fail_batch(reason);
     lane_->post({Errc::fenced, "aborted: " + std::string(reason), {}});
 }
 
+/// Of a rank of this group.
+std::string NcclProcessGroup::rank_name(std::size_t rank) const {
+    return lane_->identity().name_of(lane_->identity().members[rank]);
+}
+
 Buffer NcclProcessGroup::allocate(std::size_t bytes) {
-    Buffer buffer = Lane::allocate(lane_, bytes);
-    barrier().wait();
+    Buffer buffer;
+    std::optional<Error> problem;
+    try {
+        buffer = Lane::allocate(lane_, bytes);
+    } catch (const Error& error) {
+        problem = error;
+    }
+    const std::vector<Proposal> proposals = exchange(
+        *lane_, "allocate", {.count = 2, .kind = OperationKind::all_gather, .dtype = DType::uint64},
+        {.digest = bytes, .is_able = problem ? 0U : 1U});
+    const auto is_other = [bytes](const Proposal& each) { return each.digest != bytes; };
+    if (const auto rank = first_rank(proposals, is_other)) {
+        throw Error(Errc::invalid_argument, "allocate: " + rank_name(*rank) + " asks for " +
+                                                std::to_string(proposals[*rank].digest) +
+                                                " bytes, " + rank_name(bounds_.rank) + " for " +
+                                                std::to_string(bytes));
+    }
+    if (problem) {
+        throw Error(*problem);
+    }
+    if (const auto rank = first_rank(proposals, std::not_fn(&Proposal::is_able))) {
+        throw Error(Errc::system, "allocate: " + rank_name(*rank) + " could not allocate " +
+                                      std::to_string(bytes) + " bytes of GPU memory");
+    }
     return buffer;
 }
 
@@ -119,7 +152,8 @@ GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ra
     GroupIdentity identity{.name = name,
                            .scope = scope_of_child(parent.scope, splits_),
                            .device = parent.device,
-                           .timeout = parent.timeout};
+                           .timeout = parent.timeout,
+                           .round = parent.round};
     for (std::uint32_t i = 0; i < ranks.size(); ++i) {
         identity.members.push_back(parent.members[ranks[i]]);
         if (ranks[i] == bounds_.rank) {
@@ -129,8 +163,36 @@ GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ra
     return identity;
 }
 
+/// Throws on every rank if the ranks pass other `ranks` or names, or if one of them has a
+/// `problem`.
+void NcclProcessGroup::agree_on(const std::vector<std::uint32_t>& ranks, const std::string& name,
+                                const std::optional<Error>& problem) {
+    std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
+    words.push_back(checksum(name));
+    words.push_back(splits_);
+    const std::uint64_t digest = checksum(words);
+    const std::vector<Proposal> proposals =
+        exchange(*lane_, title(name),
+                 {.tag = static_cast<std::uint32_t>(digest) | 1U, .kind = OperationKind::new_group},
+                 {.digest = digest, .is_able = problem ? 0U : 1U});
+    const auto is_other = [digest](const Proposal& each) { return each.digest != digest; };
+    if (const auto rank = first_rank(proposals, is_other)) {
+        throw Error(Errc::invalid_argument,
+                    title(name) + ": the ranks do not agree: " + rank_name(*rank) +
+                        " calls new_group with another name or other ranks; all ranks must call "
+                        "it alike, in the same order");
+    }
+    if (problem) {
+        throw Error(problem->code(), title(name) + ": " + problem->what());
+    }
+    if (const auto rank = first_rank(proposals, std::not_fn(&Proposal::is_able))) {
+        throw Error(Errc::system, title(name) + ": " + rank_name(*rank) +
+                                      " could not set up its part of the group");
+    }
+}
+
 void NcclProcessGroup::split(int color, int key, const std::string& name) {
-    const std::string what = "new_group \"" + name + "\" on " + to_string(bounds_.device);
+    const std::string what = title(name) + " on " + to_string(bounds_.device);
     const CommReport report = lane_->split(color, key);
     if (report.state == CommState::ready) {
         return;
@@ -161,40 +223,41 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     const std::string text(name);
     check_members(ranks, bounds_.world_size, name);
     if (const auto failure = lane_->failure()) {
-        throw Error(failure->code,
-                    "new_group \"" + text + "\": the group has ended: " + failure->cause);
+        throw Error(failure->code, title(text) + ": the group has ended: " + failure->cause);
     }
     ++splits_;
     if (std::ranges::find(ranks, bounds_.rank) == ranks.end()) {
+        agree_on(ranks, text, std::nullopt);
         // A child of this rank alone: NCCL_SPLIT_NOCOLOR would not survive a failure of the split.
-        split(kAloneColor + static_cast<int>(bounds_.rank), 0, text);
+        split(kMembersColor + 1 + static_cast<int>(bounds_.rank), 0, text);
         lane_->drop_child();
         return std::make_unique<RefusingProcessGroup>(backend(), bounds_.device, text, bounds_.rank,
                                                       ranks);
     }
     GroupIdentity identity = identity_of(ranks, text);
     const auto key = static_cast<int>(identity.rank);
-    std::shared_ptr<Lane> lane =
-        Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
-    split(color_of(ranks, text), key, text);
+    std::shared_ptr<Lane> lane;
+    std::optional<Error> problem;
+    try {
+        lane = Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
+    } catch (const Error& error) {
+        problem = error;
+    }
+    agree_on(ranks, text, problem);
+    split(kMembersColor, key, text);
     if (!lane_->communicator().hand_child_to(lane->communicator())) {
         const GroupFailure failure =
             lane_->failure().value_or(GroupFailure{Errc::fenced, "the group was given up", {}});
-        throw Error(failure.code, "new_group \"" + text + "\": " + failure.cause);
+        throw Error(failure.code, title(text) + ": " + failure.cause);
     }
     watchdog_->add(lane);
-    if (const int made = lane->count_ranks(); made > 0 && made != static_cast<int>(ranks.size())) {
-        watchdog_->release(lane);
-        throw Error(Errc::invalid_argument,
-                    "new_group \"" + text + "\": the ranks do not agree: only " +
-                        std::to_string(made) + " of its " + std::to_string(ranks.size()) +
-                        " ranks call it with this name and these ranks; all ranks must call it "
-                        "alike, in the same order");
+    if (!lane->has_expected_place()) {
+        const GroupFailure failure{Errc::system, "NCCL has made a group of other ranks",
+                                   title(text) + " on " + to_string(bounds_.device)};
+        lane_->post(failure);
+        throw Error(failure.code, failure.operation + ": " + failure.cause);
     }
     auto group = std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
-    if (scope_) {
-        group->end_with(scope_);  // It may outlive this group.
-    }
     GroupOrders::attach(*group, GroupOrders::of(*this));
     return group;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <regroup/error.h>
 #include <regroup/process_group.h>
 
 #include <cstdint>
@@ -41,17 +42,17 @@ class NcclProcessGroup final : public ProcessGroup {
     void use_own_stream() override { lane_->use_stream(std::nullopt); }
     void abort(std::string_view reason) noexcept override;
 
-    /// Aborts the group when `scope` is interrupted; at once if it is interrupted already.
-    void end_with(const std::shared_ptr<RoundScope>& scope);
-
    protected:
     [[nodiscard]] Work issue(const OperationRequest& request) override;
     void begin_batch() override;
     void end_batch() override;
 
    private:
+    [[nodiscard]] std::string rank_name(std::size_t rank) const;
     [[nodiscard]] GroupIdentity identity_of(const std::vector<std::uint32_t>& ranks,
                                             const std::string& name) const;
+    void agree_on(const std::vector<std::uint32_t>& ranks, const std::string& name,
+                  const std::optional<Error>& problem);
     void split(int color, int key, const std::string& name);
     void fail_batch(std::string_view reason) noexcept;
 
@@ -62,7 +63,7 @@ class NcclProcessGroup final : public ProcessGroup {
     std::uint32_t splits_ = 0;  // the caller's thread
     std::mutex mutex_;
     std::optional<std::vector<Call>> batch_;  // while one is open; guarded by mutex_
-    std::shared_ptr<RoundScope> scope_;
+    /// Aborts the group at the end of the round; at once if that has passed.
     std::optional<RoundScope::Registration> registration_;
 };
 
