@@ -4,6 +4,7 @@
 #include <atomic>
 #include <barrier>
 #include <future>
+#include <pthread.h>
 
 #include <gmock/gmock.h>
 
@@ -296,6 +297,41 @@ TEST(NcclFailures, FailureOfASubGroupThatAGraphHoldsLeavesTheParentIntact) {
     });
     EXPECT_TRUE(world.runtime.await_streams_gone(Clock::now() + testing::kPatience));
     EXPECT_EQ(world.stand_in.events("destroy").size(), 2U);
+}
+
+/// No thread can be started while it lives: none has so much memory for its stack.
+class NoThreads {
+   public:
+    NoThreads() {
+        ::pthread_attr_init(&huge_);
+        ::pthread_attr_setstacksize(&huge_, std::size_t{1} << 47U);
+        ::pthread_getattr_default_np(&before_);
+        ::pthread_setattr_default_np(&huge_);
+    }
+    ~NoThreads() {
+        ::pthread_setattr_default_np(&before_);
+        ::pthread_attr_destroy(&before_);
+        ::pthread_attr_destroy(&huge_);
+    }
+    NoThreads(const NoThreads&) = delete;
+    NoThreads& operator=(const NoThreads&) = delete;
+
+   private:
+    pthread_attr_t huge_{};
+    pthread_attr_t before_{};
+};
+
+// Calls of a blocking communicator that wait for other ranks have a thread of their own.
+TEST(NcclFailures, GroupLeavesWhereNoThreadCanBeStarted) {
+    NcclWorld world(1);
+    world.blocking = true;
+    std::unique_ptr<ProcessGroup> group = world.join(0);
+    group->barrier().wait();
+    {
+        const NoThreads no_threads;
+        group.reset();
+    }
+    expect_proper_abort(world.stand_in, 1);
 }
 
 TEST(NcclFailures, PeerThatLeavesWithOperationsInFlightIsSeenGone) {

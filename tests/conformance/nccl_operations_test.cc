@@ -9,6 +9,8 @@
 
 #include "tests/conformance/nccl_ranks.h"
 #include "worker_sdk/src/base/round_scope.h"
+#include "worker_sdk/src/nccl/bootstrap.h"
+#include "worker_sdk/src/nccl/lane.h"
 
 namespace regroup {
 namespace {
@@ -137,6 +139,43 @@ TEST(NcclStreams, StreamOfOneOperationOrdersItWithTheKernelsThere) {
         batch.start();
         group.barrier().wait();
     });
+}
+
+TEST(NcclWaits, WatchdogLooksOftenOnlyWhileAThreadWaits) {
+    NcclWorld world(1);
+    world.stand_in.set_faults("op_never_at=1");
+    nccl::NcclApi& api = world.stand_in.api();
+    const nccl::Backend backend{api, world.runtime, world.freeing_max, world.blocking};
+    const auto reaper = std::make_shared<nccl::Reaper>(backend, 0);
+    const auto lane = nccl::Lane::make(backend,
+                                       {.name = "test",
+                                        .members = {0},
+                                        .device = world.device_of(0),
+                                        .timeout = testing::kPatience},
+                                       std::make_shared<net::Wakeup>(), reaper);
+    ncclUniqueId id = nccl::make_unique_id(api);
+    const nccl::CommReport connected = lane->complete(
+        [&](nccl::Communicator& communicator) { return communicator.begin({&id, 1}, 1, 0); },
+        after(SteadyClock().now(), testing::kPatience));
+    ASSERT_EQ(connected.state, nccl::CommState::ready);
+    const auto launch = [&](ncclComm_t comm, ncclRedOp_t /*reduction*/, cudaStream_t stream) {
+        void* const word = lane->barrier_word();
+        return api.all_reduce(word, word, 1, ncclInt32, ncclSum, comm, stream);
+    };
+    const auto state = std::make_shared<Work::State>(lane->waiters());
+    const Instant now = SteadyClock().now();
+    lane->issue({{.operation = {}, .launch = launch, .work = state}});
+    constexpr Duration kSeldom = std::chrono::milliseconds(1);
+    EXPECT_EQ(lane->patience(now), kSeldom);
+    {
+        const std::jthread waiter([&] { EXPECT_TRUE(error_of(Work(state))); });
+        while (lane->patience(now) == kSeldom) {
+            std::this_thread::yield();
+        }
+        lane->end({Errc::fenced, "over", {}});
+    }
+    nccl::Lane::abort_all(api, {&lane, 1});
+    reaper->await_all();
 }
 
 TEST(NcclOptions, TimeoutOfOneOperationHoldsForItAlone) {
@@ -364,6 +403,7 @@ TEST(NcclArguments, EightBitFloatsAreMultipliedInAWorldOfOne) {
 
 TEST(NcclArguments, EightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
     NcclWorld world(2);
+    world.stand_in.set_faults("version=22304");
     world.stand_in.api().version = 22304;
     run_ranks(world, [](ProcessGroup& group) {
         std::vector<float8_e4m3fn> value(1, float8_e4m3fn(group.rank() == 0 ? 3.0F : 0.0F));
@@ -375,7 +415,8 @@ TEST(NcclArguments, EightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
         EXPECT_EQ(error->code(), Errc::invalid_argument);
         EXPECT_THAT(error->what(), AllOf(HasSubstr("2.24.0"), HasSubstr("2.23.4")));
     });
-    EXPECT_TRUE(world.stand_in.events("float8").empty());
+    EXPECT_EQ(world.stand_in.events("broadcast").size(), 2U);
+    EXPECT_TRUE(world.stand_in.events("all_reduce").empty());
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ using namespace stand_in_nccl;
 namespace {
 
 constexpr int kVersion = 22809;
+constexpr int kFloat8Since = 22400;
 
 /// The operations of the thread between ncclGroupStart and ncclGroupEnd.
 struct OpenGroup {
@@ -102,12 +103,20 @@ ncclResult_t launch_group() {
     return result;
 }
 
+int version() {
+    const int wanted = faults().version;
+    return wanted != 0 ? wanted : kVersion;
+}
+
+bool is_float8(const Operation& operation) {
+    return operation.dtype == static_cast<std::uint32_t>(ncclFloat8e4m3) ||
+           operation.dtype == static_cast<std::uint32_t>(ncclFloat8e5m2);
+}
+
 /// NCCL carries out a world of one by a kernel of its own, which has no 8-bit floats. It makes an
 /// average of floats a premultiplied sum.
 bool is_beyond_one_rank(ncclComm_t comm, const Operation& operation, bool averages) {
-    const bool is_float8 = operation.dtype == static_cast<std::uint32_t>(ncclFloat8e4m3) ||
-                           operation.dtype == static_cast<std::uint32_t>(ncclFloat8e5m2);
-    return comm->world_size == 1 && is_float8 && (averages || !operation.factor.empty());
+    return comm->world_size == 1 && is_float8(operation) && (averages || !operation.factor.empty());
 }
 
 ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStream_t stream) {
@@ -122,6 +131,10 @@ ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStr
         operation.reduction = ncclSum;
     }
     note(std::string(call) + " " + name_of(comm));
+    if (is_float8(operation) && version() < kFloat8Since) {
+        note_violation(std::string(call) + " of a type that this version has not");
+        return ncclInvalidArgument;
+    }
     if (is_beyond_one_rank(comm, operation, averages)) {
         comm->async_error = ncclInvalidArgument;
         return ncclInvalidArgument;
@@ -162,8 +175,7 @@ ncclResult_t begin_init(ncclComm_t* into, int world_size, int rank, int ids, con
 }  // namespace
 
 ncclResult_t ncclGetVersion(int* version) {
-    const int wanted = faults().version;
-    *version = wanted != 0 ? wanted : kVersion;
+    *version = ::version();
     return ncclSuccess;
 }
 

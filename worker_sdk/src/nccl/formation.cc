@@ -198,7 +198,6 @@ std::unique_ptr<ProcessGroup> Formation::form() {
 
 std::unique_ptr<ProcessGroup> Formation::meet() {
     arrive();
-    // The first call takes a fraction of a second. The other ranks can arrive meanwhile.
     const cuda::DeviceScope scope(backend_.runtime, device_.index);
     auto wakeup = std::make_shared<net::Wakeup>();
     const auto reaper = std::make_shared<Reaper>(backend_, device_.index);

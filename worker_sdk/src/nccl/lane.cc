@@ -244,20 +244,16 @@ Duration Lane::patience(Instant now) const {
     constexpr Duration kShortest = std::chrono::microseconds(10);
     constexpr Duration kLongest = std::chrono::milliseconds(1);
     constexpr Duration kIdle = std::chrono::milliseconds(100);
-    // Most callers that wait for a single operation begin so soon.
-    constexpr Duration kSoon = std::chrono::microseconds(200);
     // The watchdog notices the end of an operation that took t after another t / 8 at most.
     constexpr int kShare = 8;
     const std::lock_guard lock(mutex_);
     if (in_flight_.empty() || failure_) {
         return kIdle;
     }
-    const Duration taken = now - in_flight_.front().turn_began;
-    const bool may_be_awaited_soon = in_flight_.front().found_idle && taken <= kSoon;
-    if (!may_be_awaited_soon && waiters_->may_rest()) {
+    if (waiters_->may_rest()) {
         return kLongest;
     }
-    return std::clamp(taken / kShare, kShortest, kLongest);
+    return std::clamp((now - in_flight_.front().turn_began) / kShare, kShortest, kLongest);
 }
 
 void Lane::note_departure(std::uint32_t member, Instant now) {

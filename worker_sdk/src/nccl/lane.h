@@ -134,7 +134,6 @@ class Lane {
         std::vector<Call> calls;
         std::optional<cuda::Event> event;  ///< None if the calls have failed already.
         Instant turn_began;
-        bool found_idle = false;  ///< No operation was in flight before it.
     };
     /// The operation that the caller's thread is putting into the stream.
     struct Issuing {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <poll.h>
 #include <sched.h>
+#include <system_error>
 #include <utility>
 
 #include "worker_sdk/src/base/flight_recorder.h"
@@ -245,8 +246,7 @@ void Lane::track(std::vector<Call> calls, std::optional<cuda::Event> event) {
         outstanding_ += calls.size();
         in_flight_.push_back({.calls = std::move(calls),
                               .event = std::move(event),
-                              .turn_began = SteadyClock().now(),
-                              .found_idle = watchdog_rests});
+                              .turn_began = SteadyClock().now()});
     }
     if (watchdog_rests) {
         watchdog_->ring();
@@ -320,7 +320,13 @@ CommReport Lane::complete(Begin begin, Instant deadline) {
                 return work(*communicator);
             });
         std::future<CommReport> ended = call->get_future();
-        start_helper_thread("regroup-nccl", [call] { (*call)(); }).detach();
+        try {
+            start_helper_thread("regroup-nccl", [call] { (*call)(); }).detach();
+        } catch (const std::system_error& error) {
+            return {.state = CommState::failed,
+                    .result = ncclInternalError,
+                    .text = std::string("no thread can be started for the call: ") + error.what()};
+        }
         if (ended.wait_until(deadline) != std::future_status::ready) {
             return {.state = CommState::in_progress};
         }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProcessGroup::create("nccl"), with GPUs that are host memory.
+#include <regroup/context.h>
+#include <regroup/process_group.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fcntl.h>
+#include <functional>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/process_group_ranks.h"
+#include "tests/support/stand_in_nccl/host_runtime.h"
+#include "worker_sdk/src/cuda/cuda_runtime.h"
+
+namespace regroup {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+/// Calls back when the first context is made.
+class WatchedRuntime final : public testing::HostRuntime {
+   public:
+    int peek_device_count() override {
+        ADD_FAILURE() << "opens NVIDIA's management library";
+        return HostRuntime::peek_device_count();
+    }
+    void set_device(int device) override {
+        if (const auto call = std::exchange(on_context, nullptr)) {
+            call();
+        }
+        HostRuntime::set_device(device);
+    }
+
+    std::function<void()> on_context{};
+};
+
+WatchedRuntime& runtime() {
+    static WatchedRuntime instance;
+    return instance;
+}
+
+// Begins before any test has opened a library, which stays open.
+TEST(NcclCreate, LibraryIsOpenedWhileTheGpuGetsItsContext) {
+    const std::string fifo = ::testing::TempDir() + "nccl_create." + std::to_string(::getpid());
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    ::setenv("REGROUP_NCCL_LIBRARY", fifo.c_str(), 1);
+    // The loader waits until the other end of its file is open; the test waits for the loader.
+    int writing = -1;
+    runtime().on_context = [&] {
+        const auto deadline = std::chrono::steady_clock::now() + testing::kPatience;
+        while (writing < 0 && std::chrono::steady_clock::now() < deadline) {
+            writing = ::open(fifo.c_str(), O_WRONLY | O_NONBLOCK);
+            std::this_thread::yield();
+        }
+        EXPECT_GE(writing, 0) << "nobody opens the library";
+        ::close(writing < 0 ? ::open(fifo.c_str(), O_RDWR) : writing);
+    };
+    const auto error = error_of([] { (void)ProcessGroup::create("nccl", Context()); });
+    ::unlink(fifo.c_str());
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), HasSubstr("NCCL's library cannot be opened"));
+    EXPECT_THAT(error->what(), HasSubstr(fifo));
+    EXPECT_GE(writing, 0);
+}
+
+TEST(NcclCreate, GpusAreCountedByTheRuntimeThatIsUsed) {
+    ::setenv("REGROUP_NCCL_LIBRARY", STAND_IN_NCCL, 1);
+    const auto store = make_local_store(testing::kPatience);
+    const auto group =
+        ProcessGroup::create("nccl", testing::context_of_rank(0, 1, store), {.name = "counted"});
+    group->barrier().wait();
+    EXPECT_EQ(group->device().index, 0);
+}
+
+}  // namespace
+
+namespace cuda {
+
+DeviceRuntime& cuda_runtime() {
+    return runtime();
+}
+
+}  // namespace cuda
+}  // namespace regroup
