@@ -33,8 +33,8 @@ class WatchedRuntime final : public testing::HostRuntime {
         return HostRuntime::peek_device_count();
     }
     void set_device(int device) override {
-        if (const auto call = std::exchange(on_context, nullptr)) {
-            call();
+        if (on_context) {
+            std::exchange(on_context, nullptr)();
         }
         HostRuntime::set_device(device);
     }

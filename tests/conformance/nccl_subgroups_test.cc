@@ -140,7 +140,7 @@ TEST(NcclSubGroups, SplitThatIsNotAsAskedForEndsTheGroup) {
     run_ranks(world, [&](ProcessGroup& group) {
         all.arrive_and_wait();
         world.stand_in.set_faults("split_wrong");
-        const auto error = error_of([&] { (void)group.new_group({0, 1}, "pair"); });
+        const auto error = error_of([&] { group.new_group({0, 1}, "pair")->barrier().wait(); });
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::system);
         EXPECT_THAT(error->what(), HasSubstr("NCCL has made a group of other ranks"));

@@ -182,7 +182,13 @@ peer() {
 
 failed=0
 run_program() {
-    run "$bin/$1" || failed=1
+    run "$bin/$1"
+    status=$?
+    if [ "$status" = 77 ]; then  # skipped
+        sees_gpu || return
+        echo "gpu: FAILED: there is a GPU here, but $1 could not use it" >&2
+    fi
+    [ "$status" = 0 ] || failed=1
 }
 
 case "$action" in

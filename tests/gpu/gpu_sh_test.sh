@@ -47,8 +47,10 @@ compiler=$(echo "$plan" | sed -n 's/^\(.*\) -c .*\.cc -o .*/\1/p' | head -n 1)
 cat $compiled | grep '^#include' | sort -u | $compiler -E -x c++ - -o /dev/null ||
     fail "its sources include what is not there"
 # Where it cannot build, it has checked nothing: a failure if there is a GPU.
-devices=$(mktemp -d)
-trap 'rm -rf "$devices"' EXIT
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+devices=$place/dev
+mkdir -p "$devices" "$place/bin" "$place/tests/gpu"
 checks() {
     told=$(CUDA_HOME=no/such/folder OUT=no/such/folder DEVICES=$devices sh tests/gpu/gpu.sh "$1" 2>&1)
 }
@@ -68,5 +70,18 @@ for device in nvidia0 nvidiactl; do
     done
     rm "$devices/$device"
 done
+# Nor has it where the programs are skipped, as with a driver that is too old.
+for program in $programs; do
+    printf '#!/bin/sh\n[ $# = 0 ] || exit 2\necho skipped\nexit 77\n' >"$place/bin/$program"
+    chmod +x "$place/bin/$program"
+done
+cp tests/gpu/gpu.sh "$place/tests/gpu"
+runs() {
+    told=$(DEVICES=$devices sh "$place/tests/gpu/gpu.sh" test 2>&1)
+}
+runs || fail "without a GPU fails: $told"
+touch "$devices/nvidia0"
+{ ! runs && [ "$(echo "$told" | grep -c 'FAILED: there is a GPU here')" = 4 ]; } ||
+    fail "with a GPU that no program can use says: $told"
 [ "$failed" = 0 ] && echo "gpu.sh makes what CMake makes"
 exit "$failed"

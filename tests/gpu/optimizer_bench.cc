@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/gpu/optimizer_memory.h"
+#include "tests/gpu/ranks.h"
 #include "worker_sdk/src/cuda/kernels.h"
 
 namespace regroup::testing {
@@ -253,7 +254,7 @@ int main(int argc, char** argv) {
     const regroup::cuda::Availability found = regroup::cuda::availability();
     if (found.device_count == 0) {
         std::printf("optimizer_bench: skipped: %s\n", found.problem.c_str());
-        return 0;
+        return regroup::gpu::kSkipped;
     }
     try {
         regroup::testing::Bench(static_cast<std::size_t>(millions) * 1'000'000).run();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/gpu/optimizer_memory.h"
+#include "tests/gpu/ranks.h"
 #include "worker_sdk/src/cuda/kernels.h"
 #include "worker_sdk/src/ddp/convert.h"
 
@@ -475,7 +476,7 @@ int run_checks() {
     const cuda::Availability found = cuda::availability();
     if (found.device_count == 0) {
         std::printf("optimizer_check: skipped: %s\n", found.problem.c_str());
-        return 0;
+        return gpu::kSkipped;
     }
     int failures = 0;
     for (const Check& check : kChecks) {

@@ -155,7 +155,7 @@ int introduce(const char* program) {
     if (!found.problem.empty()) {
         const bool has_gpu = found.device_count > 0;
         std::printf("%s: %s: %s\n", program, has_gpu ? "FAILED" : "skipped", found.problem.c_str());
-        std::exit(has_gpu ? 1 : 0);
+        std::exit(has_gpu ? 1 : kSkipped);
     }
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);

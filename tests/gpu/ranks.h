@@ -47,8 +47,11 @@ struct RunningRank {
 /// Milliseconds since some moment in the past.
 [[nodiscard]] double now_ms();
 
+/// The exit status of a program that cannot run here.
+inline constexpr int kSkipped = 77;
+
 /// Prints the GPUs and the NCCL version, and returns the number of GPUs. Ends the program after a
-/// line that says why, if nothing can run here: as a failure if there is a GPU.
+/// line that says why, if it cannot run here: as a failure if there is a GPU.
 [[nodiscard]] int introduce(const char* program);
 
 }  // namespace regroup::gpu
