@@ -5,8 +5,11 @@
 #include <regroup/error.h>
 
 #include <future>
+#include <memory>
 #include <string>
+#include <system_error>
 
+#include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
 #include "worker_sdk/src/cuda/device_choice.h"
 #include "worker_sdk/src/cuda/environment.h"
@@ -64,6 +67,19 @@ Device device_for(const Context& context, const ProcessGroupOptions& options,
     return {DeviceKind::cuda, *options.device};
 }
 
+std::future<const NcclApi*> open_in_background() {
+    const auto open =
+        std::make_shared<std::packaged_task<const NcclApi*()>>([] { return &installed_api(); });
+    std::future<const NcclApi*> opened = open->get_future();
+    try {
+        // Unlike a thread of std::async, it never runs the program's signal handlers.
+        start_helper_thread("regroup-nccl", [open] { (*open)(); }).detach();
+    } catch (const std::system_error&) {
+        (*open)();  // The system cannot create a thread.
+    }
+    return opened;
+}
+
 Error with_name(const ProcessGroupOptions& options, const Error& error) {
     const std::string group = "group \"" + options.name + "\"";
     const std::string detail = error.what();
@@ -80,7 +96,7 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
     try {
         check(context, options, environment);
         // Each takes a tenth of a second or more: the library, and the context of the GPU.
-        auto opened = std::async(std::launch::async, [] { return &installed_api(); });
+        std::future<const NcclApi*> opened = open_in_background();
         try {
             device = device_for(context, options, environment);
             const cuda::DeviceScope scope(cuda::cuda_runtime(), device.index);
