@@ -136,10 +136,8 @@ TEST(NcclSubGroups, RankThatCannotSetUpItsPartFailsNewGroupOnAllRanks) {
 
 TEST(NcclSubGroups, SplitThatIsNotAsAskedForEndsTheGroup) {
     NcclWorld world(2);
-    std::barrier all(2);
+    world.stand_in.set_faults("split_wrong");
     run_ranks(world, [&](ProcessGroup& group) {
-        all.arrive_and_wait();
-        world.stand_in.set_faults("split_wrong");
         const auto error = error_of([&] { group.new_group({0, 1}, "pair")->barrier().wait(); });
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::system);
