@@ -190,7 +190,8 @@ bool LinkServer::read_pending(ConnectionAt connection) {
             break;
         }
         if (count < 0 && errno == ECONNRESET) {
-            continue;  // The worker ended with unread messages. What it sent before is still there.
+            continue;  // The worker ended with unread messages. Its earlier messages are still
+                       // there.
         }
         if (count <= 0) {
             close(connection);

@@ -188,8 +188,8 @@ class ElasticLoop:
 
     def on_straggler(self, listener: Callable[[int, float], None]) -> None:
         """``listener(rank, excess)`` is called on rank 0 when a rank is slower than the median of
-        the others by the fraction ``excess``. Before ``run``. What it raises ends the run at the
-        next step."""
+        the others by the fraction ``excess``. Before ``run``. An exception from it ends the run at
+        the next step."""
         callback = _library.OnStraggler(
             lambda _, rank, excess: self._note(from_c(lambda: listener(rank, excess))))
         check(library.regroup_elastic_on_straggler(self._handle(), callback, None))

@@ -172,7 +172,7 @@ _capsule_pointer.restype = ctypes.c_void_p
 
 
 def _of_dlpack(value: Any, name: str) -> View:
-    # Whoever drops the capsule without having taken the tensor out of it frees the tensor.
+    # A capsule that is dropped with its tensor inside frees the tensor.
     capsule = value.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if tensor.device_type not in _DLPACK_DEVICES:

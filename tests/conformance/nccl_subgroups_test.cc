@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks of a group over NCCL do together: sub-groups and memory.
+// Sub-groups and memory, which all ranks of a group over NCCL make together.
 #include <barrier>
 #include <numeric>
 

@@ -42,7 +42,7 @@ std::string receive_packet(int socket) {
     std::string packet(worker_link::kMessageLimit, '\0');
     ssize_t count = 0;
     do {
-        // ECONNRESET: the worker ended with unread messages. What it sent before is still there.
+        // ECONNRESET: the worker ended with unread messages. Its earlier messages are still there.
         count = ::recv(socket, packet.data(), packet.size(), 0);
     } while (count < 0 && errno == ECONNRESET);
     packet.resize(count > 0 ? static_cast<std::size_t>(count) : 0);

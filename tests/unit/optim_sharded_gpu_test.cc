@@ -76,7 +76,7 @@ struct Member {
 class ShardedGpu : public ::testing::Test {
    protected:
     [[nodiscard]] Member& member_of(const ProcessGroup& group) { return *members_[group.rank()]; }
-    /// What each rank finds in the next group.
+    /// The results of each rank in the next group.
     void expect_lost() {
         FakeWorld next(2, kGpu);
         run_ranks(next, [this](FakeProcessGroup& group) {

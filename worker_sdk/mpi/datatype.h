@@ -43,8 +43,8 @@ struct Datatype {
 /// for `type`: bits of floats, sums of bytes.
 void require_defined(MPI_Op op, const Datatype& type);
 
-/// What the process group reduces: elements of `dtype`, `items` of them for each of MPI's. nullopt
-/// if the values must be gathered and folded here.
+/// The values that the process group reduces: elements of `dtype`, `items` of them for each of
+/// MPI's. nullopt if the values must be gathered and folded here.
 struct GroupReduction {
     DType dtype;
     ReduceOp op;

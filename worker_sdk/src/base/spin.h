@@ -60,8 +60,8 @@ class SpinPolicy {
     static constexpr int kPatience = 4;
     static constexpr int kFailuresMax = kPatience + 6;
 
-    /// Waits before the first spin. A group that has just formed waits for ranks that still start or
-    /// recover, and need the processors.
+    /// Waits before the first spin. A group that has just formed waits for ranks that still start
+    /// or recover, and need the processors.
     static constexpr int kFirstSkip = 32;
 
     bool crowded_;

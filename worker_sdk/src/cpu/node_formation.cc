@@ -89,7 +89,7 @@ std::vector<Neighbour> neighbours_of(const std::vector<Peer>& peers, const NodeL
     return others;
 }
 
-/// What keeps a group from sharing memory, as far as the offers tell: a rank that has neighbours,
+/// The reason against sharing memory, as far as the offers tell: a rank that has neighbours,
 /// and no memory.
 std::uint64_t worst_offer(const std::vector<Peer>& peers, const NodeLayout& layout) {
     std::uint64_t worst = 0;

@@ -15,11 +15,11 @@ namespace regroup::cpu {
 // adds; its division is asked for by a `divisor` other than 1, and integers truncate towards zero
 // then.
 
-/// What each rank divides its values by before they are added up: 1, but for averages whose sums
+/// The divisor of each rank's values before they are added up: 1, but for averages whose sums
 /// could leave the range of `dtype` on their way from rank to rank. There it is a power of two,
 /// which changes no bit of the fraction of a normal number.
 [[nodiscard]] double first_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept;
-/// What the last of the ranks that add up a value divides the sum by.
+/// The divisor of the sum, on the last of the ranks that add up a value.
 [[nodiscard]] double last_divisor(ReduceOp op, DType dtype, std::uint32_t ranks) noexcept;
 
 /// `into[i] = (into[i] op from[i]) / divisor`. The arrays do not overlap.

@@ -24,8 +24,8 @@ struct Signature {
     std::uint64_t number = 0;
     std::uint64_t count = 0;  ///< Elements of one row, where there are rows of one length.
     std::uint32_t peer = 0;   ///< The root, where there is one. Messages: the other rank.
-    /// Messages: the tag. Rows of given lengths: a digest of these. new_group: one of its arguments.
-    /// Else 0.
+    /// Messages: the tag. Rows of given lengths: a digest of these. new_group: one of its
+    /// arguments. Else 0.
     std::uint32_t tag = 0;
     OperationKind kind = OperationKind::barrier;
     DType dtype = DType::uint8;

@@ -54,7 +54,7 @@ Packet receive_packet(int socket) {
     ssize_t count = 0;
     do {
         count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-        // ECONNRESET: the agent ended with unread messages. What it sent before is still there.
+        // ECONNRESET: the agent ended with unread messages. Its earlier messages are still there.
     } while (count < 0 && (errno == EINTR || errno == ECONNRESET));
     packet.text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
     for (cmsghdr* rider = CMSG_FIRSTHDR(&header); count > 0 && rider != nullptr;

@@ -9,7 +9,7 @@
 
 namespace regroup::nccl {
 
-/// What a rank tells the others before all of them do the same thing.
+/// A rank's message to the others before all of them do the same thing.
 struct Proposal {
     std::uint64_t digest = 0;   ///< Of what it is about to do.
     std::uint64_t is_able = 0;  ///< 1: its own part has succeeded so far.

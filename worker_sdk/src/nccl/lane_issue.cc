@@ -121,7 +121,7 @@ void Lane::issue(std::vector<Call> calls) {
                                               " operations are in flight; wait for some");
         }
     }
-    // What may throw comes first: the next operation gets the same number then.
+    // Calls that may throw come first: the next operation gets the same number then.
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     void* const stream = begin_stream(calls.front().operation.options.stream);
     const bool capturing = backend_.runtime.is_capturing(stream);
