@@ -12,6 +12,7 @@ import sys
 from typing import Any, Dict, Union
 
 from . import _library
+from ._library import check as _check, library as _c
 from .checkpoint import Checkpoint
 from .context import Context
 from .ddp import DistributedDataParallel
@@ -37,16 +38,14 @@ _FATAL_KINDS = ("user_error", "retry", "bad_node")
 def flight_record() -> Dict[str, Any]:
     """The last operations of this process's groups. Any thread; does not wait for any operation."""
     record, size = ctypes.c_void_p(), ctypes.c_size_t()
-    _library.check(_library.library.regroup_flight_record(ctypes.byref(record),
-                                                          ctypes.byref(size)))
+    _check(_c.regroup_flight_record(ctypes.byref(record), ctypes.byref(size)))
     parsed: Dict[str, Any] = json.loads(_library.take_bytes(record, size))
     return parsed
 
 
 def save_flight_record(path: Union[str, "os.PathLike[str]"]) -> None:
     """Writes the same to a file, which is never incomplete."""
-    _library.check(_library.library.regroup_save_flight_record(
-        _library.text(os.fspath(path), "path")))
+    _check(_c.regroup_save_flight_record(_library.text(os.fspath(path), "path")))
 
 
 def report_fatal(kind: str, text: str = "") -> None:
@@ -56,5 +55,4 @@ def report_fatal(kind: str, text: str = "") -> None:
         raise InvalidArgument(f"kind is {kind!r}, which is none of {', '.join(_FATAL_KINDS)}")
     sys.stdout.flush()
     sys.stderr.flush()
-    _library.check(_library.library.regroup_report_fatal(_FATAL_KINDS.index(kind),
-                                                         _library.text(text, "text")))
+    _check(_c.regroup_report_fatal(_FATAL_KINDS.index(kind), _library.text(text, "text")))

@@ -7,6 +7,7 @@ import unittest
 
 import regroup
 from regroup import _library, errors
+from regroup._library import library
 from support import HERE, main
 
 ROOT = os.path.join(HERE, "..", "..")
@@ -58,7 +59,7 @@ class Declarations(unittest.TestCase):
                  "closed": Exception, "system": OSError}
         for code in range(1, 8):
             failure = errors.of_code(code, "a sentence")
-            name = _library.library.regroup_errc_name(code).decode()
+            name = library.regroup_errc_name(code).decode()
             self.assertIsInstance(failure, bases.pop(name))
             self.assertIsInstance(failure, regroup.Error)
             self.assertEqual((failure.code, str(failure)), (code, "a sentence"))
