@@ -21,10 +21,10 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (rank == ranks - 1) {
         printf("rank %d goes by %s\n", rank, way);
+        fflush(stdout); /* a signal may end the rank in its call */
         if (strcmp(way, "abort") == 0) {
             MPI_Abort(MPI_COMM_WORLD, 42);
         } else if (strcmp(way, "kill") == 0) {
-            fflush(stdout);
             raise(SIGKILL);
         } else if (strcmp(way, "exit") == 0) {
             exit(7);
