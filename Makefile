@@ -46,9 +46,9 @@ simulate: ## run the whole protocol through simulated disasters: SEEDS=1000000 F
 	@sh tests/simulation/simulate.sh build/release/tests/simulation/swarm \
 	    $(or $(FROM),1) $(or $(SEEDS),1000000) $(jobs)
 
-test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTorch scripts
+test-pytorch: ## get two PyTorch releases (12 GB, once) and libraries, and run the tests with them
 	$(setup) pytorch
-	@sh tests/pytorch/setup.sh
+	@sh tests/pytorch/setup.sh current newest clients
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@ctest --preset release -L pytorch
@@ -123,4 +123,4 @@ asan tsan gcc:
 	@ctest --preset $@ -j $(jobs)
 
 clean: ## remove everything that was built, but not what was downloaded for tests
-	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name pytorch ! -name tools -exec rm -rf {} +; fi
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name 'pytorch*' ! -name tools -exec rm -rf {} +; fi

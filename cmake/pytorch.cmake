@@ -4,6 +4,10 @@
 #
 #     REGROUP_PYTORCH_DEBIAN   the distribution's, release 1.13
 #     REGROUP_PYTORCH_CURRENT  a recent one, by default in a virtual environment under build/
+#     REGROUP_PYTORCH_NEWEST   the newest one, likewise
+#     REGROUP_PYTORCH_CLIENTS  one with libraries that train with PyTorch, likewise
+#
+# tests/pytorch/setup.sh makes these environments.
 #
 # An interpreter that is missing, or has no torch, costs nothing but the tests that need it: they are
 # skipped, and say what is missing.
@@ -19,6 +23,11 @@ endfunction()
 regroup_pytorch_variable(REGROUP_PYTORCH_DEBIAN /usr/bin/python3 "the distribution's PyTorch")
 regroup_pytorch_variable(REGROUP_PYTORCH_CURRENT ${PROJECT_SOURCE_DIR}/build/pytorch/bin/python
                          "a recent PyTorch")
+regroup_pytorch_variable(REGROUP_PYTORCH_NEWEST
+                         ${PROJECT_SOURCE_DIR}/build/pytorch-newest/bin/python "the newest PyTorch")
+regroup_pytorch_variable(REGROUP_PYTORCH_CLIENTS
+                         ${PROJECT_SOURCE_DIR}/build/pytorch-clients/bin/python
+                         "libraries that train with PyTorch")
 
 # regroup_pytorch_release(INTERPRETER OUT): the release of torch that it imports, such as 2.14.1, or
 # an empty string. Asked once for each interpreter; importing torch takes seconds.
@@ -37,15 +46,15 @@ function(regroup_pytorch_release interpreter out)
 endfunction()
 
 # regroup_pytorch_test(NAME SCRIPT [arguments...])
-# For each interpreter one ctest test pytorch.NAME.RELEASE, or pytorch.NAME.current and .debian where
-# there is none yet. The script is run as: SCRIPT --interpreter INTERPRETER [arguments...], and ends
-# with code 77 to be skipped.
+# For each PyTorch one ctest test pytorch.NAME.RELEASE, or pytorch.NAME.current, .newest and .debian
+# where there is none yet. The script is run as: SCRIPT --interpreter INTERPRETER [arguments...], and
+# ends with code 77 to be skipped.
 function(regroup_pytorch_test name script)
     if(NOT REGROUP_PYTHON)
         message(STATUS "no python3: the tests pytorch.${name} are left out")
         return()
     endif()
-    foreach(which CURRENT DEBIAN)
+    foreach(which CURRENT NEWEST DEBIAN)
         regroup_pytorch_release("${REGROUP_PYTORCH_${which}}" release)
         if(NOT release)
             string(TOLOWER ${which} release)

@@ -1,22 +1,54 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes build/pytorch, a virtual environment with a current PyTorch from PyPI, for the tests and
-# benchmarks beside it:
+# Makes virtual environments with packages from PyPI, for the tests and benchmarks beside PyTorch:
 #
-#     sh tests/pytorch/setup.sh
+#     sh tests/pytorch/setup.sh [current|newest|clients ...]
 #
-# The first run takes some minutes, 3 GB of downloads and 6 GB of disk. Later runs do nothing. The
-# environment appears only when it is complete.
+#     current  build/pytorch: the PyTorch that the documentation is about. The default
+#     newest   build/pytorch-newest: the newest PyTorch
+#     clients  build/pytorch-clients: libraries that train with PyTorch, over build/pytorch
+#
+# The first run takes some minutes for each. current and newest are 3 GB of downloads and 6 GB of
+# disk, clients is 0.6 GB. Later runs do nothing. An environment appears only when it is complete.
 set -eu
 
-torch=2.14.1
-numpy=2.4.6
-disk_kb=9000000 # The environment, and pip's temporary files.
+if [ $# -gt 1 ]; then
+    for name; do
+        sh "$0" "$name"
+    done
+    exit 0
+fi
 
 build=$(cd "$(dirname "$0")/../.." && pwd)/build
-venv=$build/pytorch
-part=$build/pytorch.part
-log=$build/pytorch.log
+check='import numpy, torch.distributed as d; assert d.is_gloo_available()'
+below= # The folder of build/ whose packages the environment also has.
+case ${1:-current} in
+    current)
+        venv=$build/pytorch
+        packages="torch==2.14.1 numpy==2.4.6"
+        disk_kb=9000000 # The environment, and pip's temporary files.
+        ;;
+    newest)
+        venv=$build/pytorch-newest
+        packages="torch==2.15.0 numpy==2.4.6"
+        disk_kb=9000000
+        ;;
+    clients)
+        sh "$0" current
+        venv=$build/pytorch-clients
+        packages="accelerate==1.15.0 lightning==2.6.6 transformers==5.24.0 deepspeed==0.19.8
+                  scikit-learn==1.9.1"
+        disk_kb=1500000
+        check='import accelerate, lightning, transformers, sklearn'
+        below=pytorch
+        ;;
+    *)
+        echo "pytorch: unknown environment '$1'; one of current, newest, clients" >&2
+        exit 2
+        ;;
+esac
+part=$venv.part
+log=$venv.log
 
 fail() {
     echo "pytorch: $1" >&2
@@ -24,17 +56,18 @@ fail() {
 }
 
 is_complete() {
-    [ -x "$1/bin/python" ] && "$1/bin/python" - "$torch" "$numpy" >/dev/null 2>&1 <<'END'
+    [ -x "$1/bin/python" ] && "$1/bin/python" - $packages >/dev/null 2>&1 <<'END'
 import sys
 from importlib.metadata import version
-sys.exit([version("torch").split("+")[0], version("numpy")] != sys.argv[1:])
+wanted = [word.split("==") for word in sys.argv[1:]]
+sys.exit(any(version(name).split("+")[0] != release for name, release in wanted))
 END
 }
 
 is_complete "$venv" && exit 0
 
 python=
-for candidate in "${PYTHON:-}" /usr/bin/python3 python3; do
+for candidate in "${PYTHON:-}" ${below:+"$build/$below/bin/python"} /usr/bin/python3 python3; do
     if [ -n "$candidate" ] && "$candidate" -c \
         'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
@@ -51,12 +84,12 @@ free_kb=$(df -Pk "$build" | awk 'NR == 2 { print $4 }')
 
 # Only one process builds it. Processes that waited find it complete.
 if command -v flock >/dev/null; then
-    exec 9>"$build/pytorch.lock"
+    exec 9>"$venv.lock"
     flock -w 1800 9 || fail "another $0 has been at work for half an hour; see $log"
     is_complete "$venv" && exit 0
 fi
 
-echo "pytorch: making $venv with PyTorch $torch: some minutes and 6 GB, once"
+echo "pytorch: making $venv with" $packages": some minutes, once"
 rm -rf "$part"
 : >"$log"
 
@@ -76,10 +109,18 @@ trap 'rm -rf "$part"' EXIT
 trap interrupted INT TERM HUP
 
 run "$python" -m venv "$part" || fail "$python -m venv failed; see $log"
-run "$part/bin/python" -m pip install --no-input "torch==$torch" "numpy==$numpy" ||
-    fail "pip could not install torch==$torch; see $log"
-run "$part/bin/python" -c 'import numpy, torch.distributed as d; assert d.is_gloo_available()' ||
-    fail "PyTorch $torch does not work under $python; see $log"
+# Packages that are built from source find PyTorch only without isolation.
+isolation=
+if [ -n "$below" ]; then
+    site() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+    site "$build/$below/bin/python" >"$(site "$part/bin/python")/below.pth"
+    isolation=--no-build-isolation
+    run "$part/bin/python" -m pip install --no-input wheel setuptools ninja ||
+        fail "pip could not install build tools; see $log"
+fi
+run "$part/bin/python" -m pip install --no-input $isolation $packages ||
+    fail "pip could not install" $packages"; see $log"
+run "$part/bin/python" -c "$check" || fail $packages "do not work under $python; see $log"
 
 # The scripts in bin/ contain the absolute path of the interpreter.
 grep -rlI "$part" "$part/bin" "$part/pyvenv.cfg" | while IFS= read -r file; do
@@ -88,4 +129,4 @@ done
 rm -rf "$venv"
 mv "$part" "$venv"
 rm -f "$log"
-echo "pytorch: done: $("$venv/bin/python" --version), PyTorch $torch"
+echo "pytorch: done: $("$venv/bin/python" --version)," $packages

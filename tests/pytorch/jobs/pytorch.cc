@@ -17,9 +17,10 @@ struct Candidate {
     const char* remedy;
 };
 
-constexpr std::array<Candidate, 2> kCandidates{{
+constexpr std::array<Candidate, 3> kCandidates{{
     {"Debian", REGROUP_PYTORCH_DEBIAN, "apt-get install python3-torch"},
     {"Current", REGROUP_PYTORCH_CURRENT, "sh tests/pytorch/setup.sh"},
+    {"Newest", REGROUP_PYTORCH_NEWEST, "sh tests/pytorch/setup.sh newest"},
 }};
 
 // Looks for the module without importing it, which would take a second.

@@ -22,8 +22,8 @@ struct Interpreter {
     }
 };
 
-/// The Pythons of this machine that have PyTorch: Debian's, and the current one. The first call
-/// prints a line for each that is missing, with the way to install it.
+/// The Pythons of this machine that have PyTorch: Debian's, the current one and the newest one. The
+/// first call prints a line for each that is missing, with the way to install it.
 [[nodiscard]] const std::vector<Interpreter>& interpreters();
 /// The interpreter of that name, or null.
 [[nodiscard]] const Interpreter* find_interpreter(const std::string& name);

@@ -70,11 +70,11 @@ def children_of(pid):
 class Program:
     """A child process with its output in a file."""
 
-    def __init__(self, name, command, env=None):
+    def __init__(self, name, command, env=None, cwd=None):
         self.name = name
         self.output = tempfile.NamedTemporaryFile(mode="w+b", prefix=f"{name}-")
         self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT,
-                                        stdin=subprocess.DEVNULL, env=env,
+                                        stdin=subprocess.DEVNULL, env=env, cwd=cwd,
                                         start_new_session=True)
 
     def text(self):
@@ -94,9 +94,9 @@ class Program:
                 pass
         self.process.wait()
 
-    def wait(self):
+    def wait(self, patience=PATIENCE):
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(patience)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.name} did not end:\n{self.text()}") from None

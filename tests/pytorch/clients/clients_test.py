@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries that train with PyTorch, unmodified, under `regroup run`: a process of the job is lost, and
+the job ends as an undisturbed one does.
+
+    clients_test.py --interpreter PYTHON --regroup REGROUP CLIENT
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../store"))
+
+from processes import SKIPPED, Daemon, Program, release_of, wait_until  # noqa: E402
+
+PATIENCE = 300.0  # Seconds. The first run with DeepSpeed compiles a part of it.
+
+
+class Scripts:
+    """Runs scripts of this folder as jobs, each in a folder of its own."""
+
+    def __init__(self, arguments, folder):
+        self.arguments = arguments
+        self.folder = folder
+
+    def environment(self, **more):
+        return dict(os.environ, PYTHON_EXEC=self.arguments.interpreter, PYTHONDONTWRITEBYTECODE="1",
+                    OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1",
+                    TORCH_EXTENSIONS_DIR=os.path.join(  # Compiled once.
+                        os.path.dirname(self.arguments.interpreter), "../extensions"),
+                    CLIENTS_TEST=self.folder, **more)
+
+    def start(self, name, flags, script, *words, **more):
+        cwd = os.path.join(self.folder, name)
+        os.makedirs(cwd, exist_ok=True)
+        command = [self.arguments.regroup, "run", *flags, os.path.join(HERE, script), *words]
+        return Program(name, command, self.environment(**more), cwd)
+
+    def finish(self, program):
+        """Its output. It must have ended well."""
+        code = program.wait(PATIENCE)
+        assert code == 0, f"{program.name} ended with {code}:\n{program.text()}"
+        return program.text()
+
+    def run(self, name, flags, script, *words, **more):
+        return self.finish(self.start(name, flags, script, *words, **more))
+
+    def expect_none_left(self):
+        """No process of any job is alive."""
+        mark = f"CLIENTS_TEST={self.folder}\0".encode()
+        left = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if mark in file.read():
+                        left.append(pid)
+            except OSError:
+                pass
+        assert not left, f"processes {left} were left behind"
+
+
+def said(output, pattern):
+    """What the workers said in lines that begin so, in any order."""
+    return sorted(re.findall(rf"^\[[^\]]*:\d+\] ({pattern}.*)$", output, re.M))
+
+
+def expect_same_end(scripts, script, words=(), ranks=2, fail_at="1:10", restart="resumed", **more):
+    """One worker is lost. The client goes on from its own checkpoint, and the parameters at the end
+    have the bits of an undisturbed run."""
+    flags = ["--standalone", f"--nproc-per-node={ranks}", "--max-restarts=1"]
+    undisturbed = scripts.run("undisturbed", flags, script, *words)
+    assert not said(undisturbed, restart), undisturbed
+    expected = said(undisturbed, "final step")
+    assert expected, undisturbed
+    disturbed = scripts.run("disturbed", flags, script, *words, **(more or {"FAIL_AT": fail_at}))
+    assert more or said(disturbed, f"rank {fail_at[0]} fails"), disturbed
+    assert "regroup: round 2: " in disturbed and said(disturbed, restart), disturbed
+    assert said(disturbed, "final step") == expected, f"not {expected}:\n{disturbed}"
+    return undisturbed
+
+
+def accelerate(scripts):
+    expect_same_end(scripts, "train_accelerate.py", fail_at="1:26")
+
+
+def lightning(scripts):
+    output = expect_same_end(scripts, "train_lightning.py", fail_at="1:26")
+    assert len(said(output, "environment TorchElasticEnvironment")) == 2, output
+
+
+def transformers(scripts):
+    expect_same_end(scripts, "train_transformers.py")
+
+
+def deepspeed(scripts):
+    expect_same_end(scripts, "train_deepspeed.py")
+
+
+def hybrid_shards(scripts):
+    expect_same_end(scripts, "train_sharded.py", ["--replicas=2"], ranks=4)
+
+
+def forked_loaders(scripts):
+    """A process of a DataLoader is lost, which ends its rank with an exception."""
+    expect_same_end(scripts, "train_loader.py", ["fork"], FAIL_LOADER="80")
+
+
+def spawned_loaders(scripts):
+    """A rank is lost that has processes of its own."""
+    expect_same_end(scripts, "train_loader.py", ["spawn"])
+
+
+def fewer_shards(scripts):
+    """One of two nodes is lost for good. The other one loads what four ranks have saved."""
+    daemon = Daemon(scripts.arguments.regroup)
+    nodes = []
+    try:
+        for address in ("127.0.0.2", "127.0.0.3"):
+            flags = ["--nnodes=1:2", "--nproc-per-node=2", "--rdzv-id=shards",
+                     "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{daemon.port}",
+                     f"--local-addr={address}"]
+            nodes.append(scripts.start("nodes", flags, "train_sharded.py", "--wait-at=10"))
+        wait_until(lambda: all(said(node.text(), "waiting after step 10") for node in nodes) or
+                   any(node.process.poll() is not None for node in nodes),
+                   "the nodes wait", nodes)
+        first = 0 if said(nodes[0].text(), "saved step 8 on 4 ranks") else 1
+        saved = said(nodes[first].text(), "saved step 8 on 4 ranks")
+        assert len(saved) == 1, nodes[0].text() + nodes[1].text()
+        nodes[1 - first].kill()
+        survivor = nodes[first]
+        wait_until(lambda: said(survivor.text(), "resumed at step 8 on 2 ranks"),
+                   "the survivor goes on", [survivor])
+        open(os.path.join(scripts.folder, "nodes", "gate"), "w").close()
+        output = scripts.finish(survivor)
+        resumed = said(output, "resumed at step 8 on 2 ranks")
+        assert resumed[0].split()[-1] == saved[0].split()[-1], output
+        assert said(output, "final step 16"), output
+    finally:
+        for node in nodes:
+            if node.process.poll() is None:
+                node.kill()
+        daemon.stop()
+
+
+# The packages of each, beside torch, and the release of torch that it needs.
+CLIENTS = {
+    accelerate: (["accelerate"], (2, 0)),
+    lightning: (["lightning"], (2, 1)),
+    transformers: (["transformers", "accelerate"], (2, 4)),
+    deepspeed: (["deepspeed"], (2, 0)),
+    hybrid_shards: ([], (2, 6)),
+    fewer_shards: ([], (2, 6)),
+    forked_loaders: ([], (1, 13)),
+    spawned_loaders: ([], (1, 13)),
+}
+
+
+def what_lacks(interpreter, packages, release):
+    present = release_of(interpreter)
+    if present is None or present < release:
+        return f"{interpreter} has no PyTorch {release[0]}.{release[1]} or newer"
+    code = "import sys; from importlib.util import find_spec\n" \
+           "sys.exit(' '.join(name for name in sys.argv[1:] if not find_spec(name)) or 0)"
+    missing = subprocess.run([interpreter, "-c", code, *packages], capture_output=True, text=True)
+    if missing.returncode:
+        return f"{interpreter} has no {missing.stderr.strip()}; get it by: make test-pytorch"
+    if "deepspeed" in packages and not shutil.which("c++"):
+        return "DeepSpeed compiles a part of itself, and there is no c++"
+    return None
+
+
+def main():
+    clients = {client.__name__: client for client in CLIENTS}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--interpreter", required=True)
+    parser.add_argument("--regroup", required=True)
+    parser.add_argument("client", choices=clients)
+    arguments = parser.parse_args()
+    client = clients[arguments.client]
+    lacking = what_lacks(arguments.interpreter, *CLIENTS[client])
+    if lacking:
+        print(f"skipped: {lacking}")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as folder:
+        scripts = Scripts(arguments, folder)
+        client(scripts)
+        scripts.expect_none_left()
+    print(f"ok      {arguments.client}")
+
+
+if __name__ == "__main__":
+    main()
