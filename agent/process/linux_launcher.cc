@@ -38,7 +38,7 @@ enum class Step {
     none,
     session,
     parent_death_signal,
-    output,
+    standard_fds,
     working_directory,
     cpus,
     memory_nodes,
@@ -59,6 +59,7 @@ struct Plan {
     std::size_t cpu_mask_bytes = 0;
     const unsigned long* node_mask = nullptr;
     std::size_t node_mask_bits = 0;
+    int stdin_fd = -1;
     int stdout_fd = -1;
     int stderr_fd = -1;
     pid_t parent = 0;
@@ -80,7 +81,10 @@ REGROUP_UNSANITIZED void reset_signals() {
         Action now = {};
         ::syscall(SYS_rt_sigaction, number, nullptr, now, kMaskBytes);
         const bool handled = now[0] > 1;  // Neither SIG_DFL nor SIG_IGN.
-        if (handled || number == SIGPIPE || number == SIGTTOU) {
+        // The agent passes signals on, so the worker must not inherit that SIGINT is ignored. In a
+        // session of its own it gets none from the keyboard.
+        const bool passed_on = number == SIGINT || number == SIGQUIT;
+        if (handled || passed_on || number == SIGPIPE || number == SIGTTOU) {
             ::syscall(SYS_rt_sigaction, number, by_default, nullptr, kMaskBytes);
         }
     }
@@ -137,9 +141,10 @@ REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
     // Yama lets only ancestors debug a process. Allow our tools to do so, for the stacks of a
     // hanging worker. Without Yama this call fails, which does not matter.
     ::syscall(SYS_prctl, PR_SET_PTRACER, plan.parent, 0, 0, 0);
-    if ((plan.stdout_fd >= 0 && ::syscall(SYS_dup3, plan.stdout_fd, 1, 0) < 0) ||
+    if ((plan.stdin_fd >= 0 && ::syscall(SYS_dup3, plan.stdin_fd, 0, 0) < 0) ||
+        (plan.stdout_fd >= 0 && ::syscall(SYS_dup3, plan.stdout_fd, 1, 0) < 0) ||
         (plan.stderr_fd >= 0 && ::syscall(SYS_dup3, plan.stderr_fd, 2, 0) < 0)) {
-        return Step::output;
+        return Step::standard_fds;
     }
     if (plan.working_directory != nullptr && ::syscall(SYS_chdir, plan.working_directory) < 0) {
         return Step::working_directory;
@@ -218,8 +223,8 @@ Failure start_failure(const ProcessSpec& spec, const Plan& plan) {
             return system_failure(start + "setsid", plan.error);
         case Step::parent_death_signal:
             return system_failure(start + "prctl(PR_SET_PDEATHSIG)", plan.error);
-        case Step::output:
-            return system_failure(start + "dup3 of its output", plan.error);
+        case Step::standard_fds:
+            return system_failure(start + "dup3 of its input or output", plan.error);
         case Step::working_directory:
             return system_failure(start + "chdir to '" + spec.working_directory + "'", plan.error);
         case Step::cpus:
@@ -267,6 +272,7 @@ LinuxLauncher::LinuxLauncher(boost::asio::io_context& io)
 
 Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
     ENSURE(spec.executable.starts_with('/'));
+    ENSURE(spec.stdin_fd == -1 || spec.stdin_fd > 2);
     ENSURE(spec.stdout_fd == -1 || spec.stdout_fd > 2);
     ENSURE(spec.stderr_fd == -1 || spec.stderr_fd > 2);
     ENSURE(!spec.arguments.empty());
@@ -285,6 +291,7 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
     plan.cpu_mask_bytes = cpu_mask.size() * sizeof(unsigned long);
     plan.node_mask = node_mask.empty() ? nullptr : node_mask.data();
     plan.node_mask_bits = node_mask.size() * kMaskWordBits;
+    plan.stdin_fd = spec.stdin_fd;
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
     plan.parent = ::getpid();
@@ -309,7 +316,11 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
         }
         return start_failure(spec, plan);
     }
-    return ChildProcess::adopt(io_, pid, std::move(owned), children_);
+    return adopt(pid, std::move(owned));
+}
+
+Result<ChildProcess> LinuxLauncher::adopt(pid_t pid, UniqueFd pidfd) {
+    return ChildProcess::adopt(io_, pid, std::move(pidfd), children_);
 }
 
 }  // namespace regroup::agent

@@ -11,13 +11,14 @@
 
 namespace regroup::agent {
 
-/// A program to start, and its environment. Standard input is inherited.
+/// A program to start, and its environment.
 struct ProcessSpec {
     std::string executable;                ///< Absolute path; see resolve_program().
     std::vector<std::string> arguments;    ///< argv, the program's name first.
     std::vector<std::string> environment;  ///< The complete environment, "NAME=value" each.
     std::string working_directory;         ///< Empty: ours.
-    int stdout_fd = -1;                    ///< Above 2; -1: ours. The caller closes its copy.
+    int stdin_fd = -1;                     ///< Above 2; -1: ours. The caller closes its copy.
+    int stdout_fd = -1;
     int stderr_fd = -1;
     /// The CPUs on which it may run, limited by our cpuset. Empty: ours. Each from 0 to kCpusMax
     /// - 1.
@@ -51,6 +52,13 @@ class LinuxLauncher {
     /// Returns once the program runs. Errors: system, with the program, the failing step and the
     /// reason of the kernel. After an error no child or zombie is left.
     Result<ChildProcess> launch(const ProcessSpec& spec);
+
+    /// Takes over a process that another process has made our child. Errors: system; the child was
+    /// then killed.
+    Result<ChildProcess> adopt(pid_t pid, UniqueFd pidfd);
+    /// A process that adopt() will get is among children() from now on; or it is not to come.
+    void expect(pid_t pid) { children_->insert(pid); }
+    void expect_no_more(pid_t pid) { children_->erase(pid); }
 
     /// The pids that ChildProcess objects will reap. No other code may reap them.
     [[nodiscard]] const std::set<pid_t>& children() const noexcept { return *children_; }

@@ -63,6 +63,12 @@ struct Family {
     std::set<pid_t> inherited;
 };
 
+/// True for a signal that a shell without job control lets its background jobs ignore, so that
+/// Ctrl-C ends only the foreground job. A process that sends it to such a job means it.
+bool is_ignored_for_keyboard(int number) noexcept {
+    return (number == SIGINT || number == SIGQUIT) && is_ignored(number);
+}
+
 /// The exit status of the agent, if it has ended. Reaps all other ended children.
 std::optional<ExitStatus> reap(Family& family) {
     std::optional<ExitStatus> status;
@@ -192,7 +198,9 @@ void Warden::stand_guard(const LastWords* words, pid_t agent, std::set<pid_t> in
     while (!(status = reap(family))) {
         siginfo_t info{};
         const int number = ::sigwaitinfo(&watched, &info);
-        if (number > 0 && number != SIGCHLD) {
+        // The kernel sends a signal of the keyboard, which is not for a background job.
+        const bool for_others = number > 0 && is_ignored(number) && info.si_code > 0;
+        if (number > 0 && number != SIGCHLD && !for_others) {
             const auto byte = static_cast<unsigned char>(number);
             ::send(bond.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         }
@@ -237,7 +245,8 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
     for (const int number : signals) {
-        if (!is_ignored(number)) {
+        // A blocked signal is kept for sigwaitinfo() even if it is ignored.
+        if (!is_ignored(number) || is_ignored_for_keyboard(number)) {
             sigaddset(&watched, number);
         }
     }

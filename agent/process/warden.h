@@ -19,7 +19,7 @@ namespace regroup::agent {
 inline const std::vector<int> kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 /// True if this process inherited the signal `number` as ignored, as nohup does with SIGHUP. Such a
-/// signal stays ignored.
+/// signal stays ignored, except SIGINT and SIGQUIT from another process.
 [[nodiscard]] bool is_ignored(int number) noexcept;
 
 /// Call in the agent when its warden was killed. Kills all descendants, prints a message on stderr,
@@ -50,7 +50,8 @@ class Warden {
     /// 0, 1 and 2. Errors: system.
     ///
     /// The warden passes on those of `signals` that are not ignored. Others have their usual
-    /// effect.
+    /// effect. A SIGINT or SIGQUIT that is ignored, as in the background job of a script, is passed
+    /// on if a process has sent it, and not if it comes from the keyboard.
     static Result<Warden> split(const std::vector<int>& signals);
 
     /// Delivers one byte, the number, for each signal that the warden received, and the end of file

@@ -151,6 +151,7 @@ TEST_F(LauncherTest, ChildGetsOnlyTheContentsOfTheSpec) {
     sigset_t before;
     ::pthread_sigmask(SIG_BLOCK, &some, &before);
     ::signal(SIGHUP, SIG_IGN);   // As nohup leaves it: to be kept.
+    ::signal(SIGINT, SIG_IGN);   // As a script leaves it: the agent passes SIGINT on.
     ::signal(SIGPIPE, SIG_IGN);  // As the agent sets it for itself: not to be passed on.
     ::signal(SIGTERM, [](int) {});
 
@@ -160,6 +161,7 @@ TEST_F(LauncherTest, ChildGetsOnlyTheContentsOfTheSpec) {
     const std::string report = output_of(spec);
 
     ::signal(SIGHUP, SIG_DFL);
+    ::signal(SIGINT, SIG_DFL);
     ::signal(SIGTERM, SIG_DFL);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 

@@ -222,6 +222,26 @@ TEST_F(WardenTest, InheritedIgnoredSignalStaysIgnored) {
     EXPECT_EQ(job_->all_output(), "signal 12\n");
 }
 
+TEST_F(WardenTest, BackgroundJobHeedsSignalsOfProcessesAndNotOfTheKeyboard) {
+    UniqueFd screen(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    ASSERT_TRUE(screen);
+    ASSERT_EQ(::grantpt(screen.get()), 0);
+    ASSERT_EQ(::unlockpt(screen.get()), 0);
+    start({"background", ::ptsname(screen.get())});
+    job_->hear("ready\n");
+    ASSERT_EQ(::write(screen.get(), "\3", 1), 1);
+    ASSERT_EQ(::write(screen.get(), "\034", 1), 1);
+    EXPECT_THAT(read_until(screen.get(), "^\\"), HasSubstr("^\\"));
+    // SIGUSR1 is delivered after the signals of the keyboard, which would hide others of their
+    // number.
+    for (const int number : {SIGUSR1, SIGQUIT, SIGINT}) {
+        ::kill(job_->warden().pid(), number);
+        EXPECT_EQ(job_->hear("\n"), "signal " + std::to_string(number) + "\n");
+    }
+    ::kill(job_->warden().pid(), SIGUSR2);
+    EXPECT_EQ(job_->all_output(), "signal 12\n");
+}
+
 TEST_F(WardenTest, AgentHasItsOwnGroupAndOneMoreDescriptor) {
     start({"report"});
     const pid_t agent = job_->agent_pid();

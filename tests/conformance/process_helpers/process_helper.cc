@@ -246,8 +246,13 @@ int run_agent(const std::vector<std::string>& arguments) {
     if (mode == "beside_job") {
         start_background_job(arguments.at(1));
     }
-    if (mode == "terminal") {
+    if (mode == "terminal" || mode == "background") {
         take_terminal(arguments.at(1));
+    }
+    if (mode == "background") {
+        // As a shell without job control starts it.
+        ::signal(SIGINT, SIG_IGN);
+        ::signal(SIGQUIT, SIG_IGN);
     }
     auto warden = Warden::split(kAgentSignals);
     if (!warden) {
