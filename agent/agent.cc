@@ -276,10 +276,9 @@ struct Agent::Impl {
         client->start();
     }
 
-    // True if this process has started a daemon. A node with workers must keep its identity, so it
-    // does not.
+    // True if this process has started a daemon.
     bool begin_hosting() {
-        if (!options.host_rendezvous || has_run || core.has_workers() || core.leaving() ||
+        if (!options.host_rendezvous || !core.may_serve_rendezvous(options.daemon_remembers) ||
             clock.now() < may_host_at) {
             return false;
         }
@@ -287,10 +286,8 @@ struct Agent::Impl {
         if (!config) {
             return false;
         }
-        const std::uint16_t store_port = core.report().store_port;
         options.core = std::move(*config);
-        core = AgentCore(options.core, clock.now());
-        feed(StoreOffered{store_port});
+        feed(RendezvousServed{options.core.offer.ends_with_daemon});
         return true;
     }
 
@@ -328,6 +325,7 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
         impl_->output.say("workers cannot keep their processes over rounds: " +
                           linked.error().detail);
     }
+    impl_->workers.start_fork_server();
     if (Result<void> offered = impl_->offer_store(); !offered) {
         return offered;
     }

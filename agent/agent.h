@@ -36,10 +36,12 @@ struct AgentOptions {
     /// Called with the bytes that the warden must send to the daemon if this process is killed (see
     /// Warden::set_last_word), whenever they change. May be empty.
     std::function<void(const rendezvous::Endpoint& daemon, const std::string& bytes)> on_last_word;
-    /// Called each time that no daemon answers, until workers have been started here. Returns the
+    /// Called each time that no daemon answers and this node may serve the rendezvous. Returns the
     /// new configuration of the node if this process has started a daemon, else nothing. May be
     /// empty.
     std::function<std::optional<AgentConfig>()> host_rendezvous;
+    /// A daemon that this process starts would read the journal of the one before it.
+    bool daemon_remembers = false;
     /// Called for each start and end of a worker. May be empty.
     EventSink on_event;
 };

@@ -279,6 +279,20 @@ void AgentCore::on(Instant now, const StoreOffered& event) {
     }
 }
 
+bool AgentCore::may_serve_rendezvous(bool remembers) const {
+    if (link_.up || leave_.stage != Leave::Stage::member) {
+        return false;
+    }
+    return remembers || report_.state == NodeState::stopped || !report_.broken_links.empty();
+}
+
+void AgentCore::on(Instant now, const RendezvousServed& event) {
+    config_.stays_until_closed = true;
+    config_.offer.hosts_rendezvous = true;
+    config_.offer.ends_with_daemon = event.ends_with_daemon;
+    link_.give_up_at = after(now, config_.join_timeout);
+}
+
 // ---- Time.
 
 AgentEffects AgentCore::advance(Instant now) {

@@ -82,6 +82,11 @@ class AgentCore {
     /// elastic worker that ends with success in the middle of a round, without having to leave, has
     /// failed.
     [[nodiscard]] std::optional<WorkerFailure> failure_in(const WorkerExited& exited) const;
+    /// True if this node loses nothing when its process starts a daemon in place of one that is
+    /// gone. A daemon without memory ends the rounds of its predecessor, so that their workers must
+    /// be out, or have lost a peer, and must not have finished. `remembers`: the new daemon reads
+    /// the journal of its predecessor.
+    [[nodiscard]] bool may_serve_rendezvous(bool remembers) const;
     /// True if the agent has decided to end.
     [[nodiscard]] bool leaving() const noexcept { return leave_.quit.has_value(); }
     [[nodiscard]] bool done() const noexcept { return leave_.stage == Leave::Stage::done; }
@@ -186,6 +191,7 @@ class AgentCore {
     void on(Instant now, const WorkersAtWork& event);
     void on(Instant now, const StacksSaved& event);
     void on(Instant now, const StoreOffered& event);
+    void on(Instant now, const RendezvousServed& event);
     void on(Instant now, const QuitRequested& event);
 
     void handle(Instant now, const rendezvous::Assign& message);

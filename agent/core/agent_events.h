@@ -94,6 +94,10 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
+/// This process serves the rendezvous from now on, because nobody else did.
+struct RendezvousServed {
+    bool ends_with_daemon = false;  ///< See Offer.
+};
 /// A signal asks this node to leave. If its workers hold state, the node first asks the daemon when
 /// to leave; else it leaves at once. A second signal makes it leave at once, and a third one ends
 /// the grace period of the workers. Another signal soon after the first is an echo and is ignored:
@@ -106,7 +110,7 @@ struct QuitRequested {
 using AgentEvent =
     std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerSuspended,
                  WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected, WorkersAtWork,
-                 StacksSaved, StoreOffered, QuitRequested>;
+                 StacksSaved, StoreOffered, RendezvousServed, QuitRequested>;
 
 // Effects, to be carried out in this order. Local ranks are in ascending order.
 

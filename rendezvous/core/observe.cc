@@ -55,6 +55,8 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     }
     const auto [found, is_new] = nodes_.try_emplace(event.node);
     Node& node = found->second;
+    const bool begins_to_host =
+        event.offer.ends_with_daemon && (is_new || !node.offer.ends_with_daemon);
     if (is_new) {
         node.report = event.report;
         node.out_since = now;
@@ -87,7 +89,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
         speaker_.reset();
         concern(event.node);
     }
-    if (is_new && event.offer.ends_with_daemon) {
+    if (begins_to_host) {
         // Other such nodes belong to processes that hosted the daemon before this one.
         std::vector<NodeId> ended;
         for (const auto& [id, other] : nodes_) {

@@ -68,6 +68,18 @@ class RunDaemonLoss : public EndToEnd {
             EXPECT_EQ(pid_of(mark) == pid_of(after.at(rank)), rank != fresh) << "rank " << rank;
         }
     }
+    /// Processes of workers that are in both rounds.
+    static std::vector<pid_t> pids_in_both(const Marks& before, const Marks& after) {
+        std::vector<pid_t> both;
+        for (const auto& [rank, mark] : before) {
+            for (const auto& [other_rank, other] : after) {
+                if (pid_of(mark) == pid_of(other)) {
+                    both.push_back(pid_of(mark));
+                }
+            }
+        }
+        return both;
+    }
     [[nodiscard]] std::string replayed() const {
         Program replay({{regroup_program(), "replay", state()}, {}, folder()});
         EXPECT_EQ(replay.wait(), 0) << replay.output();
@@ -207,15 +219,7 @@ TEST_F(RunDaemonLoss, NodeThatHostsTheRendezvousMayBeKilledAndStartedAgain) {
     Node again = start_node(1, endpoint, flags);
     const Marks second = await_marks("up", 4, 2);
     ASSERT_THAT(second, SizeIs(4)) << again->output() << other->output();
-    std::vector<pid_t> before;
-    for (const auto& [rank, mark] : first) {
-        before.push_back(pid_of(mark));
-    }
-    std::size_t kept = 0;
-    for (const auto& [rank, mark] : second) {
-        kept += std::count(before.begin(), before.end(), pid_of(mark)) > 0 ? 1U : 0U;
-    }
-    EXPECT_EQ(kept, 2U) << "those of the other node";
+    EXPECT_THAT(pids_in_both(first, second), SizeIs(2)) << "those of the other node";
     EXPECT_THAT(again->output(), HasSubstr("taken up again from the journal, round 1"));
     // The loss is known at once, not only after the time that nodes have to come back.
     EXPECT_THAT(again->output(),
@@ -224,6 +228,92 @@ TEST_F(RunDaemonLoss, NodeThatHostsTheRendezvousMayBeKilledAndStartedAgain) {
     release("finish");
     EXPECT_EQ(again->wait(), 0) << again->output();
     EXPECT_EQ(other->wait(), 0) << other->output();
+    EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
+}
+
+/// Two launchers of one host, of which the first serves the rendezvous until it is killed with its
+/// workers, and does not come back.
+class RunDaemonLossWithItsHost : public RunDaemonLoss {
+   protected:
+    /// Starts both and kills the first. Requires that `start` starts a node by its number. Returns
+    /// the marks of the first round.
+    template <class Start>
+    Marks lose_host(const Start& start) {
+        Node host = start(1);
+        EXPECT_TRUE(host->prints("waiting: ")) << host->output();
+        survivor_ = start(2);
+        const Marks first = await_marks("up", 4);
+        EXPECT_THAT(first, SizeIs(4)) << host->output() << survivor_->output();
+        for (const pid_t pid : host->family()) {
+            ::kill(pid, SIGKILL);
+        }
+        host->wait();
+        return first;
+    }
+    /// A node whose workers do not notice that others are lost.
+    [[nodiscard]] Node start_unaware(unsigned number, const Words& flags = {}) const {
+        return std::make_unique<Program>(
+            ProgramSpec{Words{regroup_program(), "run"} + node(number, "1:2", endpoint_) +
+                            Words{"--nproc-per-node=2", "--last-call=60"} + flags +
+                            Words{probe_program(), "mark=up", "await=finish"},
+                        {"PROBE_DIR=" + folder()},
+                        folder()});
+    }
+
+    const std::string endpoint_ = "127.0.0.1:" + std::to_string(unused_port());
+    Node survivor_;
+};
+
+constexpr const char* kServesNow = "this process serves it from now on";
+
+TEST_F(RunDaemonLossWithItsHost, SurvivorServesTheRendezvousWhenItsWorkersHaveFailed) {
+    const Marks first = lose_host([&](unsigned number) { return start_unaware(number); });
+    ASSERT_TRUE(survivor_->prints("the workers go on meanwhile")) << survivor_->output();
+    for (const auto& [rank, mark] : first) {
+        if (is_alive(pid_of(mark))) {
+            ::kill(pid_of(mark), SIGKILL);
+        }
+    }
+    ASSERT_TRUE(survivor_->prints(kServesNow)) << survivor_->output();
+    Node replacement = start_unaware(1);
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << survivor_->output() << replacement->output();
+    release("finish");
+    EXPECT_EQ(survivor_->wait(), 0) << survivor_->output();
+    EXPECT_EQ(replacement->wait(), 0) << replacement->output();
+}
+
+TEST_F(RunDaemonLossWithItsHost, NodeThatHasFinishedDoesNotBeginAgain) {
+    // Longer than a node waits before it serves the rendezvous.
+    lose_host([&](unsigned number) { return start_unaware(number, {"--join-timeout=8"}); });
+    release("finish");
+    EXPECT_EQ(survivor_->wait(), 3) << survivor_->output();
+    EXPECT_THAT(survivor_->output(), Not(HasSubstr(kServesNow)));
+    EXPECT_THAT(marks("up"), SizeIs(1));
+}
+
+TEST_F(RunDaemonLossWithItsHost, ElasticSurvivorServesTheRendezvousAndKeepsItsProcesses) {
+    const Marks first = lose_host([&](unsigned number) { return start_node(number, endpoint_); });
+    ASSERT_TRUE(survivor_->prints(kServesNow)) << survivor_->output();
+    Node replacement = start_node(1, endpoint_);
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << survivor_->output() << replacement->output();
+    EXPECT_THAT(pids_in_both(first, second), SizeIs(2)) << "those of the survivor";
+    release("finish");
+    EXPECT_EQ(survivor_->wait(), 0) << survivor_->output();
+    EXPECT_EQ(replacement->wait(), 0) << replacement->output();
+}
+
+TEST_F(RunDaemonLossWithItsHost, SurvivorTakesTheJobUpFromTheJournalAndKnowsTheLoss) {
+    const Words flags{"--state=" + state()};
+    lose_host([&](unsigned number) { return start_unaware(number, flags); });
+    ASSERT_TRUE(survivor_->prints(kServesNow)) << survivor_->output();
+    const Marks second = await_marks("up", 2, 2);
+    ASSERT_THAT(second, SizeIs(2)) << survivor_->output();
+    EXPECT_THAT(survivor_->output(),
+                HasSubstr("is lost: its launcher, which served the rendezvous, was ended"));
+    release("finish");
+    EXPECT_EQ(survivor_->wait(), 0) << survivor_->output();
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
 }
 

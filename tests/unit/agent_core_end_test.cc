@@ -259,6 +259,45 @@ TEST_F(AgentCoreTest, NodeThatServesTheRendezvousStaysUntilTheEnd) {
     EXPECT_FALSE(core.done());
 }
 
+// A daemon without memory would end the round of its predecessor, and repeat what has finished.
+TEST_F(AgentCoreTest, NodeServesTheRendezvousInPlaceOfALostDaemonUnlessItsWorkersWouldSuffer) {
+    EXPECT_FALSE(core.may_serve_rendezvous(false)) << "a daemon is there";
+    feed(LinkDown{});
+    EXPECT_TRUE(core.may_serve_rendezvous(false)) << "no round yet";
+    feed(LinkUp{});
+    in_round(1);
+    feed(LinkDown{});
+    EXPECT_FALSE(core.may_serve_rendezvous(false)) << "the workers train";
+    EXPECT_TRUE(core.may_serve_rendezvous(true));
+    exits(1, 0, crash(0, SIGSEGV));
+    EXPECT_FALSE(core.may_serve_rendezvous(false)) << "a worker is left";
+    exits(1, 1);
+    EXPECT_TRUE(core.may_serve_rendezvous(false)) << "the round is over";
+    feed(LinkUp{});
+    in_round(2);
+    feed(LinkDown{});
+    exits(2, 0);
+    exits(2, 1);
+    EXPECT_FALSE(core.may_serve_rendezvous(false)) << "the workers have finished";
+    EXPECT_TRUE(core.may_serve_rendezvous(true));
+}
+
+TEST_F(AgentCoreTest, NodeThatHasToServeTheRendezvousLaterStaysUntilTheEnd) {
+    feed(LinkDown{});
+    feed(RendezvousServed{.ends_with_daemon = true});
+    effects.clear();
+    feed(LinkUp{});
+    const auto joins = sent<Join>();
+    ASSERT_EQ(joins.size(), 1U);
+    EXPECT_TRUE(joins[0].offer.hosts_rendezvous);
+    EXPECT_TRUE(joins[0].offer.ends_with_daemon);
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    hear(Dismissed{RoundId{1}});
+    EXPECT_FALSE(core.done());
+}
+
 TEST_F(AgentCoreTest, WorkersGetTheSignalThatTheNodeGot) {
     in_round(1);
     gets_signal(SIGINT);

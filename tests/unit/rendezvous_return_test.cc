@@ -192,6 +192,15 @@ TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenItsLauncherRestart
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
+TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenAnotherMemberServesInItsPlace) {
+    job.join("b", host_of("b"), job.report_of("b"));
+    job.restart();
+    job.join("a", host_of("a"), job.report_of("a"));
+    EXPECT_EQ(job.core.phase(), Phase::ending);
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "node b is lost: its launcher, which served the rendezvous, was ended");
+}
+
 TEST_F(RendezvousPlanned, RestartOfALauncherIsNotChargedToItsNode) {
     JobPolicy policy = policy_of(1, 3);
     policy.budgets.losses = 0;
