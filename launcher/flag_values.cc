@@ -127,6 +127,9 @@ FlagTable::Take streams_into(agent::StreamSpec& out) {
             out.all = *all;
             return "";
         }
+        if (text.ends_with(',')) {
+            return wrong;
+        }
         for (const std::string& part : split(text, ',')) {
             const std::size_t colon = part.find(':');
             const auto rank = parse_number<std::uint32_t>(part.substr(0, colon));
@@ -146,7 +149,7 @@ FlagTable::Take local_ranks_into(std::optional<std::set<std::uint32_t>>& out) {
         out.reset();
         for (const std::string& part : split(text, ',')) {
             const auto rank = parse_number<std::uint32_t>(trimmed(part));
-            if (!rank) {
+            if (!rank || text.ends_with(',')) {
                 return "must be a list of local ranks such as 0,3, not " + in_quotes(text);
             }
             if (!out) {

@@ -40,8 +40,16 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
         }
         return {};
     }
-    return Failure(served.error().code, "cannot serve the rendezvous at " + plan.endpoint.text() +
-                                            ": " + served.error().detail + "; choose another port");
+    // Mostly a second launcher without a rank of its own.
+    const bool others_have_ranks = plan.fixed_master && plan.agent.policy.nodes_max > 1;
+    return Failure(served.error().code,
+                   "cannot serve the rendezvous at " + plan.endpoint.text() + ": " +
+                       served.error().detail +
+                       (others_have_ranks
+                            ? "; if that is node 0 of this job, give this node --node-rank=1 (and "
+                              "so on), or give all nodes --rdzv-backend=c10d, which finds the "
+                              "ranks itself; else choose another port"
+                            : "; choose another port"));
 }
 
 bool HostedDaemon::open_late(RunPlan& plan) {

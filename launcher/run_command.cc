@@ -156,6 +156,7 @@ class Node {
         options.host_rendezvous = [this] {
             return daemon_.open_late(plan_) ? std::optional(agent_config()) : std::nullopt;
         };
+        options.daemon_remembers = is_directory(run_options_.state);
         options.endpoints = plan_.other_endpoints;
         options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
         options.command = std::move(command_);
@@ -288,6 +289,9 @@ class Node {
         }
         if (failure && failure->node != plan_.agent.offer.name) {
             failure->error_file.clear();  // A path on another machine.
+        }
+        if (failure && failure->error_file.empty() && run_options_.front == Front::torchrun) {
+            return;  // As torchrun, whose caller then reports the exit code.
         }
         const Result<void> written = failure ? agent::write_parent_error_file(path, *failure)
                                              : agent::write_own_error_file(path, reason);

@@ -321,7 +321,8 @@ void declare_program(FlagTable& flags, RunOptions& options, SpecialFlags& specia
                  "Accepted for compatibility, without effect: each worker is a new process",
                  "--start-method=spawn"},
                 word_into(special.start_method, {"spawn", "fork", "forkserver"}));
-    flags.value({"--logs-specs", "NAME", "", "A Python plug-in of torchrun. Not available here",
+    flags.value({"--logs-specs", "NAME", "default",
+                 "A Python plug-in of torchrun. Only \"default\" is accepted, without effect",
                  "--logs-specs=default", "-"},
                 text_into(special.logs_specs));
     flags.value(

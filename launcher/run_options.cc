@@ -164,10 +164,11 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
     if (!special.shell.empty()) {
         return Parsed(ShowText{completion(name_of(front), flags.names(), special.shell)});
     }
-    if (!special.logs_specs.empty()) {
+    if (!special.logs_specs.empty() && special.logs_specs != "default") {
         return Failure(Errc::invalid_argument,
                        "--logs-specs " + special.logs_specs +
-                           ": plug-ins of torchrun are Python; use --log-dir, --redirects, --tee");
+                           ": plug-ins of torchrun are Python, and only \"default\" is known; use "
+                           "--log-dir, --redirects, --tee");
     }
     if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
         text != nullptr && !flags.was_given("--shutdown-timeout") &&

@@ -25,7 +25,9 @@ namespace fs = std::filesystem;
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 // --run-path: runs the script in this interpreter, and writes an exception to the error file as
-// PyTorch's `record` decorator does.
+// PyTorch's `record` decorator does: not a SystemExit. The pause lets threads of libraries drop
+// their Python objects. A thread of Gloo that does so later, while the interpreter ends, aborts the
+// process.
 constexpr const char* kRunPathHelper = R"(
 import json, os, runpy, sys, time, traceback
 sys.argv = sys.argv[1:]
@@ -40,6 +42,9 @@ except Exception as error:
                                    "extraInfo": {"py_callstack": traceback.format_exc(),
                                                  "timestamp": str(int(time.time()))}}}, file)
     raise
+finally:
+    if len(os.listdir("/proc/self/task")) > 1:
+        time.sleep(0.1)
 )";
 
 std::string variable_or(const char* name, const char* fallback) {

@@ -143,6 +143,18 @@ TEST_F(RunUsage, TakenPortIsNamedWithItsHolder) {
     EXPECT_THAT(refusal({"serve", "--listen=127.0.0.1:" + taken.port()}), names_holder);
 }
 
+TEST_F(RunUsage, SecondNodeWithoutARankIsToldWhichFlagsItNeeds) {
+    const Words both{"--nnodes=2", "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port())};
+    Program first = run_probe(both, {"exit=0"});
+    ASSERT_TRUE(first.prints("waiting: ")) << first.output();
+    Program second = run_probe(both, {"exit=0"});
+    EXPECT_THAT(refusal_of(second),
+                AllOf(HasSubstr("--node-rank=1"), HasSubstr("--rdzv-backend=c10d")));
+    Program third = run_probe(both + Words{"--node-rank=1"}, {"exit=0"});
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(third.wait(), 0) << third.output();
+}
+
 TEST_F(RunUsage, HelpAndVersionAreNoMistakes) {
     for (const Words& words :
          {Words{"--help"}, Words{"run", "--help"}, Words{"serve", "--help"}, Words{"version"}}) {

@@ -239,6 +239,52 @@ TEST_F(TorchrunAlias, FailureEndsWithTorchrunsSummary) {
                                 "(SIGSEGV) received by PID ")));
 }
 
+TEST_F(TorchrunAlias, ParentsErrorFileIsOnlyWrittenFromTheWorkersErrorFile) {
+    const std::string file = folder() + "/parent.json";
+    const Words environment{"TORCHELASTIC_ERROR_FILE=" + file};
+    const auto fail = [&](const std::string& script) {
+        Program job = torchrun({"--standalone", "--no-python", "/bin/sh", "-c", script + "exit 3"},
+                               environment);
+        EXPECT_EQ(job.wait(), 1) << job.output();
+    };
+    fail("");
+    EXPECT_FALSE(fs::exists(file)) << read_file(file);
+    fail(R"(echo '{"message": "disk is gone"}' > "$TORCHELASTIC_ERROR_FILE"; )");
+    EXPECT_THAT(read_file(file), HasSubstr("disk is gone"));
+}
+
+TEST_F(TorchrunAlias, ScriptThatExitsByItselfUnderRunPathLeavesNoErrorFile) {
+    std::ofstream(folder() + "/leave.py") << "import sys\nsys.exit(7)\n";
+    std::ofstream(folder() + "/fail.py") << "raise ValueError('shard 7')\n";
+    Program leaves = torchrun({"--standalone", "--run-path", "leave.py"});
+    EXPECT_EQ(leaves.wait(), 1) << leaves.output();
+    EXPECT_THAT(leaves.output(),
+                AllOf(HasSubstr("exitcode  : 7 "), HasSubstr("error_file: <N/A>")));
+    Program fails = torchrun({"--standalone", "--run-path", "fail.py"});
+    EXPECT_EQ(fails.wait(), 1) << fails.output();
+    EXPECT_THAT(fails.output(),
+                AllOf(HasSubstr("exitcode  : 1 "), HasSubstr("  ValueError: shard 7")));
+}
+
+// A thread that needs the interpreter while it ends would abort the process.
+TEST_F(TorchrunAlias, ThreadsOfAScriptUnderRunPathComeToTheirEnd) {
+    std::ofstream(folder() + "/thread.py") << R"(
+import sys, threading
+ready, over = threading.Event(), threading.Event()
+def finish():
+    ready.set()
+    over.wait()
+    open("came", "w").close()
+threading.Thread(target=finish, daemon=True).start()
+ready.wait()
+sys.setswitchinterval(1000)  # No other thread runs before this one waits.
+over.set()
+)";
+    Program job = torchrun({"--standalone", "--run-path", "thread.py"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_TRUE(fs::exists(folder() + "/came"));
+}
+
 TEST_F(TorchrunAlias, ProgramRunsUnderPythonByDefault) {
     Program job = torchrun({"--standalone", "no-such-script"});
     EXPECT_EQ(job.wait(), 2) << job.output();
