@@ -106,19 +106,65 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
             identity.worker_id = link_->expect(key, *std::move(page));
         }
     }
-    const Result<OutputRelay::Pipes> pipes = output_.open(local_rank, plan.out, plan.err);
+    Result<OutputRelay::Pipes> pipes = output_.open(local_rank, plan.out, plan.err);
     if (!pipes) {
-        not_started(process, pipes.error());
-        return;
+        not_started(key, pipes.error());
+    } else if (ProcessSpec spec = spec_of(identity, *pipes);
+               fork_server_ && fork_server_->serves()) {
+        fork(key, std::move(spec), std::move(*pipes));
+    } else {
+        execute(key, spec);
     }
-    Result<ChildProcess> child = launcher_.launch(spec_of(identity, *pipes));
-    if (!child) {
-        not_started(process, child.error());
-        return;
+}
+
+void WorkerGroup::execute(std::uint64_t key, const ProcessSpec& spec) {
+    Result<ChildProcess> child = launcher_.launch(spec);
+    if (child) {
+        started(key, std::move(*child));
+    } else {
+        not_started(key, child.error());
     }
-    process.child.emplace(std::move(*child));
+}
+
+void WorkerGroup::fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes pipes) {
+    // Kept for a start without the fork server.
+    auto kept = std::make_shared<std::pair<ProcessSpec, OutputRelay::Pipes>>(std::move(spec),
+                                                                             std::move(pipes));
+    processes_.at(key).launch =
+        fork_server_->launch(kept->first, options_.command.python_program_begin,
+                             [this, key, kept](Result<ChildProcess> child) {
+                                 processes_.at(key).launch.reset();
+                                 if (child) {
+                                     started(key, std::move(*child));
+                                 } else {
+                                     execute(key, kept->first);
+                                 }
+                             });
+}
+
+void WorkerGroup::started(std::uint64_t key, ChildProcess child) {
+    Process& process = processes_.at(key);
+    process.child.emplace(std::move(child));
     process.child->async_wait([this, key](ExitStatus status) { reaped(key, status); });
     record(WorkerEvent::State::started, process, 0);
+}
+
+void WorkerGroup::start_fork_server() {
+    const WorkerCommand& command = options_.command;
+    if (command.preload.empty()) {
+        return;
+    }
+    const auto program =
+        command.arguments.begin() + static_cast<std::ptrdiff_t>(command.python_program_begin);
+    ForkServerOptions options;
+    options.interpreter = command.executable;
+    options.options.assign(command.arguments.begin(), program);
+    options.program.assign(program, command.arguments.end());
+    options.modules = command.preload;
+    options.environment = command.environment;
+    fork_server_.emplace(io_, launcher_, std::move(options),
+                         [this](const std::string& line) { output_.say(line); });
+    fork_server_->start();
 }
 
 ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity,
@@ -177,14 +223,15 @@ void WorkerGroup::make_folder(const std::filesystem::path& folder) {
     }
 }
 
-void WorkerGroup::not_started(Process& process, const Failure& why) {
+void WorkerGroup::not_started(std::uint64_t key, const Failure& why) {
+    const Process& process = processes_.at(key);
     WorkerFailure failure = failure_of(process);
     failure.start_error = why.detail;
     const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
     if (link_) {
-        link_->forget(last_key_);
+        link_->forget(key);
     }
-    processes_.erase(last_key_);
+    processes_.erase(key);
     on_event_(exited);
 }
 
@@ -192,26 +239,34 @@ void WorkerGroup::not_started(Process& process, const Failure& why) {
 
 void WorkerGroup::end_by(int signal, const std::vector<std::uint32_t>& local_ranks) {
     for (const std::uint32_t local_rank : local_ranks) {
-        if (Process* const process = living(local_rank)) {
-            this->signal(*process, signal);
+        if (const std::uint64_t key = living(local_rank); key != 0) {
+            Process& process = processes_.at(key);
+            process.asked = true;
+            process.forced = process.forced || signal == SIGKILL;
+            this->signal(key, signal);
         }
     }
     look_soon();
 }
 
-void WorkerGroup::signal(Process& process, int signal) {
-    process.asked = true;
-    process.forced = process.forced || signal == SIGKILL;
-    process.child->signal_group(signal);
-    // A stopped process cannot answer SIGTERM.
-    process.child->signal_group(SIGCONT);
+void WorkerGroup::signal(std::uint64_t key, int signal) {
+    Process& process = processes_.at(key);
+    if (process.child) {
+        process.child->signal_group(signal);
+        // A stopped process cannot answer SIGTERM.
+        process.child->signal_group(SIGCONT);
+    } else {
+        fork_server_->cancel(*process.launch);
+        tell_end(key, ExitStatus::signalled(signal, false));
+        processes_.erase(key);
+    }
 }
 
 void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason, bool by_silence) {
-    if (Process* const process = living(local_rank)) {
-        process->hung = reason;
-        process->hung_by_silence = by_silence;
-        process->child->signal_group(SIGKILL);
+    if (const std::uint64_t key = living(local_rank); key != 0) {
+        processes_.at(key).hung = reason;
+        processes_.at(key).hung_by_silence = by_silence;
+        signal(key, SIGKILL);
     }
 }
 
@@ -283,7 +338,7 @@ void WorkerGroup::look_again() {
 
 void WorkerGroup::look_at(std::uint64_t key) {
     const auto found = processes_.find(key);
-    if (found == processes_.end() || found->second.told) {
+    if (found == processes_.end() || found->second.told || !found->second.child) {
         return;
     }
     const pid_t pid = found->second.child->pid();
@@ -327,6 +382,7 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
 }
 
 void WorkerGroup::kill_leftovers() {
+    fork_server_.reset();
     sweep({});
 }
 
@@ -350,7 +406,8 @@ WorkerFailure WorkerGroup::failure_of(const Process& process, ExitStatus status)
     } else if (process.fatal) {
         add_own_words(process, failure);
     }
-    if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_) {
+    if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_ &&
+        process.child) {
         failure.evidence = oom_watch_->evidence(process.child->pid());
     }
     return failure;
@@ -373,7 +430,7 @@ WorkerFailure WorkerGroup::failure_of(const Process& process) {
 }
 
 void WorkerGroup::record(WorkerEvent::State state, const Process& process, int exit_code) const {
-    if (options_.on_event) {
+    if (options_.on_event && process.child) {
         options_.on_event(WorkerEvent{state, process.assignment, process.local_rank,
                                       process.child->pid(), exit_code});
     }

@@ -21,6 +21,7 @@
 #include "agent/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/process/child_process.h"
+#include "agent/process/fork_server.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/process/oom_evidence.h"
 #include "agent/process/orphan_reaper.h"
@@ -47,6 +48,11 @@ struct WorkerCommand {
     /// Placement of the workers, by local rank. Empty: not bound.
     std::vector<RankPlacement> placements;
     bool sets_threads = false;  ///< Set OMP_NUM_THREADS from `placements`.
+    /// Python modules that a fork server imports. Empty: no fork server. Else `arguments` are those
+    /// of a Python interpreter.
+    std::vector<std::string> preload;
+    /// Index in `arguments` of the end of the interpreter's options.
+    std::size_t python_program_begin = 1;
 };
 
 struct WorkerGroupOptions {
@@ -83,6 +89,9 @@ class WorkerGroup {
     /// Opens the link for workers with the SDK. Without it they are treated like all other workers.
     /// Errors: system.
     Result<void> open_link();
+
+    /// Starts the fork server, if the command has one. Workers then wait for its imports.
+    void start_fork_server();
 
     /// Starts these workers in a round. Their predecessors must have ended. `own_address`: the
     /// address of this node on the connection to the daemon. It gives the network interface if the
@@ -123,8 +132,9 @@ class WorkerGroup {
     struct Process {
         std::uint32_t local_rank = 0;
         RoundId launched_in = RoundId::none;
-        Assignment assignment;  ///< The last assignment.
-        std::optional<ChildProcess> child;
+        Assignment assignment;                ///< The last assignment.
+        std::optional<ChildProcess> child;    ///< None yet while the fork server starts it.
+        std::optional<std::uint64_t> launch;  ///< Of the fork server, until then.
         std::shared_ptr<SharedPage> page;
         std::string error_file;
         std::optional<worker_link::Fatal> fatal;  ///< Its own report of its end.
@@ -140,7 +150,7 @@ class WorkerGroup {
     };
 
     void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
-    void signal(Process& process, int signal);
+    void signal(std::uint64_t key, int signal);
     [[nodiscard]] static bool would_only_end(const Process& process, int signal);
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& identity,
                                       const OutputRelay::Pipes& pipes) const;
@@ -151,7 +161,10 @@ class WorkerGroup {
     void begin_records();
     void open_files_soon();
     void open_files_now();
-    void not_started(Process& process, const Failure& why);
+    void execute(std::uint64_t key, const ProcessSpec& spec);
+    void fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes pipes);
+    void started(std::uint64_t key, ChildProcess child);
+    void not_started(std::uint64_t key, const Failure& why);
 
     void hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new);
     void hear(std::uint64_t key, const worker_link::FromWorker& message);
@@ -171,8 +184,8 @@ class WorkerGroup {
     /// Adds the worker's own report of its failure.
     static void add_own_words(const Process& process, WorkerFailure& failure);
     void record(WorkerEvent::State state, const Process& process, int exit_code) const;
-    /// The live worker with this local rank, or null.
-    [[nodiscard]] Process* living(std::uint32_t local_rank);
+    /// The key of the live worker with this local rank, or 0.
+    [[nodiscard]] std::uint64_t living(std::uint32_t local_rank) const;
 
     boost::asio::io_context& io_;
     const Clock& clock_;
@@ -181,6 +194,7 @@ class WorkerGroup {
     std::function<void(const AgentEvent&)> on_event_;
     LinuxLauncher launcher_;
     OrphanReaper reaper_;
+    std::optional<ForkServer> fork_server_;
     std::map<std::uint64_t, Process> processes_;  ///< By a unique number.
     std::uint64_t last_key_ = 0;
     std::unique_ptr<LinkServer> link_;

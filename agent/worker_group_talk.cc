@@ -87,9 +87,7 @@ Result<void> WorkerGroup::open_link() {
 void WorkerGroup::assign(const Assignment& assignment,
                          const std::vector<std::uint32_t>& local_ranks) {
     for (const std::uint32_t local_rank : local_ranks) {
-        const auto found = std::find_if(processes_.begin(), processes_.end(), [&](const auto& p) {
-            return p.second.local_rank == local_rank && !p.second.told;
-        });
+        const auto found = processes_.find(living(local_rank));
         if (found == processes_.end()) {
             continue;  // It has ended meanwhile; its end is reported.
         }
@@ -176,7 +174,7 @@ void WorkerGroup::announce_drain() {
 
 void WorkerGroup::forward(int signal) {
     for (auto& [key, process] : processes_) {
-        if (!process.told && !would_only_end(process, signal)) {
+        if (!process.told && process.child && !would_only_end(process, signal)) {
             process.child->signal_group(signal);
         }
     }
@@ -198,7 +196,7 @@ bool WorkerGroup::would_only_end(int signal) const {
 // A worker that was started ahead counts as elastic: it is started ahead only if the others are.
 bool WorkerGroup::would_only_end(const Process& process, int signal) {
     const bool waits = process.assignment.round == RoundId::none;
-    return (process.elastic || waits) && has_default(process.child->pid(), signal);
+    return (process.elastic || waits) && process.child && has_default(process.child->pid(), signal);
 }
 
 // ---- Messages from workers.
@@ -291,13 +289,13 @@ void WorkerGroup::open_files_now() {
 
 // ---- Views of the workers.
 
-WorkerGroup::Process* WorkerGroup::living(std::uint32_t local_rank) {
-    for (auto& [key, process] : processes_) {
+std::uint64_t WorkerGroup::living(std::uint32_t local_rank) const {
+    for (const auto& [key, process] : processes_) {
         if (process.local_rank == local_rank && !process.told) {
-            return &process;
+            return key;
         }
     }
-    return nullptr;
+    return 0;
 }
 
 std::vector<LiveWorker> WorkerGroup::live() const {

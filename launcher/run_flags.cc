@@ -2,7 +2,9 @@
 #include "launcher/run_flags.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <sstream>
 
 #include "launcher/flag_values.h"
 #include "launcher/recovery_flags.h"
@@ -302,6 +304,25 @@ void declare_placement(FlagTable& flags, RunOptions& options) {
         options.virtual_local_rank);
 }
 
+FlagTable::Take modules_into(std::vector<std::string>& out) {
+    return [&out](const std::string& text) -> std::string {
+        out.clear();
+        std::istringstream words(text);
+        for (std::string word; std::getline(words, word, ',');) {
+            const bool valid = !word.empty() && word.front() != '.' && word.back() != '.' &&
+                               std::all_of(word.begin(), word.end(), [](unsigned char c) {
+                                   return std::isalnum(c) != 0 || c == '_' || c == '.' || c > 127;
+                               });
+            if (!valid) {
+                return "must be names of Python modules with commas between, not " +
+                       in_quotes(text);
+            }
+            out.push_back(word);
+        }
+        return "";
+    };
+}
+
 void declare_program(FlagTable& flags, RunOptions& options, SpecialFlags& special) {
     flags.group("Program");
     flags.toggle({"-m,--module", "", "", "PROGRAM is a Python module: run python3 -u -m PROGRAM",
@@ -317,6 +338,13 @@ void declare_program(FlagTable& flags, RunOptions& options, SpecialFlags& specia
             {"--use-env", "", "", "Do not pass --local-rank=N to the script", "--use-env", "-"},
             options.use_env);
     }
+    flags.value({"--preload", "MODULE,...", "",
+                 "Import these Python modules once on this node, in a process that then forks the "
+                 "workers. A worker so starts in milliseconds, also after a failure, and the "
+                 "workers share the memory of the modules. The imports must start no threads and "
+                 "use no GPU. No effect on a program that is not run by Python",
+                 "--preload=torch,numpy", "", true},
+                modules_into(options.preload));
     flags.value({"--start-method", "METHOD", "spawn",
                  "Accepted for compatibility, without effect: each worker is a new process",
                  "--start-method=spawn"},

@@ -69,6 +69,46 @@ std::vector<std::string> python_words(const RunOptions& options) {
     return words;
 }
 
+/// Brings `-mMODULE` and the like into the form of two words, and returns the index of the program
+/// after the interpreter's options: of -m, -c or the script. Nothing if the command is not that of
+/// a Python interpreter with a program.
+std::optional<std::size_t> find_python_program(std::vector<std::string>& arguments) {
+    const std::string name = fs::path(arguments.front()).filename();
+    if (!name.starts_with("python")) {
+        return std::nullopt;
+    }
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+        const std::string word = arguments[i];
+        if (word.size() < 2 || word.front() != '-') {
+            return word == "-" || word.empty() ? std::nullopt : std::optional(i);
+        }
+        const std::size_t at = word.find_first_of("mcWXhiV?-", 1);
+        if (at == word.npos) {
+            continue;
+        }
+        const bool joined = at + 1 < word.size();
+        if (word[at] == 'm' || word[at] == 'c') {
+            if (joined) {
+                arguments[i] = word.substr(at + 1);
+            } else {
+                arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+            }
+            if (at > 1) {
+                arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(i++),
+                                 word.substr(0, at));
+            }
+            arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                             std::string{'-', word[at]});
+            return i + 1 < arguments.size() ? std::optional(i) : std::nullopt;
+        }
+        if (word[at] != 'W' && word[at] != 'X') {
+            return std::nullopt;  // It runs no program, or asks for a person.
+        }
+        i += joined ? 0 : 1;
+    }
+    return std::nullopt;
+}
+
 std::optional<std::string> variable(const char* name) {
     const char* value = std::getenv(name);
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
@@ -208,6 +248,16 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
     command.executable = std::move(*executable);
     for (char** entry = environ; *entry != nullptr; ++entry) {
         command.environment.emplace_back(*entry);
+    }
+    if (!options.preload.empty()) {
+        if (const auto program = find_python_program(command.arguments)) {
+            command.preload = options.preload;
+            command.python_program_begin = *program;
+        } else {
+            notes.emplace_back(
+                "--preload has no effect: the command of the workers is not that of "
+                "a Python interpreter with a program");
+        }
     }
     command.signals_to_handle = options.signal_names;
     command.virtual_local_rank = options.virtual_local_rank;

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/process/fork_server.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "agent/process/fork_server_source.h"
+#include "rendezvous/base/clock.h"
+
+namespace regroup::agent {
+namespace {
+
+/// A module may be read from a slow file system.
+constexpr Duration kImportLimit = std::chrono::minutes(10);
+/// From the request to the worker. It takes some ten milliseconds.
+constexpr Duration kForkLimit = std::chrono::seconds(10);
+/// Then something kills the server again and again, such as the kernel for lack of memory.
+constexpr int kDeathsMax = 3;
+constexpr std::size_t kMessageBytesMax = 4096;
+
+using Descriptors = std::array<UniqueFd, 5>;  ///< See the protocol in the header.
+
+/// The two ends of a connection. The second one is for another process.
+Result<std::pair<UniqueFd, UniqueFd>> connection() {
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+        return system_failure("a socket for the fork server", errno);
+    }
+    return std::pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::string words_of(const std::vector<int>& numbers) {
+    std::string text;
+    for (const int number : numbers) {
+        text += (text.empty() ? "" : " ") + std::to_string(number);
+    }
+    return text;
+}
+
+/// Strings that end in a zero byte: none of them can contain one.
+std::string specification_of(const ProcessSpec& spec, std::size_t program_begin) {
+    std::vector<std::string> words{
+        std::to_string(spec.arguments.size()) + " " + std::to_string(program_begin),
+        spec.working_directory, words_of(spec.cpus), words_of(spec.memory_nodes)};
+    words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());
+    words.insert(words.end(), spec.environment.begin(), spec.environment.end());
+    std::string text;
+    for (const std::string& word : words) {
+        text += word;
+        text += '\0';
+    }
+    return text;
+}
+
+Result<UniqueFd> file_with(const std::string& text) {
+    UniqueFd file(::memfd_create("regroup-worker", MFD_CLOEXEC));
+    if (!file) {
+        return system_failure("a file for the fork server", errno);
+    }
+    std::size_t written = 0;
+    while (written < text.size()) {
+        const ssize_t count = ::write(file.get(), text.data() + written, text.size() - written);
+        if (count < 0 && errno != EINTR) {
+            return system_failure("a file for the fork server", errno);
+        }
+        written += count > 0 ? static_cast<std::size_t>(count) : 0;
+    }
+    return file;
+}
+
+bool send_descriptors(int socket, const Descriptors& descriptors) {
+    std::array<int, std::tuple_size_v<Descriptors>> numbers{};
+    std::transform(descriptors.begin(), descriptors.end(), numbers.begin(),
+                   [](const UniqueFd& fd) { return fd.get(); });
+    char byte = 'f';
+    iovec content{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof numbers)> room{};
+    msghdr message{};
+    message.msg_iov = &content;
+    message.msg_iovlen = 1;
+    message.msg_control = room.data();
+    message.msg_controllen = room.size();
+    cmsghdr* const rider = CMSG_FIRSTHDR(&message);
+    rider->cmsg_level = SOL_SOCKET;
+    rider->cmsg_type = SCM_RIGHTS;
+    rider->cmsg_len = CMSG_LEN(sizeof numbers);
+    std::memcpy(CMSG_DATA(rider), numbers.data(), sizeof numbers);
+    return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+struct Message {
+    std::string text;
+    pid_t sender = 0;  ///< Zero if the socket does not pass it.
+};
+
+/// The next message; an empty one at the end of the connection; nothing if none is there.
+std::optional<Message> receive(int socket) {
+    std::array<char, kMessageBytesMax> bytes{};
+    iovec content{bytes.data(), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> room{};
+    msghdr header{};
+    header.msg_iov = &content;
+    header.msg_iovlen = 1;
+    header.msg_control = room.data();
+    header.msg_controllen = room.size();
+    ssize_t count = -1;
+    do {
+        count = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) {
+        return errno == EAGAIN ? std::nullopt : std::optional<Message>(Message{});
+    }
+    Message message{{bytes.data(), static_cast<std::size_t>(count)}};
+    const cmsghdr* const rider = CMSG_FIRSTHDR(&header);
+    if (rider != nullptr && rider->cmsg_type == SCM_CREDENTIALS) {
+        ucred sender{};
+        std::memcpy(&sender, CMSG_DATA(rider), sizeof sender);
+        message.sender = sender.pid;
+    }
+    return message;
+}
+
+std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> words;
+    std::size_t begin = 0;
+    while (begin <= text.size()) {
+        const std::size_t end = std::min(text.find('\0', begin), text.size());
+        words.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return words;
+}
+
+double number_in(const std::string& text) {
+    std::uint64_t number = 0;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return static_cast<double>(number);
+}
+
+std::string with_one_decimal(double value) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f", value);
+    return text.data();
+}
+
+std::string list_of(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) {
+        text += (text.empty() ? "" : ",") + word;
+    }
+    return text;
+}
+
+}  // namespace
+
+/// A worker that is being started.
+struct ForkServer::Launch {
+    Launch(boost::asio::io_context& io, Started started_in)
+        : started(std::move(started_in)), timer(io) {}
+
+    Started started;
+    Descriptors descriptors;  ///< To send; then empty.
+    UniqueFd own_end;         ///< Of the worker's socket, until the request is sent.
+    std::optional<ReadableWatch> worker;
+    pid_t pid = 0;  ///< Known from its hello.
+    UniqueFd pidfd;
+    boost::asio::steady_timer timer;
+};
+
+ForkServer::ForkServer(boost::asio::io_context& io, LinuxLauncher& launcher,
+                       ForkServerOptions options, std::function<void(const std::string&)> say)
+    : io_(io),
+      launcher_(launcher),
+      options_(std::move(options)),
+      say_(std::move(say)),
+      timer_(io) {}
+
+ForkServer::~ForkServer() {
+    stop();
+}
+
+void ForkServer::start() {
+    start_process();
+}
+
+void ForkServer::start_process() {
+    state_ = State::importing;
+    auto ends = connection();
+    if (!ends) {
+        give_up(ends.error().detail);
+        return;
+    }
+    ProcessSpec spec;
+    spec.executable = options_.interpreter;
+    spec.arguments = options_.options;
+    spec.arguments.insert(spec.arguments.end(), {"-c", kForkServerSource});
+    spec.arguments.insert(spec.arguments.end(), options_.program.begin(), options_.program.end());
+    spec.arguments.push_back(list_of(options_.modules));
+    spec.environment = options_.environment;
+    const bool blas_is_set =
+        std::any_of(spec.environment.begin(), spec.environment.end(),
+                    [](const std::string& v) { return v.starts_with("OPENBLAS_NUM_THREADS="); });
+    if (!blas_is_set) {
+        spec.environment.emplace_back("OPENBLAS_NUM_THREADS=1");  // It starts threads as it loads.
+    }
+    spec.stdin_fd = ends->second.get();
+    Result<ChildProcess> child = launcher_.launch(spec);
+    ends->second.reset();
+    if (!child) {
+        give_up(child.error().detail);
+        return;
+    }
+    auto control = ReadableWatch::open(io_, std::move(ends->first), [this] { hear(); });
+    if (!control) {
+        give_up(control.error().detail);
+        return;
+    }
+    process_.emplace(std::move(*child));
+    process_->async_wait([this](ExitStatus status) { ended(status); });
+    control_.emplace(*std::move(control));
+    control_->arm();
+    timer_.expires_after(kImportLimit);
+    timer_.async_wait([this](const boost::system::error_code& error) {
+        if (!error) {
+            give_up("the imports take longer than 10 minutes");
+        }
+    });
+}
+
+void ForkServer::hear() {
+    while (control_) {
+        const std::optional<Message> message = receive(control_->fd());
+        if (!message) {
+            control_->arm();
+            return;
+        }
+        const std::vector<std::string> words = split(message->text);
+        if (words.size() != 3) {
+            return;  // The end of the process is an event of its own.
+        }
+        if (words[0] == "refused") {
+            give_up("module " + words[1] + ": " + words[2]);
+        } else {
+            ready(words);
+        }
+    }
+}
+
+void ForkServer::ready(const std::vector<std::string>& words) {
+    timer_.cancel();
+    state_ = State::ready;
+    constexpr double kMibPerKib = 1.0 / 1024;
+    say_("the fork server, pid " + std::to_string(process_->pid()) + ", has imported " +
+         list_of(options_.modules) + " in " + with_one_decimal(number_in(words[1]) / 1000) +
+         " s; the workers share its " +
+         std::to_string(static_cast<int>(number_in(words[2]) * kMibPerKib)) + " MiB");
+    std::vector<std::uint64_t> waiting;
+    for (const auto& [id, launch] : launches_) {
+        waiting.push_back(id);
+    }
+    for (const std::uint64_t id : waiting) {
+        if (const auto found = launches_.find(id); found != launches_.end()) {
+            request(id, found->second);
+        }
+    }
+}
+
+void ForkServer::ended(ExitStatus status) {
+    hear();  // It may have refused.
+    if (state_ == State::off) {
+        return;
+    }
+    const std::string end =
+        "the fork server, pid " + std::to_string(process_->pid()) + ", " + status.describe();
+    if (state_ == State::importing || ++deaths_ == kDeathsMax) {
+        give_up(end + (state_ == State::importing ? " while it imported the modules" : ""));
+        return;
+    }
+    say_(end + "; it is started again");
+    process_.reset();
+    control_.reset();
+    start_process();
+    fail_all(Failure(Errc::system, end), true);
+}
+
+void ForkServer::give_up(const std::string& reason) {
+    stop_process();
+    say_("--preload has no effect on this node: " + reason);
+    fail_all(Failure(Errc::system, reason), false);
+}
+
+// Launches that the server has not seen yet can stay, if it is started again.
+void ForkServer::fail_all(const Failure& why, bool stay_unseen) {
+    std::vector<std::uint64_t> failed;
+    for (const auto& [id, launch] : launches_) {
+        if (launch.worker || !stay_unseen) {
+            failed.push_back(id);
+        }
+    }
+    for (const std::uint64_t id : failed) {
+        finish(id, why);
+    }
+}
+
+void ForkServer::stop_process() {
+    state_ = State::off;
+    timer_.cancel();
+    control_.reset();
+    process_.reset();
+}
+
+void ForkServer::stop() {
+    stop_process();
+    while (!launches_.empty()) {
+        cancel(launches_.begin()->first);
+    }
+}
+
+// ---- Launches.
+
+std::uint64_t ForkServer::launch(const ProcessSpec& spec, std::size_t program_begin,
+                                 Started started) {
+    ENSURE(serves());
+    const std::uint64_t id = ++last_launch_;
+    Launch& launch = launches_.try_emplace(id, io_, std::move(started)).first->second;
+    const std::array<int, 3> standard{0, spec.stdout_fd < 0 ? 1 : spec.stdout_fd,
+                                      spec.stderr_fd < 0 ? 2 : spec.stderr_fd};
+    bool complete = true;
+    for (std::size_t fd = 0; fd < standard.size(); ++fd) {
+        constexpr int kFirst = 3;
+        launch.descriptors[2 + fd] = UniqueFd(::fcntl(standard[fd], F_DUPFD_CLOEXEC, kFirst));
+        complete = complete && launch.descriptors[2 + fd];
+    }
+    Result<UniqueFd> file = file_with(specification_of(spec, program_begin));
+    auto ends = connection();
+    if (complete && file && ends) {
+        launch.descriptors[0] = std::move(*file);
+        launch.descriptors[1] = std::move(ends->second);
+        constexpr int kOn = 1;
+        ::setsockopt(ends->first.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn);
+        launch.own_end = std::move(ends->first);
+    }
+    if (state_ == State::ready) {
+        request(id, launch);
+    }
+    return id;
+}
+
+// A launch without descriptors fails, too, from the event loop.
+void ForkServer::request(std::uint64_t id, Launch& launch) {
+    const bool sent = launch.own_end && send_descriptors(control_->fd(), launch.descriptors);
+    launch.descriptors = {};
+    if (sent) {
+        auto worker =
+            ReadableWatch::open(io_, std::move(launch.own_end), [this, id] { hear_worker(id); });
+        if (worker) {
+            launch.worker.emplace(*std::move(worker));
+            launch.worker->arm();
+        }
+    }
+    launch.timer.expires_after(launch.worker ? kForkLimit : Duration::zero());
+    launch.timer.async_wait([this, id](const boost::system::error_code& error) {
+        if (error) {
+            return;
+        }
+        const auto found = launches_.find(id);
+        if (found != launches_.end() && found->second.worker && process_) {
+            process_->signal(SIGKILL);  // It is stuck. Its end is an event of its own.
+        }
+        finish(id, Failure(Errc::system, "the fork server does not answer"));
+    });
+}
+
+void ForkServer::hear_worker(std::uint64_t id) {
+    Launch& launch = launches_.at(id);
+    const std::optional<Message> message = receive(launch.worker->fd());
+    if (!message) {
+        launch.worker->arm();
+        return;
+    }
+    // It waits for our byte, so the pid is still its own if that can be sent.
+    const bool is_hello = message->text == "hello" && launch.pid == 0;
+    if (is_hello) {
+        launch.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, message->sender, 0)));
+    }
+    const bool is_child = message->text == "child" && launch.pid != 0;
+    if ((!is_hello && !is_child) || !launch.pidfd ||
+        ::send(launch.worker->fd(), "g", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+        finish(id, Failure(Errc::system, "the forked process ended before the program began"));
+    } else if (is_child) {
+        finish(id, launcher_.adopt(std::exchange(launch.pid, 0), std::move(launch.pidfd)));
+    } else {
+        launch.pid = message->sender;
+        launcher_.expect(launch.pid);
+        launch.worker->arm();
+    }
+}
+
+void ForkServer::finish(std::uint64_t id, Result<ChildProcess> result) {
+    auto ended = launches_.extract(id);
+    if (ended.empty()) {
+        return;
+    }
+    release(ended.mapped());
+    ended.mapped().started(std::move(result));
+}
+
+void ForkServer::cancel(std::uint64_t launch) {
+    if (auto ended = launches_.extract(launch); !ended.empty()) {
+        release(ended.mapped());
+    }
+}
+
+// A process that is not to become a worker.
+void ForkServer::release(Launch& launch) {
+    if (launch.pid != 0) {
+        launcher_.expect_no_more(launch.pid);
+        ::syscall(SYS_pidfd_send_signal, launch.pidfd.get(), SIGKILL, nullptr, 0);
+        siginfo_t info{};  // If it has ended already, no signal comes for it any more.
+        ::waitid(P_PIDFD, static_cast<id_t>(launch.pidfd.get()), &info, WEXITED | WNOHANG);
+    }
+}
+
+}  // namespace regroup::agent
