@@ -36,8 +36,12 @@ const std::vector<Difference>& differences() {
         {"MASTER_PORT", "[1-9]\\d*", true, "the kernel chooses it for either"},
         {"TORCHELASTIC_RUN_ID", "\\d{8}-\\d{6}-[0-9a-f]{4}", true,
          "without a rendezvous, torchrun's is a UUID; ours says when the job began"},
-        {"TORCHELASTIC_ERROR_FILE", ".*/round_1/rank0000\\d\\.error\\.json", false,
-         "logs are kept by round and rank, and below the working directory"},
+        {"TORCHELASTIC_ERROR_FILE",
+         ".*/(round_1/rank0000\\d\\.error\\.json|torchelastic_\\w+/[^/]+/attempt_0/\\d/"
+         "error\\.json)",
+         false,
+         "logs are kept by round and rank, and below the working directory; under the name of "
+         "torchrun, as torchrun's, in a folder with another random name"},
         {"REGROUP_ROUND", "1", false, "torchrun has no such thing"},
         {"REGROUP_AGENT_SOCKET", "@regroup-[0-9a-f]+", false,
          "nor this, for programs with the SDK"},
@@ -79,12 +83,12 @@ const std::vector<Outcome>& outcomes() {
     return table;
 }
 
-class PyTorchTorchrun : public PyTorch {
+class PyTorchTorchrun : public PyTorch, public ::testing::WithParamInterface<const char*> {
    protected:
     void SetUp() override {
-        python_ = find_interpreter("Current");
+        python_ = find_interpreter(GetParam());
         if (python_ == nullptr) {
-            GTEST_SKIP() << "no current PyTorch is installed to compare with";
+            GTEST_SKIP() << "this PyTorch is not installed to compare with";
         }
     }
 
@@ -190,17 +194,20 @@ void PyTorchTorchrun::compare_workers(const Words& flags, const Words& environme
     EXPECT_EQ(count_of(ours, "OMP_NUM_THREADS") > 0, count_of(theirs, "OMP_NUM_THREADS") > 0);
 }
 
-TEST_F(PyTorchTorchrun, WorkersOfAStandaloneJobSeeTheSame) {
+INSTANTIATE_TEST_SUITE_P(Of, PyTorchTorchrun, ::testing::Values("Current", "Newest"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(PyTorchTorchrun, WorkersOfAStandaloneJobSeeTheSame) {
     compare_workers({"--standalone", "--nproc_per_node=2"}, {}, 2, false);
 }
 
-TEST_F(PyTorchTorchrun, WorkersOfAStaticJobSeeTheSame) {
+TEST_P(PyTorchTorchrun, WorkersOfAStaticJobSeeTheSame) {
     compare_workers({"--nproc-per-node=2", "--master-port=" + std::to_string(unused_port()),
                      "--role=trainer", "--max-restarts=3"},
                     {}, 2, true);
 }
 
-TEST_F(PyTorchTorchrun, WorkersOfAJobWithARendezvousSeeTheSame) {
+TEST_P(PyTorchTorchrun, WorkersOfAJobWithARendezvousSeeTheSame) {
     // One worker, which may use all threads. The user's variables are kept, except ranks.
     compare_workers({"--rdzv-backend=c10d", "--rdzv-id=train-7",
                      "--rdzv-endpoint=localhost:" + std::to_string(unused_port())},
@@ -208,24 +215,24 @@ TEST_F(PyTorchTorchrun, WorkersOfAJobWithARendezvousSeeTheSame) {
                     false);
 }
 
-TEST_F(PyTorchTorchrun, WorkersOfAnElasticJobSeeTheSame) {
+TEST_P(PyTorchTorchrun, WorkersOfAnElasticJobSeeTheSame) {
     compare_workers({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=train-7",
                      "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port()),
                      "--local-addr=127.0.0.1", "--rdzv-conf=last_call_timeout=1,unknown='9'"},
                     {}, 1, false);
 }
 
-TEST_F(PyTorchTorchrun, LocalRankIsPutIntoTheArguments) {
+TEST_P(PyTorchTorchrun, LocalRankIsPutIntoTheArguments) {
     compare_workers({"--standalone"}, {}, 1, false, {"of-${local_rank}"});
 }
 
-TEST_F(PyTorchTorchrun, ArgumentsAreTemplatesUnderItsName) {
+TEST_P(PyTorchTorchrun, ArgumentsAreTemplatesUnderItsName) {
     take_name_of_torchrun();
     compare_workers({"--standalone"}, {}, 1, false,
                     {"of-${local_rank}", "$local_rank", "$$x", "$unknown"});
 }
 
-TEST_F(PyTorchTorchrun, WorkersPrintTheSame) {
+TEST_P(PyTorchTorchrun, WorkersPrintTheSame) {
     const Words command{"--nproc-per-node=4", script("collectives.py")};
     Program theirs = torchrun(command);
     ASSERT_EQ(theirs.wait(kPyTorchLimit), 0) << theirs.output();
@@ -241,7 +248,7 @@ TEST_F(PyTorchTorchrun, WorkersPrintTheSame) {
     EXPECT_EQ(worker_lines(mine), expected);
 }
 
-TEST_F(PyTorchTorchrun, LaunchersExitWithTheCodesOfTheTable) {
+TEST_P(PyTorchTorchrun, LaunchersExitWithTheCodesOfTheTable) {
     for (const Outcome& outcome : outcomes()) {
         SCOPED_TRACE(outcome.what);
         Program theirs = torchrun(outcome.arguments);
@@ -251,7 +258,7 @@ TEST_F(PyTorchTorchrun, LaunchersExitWithTheCodesOfTheTable) {
     }
 }
 
-TEST_F(PyTorchTorchrun, EveryFlagOfTorchrunIsKnown) {
+TEST_P(PyTorchTorchrun, EveryFlagOfTorchrunIsKnown) {
     ProgramSpec spec = by_hand(python(), "", {}, {});
     // "--nnodes 1" or "--standalone 0", a line for each spelling of each flag.
     spec.command = {python().path, "-c",
