@@ -19,6 +19,7 @@ from . import errors
 ABI = "0.1"
 ANY_DEVICE = -1
 CPU, CUDA = 0, 1
+EVENT_ROUND, EVENT_STEP, EVENT_LEAVE, EVENT_FINISHED, EVENT_LEFT = range(5)
 
 
 class Tensor(Structure):
@@ -103,6 +104,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "save_flight_record": (_T,),
     "context_from_environment": (_HANDLE,),
     "context_create": (c_uint32, c_uint32, _T, c_uint16, _HANDLE),
+    "context_of_ranks": (_H, POINTER(c_uint32), c_size_t, _HANDLE),
     "context_cuda_device": (_H, _I32),
     "context_get": (_H, POINTER(ContextInfo)),
     "context_store": (_H, _HANDLE),
@@ -144,9 +146,16 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "elastic_resume_at": (_H, c_uint64, c_uint64),
     "elastic_on_straggler": (_H, OnStraggler, c_void_p),
     "elastic_run": (_H, POINTER(ElasticCallbacks), _I32),
+    "elastic_next": (_H, _I32),
+    "elastic_failed": (_H, c_int32, _T),
+    "elastic_round": (_H, POINTER(RoundInfo)),
+    "elastic_step": (_H, _HANDLE),
+    "elastic_leave": (_H, POINTER(LeaveInfo)),
     "step_get": (_H, POINTER(StepInfo)),
     "step_take": (_H, c_uint64, _U64),
     "step_commit": (_H, Apply, c_void_p),
+    "step_commit_begin": (_H,),
+    "step_commit_end": (_H,),
     "step_finish": (_H,),
     "step_section_begin": (_H, _T),
     "step_section_end": (_H,),

@@ -159,6 +159,82 @@ TEST_F(CApiElastic, ObjectsOfARoundMayBeFreedAfterTheLoop) {
     regroup_ddp_free(ddp);
 }
 
+TEST_F(CApiElastic, EventsLeadThroughTheSameTraining) {
+    std::vector<float> weights{1, 2};
+    EXPECT_OK(regroup_elastic_register_tensor(
+        loop, "weights", {weights.data(), weights.size(), REGROUP_FLOAT32, REGROUP_CPU, 0}));
+    std::vector<regroup_elastic_event> events;
+    regroup_elastic_event event = -1;
+    do {
+        ASSERT_EQ(regroup_elastic_next(loop, &event), REGROUP_OK) << regroup_last_error();
+        events.push_back(event);
+        regroup_step* step = nullptr;
+        if (event == REGROUP_EVENT_ROUND) {
+            regroup_round_info round{};
+            EXPECT_OK(regroup_elastic_round(loop, &round));
+            EXPECT_EQ(round.world_size, 1U);
+            EXPECT_REFUSED(regroup_elastic_step(loop, &step), "no step is open");
+        } else if (event == REGROUP_EVENT_STEP) {
+            EXPECT_OK(regroup_elastic_step(loop, &step));
+            regroup_step_info now{};
+            EXPECT_OK(regroup_step_get(step, &now));
+            if (now.number == 2) {
+                EXPECT_OK(regroup_step_finish(step));
+                continue;
+            }
+            EXPECT_OK(regroup_step_commit_begin(step));
+            weights[0] += 1;
+            EXPECT_OK(regroup_step_commit_end(step));
+        }
+    } while (event != REGROUP_EVENT_FINISHED);
+    EXPECT_THAT(events, ElementsAre(REGROUP_EVENT_ROUND, REGROUP_EVENT_STEP, REGROUP_EVENT_STEP,
+                                    REGROUP_EVENT_STEP, REGROUP_EVENT_FINISHED));
+    EXPECT_THAT(weights, ElementsAre(3, 2));
+    EXPECT_REFUSED(regroup_elastic_next(loop, &event), "is over");
+}
+
+TEST_F(CApiElastic, EventThatFailedEndsTheTraining) {
+    regroup_elastic_event event = -1;
+    EXPECT_REFUSED(regroup_elastic_failed(loop, REGROUP_OK, "text"), "code is 0");
+    EXPECT_OK(regroup_elastic_next(loop, &event));
+    EXPECT_EQ(regroup_elastic_failed(loop, REGROUP_SYSTEM, "the shard cannot be read"),
+              REGROUP_SYSTEM);
+    EXPECT_STREQ(regroup_last_error(), "the shard cannot be read");
+    EXPECT_REFUSED(regroup_elastic_next(loop, &event), "is over");
+}
+
+TEST_F(CApiElastic, PartsOfACommitInAnotherOrderEndTheTraining) {
+    regroup_elastic_event event = -1;
+    regroup_step* step = nullptr;
+    EXPECT_OK(regroup_elastic_next(loop, &event));
+    EXPECT_OK(regroup_elastic_next(loop, &event));
+    EXPECT_OK(regroup_elastic_step(loop, &step));
+    EXPECT_REFUSED(regroup_step_commit_end(step), "without begin_commit");
+    EXPECT_OK(regroup_step_commit_begin(step));
+    EXPECT_REFUSED(regroup_step_commit_begin(step), "is being committed");
+    EXPECT_REFUSED(regroup_elastic_next(loop, &event), "is being committed");
+}
+
+TEST_F(CApiElastic, StepThatEndsWithoutCommitEndsTheTraining) {
+    regroup_elastic_event event = -1;
+    EXPECT_OK(regroup_elastic_next(loop, &event));
+    EXPECT_OK(regroup_elastic_next(loop, &event));
+    EXPECT_EQ(event, REGROUP_EVENT_STEP);
+    EXPECT_REFUSED(regroup_elastic_next(loop, &event), "without commit() or finish()");
+}
+
+TEST_F(CApiElastic, RequestsOutsideOfTheirEventsAreRefused) {
+    regroup_elastic_event event = -1;
+    regroup_round_info round{};
+    regroup_leave_info leave{};
+    EXPECT_REFUSED(regroup_elastic_round(loop, &round), "no round has begun");
+    EXPECT_REFUSED(regroup_elastic_round(loop, nullptr), "round is NULL");
+    EXPECT_REFUSED(regroup_elastic_next(nullptr, &event), "loop is NULL");
+    EXPECT_REFUSED(regroup_elastic_next(loop, nullptr), "event is NULL");
+    EXPECT_REFUSED(regroup_elastic_leave(loop, nullptr), "leave is NULL");
+    EXPECT_OK(regroup_elastic_leave(loop, &leave));
+}
+
 TEST_F(CApiElastic, WrongCallsAreRefused) {
     regroup_elastic_callbacks callbacks{};
     EXPECT_REFUSED(regroup_elastic_run(loop, &callbacks, nullptr), "struct_bytes is 0");

@@ -92,6 +92,48 @@ TEST(CApi, ContextReportsRankAndWorldSize) {
     EXPECT_EQ(context, nullptr);
 }
 
+TEST(CApi, MembersAloneFormAGroupOfSomeRanks) {
+    regroup_store* store = nullptr;
+    ASSERT_EQ(regroup_store_local(kPatienceMs, &store), REGROUP_OK);
+    {
+        std::vector<std::jthread> ranks;
+        for (const std::uint32_t rank : {0U, 2U}) {
+            ranks.emplace_back([store, rank] {
+                regroup_context* world = nullptr;
+                regroup_context* members = nullptr;
+                regroup_group* group = nullptr;
+                EXPECT_OK(regroup_context_create(rank, 3, "127.0.0.1", 0, &world));
+                EXPECT_OK(regroup_context_use_store(world, store));
+                const std::array<std::uint32_t, 2> chosen{2, 0};
+                EXPECT_OK(regroup_context_of_ranks(world, chosen.data(), 2, &members));
+                EXPECT_OK(regroup_group_create(members, "cpu", "some", kPatienceMs,
+                                               REGROUP_ANY_DEVICE, &group));
+                std::vector<float> value{static_cast<float>(rank)};
+                EXPECT_OK(regroup_broadcast(group, floats(value), 0, nullptr));
+                EXPECT_THAT(value, ElementsAre(2));
+                regroup_group_free(group);
+                regroup_context_free(members);
+                regroup_context_free(world);
+            });
+        }
+    }
+    regroup_store_free(store);
+}
+
+TEST(CApi, RanksThatAreNoGroupAreRefused) {
+    regroup_context* world = nullptr;
+    regroup_context* members = nullptr;
+    ASSERT_EQ(regroup_context_create(1, 3, "127.0.0.1", 0, &world), REGROUP_OK);
+    std::array<std::uint32_t, 2> chosen{0, 2};
+    EXPECT_REFUSED(regroup_context_of_ranks(world, chosen.data(), 2, &members), "rank 1, this one");
+    chosen = {1, 3};
+    EXPECT_REFUSED(regroup_context_of_ranks(world, chosen.data(), 2, &members), "no rank 3");
+    chosen = {1, 1};
+    EXPECT_REFUSED(regroup_context_of_ranks(world, chosen.data(), 2, &members), "listed twice");
+    EXPECT_EQ(members, nullptr);
+    regroup_context_free(world);
+}
+
 TEST(CApi, TheStoreKeepsBytesAndNumbers) {
     regroup_store* store = nullptr;
     ASSERT_EQ(regroup_store_local(kPatienceMs, &store), REGROUP_OK);

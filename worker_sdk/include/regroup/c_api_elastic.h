@@ -130,6 +130,33 @@ regroup_errc regroup_elastic_on_straggler(
 regroup_errc regroup_elastic_run(regroup_elastic* loop, const regroup_elastic_callbacks* callbacks,
                                  regroup_ending* ending);
 
+/// What the program does next. The values are stable.
+typedef int32_t regroup_elastic_event;
+enum {
+    REGROUP_EVENT_ROUND = 0,     ///< A round begins: what on_round does.
+    REGROUP_EVENT_STEP = 1,      ///< Carry out a step: what on_step does.
+    REGROUP_EVENT_LEAVE = 2,     ///< Save the state: what on_leave does.
+    REGROUP_EVENT_FINISHED = 3,  ///< Training is over, as with REGROUP_FINISHED.
+    REGROUP_EVENT_LEFT = 4       ///< Training is over, as with REGROUP_LEFT.
+};
+
+/// regroup_elastic_run in parts, for a program that the loop cannot call back, such as an iterator
+/// of another language. Sets `*event` to what the program does next; the program has done that when
+/// it calls this function again. Fails as regroup_elastic_run; then training is over. One thread
+/// calls this function and those below, and frees the loop.
+regroup_errc regroup_elastic_next(regroup_elastic* loop, regroup_elastic_event* event);
+/// The program could not do what regroup_elastic_next asked for: a failure of `code` with the
+/// sentence `text`. REGROUP_OK if that is the loss of a peer: then call regroup_elastic_next.
+/// Otherwise it fails with that failure, and training is over.
+regroup_errc regroup_elastic_failed(regroup_elastic* loop, regroup_errc code, const char* text);
+/// After REGROUP_EVENT_ROUND: as the argument of on_round. Objects that were made from the group of
+/// the earlier round must be freed before the next regroup_elastic_next.
+regroup_errc regroup_elastic_round(const regroup_elastic* loop, regroup_round_info* round);
+/// After REGROUP_EVENT_STEP: the step, which belongs to the loop and is valid until the next event.
+regroup_errc regroup_elastic_step(regroup_elastic* loop, regroup_step** step);
+/// After REGROUP_EVENT_LEAVE: as the argument of on_leave.
+regroup_errc regroup_elastic_leave(const regroup_elastic* loop, regroup_leave_info* leave);
+
 regroup_errc regroup_step_get(const regroup_step* step, regroup_step_info* info);
 /// Takes the next `count` positions of the global order for this step, for all ranks together:
 /// from `*first` on. regroup_sampler_shard gives each rank its part. Once per step.
@@ -138,6 +165,10 @@ regroup_errc regroup_step_take(regroup_step* step, uint64_t count, uint64_t* fir
 /// NULL, and commits. If a rank is lost before that, it fails and applies nothing; return its code.
 /// If `apply` fails, the state is half changed, and training ends. Once per step.
 regroup_errc regroup_step_commit(regroup_step* step, regroup_errc (*apply)(void* user), void* user);
+/// regroup_step_commit in two parts, for code that is no function: the program applies the step
+/// between them. If it fails there, the state is half changed, and training ends.
+regroup_errc regroup_step_commit_begin(regroup_step* step);
+regroup_errc regroup_step_commit_end(regroup_step* step);
 /// Ends the training, without committing this step. All ranks must call it in the same step.
 regroup_errc regroup_step_finish(regroup_step* step);
 /// From begin to end the rank is in the named section, whose hangs the agent detects; see

@@ -39,6 +39,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -102,6 +103,10 @@ class ElasticStep {
     /// survivor. So all ranks commit a step, or none does. Throws Error `fenced` on a worker whose
     /// round is over. Do not catch what it throws. Once per step.
     void commit(const std::function<void()>& apply);
+    /// `commit` in two parts, for code that is no function: the program applies the step between
+    /// them. If it fails there, the state is half changed, and training ends.
+    void begin_commit();
+    void end_commit();
     /// Ends the training: `run` returns when every rank has called it, without committing this
     /// step. All ranks must call it in the same step. If some do not, `run` throws Error
     /// `invalid_argument`, which names them, and the launcher ends the job without a restart.
@@ -179,6 +184,15 @@ enum class Ending : std::uint8_t {
     left,      ///< This node leaves; the others go on.
 };
 
+/// What the program does next; see ElasticLoop::next.
+enum class ElasticEvent : std::uint8_t {
+    round,     ///< `round()` begins: what ElasticCallbacks::on_round does.
+    step,      ///< Carry out `step()`: what ElasticCallbacks::on_step does.
+    leave,     ///< Save for `leave()`: what ElasticCallbacks::on_leave does.
+    finished,  ///< Training is over, as with Ending::finished.
+    left,      ///< Training is over, as with Ending::left.
+};
+
 /// Runs steps over changing memberships. This needs the regroup launcher. Under another launcher,
 /// or alone, the loop runs one round, and the loss of a peer ends it with an Error.
 ///
@@ -239,6 +253,20 @@ class ElasticLoop {
     /// or to a process that this one forked, takes effect at once. A program that handles SIGTERM
     /// gets it as usual. System calls that SA_RESTART does not resume may return EINTR.
     Ending run(const ElasticCallbacks& callbacks);
+
+    /// `run` in parts, for a program that the loop cannot call back, such as an iterator of another
+    /// language. Returns what the program does next; the program has done that when it calls `next`
+    /// again. Throws as `run`; then training is over, and so it is after `finished` and `left`.
+    /// One thread calls this and the functions below, and destroys the loop.
+    ElasticEvent next();
+    /// The program could not do what `next` returned, because of `error`. True if that is the loss
+    /// of a peer: then call `next`. Otherwise training is over; the others go on in a new round.
+    /// Throws Error `invalid_argument` instead if the ranks do not agree on the end of training.
+    [[nodiscard]] bool repairs(const std::exception& error);
+    /// The objects of the last events, each valid until the next event.
+    [[nodiscard]] const ElasticRound& round() const noexcept;
+    [[nodiscard]] ElasticStep& step() noexcept;
+    [[nodiscard]] const ElasticLeave& leave() const noexcept;
 
    private:
     friend class elastic::Loop;

@@ -40,17 +40,21 @@ struct RoundHandles {
 
 }  // namespace
 
-struct regroup_elastic {
-    std::shared_ptr<regroup::ElasticLoop> value;
-    std::unique_ptr<RoundHandles> round{};
-};
-
 struct regroup_step {
     regroup::ElasticStep& value;
     RoundHandles& round;
     std::optional<regroup::ElasticStep::Section> section{};
     /// The failure of a call that the loop must learn of, even if the program ignores it.
     std::optional<Error> failure{};
+};
+
+struct regroup_elastic {
+    std::shared_ptr<regroup::ElasticLoop> value;
+    std::unique_ptr<RoundHandles> round{};
+
+    // Of regroup_elastic_next.
+    std::unique_ptr<RoundHandles> earlier{};  ///< Until the program has seen the new round.
+    std::optional<regroup_step> step{};
 };
 
 namespace {
@@ -76,19 +80,24 @@ regroup::ElasticOptions read_options(const Call& call, const regroup_elastic_opt
     return result;
 }
 
-void begin_round(regroup_elastic& loop, const regroup_elastic_callbacks& callbacks,
-                 const regroup::ElasticRound& round) {
-    auto earlier = std::exchange(loop.round, std::make_unique<RoundHandles>(loop.value, round));
-    if (callbacks.on_round != nullptr) {
-        const regroup_round_info info{.context = &loop.round->context,
-                                      .group = &loop.round->group,
-                                      .step = round.step,
-                                      .rank = round.context->rank,
-                                      .world_size = round.context->world_size,
-                                      .first = round.first ? 1 : 0};
-        const auto before = failures();
-        require_ok(callbacks.on_round(callbacks.user, &info), "on_round", before);
-    }
+regroup_round_info describe(RoundHandles& handles, const regroup::ElasticRound& round) {
+    return {.context = &handles.context,
+            .group = &handles.group,
+            .step = round.step,
+            .rank = round.context->rank,
+            .world_size = round.context->world_size,
+            .first = round.first ? 1 : 0};
+}
+
+regroup_leave_info describe(const regroup::ElasticLeave& leave) {
+    const auto left = leave.deadline - regroup::SteadyClock().now();
+    return {.step = leave.step,
+            .reason = leave.reason.c_str(),
+            .time_left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count()};
+}
+
+/// The program has replaced what it made from the group of the earlier round.
+void drop(std::unique_ptr<RoundHandles> earlier) {
     if (earlier) {
         const std::weak_ptr<RoundHandles::Token> token = earlier->token;
         earlier.reset();
@@ -98,6 +107,17 @@ void begin_round(regroup_elastic& loop, const regroup_elastic_callbacks& callbac
                         "free such objects (regroup_ddp, sub-groups, batches) in on_round");
         }
     }
+}
+
+void begin_round(regroup_elastic& loop, const regroup_elastic_callbacks& callbacks,
+                 const regroup::ElasticRound& round) {
+    auto earlier = std::exchange(loop.round, std::make_unique<RoundHandles>(loop.value, round));
+    if (callbacks.on_round != nullptr) {
+        const regroup_round_info info = describe(*loop.round, round);
+        const auto before = failures();
+        require_ok(callbacks.on_round(callbacks.user, &info), "on_round", before);
+    }
+    drop(std::move(earlier));
 }
 
 void carry_out_step(regroup_elastic& loop, const regroup_elastic_callbacks& callbacks,
@@ -111,13 +131,46 @@ void carry_out_step(regroup_elastic& loop, const regroup_elastic_callbacks& call
 }
 
 void leave(const regroup_elastic_callbacks& callbacks, const regroup::ElasticLeave& leave) {
-    const auto left = leave.deadline - regroup::SteadyClock().now();
-    const regroup_leave_info info{
-        .step = leave.step,
-        .reason = leave.reason.c_str(),
-        .time_left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count()};
+    const regroup_leave_info info = describe(leave);
     const auto before = failures();
     require_ok(callbacks.on_leave(callbacks.user, &info), "on_leave", before);
+}
+
+/// Before the loop goes on: reports what went wrong with the last event although the program did
+/// not say so.
+void close_event(regroup_elastic& loop) {
+    std::optional<Error> failure;
+    if (loop.step) {
+        failure = std::move(loop.step->failure);
+        loop.step.reset();
+    }
+    try {
+        drop(std::move(loop.earlier));
+    } catch (const Error& error) {
+        failure = error;
+    }
+    if (failure && !loop.value->repairs(*failure)) {
+        throw Error(*failure);
+    }
+}
+
+regroup_elastic_event open_event(regroup_elastic& loop) {
+    switch (loop.value->next()) {
+        case regroup::ElasticEvent::round:
+            loop.earlier = std::exchange(
+                loop.round, std::make_unique<RoundHandles>(loop.value, loop.value->round()));
+            return REGROUP_EVENT_ROUND;
+        case regroup::ElasticEvent::step:
+            loop.step.emplace(loop.value->step(), *loop.round);
+            return REGROUP_EVENT_STEP;
+        case regroup::ElasticEvent::leave:
+            return REGROUP_EVENT_LEAVE;
+        case regroup::ElasticEvent::finished:
+            return REGROUP_EVENT_FINISHED;
+        case regroup::ElasticEvent::left:
+            break;
+    }
+    return REGROUP_EVENT_LEFT;
 }
 
 /// Carries out a part of a step whose failure ends the step.
@@ -222,6 +275,59 @@ regroup_errc regroup_elastic_run(regroup_elastic* loop, const regroup_elastic_ca
     });
 }
 
+regroup_errc regroup_elastic_next(regroup_elastic* loop, regroup_elastic_event* event) {
+    return guarded(__func__, [&](const Call& call) {
+        regroup_elastic& opened = call(loop, "loop");
+        regroup_elastic_event& result = call(event, "event");
+        close_event(opened);
+        result = open_event(opened);
+    });
+}
+
+regroup_errc regroup_elastic_failed(regroup_elastic* loop, regroup_errc code, const char* text) {
+    return guarded(__func__, [&](const Call& call) {
+        regroup_elastic& opened = call(loop, "loop");
+        const std::optional<Errc> known = regroup::c_api::to_errc(code);
+        if (!known) {
+            call.refuse("code is " + std::to_string(code) + ", which is no failure");
+        }
+        const Error failure(*known, text == nullptr ? "" : text);
+        opened.step.reset();
+        if (!opened.value->repairs(failure)) {
+            throw Error(failure);
+        }
+    });
+}
+
+regroup_errc regroup_elastic_round(const regroup_elastic* loop, regroup_round_info* round) {
+    return guarded(__func__, [&](const Call& call) {
+        const regroup_elastic& opened = call(loop, "loop");
+        regroup_round_info& result = call(round, "round");
+        if (!opened.round) {
+            call.refuse("no round has begun");
+        }
+        result = describe(*opened.round, opened.value->round());
+    });
+}
+
+regroup_errc regroup_elastic_step(regroup_elastic* loop, regroup_step** step) {
+    return guarded(__func__, [&](const Call& call) {
+        regroup_step*& result = call.result(step, "step");
+        regroup_elastic& opened = call(loop, "loop");
+        if (!opened.step) {
+            call.refuse("no step is open");
+        }
+        result = &*opened.step;
+    });
+}
+
+regroup_errc regroup_elastic_leave(const regroup_elastic* loop, regroup_leave_info* leave) {
+    return guarded(__func__, [&](const Call& call) {
+        const regroup_elastic& opened = call(loop, "loop");
+        call(leave, "leave") = describe(opened.value->leave());
+    });
+}
+
 regroup_errc regroup_step_get(const regroup_step* step, regroup_step_info* info) {
     return guarded(__func__, [&](const Call& call) {
         const regroup_step& opened = call(step, "step");
@@ -252,6 +358,14 @@ regroup_errc regroup_step_commit(regroup_step* step, regroup_errc (*apply)(void*
             }
         });
     });
+}
+
+regroup_errc regroup_step_commit_begin(regroup_step* step) {
+    return end_step(__func__, step, [](regroup::ElasticStep& opened) { opened.begin_commit(); });
+}
+
+regroup_errc regroup_step_commit_end(regroup_step* step) {
+    return end_step(__func__, step, [](regroup::ElasticStep& opened) { opened.end_commit(); });
 }
 
 regroup_errc regroup_step_finish(regroup_step* step) {

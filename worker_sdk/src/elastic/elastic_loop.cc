@@ -33,6 +33,14 @@ void ElasticStep::commit(const std::function<void()>& apply) {
     loop_->commit(apply);
 }
 
+void ElasticStep::begin_commit() {
+    loop_->begin_commit();
+}
+
+void ElasticStep::end_commit() {
+    loop_->end_commit();
+}
+
 void ElasticStep::finish() {
     loop_->finish();
 }
@@ -94,6 +102,26 @@ void ElasticLoop::on_straggler(std::function<void(std::uint32_t, double)> listen
 
 Ending ElasticLoop::run(const ElasticCallbacks& callbacks) {
     return loop_->run(callbacks);
+}
+
+ElasticEvent ElasticLoop::next() {
+    return loop_->next();
+}
+
+bool ElasticLoop::repairs(const std::exception& error) {
+    return loop_->repairs(error);
+}
+
+const ElasticRound& ElasticLoop::round() const noexcept {
+    return loop_->shown_round();
+}
+
+ElasticStep& ElasticLoop::step() noexcept {
+    return loop_->opened_step();
+}
+
+const ElasticLeave& ElasticLoop::leave() const noexcept {
+    return loop_->shown_leave();
 }
 
 }  // namespace regroup

@@ -25,13 +25,28 @@ Instant now() {
     return SteadyClock().now();
 }
 
-/// Shows the phase `leaving` when `run` is over, however it ends.
-struct Farewell {
-    link::ProgressReporter& reporter;
-    ~Farewell() { reporter.set_phase(link::Phase::leaving); }
-};
-
 }  // namespace
+
+/// What belongs to the thread that trains, while it trains.
+struct Loop::Session {
+    explicit Session(Loop& loop)
+        : meter(loop.reporter_), farewell{loop.reporter_}, thread_reporter(loop.reporter_) {
+        if (loop.link_) {
+            put_off.emplace(loop.link_->agent_pid(), loop.link_->sigterm_bell());
+        }
+    }
+
+    /// Shows the phase `leaving` when training is over, however it ends.
+    struct Farewell {
+        link::ProgressReporter& reporter;
+        ~Farewell() { reporter.set_phase(link::Phase::leaving); }
+    };
+
+    link::WaitReporter meter;
+    const Farewell farewell;
+    const link::ThreadReporter thread_reporter;
+    std::optional<link::SigtermPutOff> put_off{};
+};
 
 Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link)
     : options_(std::move(options)),
@@ -62,44 +77,165 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
         throw Error(Errc::invalid_argument, started_ ? "ElasticLoop::run() was called before"
                                                      : "ElasticLoop::run() needs on_step");
     }
-    started_ = true;
     departure_listener_ = callbacks.on_departure;
-    registered_.keep_buffers();
-    link::WaitReporter meter(reporter_);
-    meter_ = &meter;
-    const Farewell farewell{reporter_};
-    const link::ThreadReporter thread_reporter(reporter_);
-    std::optional<link::SigtermPutOff> put_off;
-    if (link_) {
-        put_off.emplace(link_->agent_pid(), link_->sigterm_bell());
-        link_->declare_elastic(true);
-    }
     while (true) {
-        meter.use(ContextScope::of(round_->context).get());
-        Outcome outcome = Outcome::over;
+        const ElasticEvent event = next();
         try {
-            outcome = carry_out_round(callbacks);
+            switch (event) {
+                case ElasticEvent::round:
+                    if (callbacks.on_round) {
+                        callbacks.on_round(shown_round_);
+                    }
+                    break;
+                case ElasticEvent::step:
+                    callbacks.on_step(opened_step_);
+                    break;
+                case ElasticEvent::leave:
+                    if (callbacks.on_leave) {
+                        callbacks.on_leave(leave_);
+                    }
+                    break;
+                case ElasticEvent::finished:
+                    return Ending::finished;
+                case ElasticEvent::left:
+                    return Ending::left;
+            }
         } catch (const std::exception& error) {
-            tell_failure(error.what());
-            // Otherwise the others would wait for this rank.
-            give_up_round(std::string("training has failed on this rank: ") + error.what());
+            if (!repairs(error)) {
+                throw;
+            }
+        } catch (...) {
+            session_.reset();
             throw;
         }
-        if (outcome == Outcome::finished) {
-            if (link_) {
-                // The others may end before this one: broken connections are normal now.
-                ContextScope::of(round_->context)->on_break({});
-                link_->unguard();
-                link_->declare_elastic(false);  // No round may interrupt the rest of the program.
-            }
-            return Ending::finished;
-        }
-        registered_.restore_buffers();  // The step that was lost may have changed them.
-        const bool at_boundary = outcome == Outcome::boundary;
-        if ((at_boundary && all_paused_ && leaves_now()) || !find_next_place(at_boundary)) {
-            return leave(callbacks);
-        }
     }
+}
+
+ElasticEvent Loop::next() {
+    if (!std::exchange(started_, true)) {
+        registered_.keep_buffers();
+        session_ = std::make_unique<Session>(*this);
+        meter_ = &session_->meter;
+        if (link_) {
+            link_->declare_elastic(true);
+        }
+    } else if (!session_) {
+        throw Error(Errc::invalid_argument, "the training of this loop is over");
+    }
+    try {
+        while (true) {
+            if (at_ == At::between) {
+                find_place();
+                continue;
+            }
+            if (at_ == At::leaving) {
+                return take_leave();
+            }
+            try {
+                if (const std::optional<ElasticEvent> event = advance()) {
+                    return *event;
+                }
+            } catch (const std::exception& error) {
+                if (!repairs(error)) {
+                    throw;
+                }
+            }
+        }
+    } catch (...) {
+        session_.reset();
+        throw;
+    }
+}
+
+/// Takes the next step of the round; empty if the round is over.
+std::optional<ElasticEvent> Loop::advance() {
+    switch (at_) {
+        case At::place:
+            session_->meter.use(ContextScope::of(round_->context).get());
+            enter_round();
+            at_ = At::round;
+            return ElasticEvent::round;
+        case At::round:
+            // The user has now replaced all objects that referred to earlier rounds.
+            past_.clear();
+            begin_training();
+            break;
+        default:
+            if (stage_ == Stage::open) {
+                throw Error(Errc::invalid_argument, "on_step returned from step " +
+                                                        std::to_string(step_) +
+                                                        " without commit() or finish()");
+            }
+            if (stage_ == Stage::finished) {
+                conclude();
+                return ElasticEvent::finished;
+            }
+            if (pausing_) {
+                give_up_round("the round ends at this step boundary");
+                at_boundary_ = true;
+                at_ = At::between;
+                return std::nullopt;
+            }
+            look_after_step();
+    }
+    open_step();
+    at_ = At::step;
+    return ElasticEvent::step;
+}
+
+/// After the end of a round.
+void Loop::find_place() {
+    registered_.restore_buffers();  // The step that was lost may have changed them.
+    if ((at_boundary_ && all_paused_ && leaves_now()) || !find_next_place(at_boundary_)) {
+        at_ = At::leaving;
+        return;
+    }
+    at_ = At::place;
+}
+
+/// All ranks have finished.
+void Loop::conclude() {
+    if (link_) {
+        // The others may end before this one: broken connections are normal now.
+        ContextScope::of(round_->context)->on_break({});
+        link_->unguard();
+        link_->declare_elastic(false);  // No round may interrupt the rest of the program.
+    }
+    session_.reset();
+}
+
+bool Loop::repairs(const std::exception& error) {
+    if (!session_) {
+        return false;
+    }
+    if (at_ == At::leaving) {
+        session_.reset();
+        return false;
+    }
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    const std::string disagreement = known != nullptr ? finish_disagreement(*known) : "";
+    if (!disagreement.empty()) {
+        if (link_) {
+            link_->send(worker_link::Fatal{.kind = worker_link::FatalKind::user_error,
+                                           .text = disagreement});
+        }
+    } else if (known != nullptr && !applying_ && is_loss(*known)) {
+        // After an error in `apply` the state would be half changed.
+        give_up_round(known->what());
+        learn_of_end(*known);
+        at_boundary_ = false;
+        at_ = At::between;
+        return true;
+    }
+    const std::string what = disagreement.empty() ? error.what() : disagreement;
+    tell_failure(what.c_str());
+    // Otherwise the others would wait for this rank.
+    give_up_round("training has failed on this rank: " + what);
+    session_.reset();
+    if (!disagreement.empty()) {
+        throw Error(Errc::invalid_argument, disagreement);
+    }
+    return false;
 }
 
 /// Reports the failure before the others can notice it, so that the agent knows the cause first. A
@@ -111,53 +247,30 @@ void Loop::tell_failure(const char* what) {
     }
 }
 
-Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
+void Loop::enter_round() {
     const Context& context = round_->context;
-    try {
-        reporter_.begin_round(context.round, *ContextScope::of(context));
-        if (link_) {
-            link_->guard(context.round, ContextScope::of(context));
-            ContextScope::of(context)->on_break([link = std::weak_ptr(link_),
-                                                 round = context.round](std::uint32_t peer,
-                                                                        const std::string& how) {
-                if (const auto agent = link.lock()) {
-                    agent->send({worker_link::PeerLost{.round = round, .peer = peer, .text = how}});
-                }
-            });
-        }
-        const Instant began = now();
-        Digests held = digests_held();
-        const Instant prepared = now();
-        form();
-        const Instant formed = now();
-        bring_state(std::move(held));
-        communicator_time_ = formed - prepared;
-        state_time_ = (prepared - began) + (now() - formed);
-        const bool first = !std::exchange(has_shown_, true);
-        round_->shown = true;
-        if (callbacks.on_round) {
-            callbacks.on_round(
-                {.context = &context, .group = round_->steps.get(), .step = step_, .first = first});
-        }
-        // The user has now replaced all objects that referred to earlier rounds.
-        past_.clear();
-        return train(callbacks);
-    } catch (const Error& error) {
-        if (const std::string text = finish_disagreement(error); !text.empty()) {
-            if (link_) {
-                link_->send(
-                    worker_link::Fatal{.kind = worker_link::FatalKind::user_error, .text = text});
+    reporter_.begin_round(context.round, *ContextScope::of(context));
+    if (link_) {
+        link_->guard(context.round, ContextScope::of(context));
+        ContextScope::of(context)->on_break([link = std::weak_ptr(link_), round = context.round](
+                                                std::uint32_t peer, const std::string& how) {
+            if (const auto agent = link.lock()) {
+                agent->send({worker_link::PeerLost{.round = round, .peer = peer, .text = how}});
             }
-            throw Error(Errc::invalid_argument, text);
-        }
-        // After an error in `apply` the state is half changed.
-        if (applying_ || !is_loss(error)) {
-            throw;
-        }
-        give_up_round(error.what());
-        learn_of_end(error);
-        return Outcome::over;
+        });
     }
+    const Instant began = now();
+    Digests held = digests_held();
+    const Instant prepared = now();
+    form();
+    const Instant formed = now();
+    bring_state(std::move(held));
+    communicator_time_ = formed - prepared;
+    state_time_ = (prepared - began) + (now() - formed);
+    const bool first = !std::exchange(has_shown_, true);
+    round_->shown = true;
+    shown_round_ = {
+        .context = &context, .group = round_->steps.get(), .step = step_, .first = first};
 }
 
 void Loop::form() {
@@ -172,35 +285,21 @@ void Loop::form() {
     }
 }
 
-Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
+void Loop::begin_training() {
     reporter_.set_phase(link::Phase::training);
     training_began_ = now();
     round_steps_ = 0;
     window_work_ = {};
     stragglers_.emplace(round_->context.world_size, options_.straggler_excess);
     pausing_ = all_paused_ = false;
-    while (true) {
-        stage_ = Stage::open;
-        finishing_ = voting_ = false;
-        taken_.reset();
-        step_began_ = now();
-        waited_before_ = meter_->waited();
-        ElasticStep step(*this);
-        callbacks.on_step(step);
-        if (stage_ == Stage::open) {
-            throw Error(Errc::invalid_argument, "on_step returned from step " +
-                                                    std::to_string(step_) +
-                                                    " without commit() or finish()");
-        }
-        if (stage_ == Stage::finished) {
-            return Outcome::finished;
-        }
-        if (pausing_) {
-            give_up_round("the round ends at this step boundary");
-            return Outcome::boundary;
-        }
-        look_after_step();
-    }
+}
+
+void Loop::open_step() {
+    stage_ = Stage::open;
+    finishing_ = voting_ = false;
+    taken_.reset();
+    step_began_ = now();
+    waited_before_ = meter_->waited();
 }
 
 SampleRange Loop::take(std::uint64_t count) {
@@ -214,10 +313,12 @@ SampleRange Loop::take(std::uint64_t count) {
 }
 
 void Loop::require_step_open(const char* call) const {
-    if (stage_ != Stage::open) {
+    if (stage_ != Stage::open || applying_) {
         throw Error(Errc::invalid_argument,
-                    std::string(call) + "() in a step that has been " +
-                        (stage_ == Stage::committed ? "committed" : "finished"));
+                    std::string(call) + "() in a step that " +
+                        (applying_                    ? "is being committed"
+                         : stage_ == Stage::committed ? "has been committed"
+                                                      : "has been finished"));
     }
 }
 
@@ -229,26 +330,38 @@ void Loop::settle_operations() {
 }
 
 void Loop::commit(const std::function<void()>& apply) {
+    begin_commit();
+    if (apply) {
+        apply();
+    }
+    end_commit();
+}
+
+void Loop::begin_commit() {
     require_step_open("commit");
     settle_operations();
     window_work_ += (now() - step_began_) - (meter_->waited() - waited_before_);
     const Verdict verdict = vote_on_step({});
     pausing_ = verdict.pauses;
+    some_leave_ = verdict.leaves;
     // A rank that does not know of the end yet commits, and the others get its state. So no rank is
     // two steps behind.
     if (link_ && link_->ended(round_->context.round)) {
         throw Error(Errc::fenced, "step " + std::to_string(step_) + " is not committed: round " +
                                       std::to_string(round_->context.round) + " is over");
     }
-    const Instant began = now();
+    apply_began_ = now();
     applying_ = true;
-    if (apply) {
-        apply();
+}
+
+void Loop::end_commit() {
+    if (!applying_) {
+        throw Error(Errc::invalid_argument, "end_commit() without begin_commit()");
     }
     registered_.keep_buffers();
     applying_ = false;
     orders_->commit();
-    window_work_ += now() - began;
+    window_work_ += now() - apply_began_;
     ++step_;
     samples_ += taken_.value_or(0);
     stage_ = Stage::committed;
@@ -257,7 +370,7 @@ void Loop::commit(const std::function<void()>& apply) {
         tell_resumed();
     }
     if (pausing_) {
-        meet_at_boundary(verdict.leaves);
+        meet_at_boundary(some_leave_);
     }
 }
 
@@ -376,24 +489,28 @@ void Loop::give_up_round(const std::string& reason) noexcept {
     }
 }
 
-Ending Loop::leave(const ElasticCallbacks& callbacks) {
+/// Lets the program save once, if this rank has a state; then training is over.
+ElasticEvent Loop::take_leave() {
+    if (std::exchange(has_taken_leave_, true)) {
+        session_.reset();
+        return ElasticEvent::left;
+    }
     reporter_.set_phase(link::Phase::leaving);
     if (torn_) {
         throw Error(Errc::system,
                     "this node leaves while this rank has half of a state, which is not saved");
     }
-    if (fresh_) {
-        return Ending::left;  // It has no state to save.
+    if (fresh_) {  // It has no state to save.
+        session_.reset();
+        return ElasticEvent::left;
     }
     const auto pause = link_->await_pause(after(now(), kPauseLimit));
     const Duration limit =
         pause && pause->limit_ms > 0 ? std::chrono::milliseconds(pause->limit_ms) : kLeaveLimit;
-    if (callbacks.on_leave) {
-        callbacks.on_leave({.step = step_,
-                            .reason = pause ? pause->reason : "this node leaves the job",
-                            .deadline = after(now(), limit)});
-    }
-    return Ending::left;
+    leave_ = {.step = step_,
+              .reason = pause ? pause->reason : "this node leaves the job",
+              .deadline = after(now(), limit)};
+    return ElasticEvent::leave;
 }
 
 }  // namespace regroup::elastic

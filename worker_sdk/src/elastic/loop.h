@@ -5,6 +5,7 @@
 #include <regroup/elastic_loop.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,7 +45,7 @@ struct Round {
 ///       +----------------------------+---------+---------+
 ///          the round is over: an Error of its groups, or a pause at a step boundary
 ///
-/// One thread, that of `run`; the link's own interrupts the scope of the round.
+/// One thread, that of `run` or `next`; the link's own interrupts the scope of the round.
 class Loop {
    public:
     /// `link` may be nullptr: then there is one round, without an agent.
@@ -61,6 +62,11 @@ class Loop {
     void resume_at(std::uint64_t step, std::uint64_t samples);
     void on_straggler(std::function<void(std::uint32_t, double)> listener);
     Ending run(const ElasticCallbacks& callbacks);
+    ElasticEvent next();
+    bool repairs(const std::exception& error);
+    [[nodiscard]] const ElasticRound& shown_round() const noexcept { return shown_round_; }
+    [[nodiscard]] ElasticStep& opened_step() noexcept { return opened_step_; }
+    [[nodiscard]] const ElasticLeave& shown_leave() const noexcept { return leave_; }
 
     // For ElasticStep.
     [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
@@ -69,13 +75,20 @@ class Loop {
     [[nodiscard]] link::ProgressReporter& reporter() noexcept { return reporter_; }
     SampleRange take(std::uint64_t count);
     void commit(const std::function<void()>& apply);
+    void begin_commit();
+    void end_commit();
     void finish();
 
    private:
-    enum class Outcome : std::uint8_t { finished, boundary, over };
+    struct Session;
 
-    Outcome carry_out_round(const ElasticCallbacks& callbacks);
-    Outcome train(const ElasticCallbacks& callbacks);
+    [[nodiscard]] std::optional<ElasticEvent> advance();
+    void find_place();
+    void enter_round();
+    void begin_training();
+    void open_step();
+    void conclude();
+    ElasticEvent take_leave();
     void form();
     [[nodiscard]] bool has_peers() const noexcept { return round_->context.world_size > 1; }
     [[nodiscard]] Digests digests_held();
@@ -99,7 +112,6 @@ class Loop {
     [[nodiscard]] bool leaves_now() const noexcept;
     [[nodiscard]] bool find_next_place(bool at_boundary);
     void give_up_round(const std::string& reason) noexcept;
-    Ending leave(const ElasticCallbacks& callbacks);
 
     const ElasticOptions options_;
     const std::shared_ptr<link::AgentLink> link_;
@@ -122,7 +134,17 @@ class Loop {
     /// Rounds that are over: objects of the user may still refer to them.
     std::vector<std::unique_ptr<Round>> past_;
     bool has_shown_ = false;
-    WaitMeter* meter_ = nullptr;
+    std::unique_ptr<Session> session_;
+    WaitMeter* meter_ = nullptr;  ///< Of the session.
+
+    /// Where training is: what `next` does first.
+    enum class At : std::uint8_t { place, round, step, between, leaving };
+    At at_ = At::place;
+    bool at_boundary_ = false;  ///< The last round ended between two steps.
+    bool has_taken_leave_ = false;
+    ElasticRound shown_round_{};
+    ElasticStep opened_step_{*this};
+    ElasticLeave leave_{};
 
     // The step that is being carried out.
     enum class Stage : std::uint8_t { open, committed, finished };
@@ -131,8 +153,10 @@ class Loop {
     bool voting_ = false;     ///< This rank has begun to vote.
     std::optional<std::uint64_t> taken_;
     bool pausing_ = false;
+    bool some_leave_ = false;  ///< At the coming pause.
     bool all_paused_ = false;  ///< All ranks are known to have committed the step before the pause.
     bool applying_ = false;
+    Instant apply_began_{};
     Instant step_began_{};
     Duration waited_before_{};
 
