@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-from typing import Any, Callable, Iterator, List, Optional
+from types import TracebackType
+from typing import Any, Callable, Iterator, List, Optional, Tuple, Type
 
 from . import _library
 from ._calls import Handle, blocking, from_c
@@ -44,14 +45,18 @@ class ElasticLeave:
 
 
 class ElasticStep:
-    """The step that is being carried out. Valid until ``on_step`` returns."""
+    """The step that is being carried out. Valid until ``on_step`` returns, or to the end of its
+    ``with`` block."""
 
     number: int  #: Steps committed before this one, from 0.
     samples_begin: int  #: Samples consumed by all committed steps, of all ranks together.
 
-    def __init__(self, pointer: int, current: ElasticRound) -> None:
+    def __init__(self, pointer: int, current: ElasticRound,
+                 loop: Optional[ElasticLoop] = None) -> None:
         self._pointer: Optional[int] = pointer
         self._round = current
+        self._loop = loop  # Of ElasticLoop.steps.
+        self._has_ended = False  # It has been committed or finished.
         info = _library.StepInfo()
         check(library.regroup_step_get(pointer, ctypes.byref(info)))
         self.number, self.samples_begin = info.number, info.samples_begin
@@ -74,8 +79,29 @@ class ElasticStep:
 
     def _open(self) -> int:
         if self._pointer is None:
-            raise InvalidArgument(f"step {self.number} is over: on_step has returned")
+            raise InvalidArgument(f"step {self.number} is over")
         return self._pointer
+
+    def __enter__(self) -> ElasticStep:
+        self._open()
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], raised: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> bool:
+        """Ends the step. The loss of a peer goes no further: the loop repairs it."""
+        if self._loop is None:
+            return False
+        if raised is None and not self._has_ended:
+            raised = InvalidArgument(f"step {self.number} has ended without commit(), update() or "
+                                     f"finish()")
+        self._pointer = None
+        if raised is None:
+            return False
+        if self._loop._repairs(raised):
+            return True
+        if kind is None:
+            raise raised
+        return False
 
     def take(self, count: int) -> range:
         """Takes the next ``count`` positions of the global order for this step, for all ranks
@@ -96,13 +122,31 @@ class ElasticStep:
         If a rank is lost before that, it raises and applies nothing. Do not catch what it raises.
         ``apply`` is local and the same on all ranks.
         """
+        self._prepare()
         raised: List[BaseException] = []
         callback = _library.Apply(lambda _: _code(from_c(apply), raised)) if apply else None
         _run(raised, library.regroup_step_commit, self._open(), callback or _library.Apply(), None)
+        self._has_ended = True
+
+    @contextlib.contextmanager
+    def update(self) -> Iterator[None]:
+        """``commit``, with the block in place of ``apply``: it begins when every rank has come
+        here, and the step is committed at its end."""
+        self._prepare()
+        blocking(library.regroup_step_commit_begin, self._open())
+        yield
+        blocking(library.regroup_step_commit_end, self._open())
+        self._has_ended = True
+
+    def _prepare(self) -> None:
+        self._open()
+        if self._loop is not None and self._loop.before_commit is not None:
+            self._loop.before_commit()
 
     def finish(self) -> None:
         """Ends the training, without committing this step. All ranks call it in the same step."""
         blocking(library.regroup_step_finish, self._open())
+        self._has_ended = True
 
     @contextlib.contextmanager
     def section(self, name: str) -> Iterator[None]:
@@ -133,6 +177,13 @@ class ElasticLoop:
         self._kept: List[Any] = []  # What C uses as long as the loop lives.
         self._raised: List[BaseException] = []
         self._round: Optional[ElasticRound] = None
+        #: How ``steps`` has ended: "finished", "left", or None.
+        self.ending: Optional[str] = None
+        #: Gives the cause of an exception in a step, for packages whose exceptions hide the loss of
+        #: a peer.
+        self.explain: Optional[Callable[[Exception], Exception]] = None
+        #: Called in each step of ``steps`` before it is committed. It may call collectives.
+        self.before_commit: Optional[Callable[[], None]] = None
 
     def register_state(self, name: str, tensor: Any = None, *,
                        save: Optional[Callable[[], bytes]] = None,
@@ -214,6 +265,84 @@ class ElasticLoop:
              ctypes.byref(ending))
         return "finished" if ending.value == 0 else "left"
 
+    def steps(self, until: Optional[int] = None, *,
+              on_round: Optional[Callable[[ElasticRound], Any]] = None,
+              on_leave: Optional[Callable[[ElasticLeave], Any]] = None) -> Iterator[ElasticStep]:
+        """The same as ``run``, for a ``for`` loop::
+
+            for step in loop.steps(until=1000):
+                with step:
+                    ...
+                    with step.update():
+                        weights -= gradient
+
+        The ``with`` block ends quietly when a peer is lost, and the loop gives the same step again
+        in the next round. It ends when all ranks have finished, before step ``until``, or when this
+        node leaves; ``ending`` says which. Once, in one thread.
+        """
+        over = False
+        try:
+            while not over:
+                step = self._next(until, on_round, on_leave)
+                if step is not None:
+                    yield step
+                    if step._pointer is not None:
+                        raise InvalidArgument(f"step {step.number} was not carried out: write "
+                                              f"\"with step:\" in the loop")
+                over = self.ending is not None
+        finally:
+            if self.ending is None and self._round is not None:
+                # Otherwise the others would wait for this rank.
+                with contextlib.suppress(Error):
+                    check(library.regroup_elastic_failed(
+                        self._handle(), 1, b"the program has left the loop before its end"))
+
+    def _next(self, until: Optional[int], on_round: Optional[Callable[[ElasticRound], Any]],
+              on_leave: Optional[Callable[[ElasticLeave], Any]]) -> Optional[ElasticStep]:
+        """Carries out one event; returns a step for the program."""
+        event = ctypes.c_int32()
+        _run(self._raised, library.regroup_elastic_next, self._handle(), ctypes.byref(event))
+        try:
+            if event.value == _library.EVENT_ROUND:
+                info = _library.RoundInfo()
+                check(library.regroup_elastic_round(self._handle(), ctypes.byref(info)))
+                self._enter(info, on_round)
+            elif event.value == _library.EVENT_STEP:
+                self._raise_noted()
+                pointer = ctypes.c_void_p()
+                check(library.regroup_elastic_step(self._handle(), ctypes.byref(pointer)))
+                assert self._round is not None and pointer.value is not None
+                step = ElasticStep(pointer.value, self._round, self)
+                if until is None or step.number < until:
+                    return step
+                step.finish()
+            elif event.value == _library.EVENT_LEAVE:
+                leave = _library.LeaveInfo()
+                check(library.regroup_elastic_leave(self._handle(), ctypes.byref(leave)))
+                self._tell_leave(leave, on_leave)
+            else:
+                self.ending = "finished" if event.value == _library.EVENT_FINISHED else "left"
+        except BaseException as raised:
+            if not self._repairs(raised):
+                raise
+        return None
+
+    def _repairs(self, raised: BaseException) -> bool:
+        """Tells C what went wrong. True if that is the loss of a peer, which the loop repairs."""
+        if isinstance(raised, Exception) and self.explain is not None:
+            raised = self.explain(raised)
+        code, sentence = _described(raised)
+        try:
+            blocking(library.regroup_elastic_failed, self._handle(), code, sentence)
+        except InvalidArgument as other:
+            if isinstance(raised, Error) and str(other) != str(raised):
+                raise  # The ranks do not agree on the end of training.
+            return False
+        except Error:
+            return False
+        self._raised.clear()
+        return True
+
     def close(self) -> None:
         """Frees the loop, and what was made from its groups."""
         if self._round is not None:
@@ -224,24 +353,23 @@ class ElasticLoop:
     # Callbacks of C. None of them lets an exception out.
 
     def _begin_round(self, info: Any, on_round: Optional[Callable[[ElasticRound], Any]]) -> int:
-        def call() -> None:
-            earlier = self._round
-            self._round = ElasticRound(Context(None, info.context), ProcessGroup(None, info.group),
-                                       info.step, info.first != 0)
-            try:
-                if on_round is not None:
-                    on_round(self._round)
-            finally:
-                if earlier is not None:  # C frees the group when this returns.
-                    earlier.group.close()
-                    earlier.context.close()
-        return _code(from_c(call), self._raised)
+        return _code(from_c(lambda: self._enter(info, on_round)), self._raised)
+
+    def _enter(self, info: Any, on_round: Optional[Callable[[ElasticRound], Any]]) -> None:
+        earlier = self._round
+        self._round = ElasticRound(Context(None, info.context), ProcessGroup(None, info.group),
+                                   info.step, info.first != 0)
+        try:
+            if on_round is not None:
+                on_round(self._round)
+        finally:
+            if earlier is not None:  # C frees the group next.
+                earlier.group.close()
+                earlier.context.close()
 
     def _carry_out(self, pointer: int, on_step: Callable[[ElasticStep], Any]) -> int:
         def call() -> None:
-            if self._raised and not isinstance(self._raised[-1], Error):
-                raise self._raised[-1]
-            self._raised.clear()  # The loop has repaired it.
+            self._raise_noted()
             assert self._round is not None
             step = ElasticStep(pointer, self._round)
             try:
@@ -251,11 +379,17 @@ class ElasticLoop:
         return _code(from_c(call), self._raised)
 
     def _leave(self, info: Any, on_leave: Optional[Callable[[ElasticLeave], Any]]) -> int:
-        def call() -> None:
-            if on_leave is not None:
-                on_leave(ElasticLeave(info.step, info.reason.decode(errors="replace"),
-                                      info.time_left_ms / 1000))
-        return _code(from_c(call), self._raised)
+        return _code(from_c(lambda: self._tell_leave(info, on_leave)), self._raised)
+
+    def _tell_leave(self, info: Any, on_leave: Optional[Callable[[ElasticLeave], Any]]) -> None:
+        if on_leave is not None:
+            on_leave(ElasticLeave(info.step, info.reason.decode(errors="replace"),
+                                  info.time_left_ms / 1000))
+
+    def _raise_noted(self) -> None:
+        if self._raised and not isinstance(self._raised[-1], Error):
+            raise self._raised[-1]
+        self._raised.clear()  # The loop has repaired it.
 
     def _note(self, raised: Optional[BaseException]) -> None:
         if raised is not None:
@@ -268,10 +402,15 @@ def _code(raised: Optional[BaseException], record: List[BaseException]) -> int:
     if raised is None:
         return 0
     record[:] = [raised]
+    return int(library.regroup_fail(*_described(raised)))
+
+
+def _described(raised: BaseException) -> Tuple[int, bytes]:
+    """The code and the sentence for C."""
     if isinstance(raised, Error):
-        return int(library.regroup_fail(raised.code, str(raised).encode(errors="replace")))
+        return raised.code, str(raised).encode(errors="replace")
     sentence = f"{type(raised).__name__}: {raised}" if str(raised) else type(raised).__name__
-    return int(library.regroup_fail(1, sentence.encode(errors="replace")))
+    return 1, sentence.encode(errors="replace")
 
 
 def _run(record: List[BaseException], function: Callable[..., int], *arguments: Any) -> None:

@@ -40,15 +40,15 @@ class Torch(unittest.TestCase):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         model(torch.ones(1, 3)).sum().backward()
         optimizer.step()
-        saved = regroup_torch._encode(optimizer.state_dict())
+        saved = regroup_torch.state._encode(optimizer.state_dict())
         fresh = torch.optim.SGD(torch.nn.Linear(3, 2).parameters(), lr=0.5)
-        fresh.load_state_dict(regroup_torch._decode(saved))
-        self.assertEqual(regroup_torch._encode(fresh.state_dict()), saved)
+        fresh.load_state_dict(regroup_torch.state._decode(saved))
+        self.assertEqual(regroup_torch.state._encode(fresh.state_dict()), saved)
         self.assertEqual(fresh.param_groups[0]["lr"], 0.1)
 
     def test_state_of_an_unknown_type_is_refused_with_its_place(self):
         with self.assertRaises(regroup.InvalidArgument) as caught:
-            regroup_torch._encode({"deep": [1, {"odd": object()}]})
+            regroup_torch.state._encode({"deep": [1, {"odd": object()}]})
         self.assertIn("['deep'][1]['odd'] is of type object", str(caught.exception))
 
 
