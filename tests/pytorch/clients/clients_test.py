@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Libraries that train with PyTorch, unmodified, under `regroup run`: a process of the job is lost, and
-the job ends as an undisturbed one does.
+the job ends as an undisturbed one does. So do the programs of examples/digits.
 
-    clients_test.py --interpreter PYTHON --regroup REGROUP CLIENT
+    clients_test.py --interpreter PYTHON --regroup REGROUP --library LIBREGROUP CLIENT
 """
 import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.abspath(os.path.join(HERE, "../../.."))
 sys.path.insert(0, os.path.join(HERE, "../store"))
 
 from processes import SKIPPED, Daemon, Program, release_of, wait_until  # noqa: E402
@@ -32,6 +34,7 @@ class Scripts:
                     OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1",
                     TORCH_EXTENSIONS_DIR=os.path.join(  # Compiled once.
                         os.path.dirname(self.arguments.interpreter), "../extensions"),
+                    PYTHONPATH=os.path.join(ROOT, "python"), REGROUP_LIBRARY=self.arguments.library,
                     CLIENTS_TEST=self.folder, **more)
 
     def start(self, name, flags, script, *words, **more):
@@ -146,6 +149,41 @@ def fewer_shards(scripts):
         daemon.stop()
 
 
+def expect_kill_changes_nothing(scripts, example, begun, arguments=()):
+    """Rank 1 of the example is killed when rank 0 has said `begun`. It ends with the same bits."""
+    flags = ["--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    script = os.path.join(ROOT, "examples/digits", example)
+    expected = said(scripts.run("undisturbed", flags, script), "finished: ")
+    assert expected, "no rank has finished"
+    job = scripts.start("disturbed", flags, script, *arguments)
+    try:
+        wait_until(lambda: said(job.text(), begun) or job.process.poll() is not None,
+                   "the training goes on", [job])
+        pid, = re.findall(r"rank 1 of 2, pid (\d+), from \w+ 0", job.text())
+        os.kill(int(pid), signal.SIGKILL)
+        output = scripts.finish(job)
+    finally:
+        if job.process.poll() is None:
+            job.kill()
+    assert "regroup: round 2: " in output, output
+    assert said(output, "finished: ") == expected, f"not {expected}:\n{output}"
+    return output
+
+
+def digits(scripts):
+    output = expect_kill_changes_nothing(scripts, "train.py", "epoch 3: ", ["--pause=0.3"])
+    assert len(said(output, "rank . of 2, pid .* from epoch [^0]")) == 2, output
+
+
+def digits_elastic(scripts):
+    """Rank 0 keeps its process."""
+    output = expect_kill_changes_nothing(scripts, "train_elastic.py", "step 100: ",
+                                         ["--pause=0.02"])
+    (before,), (after,) = (set(re.findall(rf"rank 0 of 2, pid (\d+), from step {step}", output))
+                           for step in ("0\n", "[1-9]"))
+    assert before == after, output
+
+
 # The packages of each, beside torch, and the release of torch that it needs.
 CLIENTS = {
     accelerate: (["accelerate"], (2, 0)),
@@ -156,6 +194,8 @@ CLIENTS = {
     fewer_shards: ([], (2, 6)),
     forked_loaders: ([], (1, 13)),
     spawned_loaders: ([], (1, 13)),
+    digits: (["sklearn"], (1, 13)),
+    digits_elastic: (["sklearn"], (1, 13)),
 }
 
 
@@ -178,6 +218,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--interpreter", required=True)
     parser.add_argument("--regroup", required=True)
+    parser.add_argument("--library", required=True)
     parser.add_argument("client", choices=clients)
     arguments = parser.parse_args()
     client = clients[arguments.client]
