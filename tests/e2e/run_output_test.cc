@@ -83,6 +83,62 @@ TEST_F(RunOutput, OutputOfAKilledWorkerIsComplete) {
     EXPECT_THAT(job.output(), HasSubstr("runs/job/round_1/rank00000.err\n"));
 }
 
+// While rank 0 writes without a pause, rank 1 is heard.
+TEST_F(RunOutput, BurstOfOneWorkerIsCompleteAndInOrderAndBlocksNobody) {
+    constexpr int kLines = 500000;
+    const std::string script =
+        "if [ $RANK = 0 ]; then exec seq -f '%0100.0f' " + std::to_string(kLines) +
+        "; else while kill -0 $PPID && [ ! -e over ]; do echo tick; sleep 0.05; done; fi";
+    // A file as the screen takes every line.
+    Program job({{"/bin/sh", "-c",
+                  "exec \"$0\" run --log-dir=runs --rdzv-id=job --standalone --nproc-per-node=2 "
+                  "/bin/sh -c \"$1\" >screen 2>&1",
+                  regroup_program(), script},
+                 {"PROBE_DIR=" + folder(), "OMP_NUM_THREADS=1"},
+                 folder()});
+    std::string all;
+    for (int i = 1; i <= kLines; ++i) {
+        const std::string number = std::to_string(i);
+        all += std::string(100 - number.size(), '0') + number + "\n";
+    }
+    EXPECT_TRUE(eventually(
+        [&] {
+            std::error_code error;
+            return std::filesystem::file_size(folder() + "/runs/job/round_1/rank00000.out",
+                                              error) == all.size();
+        },
+        std::chrono::seconds(60)));
+    release("over");
+    ASSERT_EQ(job.wait(), 0) << read_file(folder() + "/screen").substr(0, 1000);
+    EXPECT_TRUE(file("round_1/rank00000.out") == all);
+    std::string shown;
+    bool ticked = false;
+    for (const std::string& line : lines_of(read_file(folder() + "/screen"))) {
+        const std::size_t mark = line.find("] ");
+        if (mark != line.npos && line.find(":0] ") != line.npos) {
+            shown += line.substr(mark + 2) + "\n";
+        } else if (line.find(":1] tick") != line.npos) {
+            ticked = ticked || !shown.empty();
+        } else {
+            EXPECT_THAT(line, HasSubstr("round 1: ranks 0-1")) << "and no other message";
+        }
+    }
+    EXPECT_TRUE(shown == all);
+    EXPECT_TRUE(ticked);
+}
+
+TEST_F(RunOutput, OddBytesReachTheFileUnchangedAndTheScreenWithoutMovesOfTheCursor) {
+    const std::string odd = R"(nul \000 byte\nbell \a\n\033[2A\033[32mgreen\033[0m\n\377\376\n)";
+    Program job = run(flags_ + Words{"/bin/sh", "-c", "printf '" + odd + "'"});
+    EXPECT_EQ(job.wait(), 0);
+    const std::string nul(1, '\0');
+    EXPECT_EQ(file("round_1/rank00000.out"),
+              "nul " + nul + " byte\nbell \a\n\033[2A\033[32mgreen\033[0m\n\377\376\n");
+    EXPECT_THAT(job.output(), HasSubstr(":0] nul " + nul + " byte\n"));
+    EXPECT_THAT(job.output(), HasSubstr(":0] \033[32mgreen\033[0m\n"));
+    EXPECT_THAT(job.output(), HasSubstr(":0] \377\376\n"));
+}
+
 TEST_F(RunOutput, LineWithoutAnEndIsShownAndKept) {
     Program job = run(flags_ + Words{"/bin/sh", "-c", "printf 'no line end'"});
     EXPECT_EQ(job.wait(), 0) << job.output();
