@@ -48,7 +48,7 @@ const std::vector<Interpreter>& interpreters() {
         std::vector<Interpreter> result;
         for (const Candidate& candidate : kCandidates) {
             if (has_torch(candidate.path)) {
-                result.push_back({candidate.name, candidate.path});
+                result.push_back({candidate.name, candidate.path, {}});
             } else {
                 std::cout << "no PyTorch at " << candidate.path
                           << ", its tests are left out; get it by: " << candidate.remedy
@@ -58,6 +58,15 @@ const std::vector<Interpreter>& interpreters() {
         return result;
     }();
     return found;
+}
+
+std::vector<Interpreter> interpreters_and_preloaded() {
+    std::vector<Interpreter> result;
+    for (const Interpreter& interpreter : interpreters()) {
+        result.push_back(interpreter);
+        result.push_back({interpreter.name + "Preloaded", interpreter.path, {"--preload=torch"}});
+    }
+    return result;
 }
 
 const Interpreter* find_interpreter(const std::string& name) {
@@ -96,8 +105,9 @@ std::size_t count_of(const Program& program, const std::string& text) {
 
 ProgramSpec PyTorch::job(const Interpreter& python, const Words& flags, const std::string& name,
                          const Words& arguments) const {
-    return {Words{regroup_program(), "run"} + flags + Words{script(name)} + arguments,
-            python_environment() + Words{"PYTHON_EXEC=" + python.path}, folder()};
+    return {
+        Words{regroup_program(), "run"} + python.flags + flags + Words{script(name)} + arguments,
+        python_environment() + Words{"PYTHON_EXEC=" + python.path}, folder()};
 }
 
 ProgramSpec PyTorch::by_hand(const Interpreter& python, const std::string& name,

@@ -12,10 +12,11 @@
 
 namespace regroup::testing {
 
-/// A Python that has PyTorch.
+/// A Python that has PyTorch, and how the launcher starts it.
 struct Interpreter {
     std::string name;  ///< As part of a test's name: "Debian".
     std::string path;
+    Words flags{};  ///< For the launcher.
 
     friend void PrintTo(const Interpreter& interpreter, std::ostream* stream) {
         *stream << interpreter.path;
@@ -25,6 +26,8 @@ struct Interpreter {
 /// The Pythons of this machine that have PyTorch: Debian's, the current one and the newest one. The
 /// first call prints a line for each that is missing, with the way to install it.
 [[nodiscard]] const std::vector<Interpreter>& interpreters();
+/// Each of them twice: once with --preload=torch.
+[[nodiscard]] std::vector<Interpreter> interpreters_and_preloaded();
 /// The interpreter of that name, or null.
 [[nodiscard]] const Interpreter* find_interpreter(const std::string& name);
 

@@ -78,7 +78,8 @@ class PyTorchFailures : public PyTorchOfEach {
 };
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PyTorchFailures);
-INSTANTIATE_TEST_SUITE_P(With, PyTorchFailures, ::testing::ValuesIn(interpreters()), name_of);
+INSTANTIATE_TEST_SUITE_P(With, PyTorchFailures, ::testing::ValuesIn(interpreters_and_preloaded()),
+                         name_of);
 
 TEST_P(PyTorchFailures, KilledWorkerOfTwoChangesNoBitOfTheResult) {
     const std::string hash = undisturbed_hash(2);
@@ -149,7 +150,8 @@ class PyTorchAgentLoss : public PyTorchFailures {
 };
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PyTorchAgentLoss);
-INSTANTIATE_TEST_SUITE_P(With, PyTorchAgentLoss, ::testing::ValuesIn(interpreters()), name_of);
+INSTANTIATE_TEST_SUITE_P(With, PyTorchAgentLoss, ::testing::ValuesIn(interpreters_and_preloaded()),
+                         name_of);
 
 TEST_P(PyTorchAgentLoss, AgentOfGroupRankZeroIsKilledAndStartedAgain) {
     lose_and_start_again(1);

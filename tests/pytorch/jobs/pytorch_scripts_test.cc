@@ -32,7 +32,8 @@ class PyTorchScripts : public PyTorchOfEach {
 };
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PyTorchScripts);
-INSTANTIATE_TEST_SUITE_P(With, PyTorchScripts, ::testing::ValuesIn(interpreters()), name_of);
+INSTANTIATE_TEST_SUITE_P(With, PyTorchScripts, ::testing::ValuesIn(interpreters_and_preloaded()),
+                         name_of);
 
 TEST_P(PyTorchScripts, TutorialTrainerRunsWithTheTutorialsFlags) {
     Program trainer(job({"--nproc-per-node=2", "--master_port=" + std::to_string(unused_port())},
@@ -238,7 +239,8 @@ class PyTorchLegacyLaunch : public PyTorchScripts {
 };
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PyTorchLegacyLaunch);
-INSTANTIATE_TEST_SUITE_P(With, PyTorchLegacyLaunch, ::testing::ValuesIn(interpreters()), name_of);
+INSTANTIATE_TEST_SUITE_P(With, PyTorchLegacyLaunch,
+                         ::testing::ValuesIn(interpreters_and_preloaded()), name_of);
 
 TEST_P(PyTorchLegacyLaunch, LocalRankIsTheScriptsFirstArgument) {
     Program legacy(launch({"--nproc_per_node=2"}, {"--epochs", "3"}));
