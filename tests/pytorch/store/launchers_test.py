@@ -2,6 +2,7 @@
 """Stock torchrun launchers that meet in a daemon: form a world, grow it, and replace a lost node.
 
     launchers_test.py --interpreter PYTHON --regroup REGROUP
+    launchers_test.py --interpreter PYTHON --regroup REGROUP --handler PACKAGE
     launchers_test.py --interpreter PYTHON --on-pytorchs-store   (for comparison)
 """
 import argparse
@@ -12,6 +13,22 @@ import tempfile
 from processes import Daemon, Program, free_port, require_release, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def install_entry_points(project_file, folder):
+    """What an installer makes of the entry points of a project, as far as Python reads it."""
+    import tomllib  # Since Python 3.11.
+
+    with open(project_file, "rb") as file:
+        project = tomllib.load(file)["project"]
+    metadata = os.path.join(folder, project["name"] + "-0.dist-info")
+    os.mkdir(metadata)
+    with open(os.path.join(metadata, "METADATA"), "w") as file:
+        file.write(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n")
+    with open(os.path.join(metadata, "entry_points.txt"), "w") as file:
+        for group, points in project["entry-points"].items():
+            lines = [f"{name} = {place}\n" for name, place in points.items()]
+            file.write(f"[{group}]\n" + "".join(lines))
 
 
 class Job:
@@ -25,13 +42,19 @@ class Job:
         self.folder = tempfile.TemporaryDirectory()
         self.stop_file = os.path.join(self.folder.name, "stop")
         self.env = dict(os.environ, **(env or {}))
+        if arguments.handler:
+            self.env["PYTHONPATH"] = self.folder.name + ":" + arguments.handler
+            install_entry_points(os.path.join(arguments.handler, "..", "pyproject.toml"),
+                                 self.folder.name)
 
     def launch(self, nnodes):
         # Without a daemon, the first launcher serves PyTorch's store, as it does by default.
-        is_host = "" if self.arguments.on_pytorchs_store else "is_host=false,"
+        is_default = self.arguments.on_pytorchs_store or self.arguments.handler
+        is_host = "" if is_default else "is_host=false,"
         command = [self.arguments.interpreter, "-m", "torch.distributed.run",
                    "--nnodes", nnodes, "--nproc_per_node", "1", "--max_restarts", "3",
-                   "--monitor_interval", "0.5", "--rdzv_id", self.name, "--rdzv_backend", "c10d",
+                   "--monitor_interval", "0.5", "--rdzv_id", self.name,
+                   "--rdzv_backend", "regroup" if self.arguments.handler else "c10d",
                    "--rdzv_endpoint", f"127.0.0.1:{self.port}",
                    "--rdzv_conf", is_host + "last_call_timeout=1,read_timeout=30,"
                    "keep_alive_interval=1,keep_alive_max_attempt=3",
@@ -112,6 +135,7 @@ def workers_may_serve_their_store_themselves(job):
 
 SCENARIOS = [two_form_a_world, an_id_is_free_again, a_second_node_comes_later,
              the_first_node_is_replaced, workers_may_serve_their_store_themselves]
+HANDLER_SCENARIOS = [the_first_node_is_replaced]
 
 
 def run(arguments, scenario):
@@ -135,6 +159,29 @@ def run(arguments, scenario):
             daemon.stop()
 
 
+REFUSALS = """
+import sys
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from regroup.rendezvous_handler import create_handler
+for endpoint, conf in [("", {}), ("localhost:1", {"is_host": "true"}),
+                       ("localhost:1", {"store_type": "file"})]:
+    try:
+        create_handler(RendezvousParameters("regroup", endpoint, "job", 1, 1, **conf))
+    except ValueError:
+        continue
+    sys.exit(f"not refused: {endpoint!r} {conf}")
+"""
+
+
+def handler_refuses_other_stores(arguments):
+    """Settings under which the launchers would not meet at a daemon."""
+    command = [arguments.interpreter, "-c", REFUSALS]
+    program = Program("refusals", command, dict(os.environ, PYTHONPATH=arguments.handler))
+    if program.wait() != 0:
+        print(f"FAILED  handler_refuses_other_stores: {program.text()}", flush=True)
+    return program.process.returncode == 0
+
+
 def works_by_itself(arguments):
     """Whether the launcher of this release can start a worker on this machine without regroup."""
     own = argparse.Namespace(**vars(arguments))
@@ -154,6 +201,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--interpreter", required=True)
     parser.add_argument("--regroup")
+    parser.add_argument("--handler", metavar="PACKAGE",
+                        help="let them meet by --rdzv_backend=regroup of the package in this folder")
     parser.add_argument("--on-pytorchs-store", action="store_true")
     parser.add_argument("--only", help="the name of one scenario")
     arguments = parser.parse_args()
@@ -162,8 +211,14 @@ def main():
         # It publishes the host name, and waits endlessly if that does not resolve.
         print("skipped: PyTorch 1.13's own launcher gets no worker running on this machine")
         sys.exit(77)
-    chosen = [s for s in SCENARIOS if arguments.only in (None, s.__name__)]
+    if arguments.handler and arguments.release < (2, 6):
+        print("skipped: this release of PyTorch loads no back ends of other packages")
+        sys.exit(77)
+    of_this_run = HANDLER_SCENARIOS if arguments.handler else SCENARIOS
+    chosen = [s for s in of_this_run if arguments.only in (None, s.__name__)]
     results = [run(arguments, scenario) for scenario in chosen]
+    if arguments.handler:
+        results.append(handler_refuses_other_stores(arguments))
     sys.exit(0 if all(results) else 1)
 
 
