@@ -184,6 +184,20 @@ def digits_elastic(scripts):
     assert before == after, output
 
 
+def page(scripts):
+    """The programs of docs/pytorch.md that need no other library than ours and PyTorch."""
+    with open(os.path.join(ROOT, "docs/pytorch.md"), encoding="utf-8") as file:
+        programs = re.findall(r"^```python\n(import .*?)^```", file.read(), re.M | re.S)
+    ours = [text for text in programs if not re.search("torchft|nvidia_resiliency_ext", text)]
+    assert len(programs) == 4 and len(ours) == 2, f"the page has other programs: {programs}"
+    for number, text in enumerate(ours):
+        path = os.path.join(scripts.folder, f"program{number}.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        output = scripts.run(f"page{number}", ["--standalone", "--nproc-per-node=2"], path)
+        assert len(said(output, "finished: loss 0")) == 2, output
+
+
 # The packages of each, beside torch, and the release of torch that it needs.
 CLIENTS = {
     accelerate: (["accelerate"], (2, 0)),
@@ -194,6 +208,7 @@ CLIENTS = {
     fewer_shards: ([], (2, 6)),
     forked_loaders: ([], (1, 13)),
     spawned_loaders: ([], (1, 13)),
+    page: ([], (2, 0)),
     digits: (["sklearn"], (1, 13)),
     digits_elastic: (["sklearn"], (1, 13)),
 }
