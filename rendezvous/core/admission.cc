@@ -45,6 +45,10 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         return refuse(Refusal::Kind::workers, std::to_string(offer.workers),
                       std::to_string(kWorkersLimit));
     }
+    if (event.report.round > kRoundClaimMax) {
+        return refuse(Refusal::Kind::round, std::to_string(number(event.report.round)),
+                      std::to_string(number(kRoundClaimMax)));
+    }
     if (offer.slot && *offer.slot >= policy_.nodes_max) {
         return refuse(Refusal::Kind::slot, std::to_string(*offer.slot), nodes_range(policy_));
     }

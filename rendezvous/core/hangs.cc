@@ -3,6 +3,7 @@
 // How a RendezvousCore handles a round that hangs: agents save the stacks of all workers, then the
 // worker that the others wait for is ended, and the round ends as after any failure.
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "rendezvous/core/hang_culprit.h"
@@ -124,6 +125,7 @@ void RendezvousCore::add_hang(const Cause::Hung& cause, std::uint32_t rank, cons
     failure.kind = FailureKind::hang;
     failure.rank = rank;
     failure.node = name_of(id);
+    failure.signal = SIGKILL;  // Its agent ends it, with the round.
     round_.evidence.push_back({round_.inquiry->sign, Evidence::HangFound{failure, cause, proven}});
 }
 

@@ -222,7 +222,7 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
     // highest reported number counts, in whatever order the nodes report.
     const RoundId known =
         round_.id == RoundId::none ? RoundId::none : std::max(round_.id, round_floor_);
-    if (report.round > known) {
+    if (report.round > known && report.round <= kRoundClaimMax) {
         round_floor_ =
             std::max(round_floor_, static_cast<RoundId>(number(report.round) + kUnseenRounds));
     }

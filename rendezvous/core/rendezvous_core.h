@@ -51,6 +51,9 @@ class RendezvousCore {
     static constexpr std::size_t kNodesLimit = 16384;
     /// A node that offers more workers than this is refused.
     static constexpr std::uint32_t kWorkersLimit = 4096;
+    /// A node that joins with a later round is refused. Messages can carry rounds up to twice this
+    /// number, so the rounds after it can be sent.
+    static constexpr RoundId kRoundClaimMax = RoundId{std::uint64_t{1} << 52U};
 
     /// Requires `validate(policy)`.
     explicit RendezvousCore(JobPolicy policy);

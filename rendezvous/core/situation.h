@@ -34,6 +34,7 @@ struct Refusal {
         slot,         ///< The node claims slot `here`, which is outside `there`.
         slot_taken,   ///< `other` claims slot `here` too.
         too_many,     ///< The job has `here` nodes already.
+        round,        ///< The node reports round `here`; no job gets beyond `there`.
     };
     Kind kind = Kind::told;
     std::string node{};

@@ -262,6 +262,9 @@ std::string describe(const Refusal& refusal) {
             return who + " and " + other + " both claim --node-rank " + refusal.here;
         case Kind::too_many:
             return "the job has " + refusal.here + " nodes already";
+        case Kind::round:
+            return who + " reports round " + refusal.here + "; no job gets beyond round " +
+                   refusal.there;
     }
     return "";
 }

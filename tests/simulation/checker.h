@@ -184,6 +184,8 @@ std::unique_ptr<Checker> make_round_order_checker();
 std::unique_ptr<Checker> make_fencing_checker();
 /// No worker is launched on a host while one of another round is alive there.
 std::unique_ptr<Checker> make_one_round_checker();
+/// The receiver of each message can decode it.
+std::unique_ptr<Checker> make_wire_checker();
 /// A closed job stays closed, with one verdict, and the daemon sends no other message.
 std::unique_ptr<Checker> make_closed_checker();
 /// Restarts are charged only for workers that failed by themselves, and never beyond the budget.

@@ -106,6 +106,14 @@ TEST_F(CheckersTest, MemberMustNotGetADifferentAssignmentLater) {
     EXPECT_EQ(violation(), "node a was given two different assignments for round 1");
 }
 
+TEST_F(CheckersTest, MessageMustBeDecodable) {
+    watch(make_wire_checker());
+    form_round();
+    EXPECT_EQ(violation(), "");
+    daemon_says("a", Assign{assignment((std::uint64_t{1} << 53U) + 1, 0, 1)});
+    EXPECT_NE(violation(), "");
+}
+
 TEST_F(CheckersTest, OnlyJoinedNodesMayBeAssigned) {
     watch(make_ranks_checker());
     daemon_says("stranger", Assign{assignment(1, 0, 1)});

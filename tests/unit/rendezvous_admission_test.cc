@@ -153,5 +153,19 @@ TEST(RendezvousAdmission, PhasesHaveNames) {
     EXPECT_EQ(to_string(Phase::closed), "closed");
 }
 
+TEST(RendezvousAdmission, NodeThatClaimsAnImpossibleRoundIsRefusedAndTheJobGoesOn) {
+    Job job(fixed_policy(2));
+    NodeReport report;
+    report.round = RoundId{(std::uint64_t{1} << 52U) + 1};
+    job.join("stranger", Job::offer_of("stranger"), report);
+    ASSERT_NE(job.told<Refused>("stranger"), nullptr);
+    // The last one that is accepted.
+    report.round = RendezvousCore::kRoundClaimMax;
+    job.join("far", Job::offer_of("far"), report);
+    job.join("a");
+    ASSERT_NE(job.told<Assign>("a"), nullptr);  // Every message could be decoded.
+    EXPECT_GT(job.core.round(), RendezvousCore::kRoundClaimMax);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

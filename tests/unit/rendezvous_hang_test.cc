@@ -236,6 +236,27 @@ TEST_F(RendezvousHang, NoWorkerIsEndedOrBlamedIfAllWaitForEachOther) {
               "round 1 hangs: rank 0 stands still; all ranks wait for each other");
 }
 
+TEST_F(RendezvousHang, LastHangClosesTheJobWithTheCodeOfAKilledWorker) {
+    JobPolicy no_restarts = policy();
+    no_restarts.restarts_max = 0;
+    Job last(no_restarts);
+    last.join("a");
+    last.join("b");
+    last.run_elastic({"a", "b"}, 10);
+    NodeReport a = hanging(0);
+    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
+    NodeReport b = hanging(2);
+    answer(b, 1, {at(2, 10, 5, true), at(3, 10, 5, true)});
+    last.tell("a", hanging(0));
+    last.tell("a", a);
+    last.tell("b", b);
+    last.report("a", NodeState::stopped);
+    last.report("b", NodeState::stopped);
+    ASSERT_EQ(last.core.phase(), Phase::closed);
+    EXPECT_EQ(last.core.verdict()->exit_code, 128 + SIGKILL);
+    EXPECT_NE(last.told<Closed>("a"), nullptr);  // It could be decoded.
+}
+
 TEST_F(RendezvousHang, NoWaitingWorkerIsEndedBecauseItsNodeDoesNotAnswer) {
     job.tell("a", hanging(0, true));
     job.tell("b", hanging(2, true));

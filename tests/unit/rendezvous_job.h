@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/protocol/codec.h"
 #include "tests/support/words.h"
 
 namespace regroup::rendezvous {
@@ -205,6 +208,9 @@ class Job {
    private:
     void keep(Effects effects) {
         for (Send& send : effects) {
+            // Nodes understand every message.
+            const auto decoded = protocol::decode_from_daemon(protocol::encode(send.message));
+            EXPECT_TRUE(decoded) << decoded.error().detail;
             log.push_back(std::move(send));
         }
     }

@@ -314,7 +314,7 @@ Checkers make_all_checkers() {
           make_steps_checker,         make_keep_checker,        make_prepare_checker,
           make_drain_checker,         make_steady_checker,      make_hang_checker,
           make_link_checker,          make_standby_checker,     make_boundary_checker,
-          make_leave_checker}) {
+          make_leave_checker,         make_wire_checker}) {
         all.push_back(make());
     }
     return all;

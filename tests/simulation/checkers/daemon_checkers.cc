@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "rendezvous/protocol/codec.h"
 #include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 #include "tests/support/transcript.h"
@@ -255,8 +256,45 @@ class IncidentChecker final : public Checker {
     std::map<RoundId, Instant> told_;
 };
 
+class WireChecker final : public Checker {
+   public:
+    void on_daemon_effects(Instant /*now*/, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        for (const Send& send : effects) {
+            if (std::holds_alternative<Alive>(send.message)) {
+                continue;
+            }
+            if (!std::holds_alternative<Waiting>(send.message) || is_sample()) {
+                check(protocol::decode_from_daemon(protocol::encode(send.message)));
+            }
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t /*host*/, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        const auto* send = std::get_if<agent::SendToDaemon>(&effect);
+        const auto* report = send != nullptr ? std::get_if<Report>(&send->message) : nullptr;
+        if (send != nullptr && (report == nullptr || report->report.failure || is_sample())) {
+            check(protocol::decode_from_agent(protocol::encode(send->message)));
+        }
+    }
+
+   private:
+    /// True for one in sixteen of the messages that are sent all the time.
+    bool is_sample() { return ++frequent_ % 16 == 0; }
+    template <class Message>
+    void check(const Result<Message>& decoded) {
+        if (!decoded) {
+            violated("a message cannot be decoded: " + decoded.error().detail);
+        }
+    }
+    std::uint64_t frequent_ = 0;
+};
+
 }  // namespace
 
+std::unique_ptr<Checker> make_wire_checker() {
+    return std::make_unique<WireChecker>();
+}
 std::unique_ptr<Checker> make_replay_checker() {
     return std::make_unique<ReplayChecker>();
 }
