@@ -62,19 +62,19 @@ def without_job(**more):
     return {**{name: value for name, value in os.environ.items() if name not in names}, **more}
 
 
-def start_job(folder, script, *arguments, ranks=3, flags=()):
+def start_job(folder, script, *arguments, ranks=3, flags=(), surroundings=None):
     """A script of this folder under `regroup run`; both streams in one pipe."""
     return subprocess.Popen(
         [PROGRAM, "run", "--standalone", f"--nproc-per-node={ranks}", *flags, sys.executable,
          os.path.join(HERE, script), *arguments],
-        cwd=folder, env=without_job(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        cwd=folder, env=without_job(**(surroundings or {})), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def run_job(*arguments, **options):
+def run_job(*arguments, deadline_s=DEADLINE_S, **options):
     """The exit code and the output."""
     job = start_job(*arguments, **options)
     try:
-        output, _ = job.communicate(timeout=DEADLINE_S)
+        output, _ = job.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         job.kill()
         raise

@@ -6,14 +6,14 @@ with an older release, ``import regroup.torch`` registers it.
 """
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
-import os
 import queue
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import weakref
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,10 @@ _UINT8 = DTYPES["uint8"]
 _OPS = {"SUM": 0, "PRODUCT": 1, "MIN": 2, "MAX": 3, "AVG": 4, "BAND": 5, "BOR": 6, "BXOR": 7}
 #: What stands for a sum of truth values, which are bytes.
 _OPS_OF_BOOL = {"SUM": 3, "MAX": 3, "BOR": 3, "MIN": 2, "PRODUCT": 2, "BAND": 2, "BXOR": 7}
+
+#: Before PyTorch 2.7 an operation in C++ does not keep its object of Python, and works no more
+#: without it. C++ waits for an operation soon after it has issued it.
+_KEPT_WORKS = 0 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7) else 256
 
 #: Copies results to where the caller wants them.
 After = Optional[Callable[[], object]]
@@ -291,6 +295,7 @@ class _Operations:
         self._issuing = threading.Lock()
         self._watcher: Optional[_Watcher] = None
         self._failure: Optional[Error] = None
+        self._kept: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
         _groups.add(self)
 
     # What happens to the group.
@@ -319,6 +324,7 @@ class _Operations:
             watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.close()
+        self._kept.clear()
         if self._owned:
             self._native.close()
         if self._context is not None:
@@ -351,6 +357,7 @@ class _Operations:
     def _work(self, issued: Sequence[NativeWork], result: List[torch.Tensor], after: After = None,
               opts: Any = None, source: int = -1) -> _Work:
         work = _Work(self, issued, result, after, source)
+        self._kept.append(work)
         if not getattr(opts, "asyncOp", True):
             work.wait()
         return work

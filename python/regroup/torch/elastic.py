@@ -111,6 +111,7 @@ class Elastic:
         self._ddp: Optional[torch.nn.Module] = None
         self._round: Optional[ElasticRound] = None
         self._step: Optional[ElasticStep] = None
+        self._store: Any = None
         self._hook: Any = None  # sys.excepthook as it was before torch.distributed.
         #: For what else must be registered, and ``resume_at``.
         self.loop = ElasticLoop(timeout=timeout, compare_every=compare_every)
@@ -194,11 +195,13 @@ class Elastic:
         options: Dict[str, Any] = {}
         if self._timeout is not None:
             options["timeout"] = datetime.timedelta(seconds=self._timeout)
-        store = RoundStore(current.context.store) if current.world_size > 1 else dist.HashStore()
+        # Kept here: C++ does not keep its object of Python.
+        self._store = (RoundStore(current.context.store) if current.world_size > 1 else
+                       dist.HashStore())
         self._hook = sys.excepthook
         backend.enter_round(current)
         try:
-            dist.init_process_group(backend.NAME, store=store, rank=current.rank,
+            dist.init_process_group(backend.NAME, store=self._store, rank=current.rank,
                                     world_size=current.world_size, **options)
         finally:
             backend.enter_round(None)

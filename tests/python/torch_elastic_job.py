@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small model with PyTorch's DistributedDataParallel for torch_elastic_test.py:
+
+    torch_elastic_job.py WAY FOLDER [KILL...]
+
+WAY is how it trains: plain (batch normalisation, dropout, a scheduler); loader (the same, with a
+process that loads data); amp (gradients accumulated over parts of the batch, autocast to bfloat16,
+a GradScaler, clipping, groups of parameters); compile (a compiled module); stock (PyTorch's own
+DistributedDataParallel, and a sub-group); many (the same, and rank 0 reports what it uses); hang
+(rank 1 sleeps once in a section). KILL is STEP:RANK: that rank kills itself there, once.
+"""
+import contextlib
+import faulthandler
+import hashlib
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from regroup.torch import Elastic, wrap_ddp
+
+way, folder = sys.argv[1:3]
+kills = dict(tuple(map(int, word.split(":"))) for word in sys.argv[3:])
+STEPS = 10 + max(kills, default=20) if way == "many" else 30
+BATCH, SAMPLES = 12, 64
+faulthandler.dump_traceback_later(600, exit=True)
+torch.set_num_threads(1)
+torch.manual_seed(int(os.environ["LOCAL_RANK"]))  # Elastic gives all ranks one state.
+
+
+class Points(torch.utils.data.Dataset):
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.inputs = torch.randn(SAMPLES, 8, generator=generator)
+        self.targets = self.inputs.square().sum(1, keepdim=True)
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        return self.inputs[index], self.targets[index]
+
+
+def die_once(step, point):
+    mark = os.path.join(folder, f"died.{step.number}")
+    if point == step.number % 3 and kills.get(step.number) == step.rank \
+            and not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang_once(step):
+    mark = os.path.join(folder, "hung")
+    if step.number == 10 and step.rank == 1 and not os.path.exists(mark):
+        open(mark, "w").close()
+        time.sleep(1000)
+
+
+def use_of_memory():
+    with open("/proc/self/status", encoding="ascii") as file:
+        return int(next(line for line in file if line.startswith("RssAnon")).split()[1])
+
+
+def report():
+    """What rank 0 uses: descriptors, threads, kilobytes."""
+    print(f"used {len(os.listdir('/proc/self/fd'))} {len(os.listdir('/proc/self/task'))} "
+          f"{use_of_memory()} in round {elastic.round.context.round}", flush=True)
+
+
+def wrap_stock(module):
+    ranks = list(range(dist.get_world_size()))
+    pair = dist.new_group(ranks[:2])
+    if dist.get_rank() < 2:
+        value = torch.ones(1)
+        dist.all_reduce(value, group=pair)
+        assert value == min(2, len(ranks)), value
+    return DistributedDataParallel(module)
+
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(),
+                            torch.nn.Dropout(0.1), torch.nn.Linear(16, 1))
+scaler = None
+if way == "amp":
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.02},
+                                 {"params": model[2].parameters(), "weight_decay": 0.1}],
+                                lr=0.01, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=5)
+else:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+if way == "compile":
+    model = torch.compile(model, backend="aot_eager")
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.5)
+parts = [scheduler] if scaler is None else [scheduler, scaler]
+elastic = Elastic(model, optimizer, *parts, seed=5,
+                  wrap=wrap_stock if way in ("stock", "many") else wrap_ddp)
+options = {"num_workers": 1} if way == "loader" else {}
+batches = elastic.batches(Points(), BATCH, **options)
+loss_function = torch.nn.functional.mse_loss
+
+
+def train_in_parts(step):
+    """Gradients of two parts of the batch, in 16 bits."""
+    optimizer.zero_grad()
+    halves = list(zip(*(tensor.split((len(tensor) + 1) // 2) for tensor in next(batches))))
+    for number, (inputs, targets) in enumerate(halves):
+        last = number + 1 == len(halves)
+        with contextlib.nullcontext() if last else elastic.ddp.no_sync():
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = loss_function(elastic.ddp(inputs).float(), targets) / len(halves)
+            die_once(step, number)
+            scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    die_once(step, 2)
+    with step.update():
+        scaler.step(optimizer)
+        scaler.update()
+        scheduler.step()
+    return loss
+
+
+def train(step):
+    with step.section("data"):
+        inputs, targets = next(batches)
+        if way == "hang":
+            hang_once(step)
+    die_once(step, 0)
+    optimizer.zero_grad()
+    loss = loss_function(elastic.ddp(inputs), targets)
+    die_once(step, 1)
+    loss.backward()
+    die_once(step, 2)
+    with step.update():
+        optimizer.step()
+        scheduler.step()
+    return loss
+
+
+def on_round(current):
+    print(f"round {current.context.round} of rank {current.rank} of {current.world_size} from step "
+          f"{current.step}, pid {os.getpid()}", flush=True)
+
+
+# In the middle of rounds.
+report_at = (max(kills, default=0) // 4 + 2, max(kills, default=0) + 2)
+for step in elastic.steps(until=STEPS, on_round=on_round):
+    with step:
+        (train_in_parts if way == "amp" else train)(step)
+        if way == "many" and step.rank == 0 and step.number in report_at:
+            report()
+assert elastic.ending == "finished"
+digest = hashlib.sha256()
+for value in model.state_dict().values():
+    digest.update(value.numpy().tobytes())
+for group in optimizer.param_groups:
+    digest.update(str(group["lr"]).encode())
+print(f"result {digest.hexdigest()}, scale {scaler.get_scale() if scaler else None}", flush=True)

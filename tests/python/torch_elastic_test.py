@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel in regroup.torch.Elastic: torch_elastic_job.py."""
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from support import DEADLINE_S, HERE, PROGRAM, main, needs_torch, run_job, torch, without_job
+
+#: Deaths of `many`: of rank 1, some steps apart.
+DEATHS = 20
+new_torch = torch and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
+#: What a new process need not import again.
+PRELOADED = "torch,torch._dynamo,regroup.torch" if new_torch else "torch,regroup.torch"
+needs_new_torch = unittest.skipUnless(
+    new_torch, f"{sys.executable} has no PyTorch from 2.3 on, for GradScaler on the CPU and compile")
+
+
+@needs_torch
+class TorchElastic(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def train(self, way, *kills, ranks=2, flags=(), **surroundings):
+        flags = [f"--max-restarts={len(kills) + 1}", f"--preload={PRELOADED}", *flags]
+        code, output = run_job(self.folder, "torch_elastic_job.py", way, self.folder, *kills,
+                               ranks=ranks, deadline_s=300, flags=flags, surroundings=surroundings)
+        self.assertEqual(code, 0, output)
+        return output
+
+    def results(self, output, ranks):
+        results = re.findall(r"result .*", output)
+        self.assertEqual(len(results), ranks, output)
+        self.assertEqual(len(set(results)), 1, output)
+        return results
+
+    def expect_same_result(self, way, *kills, ranks=2, **options):
+        """Two ranks kill themselves; the parameters at the end are those without it."""
+        expected = self.results(self.train(way, ranks=ranks, **options), ranks)
+        output = self.train(way, *kills, ranks=ranks, **options)
+        self.assertEqual(self.results(output, ranks), expected, output)
+        for number, kill in enumerate(kills):
+            self.assertIn(f"round {number + 2} of rank 0 of {ranks} from step "
+                          f"{kill.partition(':')[0]},", output)
+        # Rank 0 keeps its process.
+        self.assertEqual(len(set(re.findall(r" of rank 0 of .* (pid \d+)", output))), 1, output)
+
+    def test_killed_ranks_do_not_change_the_result(self):
+        self.expect_same_result("plain", "7:1", "20:2", ranks=3)
+
+    def test_result_does_not_depend_on_kills_over_tcp(self):
+        self.expect_same_result("plain", "7:1", "17:2", ranks=3, REGROUP_CPU_TRANSPORT="tcp")
+
+    @needs_new_torch
+    def test_process_that_loads_data_is_started_again(self):
+        self.expect_same_result("loader", "7:1", "17:1")
+
+    @needs_new_torch
+    def test_accumulated_16_bit_gradients_and_scale_survive(self):
+        self.expect_same_result("amp", "6:1", "13:1", "20:1")
+
+    @needs_new_torch
+    def test_compiled_module_survives(self):
+        self.expect_same_result("compile", "7:1", "17:1")
+
+    def test_hanging_rank_is_ended_and_the_result_is_the_same(self):
+        expected = self.results(self.train("plain"), 2)
+        output = self.train("hang", flags=["--hang-floor=3", "--hang-factor=1"])
+        self.assertEqual(self.results(output, 2), expected)
+        self.assertIn("killing rank 1 because the round hangs", output)
+
+    @needs_new_torch
+    def test_deaths_leave_no_descriptors_threads_or_memory(self):
+        kills = [f"{4 * number}:1" for number in range(1, DEATHS + 1)]
+        output = self.train("many", *kills)
+        used = [tuple(map(int, match)) for match in
+                re.findall(r"used (\d+) (\d+) (\d+) in round (\d+)", output)]
+        self.assertEqual(len(used), 2, output)
+        (files, threads, kilobytes, first), (files_at_end, threads_at_end, more, last) = used
+        self.assertGreaterEqual(last - first, DEATHS * 3 // 4 - 1)
+        self.assertEqual((files_at_end, threads_at_end), (files, threads), output)
+        self.assertLess(more - kilobytes, 8000, "kB more after deaths")
+
+
+class Node:
+    """A launcher with workers of torch_nodes_job.py, on an address of its own."""
+
+    def __init__(self, test, number, workers):
+        self.name = f"127.0.0.{number}"
+        self.output = ""
+        self.process = subprocess.Popen(
+            [PROGRAM, "run", "--nnodes=1:2", f"--nproc-per-node={workers}", "--max-restarts=3",
+             "--rdzv-backend=c10d", f"--rdzv-endpoint={test.endpoint}", "--rdzv-id=job",
+             f"--local-addr={self.name}", f"--log-dir={test.folder}/runs", "--grow-after=0",
+             f"--preload={PRELOADED}", sys.executable, os.path.join(HERE, "torch_nodes_job.py"),
+             test.folder],
+            cwd=test.folder, env=without_job(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        test.addCleanup(self.end)
+
+    def read(self):
+        for line in self.process.stdout:
+            self.output += line
+
+    def expect(self, test, pattern, seconds=DEADLINE_S * 2):
+        """Waits until the output has the pattern."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = re.search(pattern, self.output)
+            if found:
+                return found
+            test.assertLess(time.monotonic(), deadline, f"{pattern} is not in: {self.output}")
+            test.assertIsNone(self.process.poll(), self.output)
+            time.sleep(0.05)
+
+    def wait(self):
+        code = self.process.wait(DEADLINE_S)
+        self.reader.join(DEADLINE_S)
+        return code
+
+    def end(self):
+        """Kills the launcher; its workers end with it."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join(DEADLINE_S)
+        self.process.stdout.close()
+
+
+@needs_torch
+class Nodes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
+        daemon = subprocess.Popen([PROGRAM, "serve", f"--listen={self.endpoint}"],
+                                  stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+
+    def test_world_shrinks_and_grows_and_a_drained_node_saves(self):
+        first = Node(self, 2, 2)
+        second = Node(self, 3, 1)
+        first.expect(self, "of rank 0 of 3 from step 0,")
+        second.expect(self, "of rank 2 of 3 from step 0,")
+        second.end()
+        shrunk = first.expect(self, r"of rank 0 of 2 from step (\d+),")
+        third = Node(self, 4, 1)
+        grown = third.expect(self, r"of rank 2 of 3 from step (\d+),")
+        self.assertGreaterEqual(int(grown.group(1)), int(shrunk.group(1)))
+        code = subprocess.run([PROGRAM, "drain", "--wait", f"--endpoint={self.endpoint}",
+                               third.name], stdout=subprocess.DEVNULL, timeout=DEADLINE_S).returncode
+        self.assertEqual(code, 0, third.output)
+        self.assertEqual(third.wait(), 75, third.output)
+        self.assertIn(", with time: True, ", third.output)
+        left = re.search(r"left at step (\d+),", third.output)
+        first.expect(self, f"of rank 0 of 2 from step {left.group(1)},")
+        open(os.path.join(self.folder, "finish"), "w").close()
+        self.assertEqual(first.wait(), 0, first.output)
+        finished = re.findall(r"finished: .*", first.output)
+        self.assertEqual(len(finished), 2, first.output)
+        self.assertEqual(len(set(finished)), 1, first.output)
+        self.assertIn("each once: True", finished[0])
+        # The workers of the first node keep their processes.
+        self.assertEqual(len(set(re.findall(r"pid (\d+)\.", first.output))), 2, first.output)
+
+
+main()
