@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries that train with PyTorch, unmodified, under `regroup run`: a process of the job is lost, and
-the job ends as an undisturbed one does. So do the programs of examples/digits.
+"""Libraries that train with PyTorch, unmodified, under `regroup run`: a process of the job is lost,
+and the job ends as an undisturbed one does. So do the programs of examples/digits.
 
     clients_test.py --interpreter PYTHON --regroup REGROUP --library LIBREGROUP CLIENT
 """
@@ -71,36 +71,40 @@ def said(output, pattern):
     return sorted(re.findall(rf"^\[[^\]]*:\d+\] ({pattern}.*)$", output, re.M))
 
 
-def expect_same_end(scripts, script, words=(), ranks=2, fail_at="1:10", restart="resumed", **more):
+def expect_same_end(scripts, script, words=(), ranks=2, fail_at="1:10", preload=None, **more):
     """One worker is lost. The client goes on from its own checkpoint, and the parameters at the end
-    have the bits of an undisturbed run."""
+    have the bits of an undisturbed run. The same with workers that are forked with `preload`."""
     flags = ["--standalone", f"--nproc-per-node={ranks}", "--max-restarts=1"]
     undisturbed = scripts.run("undisturbed", flags, script, *words)
-    assert not said(undisturbed, restart), undisturbed
+    assert not said(undisturbed, "resumed"), undisturbed
     expected = said(undisturbed, "final step")
     assert expected, undisturbed
-    disturbed = scripts.run("disturbed", flags, script, *words, **(more or {"FAIL_AT": fail_at}))
-    assert more or said(disturbed, f"rank {fail_at[0]} fails"), disturbed
-    assert "regroup: round 2: " in disturbed and said(disturbed, restart), disturbed
-    assert said(disturbed, "final step") == expected, f"not {expected}:\n{disturbed}"
+    jobs = {"disturbed": flags}
+    if preload:
+        jobs["forked"] = [*flags, f"--preload=torch,torch._dynamo,{preload}"]
+    for name, job_flags in jobs.items():
+        output = scripts.run(name, job_flags, script, *words, **(more or {"FAIL_AT": fail_at}))
+        assert more or said(output, f"rank {fail_at[0]} fails"), output
+        assert "regroup: round 2: " in output and said(output, "resumed"), output
+        assert said(output, "final step") == expected, f"not {expected}:\n{output}"
     return undisturbed
 
 
 def accelerate(scripts):
-    expect_same_end(scripts, "train_accelerate.py", fail_at="1:26")
+    expect_same_end(scripts, "train_accelerate.py", fail_at="1:26", preload="accelerate")
 
 
 def lightning(scripts):
-    output = expect_same_end(scripts, "train_lightning.py", fail_at="1:26")
+    output = expect_same_end(scripts, "train_lightning.py", fail_at="1:26", preload="lightning")
     assert len(said(output, "environment TorchElasticEnvironment")) == 2, output
 
 
 def transformers(scripts):
-    expect_same_end(scripts, "train_transformers.py")
+    expect_same_end(scripts, "train_transformers.py", preload="transformers")
 
 
 def deepspeed(scripts):
-    expect_same_end(scripts, "train_deepspeed.py")
+    expect_same_end(scripts, "train_deepspeed.py", preload="deepspeed")
 
 
 def hybrid_shards(scripts):

@@ -14,9 +14,10 @@ def say(text):
 
 def fail_as_planned(step):
     """Kills this process if FAIL_AT is RANK:STEP of it, in the first round of the job."""
-    planned = os.environ.get("FAIL_AT")
-    if planned == f"{os.environ['RANK']}:{step}" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        say(f"rank {os.environ['RANK']} fails at step {step}")
+    rank = os.environ["RANK"]
+    if (os.environ.get("FAIL_AT") == f"{rank}:{step}" and
+            os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"):
+        say(f"rank {rank} fails at step {step}")
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -28,8 +28,8 @@ class PlannedFailure(TrainerCallback):
 
 def main():
     torch.manual_seed(1)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2,
-                                       bos_token_id=0, eos_token_id=0))
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2,
+                                       n_head=2, bos_token_id=0, eos_token_id=0))
     arguments = TrainingArguments(
         output_dir="checkpoints", max_steps=16, per_device_train_batch_size=8, learning_rate=1e-3,
         save_steps=4, logging_steps=4, report_to=[], use_cpu=True, disable_tqdm=True)
