@@ -42,7 +42,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicas", type=int, default=1, help="that each have all shards")
     parser.add_argument("--save-at", type=int, default=8, help="the step after which it saves")
-    parser.add_argument("--wait-at", type=int, help="the step after which it waits for the file gate")
+    parser.add_argument("--wait-at", type=int, help="the step before it waits for a file, gate")
     args = parser.parse_args()
 
     dist.init_process_group("gloo")
