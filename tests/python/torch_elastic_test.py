@@ -58,7 +58,6 @@ class TorchElastic(unittest.TestCase):
     def test_result_does_not_depend_on_kills_over_tcp(self):
         self.expect_same_result("plain", "7:1", "17:2", ranks=3, REGROUP_CPU_TRANSPORT="tcp")
 
-    @needs_new_torch
     def test_process_that_loads_data_is_started_again(self):
         self.expect_same_result("loader", "7:1", "17:1")
 
@@ -76,7 +75,6 @@ class TorchElastic(unittest.TestCase):
         self.assertEqual(self.results(output, 2), expected)
         self.assertIn("killing rank 1 because the round hangs", output)
 
-    @needs_new_torch
     def test_deaths_leave_no_descriptors_threads_or_memory(self):
         kills = [f"{4 * number}:1" for number in range(1, DEATHS + 1)]
         output = self.train("many", *kills)

@@ -158,11 +158,12 @@ class _Watcher:
         self._thread = threading.Thread(target=self._run, name="regroup-futures", daemon=True)
         self._thread.start()
 
-    def add(self, work: _Work) -> None:
+    def add(self, work: Optional[_Work]) -> None:
+        """None ends the thread."""
         self._works.put(work)
 
     def close(self) -> None:
-        self._works.put(None)
+        self.add(None)
         if self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -313,6 +314,8 @@ class _Operations:
         with self._issuing:
             if self._watcher is None:
                 self._watcher = _Watcher()
+                # Where torch.distributed drops a group without a word, as before PyTorch 2.14.
+                weakref.finalize(self, self._watcher.add, None)
             self._watcher.add(work)
 
     def abort(self, reason: str = "") -> None:

@@ -214,6 +214,8 @@ class Elastic:
         self._ddp = None
         if dist.is_initialized():
             dist.destroy_process_group()
+        for group in backend.groups():
+            group.shutdown()  # Releases before 2.14 do not.
         if self._hook is not None:
             sys.excepthook, self._hook = self._hook, None  # Each initialisation would wrap it.
 
