@@ -10,6 +10,9 @@ namespace {
 
 /// The approximate cost of an entry beyond its bytes: empty keys take memory too.
 constexpr std::size_t kEntryBytes = 96;
+/// The same of a queue beyond its items, and of a name that a client waits for.
+constexpr std::size_t kQueueBytes = 768;
+constexpr std::size_t kNameBytes = 224;
 
 Failure refusal(std::string detail) {
     return {Errc::invalid_argument, std::move(detail)};
@@ -52,7 +55,8 @@ Result<void> StoreCore::check_key(std::string_view key) const {
     return {};
 }
 
-Result<void> StoreCore::admit(std::string_view key, std::size_t value_bytes) const {
+Result<void> StoreCore::admit(std::string_view key, std::size_t value_bytes,
+                              std::size_t more_bytes) const {
     if (auto checked = check_key(key); !checked) {
         return checked;
     }
@@ -61,7 +65,8 @@ Result<void> StoreCore::admit(std::string_view key, std::size_t value_bytes) con
                        quoted(key) + "; the limit is " +
                        std::to_string(limits_.stored_value_bytes_max));
     }
-    if (kEntryBytes + key.size() + value_bytes > limits_.total_bytes_max - total_bytes_) {
+    if (kEntryBytes + more_bytes + key.size() + value_bytes >
+        limits_.total_bytes_max - total_bytes_) {
         return refusal("no room for key " + quoted(key) + ": the store may hold " +
                        std::to_string(limits_.total_bytes_max) + " bytes and holds " +
                        std::to_string(total_bytes_));
@@ -195,12 +200,14 @@ std::vector<std::string> StoreCore::list_keys() const {
 // ---- Queues.
 
 Result<Released> StoreCore::queue_push(std::string_view key, std::string_view value) {
-    if (const auto admitted = admit(key, value.size()); !admitted) {
+    auto queue = queues_.find(key);
+    const bool is_new = queue == queues_.end();
+    if (const auto admitted = admit(key, value.size(), is_new ? kQueueBytes : 0); !admitted) {
         return admitted.error();
     }
-    auto queue = queues_.find(key);
-    if (queue == queues_.end()) {
+    if (is_new) {
         queue = queues_.emplace(std::string(key), std::deque<std::string>()).first;
+        total_bytes_ += kQueueBytes + key.size();
     }
     queue->second.emplace_back(value);
     total_bytes_ += kEntryBytes + value.size();
@@ -218,6 +225,7 @@ StoreCore::Popped StoreCore::queue_pop(std::string_view key) {
     queue->second.pop_front();
     total_bytes_ -= kEntryBytes + popped.value.size();
     if (queue->second.empty()) {
+        total_bytes_ -= kQueueBytes + key.size();
         queues_.erase(queue);
     }
     return popped;
@@ -251,11 +259,11 @@ Result<bool> StoreCore::wait(ClientId client, std::span<const std::string> names
     }
     cancel_wait(client);
     Wait wait;
+    wait.ticket = ++last_ticket_;
     for (const std::string& name : names) {
-        // A name given twice counts twice here, and twice when it appears.
-        if (!exists(name)) {
-            waiters_[name].push_back(client);
+        if (!exists(name) && waiters_[name].emplace(wait.ticket, client).second) {
             wait.names.push_back(name);
+            wait.bytes += kNameBytes + 2 * name.size();
         }
     }
     wait.missing_count = wait.names.size();
@@ -276,7 +284,8 @@ Result<StoreCore::Arrival> StoreCore::barrier(ClientId client, std::string_view 
     Arrival arrival{sum->value >= world, std::move(sum->released)};
     const auto barrier = barriers_.find(key);
     if (barrier != barriers_.end()) {
-        std::erase_if(barrier->second, [&](const BarrierWaiter& waiter) {
+        std::erase_if(barrier->second, [&](const auto& entry) {
+            const BarrierWaiter& waiter = entry.second;
             if (sum->value < waiter.world) {
                 return false;
             }
@@ -289,8 +298,10 @@ Result<StoreCore::Arrival> StoreCore::barrier(ClientId client, std::string_view 
         }
     }
     if (!arrival.complete) {
-        barriers_[std::string(key)].push_back({client, world});
-        waits_.emplace(client, Wait{{std::string(key)}, 1, true});
+        const Ticket ticket = ++last_ticket_;
+        barriers_[std::string(key)].emplace(ticket, BarrierWaiter{client, world});
+        waits_.emplace(client,
+                       Wait{ticket, {std::string(key)}, 1, true, kNameBytes + 2 * key.size()});
     }
     return arrival;
 }
@@ -304,20 +315,23 @@ void StoreCore::cancel_wait(ClientId client) {
         if (wait->second.at_barrier) {
             const auto barrier = barriers_.find(name);
             ENSURE(barrier != barriers_.end());
-            std::erase_if(barrier->second, [client](const BarrierWaiter& waiter) {
-                return waiter.client == client;
-            });
+            barrier->second.erase(wait->second.ticket);
             if (barrier->second.empty()) {
                 barriers_.erase(barrier);
             }
         } else if (const auto waiters = waiters_.find(name); waiters != waiters_.end()) {
-            std::erase(waiters->second, client);
+            waiters->second.erase(wait->second.ticket);
             if (waiters->second.empty()) {
                 waiters_.erase(waiters);
             }
         }
     }
     waits_.erase(wait);
+}
+
+std::size_t StoreCore::wait_bytes(ClientId client) const {
+    const auto wait = waits_.find(client);
+    return wait == waits_.end() ? 0 : wait->second.bytes;
 }
 
 /// Reduces the count of missing names; true when the wait is over.
@@ -336,7 +350,7 @@ void StoreCore::wake_all(std::string_view name, Released& released) {
     if (entry == waiters_.end()) {
         return;
     }
-    for (const ClientId client : entry->second) {
+    for (const auto& [ticket, client] : entry->second) {
         if (count_down(client)) {
             released.push_back(client);
         }
@@ -351,10 +365,10 @@ void StoreCore::wake_one(std::string_view name, Released& released) {
     if (entry == waiters_.end()) {
         return;
     }
-    std::vector<ClientId>& waiters = entry->second;
+    std::map<Ticket, ClientId>& waiters = entry->second;
     auto next = waiters.begin();
     while (next != waiters.end()) {
-        const ClientId client = *next++;
+        const ClientId client = (next++)->second;
         if (count_down(client)) {
             released.push_back(client);
             break;

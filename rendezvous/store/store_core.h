@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -103,7 +104,13 @@ class StoreCore {
     Result<Arrival> barrier(ClientId client, std::string_view key, std::int64_t world);
 
     /// Ends the client's wait, if it has one, without release. Also for a disconnected client.
+    /// O(log clients) for each name that the client waits for.
     void cancel_wait(ClientId client);
+
+    /// The memory that the client's wait takes, approximately.
+    [[nodiscard]] std::size_t wait_bytes(ClientId client) const;
+    /// What counts against `Limits::total_bytes_max`.
+    [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
 
    private:
     struct Hash {
@@ -115,10 +122,14 @@ class StoreCore {
     template <class Value>
     using KeyMap = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
 
+    /// Numbers the waits in the order in which they begin.
+    using Ticket = std::uint64_t;
     struct Wait {
-        std::vector<std::string> names;  ///< The missing names, or the barrier's key.
+        Ticket ticket = 0;
+        std::vector<std::string> names;  ///< The missing names, each once, or the barrier's key.
         std::size_t missing_count = 0;
         bool at_barrier = false;
+        std::size_t bytes = 0;  ///< See wait_bytes().
     };
     struct BarrierWaiter {
         ClientId client;
@@ -127,7 +138,8 @@ class StoreCore {
 
     [[nodiscard]] bool exists(std::string_view name) const;
     [[nodiscard]] Result<void> check_key(std::string_view key) const;
-    [[nodiscard]] Result<void> admit(std::string_view key, std::size_t value_bytes) const;
+    [[nodiscard]] Result<void> admit(std::string_view key, std::size_t value_bytes,
+                                     std::size_t more_bytes = 0) const;
     void put(std::string_view key, std::string_view value, Released& released);
     void wake_all(std::string_view name, Released& released);
     void wake_one(std::string_view name, Released& released);
@@ -137,9 +149,10 @@ class StoreCore {
     KeyMap<std::string> values_;
     KeyMap<std::deque<std::string>> queues_;  ///< None is empty.
     /// The clients that wait for a name, oldest first; none is empty. No existing key is here.
-    KeyMap<std::vector<ClientId>> waiters_;
-    KeyMap<std::vector<BarrierWaiter>> barriers_;  ///< None is empty.
+    KeyMap<std::map<Ticket, ClientId>> waiters_;
+    KeyMap<std::map<Ticket, BarrierWaiter>> barriers_;  ///< None is empty.
     std::unordered_map<ClientId, Wait> waits_;
+    Ticket last_ticket_ = 0;
     std::size_t total_bytes_ = 0;
 };
 

@@ -113,6 +113,12 @@ class RequestParser {
     /// first request, `validate`, is returned too.
     Result<std::optional<Request>> next(std::string_view& bytes);
 
+    /// The memory that the incomplete request takes, approximately.
+    [[nodiscard]] std::size_t held_bytes() const noexcept {
+        constexpr std::size_t kTextBytes = 48;
+        return request_bytes_ - text_bytes_left_ + request_.texts.size() * kTextBytes;
+    }
+
     /// The dialect of this connection, once its first bytes are known.
     [[nodiscard]] std::optional<Dialect> dialect() const noexcept { return dialect_; }
 

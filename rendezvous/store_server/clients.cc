@@ -42,6 +42,7 @@ void StoreServerClients::erase(ClientId id) {
     if (client == nullptr) {
         return;
     }
+    charge(id, 0);
     // Removed explicitly: a program that is being started may hold a copy of the descriptor for a
     // moment.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->socket.get(), nullptr);
@@ -50,6 +51,24 @@ void StoreServerClients::erase(ClientId id) {
     slot.client.reset();
     slot.id = ClientId{static_cast<std::uint64_t>(id) + kOneUse};
     free_.push_back(number);
+}
+
+void StoreServerClients::charge(ClientId id, std::size_t bytes) {
+    if (StoreServerClient* client = find(id)) {
+        charged_bytes_ += bytes;
+        charged_bytes_ -= std::exchange(client->charged_bytes, bytes);
+    }
+}
+
+ClientId StoreServerClients::most_charged() const {
+    const auto charge_of = [](const Slot& slot) {
+        return slot.client ? slot.client->charged_bytes + 1 : 0;
+    };
+    const auto most =
+        std::max_element(slots_.begin(), slots_.end(),
+                         [&](const Slot& a, const Slot& b) { return charge_of(a) < charge_of(b); });
+    ENSURE(most != slots_.end() && most->client);
+    return most->id;
 }
 
 std::vector<ClientId> StoreServerClients::all() const {

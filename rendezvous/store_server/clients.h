@@ -29,6 +29,7 @@ struct StoreServerClient {
     RequestParser parser;
     std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
     std::size_t sent_bytes = 0;
+    std::size_t charged_bytes = 0;  ///< Its part of Limits::clients_bytes_max.
     bool awaits_writable = false;
 };
 
@@ -56,6 +57,13 @@ class StoreServerClients {
     [[nodiscard]] std::size_t count() const noexcept { return slots_.size() - free_.size(); }
     [[nodiscard]] std::vector<ClientId> all() const;
 
+    /// Sets the client's charge. Does nothing when it is no longer connected.
+    void charge(ClientId id, std::size_t bytes);
+    /// All charges together.
+    [[nodiscard]] std::size_t charged_bytes() const noexcept { return charged_bytes_; }
+    /// The client with the highest charge. O(clients). Requires that there is one.
+    [[nodiscard]] ClientId most_charged() const;
+
     /// Sets whether `take_ready` also reports that the client is writable.
     void watch_writable(ClientId id, bool watched);
 
@@ -81,6 +89,7 @@ class StoreServerClients {
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> free_;
     std::vector<epoll_event> events_;
+    std::size_t charged_bytes_ = 0;
 };
 
 }  // namespace regroup::store

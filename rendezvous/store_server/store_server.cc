@@ -183,6 +183,7 @@ class StoreServer::Impl {
             if (ready.writable && clients_.find(ready.client) != nullptr) {
                 clients_.watch_writable(ready.client, false);
                 flush(ready.client);
+                charge(ready.client);
             }
             if (ready.readable) {
                 read_some(ready.client);
@@ -221,6 +222,23 @@ class StoreServer::Impl {
             }
         }
         flush(id);
+        charge(id);
+    }
+
+    /// Call after everything that a client makes the server hold. Disconnects those that hold most
+    /// if all together hold too much.
+    void charge(ClientId id) {
+        if (const StoreServerClient* client = clients_.find(id)) {
+            clients_.charge(
+                id, client->parser.held_bytes() + client->outbox.capacity() + core_.wait_bytes(id));
+        }
+        while (clients_.charged_bytes() > options_.limits.clients_bytes_max) {
+            const ClientId most = clients_.most_charged();
+            refuse(most, "all clients together hold " + std::to_string(clients_.charged_bytes()) +
+                             " bytes, and it holds most of them, " +
+                             std::to_string(clients_.find(most)->charged_bytes) +
+                             "; the limit is " + std::to_string(options_.limits.clients_bytes_max));
+        }
     }
 
     void carry_out(ClientId id, StoreServerClient& client, Request& request) {
@@ -249,6 +267,7 @@ class StoreServer::Impl {
             if (StoreServerClient* client = clients_.find(id)) {
                 client->outbox.push_back(kStopWaiting);
                 flush(id);
+                charge(id);
             }
         }
     }

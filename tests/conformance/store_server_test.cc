@@ -350,6 +350,38 @@ TEST(StoreServer, ClientThatDoesNotReadIsDisconnectedAndDelaysNoOther) {
     expect_alive(*bystander);
 }
 
+TEST(StoreServer, ClientThatHoldsMostIsDisconnectedWhenAllHoldTooMuch) {
+    Limits limits;
+    limits.clients_bytes_max = std::size_t{1} << 20U;
+    ServerThread server(limits);
+    const auto setting = server.connect();
+    RawClient honest(server.port());
+    honest.send({{Opcode::wait, {"/a"}}});
+    expect_alive(honest);
+    // One holds names, one half of a request, and one many connections with a little each.
+    Request names{Opcode::wait, {}};
+    for (int i = 0; i < 1000; ++i) {
+        names.texts.push_back("/" + std::to_string(i) + std::string(1000, 'n'));
+    }
+    RawClient waiting(server.port());
+    waiting.send({names});
+    EXPECT_TRUE(waiting.is_closed_by_server());
+    RawClient halting(server.port());
+    const std::string request = bytes_of({{Opcode::set, {"/b", std::string(2 << 20, 'v')}}});
+    halting.send(std::string_view(request).substr(0, request.size() - 1));
+    EXPECT_TRUE(halting.is_closed_by_server());
+    std::vector<std::unique_ptr<RawClient>> many;
+    for (int i = 0; i < 20; ++i) {
+        many.push_back(std::make_unique<RawClient>(server.port()));
+        many.back()->send(std::string_view(request).substr(0, 100 << 10));
+    }
+    while (server.refusals().size() < 4) {
+        expect_alive(*setting);
+    }
+    ASSERT_TRUE(setting->set("a", "", kPatience));
+    EXPECT_EQ(honest.receive(1), std::string(1, kStopWaiting));
+}
+
 TEST(StoreServer, SlowReaderGetsAllOfALargeReply) {
     ServerThread server;
     const auto bystander = server.connect();

@@ -259,9 +259,27 @@ TEST(StoreCore, FreedSpaceCanBeUsedAgain) {
         ASSERT_TRUE(core.set("/key", "small"));
         ASSERT_TRUE(core.append("/key", "er"));
         ASSERT_TRUE(core.delete_key("/key"));
-        ASSERT_TRUE(core.queue_push("/queue", large));
+        ASSERT_TRUE(core.queue_push("/queue", std::string(100, 'x')));
         ASSERT_EQ(core.queue_pop("/queue").count_before, 1U);
     }
+}
+
+TEST(StoreCore, QueuesAndTheirNamesAreCharged) {
+    Limits limits;
+    limits.total_bytes_max = std::size_t{1} << 20U;
+    StoreCore core(limits);
+    int queues = 0;
+    while (queues < 10000 &&
+           core.queue_push("/q" + std::to_string(queues) + std::string(1000, 'n'), "")) {
+        ++queues;
+    }
+    // A queue of one item takes about 2 KB.
+    EXPECT_LT(queues, 1000);
+    EXPECT_GT(queues, 100);
+    for (int queue = 0; queue < queues; ++queue) {
+        core.queue_pop("/q" + std::to_string(queue) + std::string(1000, 'n'));
+    }
+    EXPECT_EQ(core.total_bytes(), 0U);
 }
 
 TEST(StoreCore, RefusedMultiSetStoresNothing) {

@@ -94,6 +94,15 @@ TEST_F(StoreWaits, KeyGivenTwiceCountsOnce) {
     EXPECT_THAT(set("/b"), ElementsAre(kAnna));
 }
 
+TEST_F(StoreWaits, ManyTimesTheSameKeyCostAsMuchAsOnce) {
+    EXPECT_FALSE(wait(kAnna, Names(131072, "/a")));
+    EXPECT_FALSE(wait(kBert, {"/a"}));
+    EXPECT_EQ(core.wait_bytes(kAnna), core.wait_bytes(kBert));
+    core.cancel_wait(kAnna);
+    EXPECT_EQ(core.wait_bytes(kAnna), 0U);
+    EXPECT_THAT(set("/a"), ElementsAre(kBert));
+}
+
 TEST_F(StoreWaits, KeyThatAppearedCountsEvenIfItIsDeletedAgain) {
     EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
     set("/a");
