@@ -283,7 +283,8 @@ bool AgentCore::may_serve_rendezvous(bool remembers) const {
     if (link_.up || leave_.stage != Leave::Stage::member) {
         return false;
     }
-    return remembers || report_.state == NodeState::stopped || !report_.broken_links.empty();
+    const bool has_lost_peer = !report_.broken_links.empty() || assignment().member_serves;
+    return remembers || report_.state == NodeState::stopped || (is_in_round() && has_lost_peer);
 }
 
 void AgentCore::on(Instant now, const RendezvousServed& event) {

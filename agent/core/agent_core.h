@@ -83,9 +83,9 @@ class AgentCore {
     /// failed.
     [[nodiscard]] std::optional<WorkerFailure> failure_in(const WorkerExited& exited) const;
     /// True if this node loses nothing when its process starts a daemon in place of one that is
-    /// gone. A daemon without memory ends the rounds of its predecessor, so that their workers must
-    /// be out, or have lost a peer, and must not have finished. `remembers`: the new daemon reads
-    /// the journal of its predecessor.
+    /// gone. A daemon without memory ends the round of its predecessor. So the workers must be out
+    /// of it, or have lost a peer, perhaps with that daemon, and must not have finished.
+    /// `remembers`: the new daemon reads the journal of its predecessor.
     [[nodiscard]] bool may_serve_rendezvous(bool remembers) const;
     /// True if the agent has decided to end.
     [[nodiscard]] bool leaving() const noexcept { return leave_.quit.has_value(); }

@@ -198,7 +198,9 @@ struct Assignment {
     std::string master_addr;
     std::uint16_t master_port = 0;
     std::uint32_t restart_count = 0;  ///< Failures so far that led to a restart.
-    Cause reason;                     ///< Why this round exists.
+    /// The launcher of a member serves the rendezvous: if no daemon is left, that member is lost.
+    bool member_serves = false;
+    Cause reason;  ///< Why this round exists.
 
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };

@@ -210,11 +210,15 @@ std::vector<Assignment> assign_ranks(std::span<const Member> members) {
         world_size += members[i].offer.workers;
     }
     const std::string address = members.empty() ? std::string() : master_address(members);
+    const bool member_serves =
+        std::any_of(members.begin(), members.end(),
+                    [](const Member& member) { return member.offer.hosts_rendezvous; });
     for (std::size_t i = 0; i < members.size(); ++i) {
         result[i].world_size = world_size;
         result[i].role_world_size = role_sizes[members[i].offer.role];
         result[i].master_addr = address;
         result[i].master_port = members[0].store_port;
+        result[i].member_serves = member_serves;
     }
     return result;
 }

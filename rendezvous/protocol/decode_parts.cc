@@ -214,6 +214,7 @@ void read(FieldReader& reader, Assignment& a) {
     reader.name("master_addr", a.master_addr);
     reader.integer("master_port", a.master_port);
     reader.integer("restart_count", a.restart_count);
+    reader.flag("member_serves", a.member_serves);
     read_words(reader, "reason", a.reason);
 }
 

@@ -255,6 +255,9 @@ void write(json& object, const Assignment& assignment) {
     object["master_port"] = a.master_port;
     object["restart_count"] = a.restart_count;
     object["reason"] = sentence(describe(a.reason));
+    if (a.member_serves) {
+        object["member_serves"] = true;
+    }
     // With a single role, the usual case, role ranks equal ranks.
     if (a.role_first_rank != a.first_rank || a.role_world_size != a.world_size) {
         object["role_first_rank"] = a.role_first_rank;

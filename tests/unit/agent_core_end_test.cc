@@ -282,6 +282,20 @@ TEST_F(AgentCoreTest, NodeServesTheRendezvousInPlaceOfALostDaemonUnlessItsWorker
     EXPECT_TRUE(core.may_serve_rendezvous(true));
 }
 
+TEST_F(AgentCoreTest, NodeServesTheRendezvousWhileItsWorkersTrainIfAMemberIsLostWithTheDaemon) {
+    Assignment assignment;
+    assignment.round = RoundId{1};
+    assignment.group_rank = 1;
+    assignment.member_serves = true;
+    hear(Assign{assignment});
+    EXPECT_FALSE(core.may_serve_rendezvous(false)) << "a daemon is there";
+    feed(LinkDown{});
+    EXPECT_TRUE(core.may_serve_rendezvous(false));
+    exits(1, 0);
+    exits(1, 1);
+    EXPECT_FALSE(core.may_serve_rendezvous(false)) << "the workers have finished";
+}
+
 TEST_F(AgentCoreTest, NodeThatHasToServeTheRendezvousLaterStaysUntilTheEnd) {
     feed(LinkDown{});
     feed(RendezvousServed{.ends_with_daemon = true});

@@ -109,6 +109,7 @@ inline rendezvous::Assignment sample_assignment() {
     assignment.master_addr = "10.0.0.4";
     assignment.master_port = 40117;
     assignment.restart_count = 1;
+    assignment.member_serves = true;
     assignment.reason = "rank 13 on node7 was ended by SIGSEGV";
     return assignment;
 }

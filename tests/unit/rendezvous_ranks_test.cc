@@ -207,6 +207,16 @@ TEST(AssignRanks, WorkersAreNumberedDenselyAndPerRole) {
     }
 }
 
+TEST(AssignRanks, AllLearnWhetherOneOfThemServesTheRendezvous) {
+    std::vector<Member> members{member("a"), member("b")};
+    for (const bool serves : {false, true}) {
+        members[1].offer.hosts_rendezvous = serves;
+        for (const Assignment& one : assign_ranks(members)) {
+            EXPECT_EQ(one.member_serves, serves);
+        }
+    }
+}
+
 TEST(MasterAddress, AddressFromTheUserComesBeforeTheOneTheDaemonSaw) {
     std::vector<Member> members{member("a"), member("b")};
     members[0].offer.address = "127.0.0.1";
