@@ -236,9 +236,11 @@ void SqliteJournal::start(Hooks hooks) {
 Result<void> SqliteJournal::write(const JobKey& job, std::span<const Entry> entries) {
     Numbers& numbers = *jobs_[job];
     if (numbers.row == 0) {
+        // The clock may have gone back since an earlier job of this name began.
         const Result<void> begun = database_->run(
-            "INSERT INTO jobs (id, began_ms) VALUES (?, ?) RETURNING row", {job.id, job.began_ms},
-            [&](const Row& row) { numbers.row = number_in(row, 0); });
+            "INSERT INTO jobs (id, began_ms) SELECT ?1, max(?2, ifnull(max(began_ms) + 1, 0)) "
+            "FROM jobs WHERE id = ?1 RETURNING row",
+            {job.id, job.began_ms}, [&](const Row& row) { numbers.row = number_in(row, 0); });
         if (!begun) {
             return begun;
         }
@@ -277,17 +279,21 @@ void SqliteJournal::append(const JobKey& job, std::vector<Entry> entries,
 }
 
 void SqliteJournal::end(const JobKey& job) {
-    jobs_.erase(job);
-    if (!database_) {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end()) {
+        return;
+    }
+    const std::int64_t ended_row = found->second->row;
+    jobs_.erase(found);
+    if (!database_ || ended_row == 0) {
         return;
     }
     const std::int64_t wall_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();
     const Result<void> ended = database_->transact([&]() -> Result<void> {
-        const Result<void> marked = database_->run(
-            "UPDATE jobs SET ended_ms = ? WHERE id = ? AND began_ms = ? AND ended_ms IS NULL",
-            {wall_ms, job.id, job.began_ms});
+        const Result<void> marked =
+            database_->run("UPDATE jobs SET ended_ms = ? WHERE row = ?", {wall_ms, ended_row});
         // A daemon that runs for months starts many jobs.
         return marked ? prune(wall_ms) : marked;
     });

@@ -35,6 +35,10 @@ std::int64_t JobTable::wall_ms() {
         .count();
 }
 
+std::int64_t JobTable::beginning_ms() {
+    return last_beginning_ms_ = std::max(wall_ms(), last_beginning_ms_ + 1);
+}
+
 void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message) {
     if (taking_up_) {
         wait(session, std::move(message));
@@ -101,7 +105,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
         if (!closed_ && found->second.is_done_without(join)) {
             hooks_.log("job " + join.job + ": begun anew by node " + join.offer.name);
             std::vector<journal::Entry> entries;
-            Job next = Job::following(found->second, join.policy, wall_ms(), clock_.now(),
+            Job next = Job::following(found->second, join.policy, beginning_ms(), clock_.now(),
                                       limits_.closed_retention, entries);
             if (journal_) {
                 // Nodes may still ask for its verdict, also from the next daemon.
@@ -122,8 +126,8 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
                               : "the daemon has " + std::to_string(jobs_.size()) + " jobs already");
             return;
         }
-        found =
-            jobs_.emplace(join.job, Job({join.job, wall_ms()}, join.policy, clock_.now())).first;
+        found = jobs_.emplace(join.job, Job({join.job, beginning_ms()}, join.policy, clock_.now()))
+                    .first;
     }
     session->job = join.job;
     session->node = join.node;

@@ -104,6 +104,8 @@ class JobTable {
     void arm();
     /// Wall-clock time since 1970.
     [[nodiscard]] static std::int64_t wall_ms();
+    /// The same for the key of a new job: later than that of all others.
+    [[nodiscard]] std::int64_t beginning_ms();
 
     const Clock& clock_;
     const DaemonLimits limits_;
@@ -111,6 +113,7 @@ class JobTable {
     std::unique_ptr<journal::Journal> journal_;  // May be null.
     std::function<void(const std::string&)> journal_log_;
     std::map<std::string, Job> jobs_;
+    std::int64_t last_beginning_ms_ = 0;
     struct TakingUp {
         std::deque<JobRestoration> rest;
         std::deque<std::pair<std::shared_ptr<Session>, FromAgent>> words;

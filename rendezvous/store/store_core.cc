@@ -83,6 +83,7 @@ void StoreCore::put(std::string_view key, std::string_view value, Released& rele
         return;
     }
     values_.emplace(key, value);
+    keys_bytes_ += key.size();
     total_bytes_ += kEntryBytes + key.size() + value.size();
     wake_all(key, released);
 }
@@ -183,6 +184,7 @@ bool StoreCore::delete_key(std::string_view key) {
         return false;
     }
     total_bytes_ -= kEntryBytes + entry->first.size() + entry->second.size();
+    keys_bytes_ -= entry->first.size();
     values_.erase(entry);
     return true;
 }
@@ -193,7 +195,6 @@ std::vector<std::string> StoreCore::list_keys() const {
     for (const auto& [key, value] : values_) {
         keys.push_back(key);
     }
-    std::sort(keys.begin(), keys.end());
     return keys;
 }
 

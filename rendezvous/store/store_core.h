@@ -70,8 +70,10 @@ class StoreCore {
     /// True if the key was there. Queues are not touched.
     bool delete_key(std::string_view key);
     [[nodiscard]] std::size_t num_keys() const noexcept { return values_.size(); }
-    /// All keys, sorted.
+    /// All keys, in no order.
     [[nodiscard]] std::vector<std::string> list_keys() const;
+    /// The length of all keys together. O(1).
+    [[nodiscard]] std::size_t keys_bytes() const noexcept { return keys_bytes_; }
 
     // ---- Queues.
 
@@ -154,6 +156,7 @@ class StoreCore {
     std::unordered_map<ClientId, Wait> waits_;
     Ticket last_ticket_ = 0;
     std::size_t total_bytes_ = 0;
+    std::size_t keys_bytes_ = 0;
 };
 
 }  // namespace regroup::store

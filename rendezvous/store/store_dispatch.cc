@@ -28,7 +28,8 @@ class ReplyMeter {
    public:
     explicit ReplyMeter(const StoreCore& core) : limit_(core.limits().reply_bytes_max) {}
 
-    void count_text(std::size_t text_bytes) { bytes_ += 8 + text_bytes; }
+    void count_text(std::size_t text_bytes) { count_texts(1, text_bytes); }
+    void count_texts(std::size_t count, std::size_t bytes) { bytes_ += 8 * count + bytes; }
 
     [[nodiscard]] Result<void> verdict() const {
         if (bytes_ > limit_) {
@@ -65,16 +66,13 @@ Result<void> multi_get(const StoreCore& core, std::span<const std::string> keys,
 }
 
 Result<void> list_keys(const StoreCore& core, std::string& reply) {
-    const std::vector<std::string> keys = core.list_keys();
     ReplyMeter meter(core);
-    for (const std::string& key : keys) {
-        meter.count_text(key.size());
-    }
+    meter.count_texts(core.num_keys(), core.keys_bytes());
     if (auto verdict = meter.verdict(); !verdict) {
         return verdict;
     }
-    append_count(reply, keys.size());
-    for (const std::string& key : keys) {
+    append_count(reply, core.num_keys());
+    for (const std::string& key : core.list_keys()) {
         append_text(reply, key);
     }
     return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The behaviour of a store, tested with the core in this process and with a server through its
 // client. Both must behave alike.
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -211,7 +212,9 @@ class LocalUser final : public StoreUser {
     }
     Result<Names> list_keys() override {
         const std::lock_guard lock(shared_.mutex);
-        return shared_.core.list_keys();
+        Names keys = shared_.core.list_keys();
+        std::sort(keys.begin(), keys.end());
+        return keys;
     }
     Result<void> queue_push(std::string_view key, std::string_view value) override {
         const std::lock_guard lock(shared_.mutex);

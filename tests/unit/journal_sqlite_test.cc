@@ -94,6 +94,28 @@ TEST_F(JournalSqlite, RestoredJobAppendsAfterItsEntries) {
     EXPECT_EQ(job->entries.size(), 2 * story.entries.size());
 }
 
+TEST_F(JournalSqlite, JobsThatBeginInOneMillisecondAreKept) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    StoredJob other = story;
+    other.key.id = "other";
+    {
+        const auto journal = opened();
+        start(*journal);
+        append(*journal, other);
+        append(*journal, story);
+        journal->end(story.key);
+        append(*journal, story);
+        EXPECT_EQ(journal->trouble(story.key), "");
+    }
+    const auto journal = opened();
+    start(*journal);
+    ASSERT_EQ(jobs.size(), 2U);
+    EXPECT_EQ(jobs[0].key, other.key);
+    EXPECT_EQ(jobs[1].key.id, story.key.id);
+    EXPECT_EQ(jobs[1].entries.size(), story.entries.size());
+    EXPECT_EQ(log, "");
+}
+
 TEST_F(JournalSqlite, EndedJobIsNotRestoredButCanBeReplayed) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     {
