@@ -3,7 +3,7 @@
 #
 # Runs all benchmarks one after the other: launch, the moments of a job, restart, death notices,
 # recovery, elastic steps, the rendezvous' state machine, the journal, the store, all-reduce,
-# messages, rendezvous traffic, data-parallel steps and all-reduce on slow links. The peers are torchrun,
+# messages, rendezvous traffic, data-parallel steps, PyTorch's back ends and all-reduce on slow links. The peers are torchrun,
 # mpirun, Redis, gloo and PyTorch's DistributedDataParallel:
 #
 #     sh tests/bench/run.sh BUILD_DIR
@@ -24,7 +24,15 @@ prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
-        "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
+        pytorch=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}
+if [ -x "$pytorch" ]; then
+    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
+        $prefix "$pytorch" "$here/torch_backend.py"
+else
+    echo "torch_backend: left out, since there is no $pytorch"
+fi
+echo
+"$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
         "$bench/core_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
@@ -63,5 +71,13 @@ $prefix "$bench/ddp_bench" "$regroup" "$bench/ddp_step_worker" "$bench/ddp_perce
     "$here/ddp_torch.py" \
     "current=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
     "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
+echo
+pytorch=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}
+if [ -x "$pytorch" ]; then
+    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
+        $prefix "$pytorch" "$here/torch_backend.py"
+else
+    echo "torch_backend: left out, since there is no $pytorch"
+fi
 echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"

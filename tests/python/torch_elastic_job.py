@@ -81,8 +81,10 @@ def wrap_stock(module):
     return DistributedDataParallel(module)
 
 
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(),
-                            torch.nn.Dropout(0.1), torch.nn.Linear(16, 1))
+# So wide that over TCP, the order of the additions depends on the plan of the buckets.
+WIDTH = 700
+model = torch.nn.Sequential(torch.nn.Linear(8, WIDTH), torch.nn.BatchNorm1d(WIDTH),
+                            torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(WIDTH, 1))
 scaler = None
 if way == "amp":
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))

@@ -47,8 +47,10 @@ class TorchElastic(unittest.TestCase):
         output = self.train(way, *kills, ranks=ranks, **options)
         self.assertEqual(self.results(output, ranks), expected, output)
         for number, kill in enumerate(kills):
-            self.assertIn(f"round {number + 2} of rank 0 of {ranks} from step "
-                          f"{kill.partition(':')[0]},", output)
+            # The others may have heard of the death before they applied the step before.
+            step = int(kill.partition(":")[0])
+            self.assertRegex(output, f"round {number + 2} of rank 0 of {ranks} from step "
+                                     f"({step - 1}|{step}),")
         # Rank 0 keeps its process.
         self.assertEqual(len(set(re.findall(r" of rank 0 of .* (pid \d+)", output))), 1, output)
 

@@ -30,8 +30,9 @@ class Torch(unittest.TestCase):
         self.assertEqual(len(expected), 3)
         output = self.run_way("kill")
         self.assertEqual(re.findall(r"result .*", output), expected, output)
-        self.assertIn("round 2 from step 17", output)
-        self.assertIn("round 3 from step 40", output)
+        # The others may have heard of the death before they applied the step before.
+        self.assertRegex(output, "round 2 from step 1[67]")
+        self.assertRegex(output, "round 3 from step (39|40)")
         # Rank 0 keeps its process; ranks 1 and 2 have two each.
         self.assertEqual(len(set(re.findall(r"pid \d+", output))), 5, output)
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace regroup {
 
@@ -51,6 +52,13 @@ struct Context {
     /// from it. Cannot be undone. Any thread; does not block.
     void interrupt(std::string_view reason) const noexcept;
 
+    /// The context of some of this context's ranks, as if they were the world; the i-th of `ranks`
+    /// becomes rank i. This rank is among them. Only they form groups of it, unlike
+    /// `ProcessGroup::new_group`. What is created from it ends when this context is interrupted, as
+    /// long as the result or a copy of it lives. Throws Error `invalid_argument`, which names the
+    /// rank, for ranks that are no group.
+    [[nodiscard]] Context of_ranks(const std::vector<std::uint32_t>& ranks) const;
+
     /// True on rank 0, which prints and writes checkpoints in most training scripts.
     [[nodiscard]] bool is_main_process() const noexcept { return rank == 0; }
 
@@ -82,6 +90,7 @@ struct Context {
 
     std::shared_ptr<StoreSlot> store_slot_ = make_store_slot();
     std::shared_ptr<RoundScope> scope_ = make_scope();
+    std::shared_ptr<void> tie_{};  // To the context whose ranks these are some of.
 };
 
 }  // namespace regroup

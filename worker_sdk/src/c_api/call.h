@@ -20,7 +20,6 @@
 
 struct regroup_context {
     regroup::Context value;
-    std::shared_ptr<void> tie{};  // ends this context together with another one
 };
 
 struct regroup_store {

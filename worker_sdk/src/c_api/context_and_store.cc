@@ -3,9 +3,6 @@
 #include <regroup/cuda.h>
 #include <regroup/store.h>
 
-#include <algorithm>
-
-#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/c_api/call.h"
 
 using regroup::c_api::Call;
@@ -56,46 +53,8 @@ regroup_errc regroup_context_of_ranks(const regroup_context* parent, const uint3
                                       size_t count, regroup_context** context) {
     return guarded(__func__, [&](const Call& call) {
         regroup_context*& result = call.result(context, "context");
-        const regroup::Context& whole = call(parent, "parent").value;
-        const std::vector<std::uint32_t> members = call.copy(ranks, count, "ranks");
-        const auto place = std::find(members.begin(), members.end(), whole.rank);
-        if (place == members.end()) {
-            call.refuse("rank " + std::to_string(whole.rank) +
-                        ", this one, is not among the ranks");
-        }
-        for (const std::uint32_t rank : members) {
-            if (rank >= whole.world_size) {
-                call.refuse("there is no rank " + std::to_string(rank) + " in a world of " +
-                            std::to_string(whole.world_size));
-            }
-            if (std::count(members.begin(), members.end(), rank) > 1) {
-                call.refuse("rank " + std::to_string(rank) + " is listed twice");
-            }
-        }
-        // With a scope of its own: that of the parent reports broken connections by the parent's
-        // ranks.
-        regroup::Context part;
-        part.job = whole.job;
-        part.rank = static_cast<std::uint32_t>(place - members.begin());
-        part.world_size = static_cast<std::uint32_t>(members.size());
-        part.local_rank = whole.local_rank;
-        part.local_world_size = whole.local_world_size;
-        part.group_rank = whole.group_rank;
-        part.group_world_size = whole.group_world_size;
-        part.restart_count = whole.restart_count;
-        part.max_restarts = whole.max_restarts;
-        part.round = whole.round;
-        part.master_addr = whole.master_addr;
-        part.master_port = whole.master_port;
-        part.cpu_transport = whole.cpu_transport;
-        part.store_timeout = whole.store_timeout;
-        if (part.world_size > 1) {
-            part.use_store(whole.store());
-        }
-        auto tie = std::make_shared<regroup::RoundScope::Registration>(
-            regroup::ContextScope::of(whole),
-            [part](const std::string& reason) { part.interrupt(reason); });
-        result = new regroup_context{std::move(part), std::move(tie)};
+        result = new regroup_context{
+            call(parent, "parent").value.of_ranks(call.copy(ranks, count, "ranks"))};
     });
 }
 

@@ -2,6 +2,7 @@
 #include <regroup/context.h>
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "worker_sdk/src/base/flight_recorder.h"
+#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/context/mpi_environment.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
@@ -264,6 +266,35 @@ std::shared_ptr<Context::StoreSlot> Context::make_store_slot() {
 
 std::shared_ptr<RoundScope> Context::make_scope() {
     return std::make_shared<RoundScope>();
+}
+
+Context Context::of_ranks(const std::vector<std::uint32_t>& ranks) const {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank);
+    if (place == ranks.end()) {
+        refuse("rank " + std::to_string(rank) + ", this one, is not among the ranks");
+    }
+    for (const std::uint32_t member : ranks) {
+        if (member >= world_size) {
+            refuse("there is no rank " + std::to_string(member) + " in a world of " +
+                   std::to_string(world_size));
+        }
+        if (std::count(ranks.begin(), ranks.end(), member) > 1) {
+            refuse("rank " + std::to_string(member) + " is listed twice");
+        }
+    }
+    if (ranks.size() > 1) {
+        static_cast<void>(store());  // Shared by copies, and interrupted with this one.
+    }
+    Context part = *this;
+    part.rank = static_cast<std::uint32_t>(place - ranks.begin());
+    part.world_size = static_cast<std::uint32_t>(ranks.size());
+    // A scope of its own: that of the world reports broken connections by the ranks of the world.
+    part.scope_ = make_scope();
+    part.tie_ = std::make_shared<RoundScope::Registration>(
+        scope_, [scope = part.scope_, whole = tie_](const std::string& reason) {
+            scope->interrupt(reason);
+        });
+    return part;
 }
 
 void Context::interrupt(std::string_view reason) const noexcept {

@@ -48,6 +48,18 @@ struct Loop::Session {
     std::optional<link::SigtermPutOff> put_off{};
 };
 
+/// Ends a session, also where an exception leaves the block.
+struct Loop::SessionEnd {
+    std::unique_ptr<Session>& session;
+    bool is_due = true;
+
+    ~SessionEnd() {
+        if (is_due) {
+            session.reset();
+        }
+    }
+};
+
 Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link)
     : options_(std::move(options)),
       link_(std::move(link)),
@@ -78,6 +90,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
                                                      : "ElasticLoop::run() needs on_step");
     }
     departure_listener_ = callbacks.on_departure;
+    const SessionEnd end{session_};
     while (true) {
         const ElasticEvent event = next();
         try {
@@ -104,9 +117,6 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             if (!repairs(error)) {
                 throw;
             }
-        } catch (...) {
-            session_.reset();
-            throw;
         }
     }
 }
@@ -122,29 +132,25 @@ ElasticEvent Loop::next() {
     } else if (!session_) {
         throw Error(Errc::invalid_argument, "the training of this loop is over");
     }
-    try {
-        while (true) {
-            if (at_ == At::between) {
-                find_place();
-                continue;
-            }
-            if (at_ == At::leaving) {
-                return take_leave();
-            }
+    SessionEnd end{session_};
+    std::optional<ElasticEvent> event;
+    while (!event) {
+        if (at_ == At::between) {
+            find_place();
+        } else if (at_ == At::leaving) {
+            event = take_leave();
+        } else {
             try {
-                if (const std::optional<ElasticEvent> event = advance()) {
-                    return *event;
-                }
+                event = advance();
             } catch (const std::exception& error) {
                 if (!repairs(error)) {
                     throw;
                 }
             }
         }
-    } catch (...) {
-        session_.reset();
-        throw;
     }
+    end.is_due = false;
+    return *event;
 }
 
 /// Takes the next step of the round; empty if the round is over.

@@ -81,6 +81,7 @@ class Loop {
 
    private:
     struct Session;
+    struct SessionEnd;
 
     [[nodiscard]] std::optional<ElasticEvent> advance();
     void find_place();
