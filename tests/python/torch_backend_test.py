@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The back end "regroup" of torch.distributed: torch_backend_job.py."""
+import os
+import subprocess
 import sys
 import tempfile
 import unittest
 
 import regroup
-from support import main, needs_torch, run_job, torch
+from support import DEADLINE_S, HERE, main, needs_torch, run_job, torch
 
 if torch:
     import torch.distributed as dist
@@ -42,6 +44,27 @@ class TorchBackend(unittest.TestCase):
         code, output = self.run_way("cpu:regroup,cuda:gloo", "operations", ranks=2)
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("done "), 2, output)
+
+    @needs_new_torch
+    def test_entry_point_of_the_package_makes_the_back_end_known(self):
+        import tomllib
+        with open(os.path.join(HERE, "../../pyproject.toml"), "rb") as file:
+            groups = tomllib.load(file)["project"]["entry-points"]
+        information = os.path.join(self.folder, "regroup-0.dist-info")
+        os.mkdir(information)
+        with open(os.path.join(information, "METADATA"), "w", encoding="utf-8") as file:
+            file.write("Metadata-Version: 2.1\nName: regroup\nVersion: 0\n")
+        with open(os.path.join(information, "entry_points.txt"), "w", encoding="utf-8") as file:
+            for group, points in groups.items():
+                file.write(f"[{group}]\n")
+                file.writelines(f"{name} = {value}\n" for name, value in points.items())
+        program = ("import torch.distributed as dist; dist.init_process_group('regroup', "
+                   "store=dist.HashStore(), rank=0, world_size=1); print(dist.get_backend())")
+        path = os.pathsep.join([self.folder, os.environ.get("PYTHONPATH", "")])
+        output = subprocess.run([sys.executable, "-c", program], env={**os.environ,
+                                "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True,
+                                timeout=DEADLINE_S, check=True).stdout
+        self.assertEqual(output.strip(), "regroup")
 
     def test_death_of_a_peer_leaves_the_backward_pass_as_an_error_of_regroup(self):
         _, output = self.run_way("regroup", "death", flags=["--shutdown-timeout=20"])
