@@ -59,9 +59,13 @@ std::string goodput_line(const rendezvous::Goodput& goodput) {
     const bool one = goodput.count == 1;
     const std::uint32_t planned = std::min(goodput.planned, goodput.count);
     const std::uint32_t unplanned = goodput.count - planned;
+    const bool until_start = goodput.until_start == goodput.count;
     std::string what;
     if (unplanned != 0) {
-        what = std::to_string(unplanned) + (unplanned == 1 ? " recovery" : " recoveries");
+        what = std::to_string(unplanned) + (until_start ? " restart" : " recover") +
+               (until_start      ? (unplanned == 1 ? "" : "s")
+                : unplanned == 1 ? "y"
+                                 : "ies");
     }
     if (planned != 0) {
         what += (what.empty() ? "" : " and ") + std::to_string(planned) +
@@ -87,9 +91,11 @@ std::string goodput_line(const rendezvous::Goodput& goodput) {
     if (goodput.lost_at_end > Duration::zero()) {
         end = " and the end of the job " + format_duration(goodput.lost_at_end);
     }
-    return what + cut_short + " took " + format_duration(goodput.lost) + end + "; " +
-           (goodput.lost_at_least ? "at most " : "") + percent(1 - lost) + " % of " +
-           format_duration(goodput.lasted) + " went into training" + again;
+    return what + cut_short + " took " + format_duration(goodput.lost) +
+           (until_start ? " until the programs ran" : "") + end + "; " +
+           (goodput.lost_at_least || goodput.until_start != 0 ? "at most " : "") +
+           percent(1 - lost) + " % of " + format_duration(goodput.lasted) + " went into training" +
+           again;
 }
 
 }  // namespace regroup::launcher

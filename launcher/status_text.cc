@@ -127,10 +127,14 @@ std::string incidents(const json& job) {
     }
     const std::uint64_t planned = number(job, "incidents_planned");
     const std::uint64_t cut_short = number(job, "incidents_cut_short");
-    std::string out = "  recoveries: " + std::to_string(number(job, "incidents_count")) +
-                      (planned == 0 ? "" : ", " + std::to_string(planned) + " planned") +
-                      (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
-                      ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s");
+    const std::uint64_t until_start = number(job, "incidents_until_start");
+    std::string out =
+        "  recoveries: " + std::to_string(number(job, "incidents_count")) +
+        (planned == 0 ? "" : ", " + std::to_string(planned) + " planned") +
+        (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
+        (until_start == 0 ? ""
+                          : ", " + std::to_string(until_start) + " only until the programs ran") +
+        ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s");
     if (const json& end = field(job, "lost_at_end_s"); end.is_number() && end.get<double>() > 0) {
         out += ", and its end " + duration(job, "lost_at_end_s");
     }

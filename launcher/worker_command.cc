@@ -82,7 +82,7 @@ std::optional<std::size_t> find_python_program(std::vector<std::string>& argumen
         if (word.size() < 2 || word.front() != '-') {
             return word == "-" || word.empty() ? std::nullopt : std::optional(i);
         }
-        const std::size_t at = word.find_first_of("mcWXhiV?-", 1);
+        const std::size_t at = word.find_first_of("mcWXhiVx?-", 1);
         if (at == word.npos) {
             continue;
         }
@@ -102,7 +102,7 @@ std::optional<std::size_t> find_python_program(std::vector<std::string>& argumen
             return i + 1 < arguments.size() ? std::optional(i) : std::nullopt;
         }
         if (word[at] != 'W' && word[at] != 'X') {
-            return std::nullopt;  // It runs no program, or asks for a person.
+            return std::nullopt;  // It runs no program, asks for a person, or cuts the script.
         }
         i += joined ? 0 : 1;
     }

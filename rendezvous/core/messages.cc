@@ -82,6 +82,7 @@ void Goodput::add(const Incident& incident) noexcept {
     ++count;
     planned += incident.planned ? 1 : 0;
     cut_short += incident.cut_short ? 1 : 0;
+    until_start += incident.until_start() ? 1 : 0;
     lost += incident.total();
     lost_steps += incident.lost_steps;
     lost_at_least = lost_at_least || incident.lost_at_least;

@@ -290,7 +290,7 @@ struct Incident {
     Duration communicator{};  ///< Until its group was formed.
     Duration state{};         ///< Until every worker had the state.
     Duration first_step{};    ///< Until its first step was committed (or its workers ran).
-    std::uint64_t step = 0;   ///< That step.
+    std::uint64_t step = 0;   ///< That step; 0: its workers have no SDK, and only began to run.
     /// Steps that are done again, since no process kept their state: from `step` to the last step
     /// known to be committed.
     std::uint64_t lost_steps = 0;
@@ -298,6 +298,8 @@ struct Incident {
     /// lower bound, and the times begin with the daemon's return.
     bool lost_at_least = false;
 
+    /// The times end when the programs ran, and not when they trained.
+    [[nodiscard]] bool until_start() const noexcept { return !cut_short && step == 0; }
     [[nodiscard]] Duration total() const noexcept {
         return detect + decide + stop + join + communicator + state + first_step;
     }
@@ -305,14 +307,15 @@ struct Incident {
 };
 /// Where the time of a job went, or of the observed part of it.
 struct Goodput {
-    Duration lasted{};             ///< Since the assignment of the first round.
-    Duration lost{};               ///< The part of it that went to incidents.
-    Duration lost_at_end{};        ///< Further loss: from the first sign of the job's end to it.
-    std::uint32_t count = 0;       ///< Number of incidents.
-    std::uint32_t planned = 0;     ///< Those that were planned: growth or a drain.
-    std::uint32_t cut_short = 0;   ///< Those after which no first step came.
-    std::uint64_t lost_steps = 0;  ///< Committed steps that are done again, over all incidents.
-    bool lost_at_least = false;    ///< `lost_steps` is a lower bound.
+    Duration lasted{};              ///< Since the assignment of the first round.
+    Duration lost{};                ///< The part of it that went to incidents.
+    Duration lost_at_end{};         ///< Further loss: from the first sign of the job's end to it.
+    std::uint32_t count = 0;        ///< Number of incidents.
+    std::uint32_t planned = 0;      ///< Those that were planned: growth or a drain.
+    std::uint32_t cut_short = 0;    ///< Those after which no first step came.
+    std::uint32_t until_start = 0;  ///< Those after which the programs do not tell their steps.
+    std::uint64_t lost_steps = 0;   ///< Committed steps that are done again, over all incidents.
+    bool lost_at_least = false;     ///< `lost_steps` is a lower bound.
 
     void add(const Incident& incident) noexcept;
     friend bool operator==(const Goodput&, const Goodput&) = default;

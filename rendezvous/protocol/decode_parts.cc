@@ -264,6 +264,7 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.integer("recoveries", goodput.count);
     reader.integer("recoveries_planned", goodput.planned);
     reader.integer("recoveries_cut_short", goodput.cut_short);
+    reader.integer("recoveries_until_start", goodput.until_start);
     reader.integer("lost_steps", goodput.lost_steps);
     reader.flag("lost_at_least", goodput.lost_at_least);
 }

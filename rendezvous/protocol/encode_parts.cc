@@ -327,6 +327,9 @@ void write(json& object, const Verdict& verdict) {
     if (goodput.cut_short != 0) {
         object["recoveries_cut_short"] = goodput.cut_short;
     }
+    if (goodput.until_start != 0) {
+        object["recoveries_until_start"] = goodput.until_start;
+    }
     if (goodput.lost_steps != 0) {
         object["lost_steps"] = goodput.lost_steps;
     }

@@ -53,6 +53,7 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"incidents_count", goodput.count},
                    {"incidents_planned", goodput.planned},
                    {"incidents_cut_short", goodput.cut_short},
+                   {"incidents_until_start", goodput.until_start},
                    {"lost_steps", goodput.lost_steps},
                    {"lost_at_least", goodput.lost_at_least},
                    {"restarts", status.restarts},

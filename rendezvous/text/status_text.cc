@@ -99,7 +99,9 @@ std::string describe(const Succession& succession) {
 }
 
 std::string describe(const Incident& incident) {
-    std::string what = incident.planned ? "changed in " : "recovered in ";
+    std::string what = incident.planned         ? "changed in "
+                       : incident.until_start() ? "restarted in "
+                                                : "recovered in ";
     if (incident.cut_short) {
         what = incident.planned ? "change not complete after " : "not recovered after ";
     }
@@ -113,9 +115,13 @@ std::string describe(const Incident& incident) {
                     : "; round " + std::to_string(number(incident.next_round)) +
                           " ended before its first step";
     }
-    return text + lost_steps(incident) + " (detect " + ms(incident.detect) + ", decide " +
-           ms(incident.decide) + ", stop " + ms(incident.stop) + ", join " + ms(incident.join) +
-           ", communicator " + ms(incident.communicator) + ", state " + ms(incident.state) +
+    text += lost_steps(incident) + " (detect " + ms(incident.detect) + ", decide " +
+            ms(incident.decide) + ", stop " + ms(incident.stop) + ", join " + ms(incident.join);
+    if (incident.until_start()) {
+        return text + ", start " +
+               ms(incident.communicator + incident.state + incident.first_step) + ")";
+    }
+    return text + ", communicator " + ms(incident.communicator) + ", state " + ms(incident.state) +
            (incident.cut_short ? ", end " : ", first step ") + ms(incident.first_step) + ")";
 }
 

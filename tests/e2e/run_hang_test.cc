@@ -89,7 +89,7 @@ TEST_F(RunHang, ProgramWithoutTheSdkThatFallsSilentHangs) {
     const std::string seen = job.output();
     EXPECT_THAT(seen, HasSubstr("the stacks of ranks 0-1 are in " + folder() + "/regroup-stacks-"));
     EXPECT_THAT(seen, HasSubstr("as the kernel sees them (neither eu-stack nor gdb is installed)"));
-    EXPECT_THAT(seen, ContainsRegex("regroup: recovered in [0-9.]+ ms: rank [01] on .* was silent "
+    EXPECT_THAT(seen, ContainsRegex("regroup: restarted in [0-9.]+ ms: rank [01] on .* was silent "
                                     "longest as its round hung, and was ended"));
     EXPECT_THAT(seen, ContainsRegex("no worker of the node has written anything for [0-9.]+ s"));
     EXPECT_THAT(seen, HasSubstr("hung, and was ended; the only restart is used"));

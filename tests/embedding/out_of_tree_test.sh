@@ -32,7 +32,8 @@ install_tree() {
         exit 1
     fi
     for page in "$2"/share/doc/regroup/*.md "$2"/share/doc/regroup/docs/*.md; do
-        for link in $(sed '/^```/,/^```/d' "$page" | grep -oE '\]\([^)#: ]+' | cut -c 3-); do
+        for link in $(sed '/^```/,/^```/d' "$page" | grep -oE '\]\([^)# ]+' |
+                cut -c 3- | grep -v '^https:'); do
             if [ ! -e "$(dirname "$page")/$link" ]; then
                 echo "$page: the link leads nowhere: $link" >&2
                 exit 1

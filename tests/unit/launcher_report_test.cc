@@ -190,6 +190,18 @@ TEST(LauncherReport, GoodputLineSumsUpTheRecoveries) {
     EXPECT_EQ(goodput_line(goodput),
               "1 recovery took 60 s and the end of the job 300 s; 90.0 % of 3600 s went into "
               "training");
+    goodput.lost_at_end = Duration::zero();
+    goodput.until_start = 1;
+    EXPECT_EQ(goodput_line(goodput),
+              "1 restart took 60 s until the programs ran; at most 98.3 % of 3600 s went into "
+              "training");
+    goodput.count = goodput.until_start = 2;
+    EXPECT_EQ(goodput_line(goodput),
+              "2 restarts took 60 s until the programs ran; at most 98.3 % of 3600 s went into "
+              "training");
+    goodput.until_start = 1;
+    EXPECT_EQ(goodput_line(goodput),
+              "2 recoveries took 60 s; at most 98.3 % of 3600 s went into training");
 }
 
 }  // namespace

@@ -139,6 +139,7 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.goodput.count = 3;
     verdict.goodput.planned = 2;
     verdict.goodput.cut_short = 1;
+    verdict.goodput.until_start = 1;
     verdict.goodput.lost_steps = 12;
     verdict.goodput.lost_at_least = true;
     return verdict;
