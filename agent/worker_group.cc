@@ -382,7 +382,9 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
 }
 
 void WorkerGroup::kill_leftovers() {
-    fork_server_.reset();
+    if (fork_server_) {
+        fork_server_->stop();  // It may be our caller.
+    }
     sweep({});
 }
 

@@ -2,34 +2,45 @@
 """Imports modules once, and forks the workers of a node. Runs as `python3 OPTIONS -c SOURCE PROGRAM
 MODULES`; fork_server.h describes the messages.
 
-    agent ── fork server ── helper ── worker        A worker begins like this,
-    agent ── worker                                 and the helper ends.
+    agent -- fork server -- helper -- worker        A worker begins like this,
+    agent -- worker                                 and the helper ends.
 """
+import sys
+
+has_first_path = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
+if has_first_path:
+    del sys.path[0]  # The working folder may have files with the names of Python's own modules.
+
 import array
 import ctypes
 import gc
+import io
 import os
 import signal
 import socket
-import sys
 import time
 
-PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_ARG_END, PR_SET_PTRACER = 1, 35, 9, 0x59616D61
+PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_SET_PTRACER = 1, 35, 14, 0x59616D61
 DESCRIPTORS = 5  # Of a request: the specification, the worker's socket, and its 0, 1 and 2.
 OPENMP = ("libgomp", "libomp", "libiomp5")
 OPENBLAS_SETTERS = ("openblas_set_num_threads", "openblas_set_num_threads64_",
                     "scipy_openblas_set_num_threads", "scipy_openblas_set_num_threads64_")
 libc = ctypes.CDLL(None, use_errno=True)
+first_path = None  # sys.path[0], as set_first_path() has set it.
 
 
-def own_command_line():
-    """Where the kernel finds the command line of this process: the first byte, and the end."""
+def memory_map():
+    """The first words of struct prctl_mm_map for this process."""
+    libc.sbrk.restype = ctypes.c_void_p
     with open("/proc/self/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return int(fields[45]), int(fields[46])
+        fields = [int(field) for field in stat.read().rpartition(")")[2].split()[1:]]
+    code, stack, data, heap, texts = 22, 24, 41, 43, 44
+    return [*fields[code:code + 2], *fields[data:data + 2], fields[heap], libc.sbrk(0),
+            fields[stack], *fields[texts:texts + 4]]
 
 
-command_line = own_command_line()
+ARGUMENTS_BEGIN, ARGUMENTS_END = 7, 8
+command_line = memory_map()[ARGUMENTS_BEGIN:ARGUMENTS_END + 1]
 
 
 def main(program, modules):
@@ -71,12 +82,11 @@ def main(program, modules):
 
 def import_module(module):
     """Returns the reason why workers cannot be forked after this import, or nothing."""
-    threads = len(os.listdir("/proc/self/task"))
     try:
         __import__(module)
     except BaseException as error:
         return f"its import failed: {type(error).__name__}: {error}"
-    started = len(os.listdir("/proc/self/task")) - threads
+    started = len(os.listdir("/proc/self/task")) - 1
     if started > 0:
         return f"its import started {started} thread(s), which a forked process does not have"
     for fd in os.listdir("/proc/self/fd"):
@@ -170,6 +180,9 @@ def adapt(command, first, environment):
             os.environb[name] = value
     if coerced and "LC_ALL" not in os.environ:
         os.environb.setdefault(b"LC_CTYPE", coerced)
+    replace_stdin()
+    if "threading" in sys.modules:
+        sys.modules["threading"].main_thread()._set_native_id()
     if not sys.stdout.write_through:  # As with -u.
         sys.stdout.reconfigure(line_buffering=os.isatty(1))
     if "numpy.random" in sys.modules:
@@ -189,9 +202,20 @@ def adapt(command, first, environment):
     return words[first:]
 
 
+def replace_stdin():
+    """The server's was a socket when Python looked at it."""
+    buffer = open(0, "rb", closefd=False)
+    buffer.raw.name = "<stdin>"
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+        buffer, sys.stdin.encoding, sys.stdin.errors, "\n",
+        line_buffering=buffer.isatty(), write_through=sys.stdin.write_through)
+    sys.stdin.mode = "r"
+
+
 def libraries():
     with open("/proc/self/maps") as maps:
-        return sorted({line.split(maxsplit=5)[5].strip() for line in maps if ".so" in line})
+        paths = {line.split(maxsplit=5)[5].strip() for line in maps if ".so" in line}
+    return sorted(filter(os.path.exists, paths))
 
 
 def resident_kib():
@@ -203,13 +227,20 @@ def set_title(words):
     """Gives this process the command line `words`, as far as it is not longer than the first."""
     begin, end = command_line
     room = end - begin - 2
+    if room <= 0:
+        return  # A sandbox that does not tell the addresses.
     text = b"\0".join(words)[:room] + b"\0"
-    number = ctypes.c_ulong
     ctypes.memset(begin, 0, end - begin)
-    if libc.prctl(PR_SET_MM, number(PR_SET_MM_ARG_END), number(begin + len(text)), number(0),
-                  number(0)) != 0:
-        # Without the right to move the end: the kernel shows a text up to its zero byte if the last
-        # byte is none.
+    mapping = memory_map()
+    mapping[ARGUMENTS_END] = begin + len(text)
+    no_vector, no_file = 0, 0xffffffff << 32
+    structure = array.array("Q", mapping + [no_vector, no_file])
+    address, count = structure.buffer_info()
+    number = ctypes.c_ulong
+    if libc.prctl(PR_SET_MM, number(PR_SET_MM_MAP), number(address),
+                  number(count * structure.itemsize), number(0)) != 0:
+        # A kernel that does not move the end shows a text up to its zero byte if the last byte is
+        # none.
         text = b" ".join(words)[:room] + b"\0"
         ctypes.memset(end - 1, 1, 1)
     ctypes.memmove(begin, text, len(text))
@@ -217,42 +248,68 @@ def set_title(words):
 
 def set_first_path(program):
     """sys.path[0], as Python sets it for `-m MODULE`, `-c CODE`, or a script."""
-    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
-        return
+    global first_path
+    before, first_path = first_path, first_path_of(program)
+    if before is not None and before in sys.path:  # A module may have put others before it.
+        sys.path[sys.path.index(before)] = first_path
+    elif first_path is not None:
+        sys.path.insert(0, first_path)
+
+
+def first_path_of(program):
+    if program[0] not in ("-m", "-c") and is_package(program[0]):
+        return absolute(program[0])
+    if not has_first_path:
+        return None
     if program[0] == "-m":
-        sys.path[0] = os.getcwd()
-    elif program[0] != "-c":
-        path = os.path.realpath(program[0])
-        sys.path[0] = path if is_package(path) else os.path.dirname(path)
+        return os.getcwd()
+    return "" if program[0] == "-c" else os.path.dirname(os.path.realpath(program[0]))
+
+
+def absolute(path):
+    """As Python does it for a script: without normalization."""
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
 def is_package(path):
-    """A folder or an archive with a __main__ module."""
-    import zipfile
-    return os.path.isdir(path) or (os.path.isfile(path) and zipfile.is_zipfile(path))
+    """A folder or an archive, which may have a __main__ module."""
+    for hook in sys.path_hooks:
+        try:
+            hook(path)
+            return True
+        except ImportError:
+            pass
+    return False
 
 
 def run(words):
     """Runs the program as Python does: `words` are those of its command line after the options."""
     import builtins
     import importlib.machinery
-    import runpy
-    import types
-    module = types.ModuleType("__main__")
+    module = type(sys)("__main__")
     module.__builtins__ = builtins
+    if "__annotations__" in globals():
+        module.__annotations__ = {}
     sys.modules["__main__"] = module
-    sys.argv = words[1:] if words[0] == "-m" else words
+    sys.argv = ["-m"] + words[2:] if words[0] == "-m" else words
     set_first_path(words)
+    # Python 3.13 keeps the text of `-c` for tracebacks. It was the text of this file.
+    lines = getattr(sys.modules.get("linecache"), "cache", {})
+    kept = lines.pop("<string>", None)
     if words[0] == "-m":
+        import runpy
         runpy._run_module_as_main(words[1])
     elif words[0] == "-c":
         sys.argv = ["-c"] + words[2:]
         module.__loader__ = importlib.machinery.BuiltinImporter
+        if kept:
+            lines["<string>"] = len(words[1]), None, words[1].splitlines(True), "<string>"
         exec(compile(words[1], "<string>", "exec", dont_inherit=True), module.__dict__)
     elif is_package(words[0]):
+        import runpy
         runpy._run_module_as_main("__main__", alter_argv=False)
     else:
-        path = os.path.abspath(words[0])
+        path = absolute(words[0])
         try:
             with open(path, "rb") as file:
                 source = file.read()

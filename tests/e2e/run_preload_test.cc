@@ -77,6 +77,8 @@ TEST_F(RunPreload, ForkedWorkerSeesWhatAnExecutedOneSees) {
     write("package/facts.py", read_file(script));
     write("folder/__main__.py", read_file(script));
     write("facts.py", read_file(script));
+    write("socket.py", "raise ImportError('the name of a module of Python')\n");
+    fs::create_symlink("folder", folder() + "/link");
     const std::string code = "exec(open('facts.py').read())";
     const std::string python = kPython;
     const std::vector<Words> programs{
@@ -88,6 +90,8 @@ TEST_F(RunPreload, ForkedWorkerSeesWhatAnExecutedOneSees) {
         {"--no-python", python, "-c", code, "x", "y"},
         {"--no-python", python, "folder", "x"},
         {"--no-python", python, "-I", script},
+        {"--no-python", python, "-I", "link", "x"},
+        {"./folder/../facts.py", "x"},
         {"--run-path", "facts.py", "x"},
         {"--cpus-per-rank=1", "facts.py"},
     };
@@ -96,12 +100,12 @@ TEST_F(RunPreload, ForkedWorkerSeesWhatAnExecutedOneSees) {
         std::vector<Json> seen;
         for (const bool forked : {true, false}) {
             fs::remove(facts);
-            const Words flags = forked ? Words{"--preload=json,decimal"} : Words{};
+            const Words flags = forked ? Words{"--preload=json,threading"} : Words{};
             Program job = run(Words{"--standalone"} + flags + program,
                               {"PYTHON_EXEC=" + python, "FACTS=" + facts, "EMPTY=", "BYTES=\xff\n",
                                "OMP_NUM_THREADS=1"});
             ASSERT_EQ(job.wait(), 0) << job.output();
-            EXPECT_EQ(job.output().find("has imported json,decimal") != std::string::npos, forked)
+            EXPECT_EQ(job.output().find("has imported json,threading") != std::string::npos, forked)
                 << job.output();
             seen.push_back(Json::parse(read_file(facts), nullptr, false));
             ASSERT_TRUE(seen.back().is_object()) << job.output();
@@ -113,6 +117,23 @@ TEST_F(RunPreload, ForkedWorkerSeesWhatAnExecutedOneSees) {
                 << program.at(0) << " " << program.at(1) << ": " << name;
         }
     }
+}
+
+TEST_F(RunPreload, PathsOutsideAsciiNeedNoLocale) {
+    const std::string name = "ü\xff.py";
+    write(name, "import sys\nprint('name', ascii(sys.argv[0]))\n");
+    Words names;
+    for (const Words& flags : {Words{"--preload=json"}, Words{}}) {
+        Program job = run(Words{"--standalone"} + flags + Words{name},
+                          {std::string("PYTHON_EXEC=") + kPython, "LC_ALL=C", "PYTHONUTF8=0",
+                           "PYTHONCOERCECLOCALE=0"});
+        ASSERT_EQ(job.wait(), 0) << job.output();
+        EXPECT_THAT(job.output(), Not(HasSubstr("has no effect")));
+        const Words seen = printed(job, "name");
+        names.insert(names.end(), seen.begin(), seen.end());
+    }
+    ASSERT_THAT(names, SizeIs(2));
+    EXPECT_EQ(names[0], names[1]);
 }
 
 TEST_F(RunPreload, WorkersAreChildrenOfTheAgentWithTheirOwnOutputAndRandomNumbers) {

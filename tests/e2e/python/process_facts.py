@@ -42,7 +42,9 @@ facts = {
              globals().get("__file__"), str(globals().get("__package__")),
              str(globals().get("__spec__"))[:40],
              type(globals().get("__loader__")).__name__,
-             type(globals().get("__builtins__")).__name__, sorted(set(globals()) & {"__cached__"})],
+             type(globals().get("__builtins__")).__name__,
+             sorted(set(globals()) & {"__cached__", "__annotations__"})],
+    "command_line": open("/proc/self/cmdline").read().replace("\0", " "),
     "environment": {name: ascii(value) for name, value in os.environ.items()
                     if not name.startswith(private)},
     "folder": os.getcwd(),
@@ -51,6 +53,7 @@ facts = {
         fd for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd)),
     "streams": [(s.line_buffering, getattr(s, "write_through", None), s.encoding, s.errors)
                 for s in (sys.stdin, sys.stdout, sys.stderr)],
+    "input": [sys.stdin.seekable(), sys.stdin.name, sys.stdin.mode, sys.stdin is sys.__stdin__],
     "session": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid()],
     "parent": open(f"/proc/{os.getppid()}/comm").read(),
     "signals": status("SigIgn", "SigCgt", "SigBlk"),
@@ -60,6 +63,7 @@ facts = {
     "nice": os.nice(0),
     "memory": [line for line in open("/proc/self/status") if line.startswith("Mems_allowed_list")],
     "threads": threading.active_count(),
+    "native_id": threading.main_thread().native_id == os.getpid(),
     "main_thread": threading.current_thread() is threading.main_thread(),
 }
 with open(os.environ["FACTS"], "w") as file:
