@@ -21,7 +21,7 @@ namespace {
 
 /// A module may be read from a slow file system.
 constexpr Duration kImportLimit = std::chrono::minutes(10);
-/// From the request to the worker. It takes some ten milliseconds.
+/// Without any new worker while some are wanted. One takes some ten milliseconds.
 constexpr Duration kForkLimit = std::chrono::seconds(10);
 /// Then something kills the server again and again, such as the kernel for lack of memory.
 constexpr int kDeathsMax = 3;
@@ -367,6 +367,10 @@ void ForkServer::request(std::uint64_t id, Launch& launch) {
             launch.worker->arm();
         }
     }
+    limit(id, launch);
+}
+
+void ForkServer::limit(std::uint64_t id, Launch& launch) {
     launch.timer.expires_after(launch.worker ? kForkLimit : Duration::zero());
     launch.timer.async_wait([this, id](const boost::system::error_code& error) {
         if (error) {
@@ -402,6 +406,11 @@ void ForkServer::hear_worker(std::uint64_t id) {
         launch.pid = message->sender;
         launcher_.expect(launch.pid);
         launch.worker->arm();
+        for (auto& [other, waiting] : launches_) {
+            if (waiting.worker) {
+                limit(other, waiting);  // The server is at work, for one worker after the other.
+            }
+        }
     }
 }
 

@@ -85,6 +85,7 @@ class ForkServer {
     void fail_all(const Failure& why, bool stay_unseen);
     void stop_process();
     void request(std::uint64_t id, Launch& launch);
+    void limit(std::uint64_t id, Launch& launch);
     void hear_worker(std::uint64_t id);
     void finish(std::uint64_t id, Result<ChildProcess> result);
     void release(Launch& launch);

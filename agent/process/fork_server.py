@@ -88,7 +88,7 @@ def import_module(module):
         return f"its import failed: {type(error).__name__}: {error}"
     started = len(os.listdir("/proc/self/task")) - 1
     if started > 0:
-        return f"its import started {started} thread(s), which a forked process does not have"
+        return f"{started} thread(s) run after its import, which a forked process does not have"
     for fd in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink("/proc/self/fd/" + fd)
