@@ -27,7 +27,7 @@ constexpr Duration kForkLimit = std::chrono::seconds(10);
 constexpr int kDeathsMax = 3;
 constexpr std::size_t kMessageBytesMax = 4096;
 
-using Descriptors = std::array<UniqueFd, 5>;  ///< See the protocol in the header.
+using Descriptors = std::array<int, 5>;  ///< See the protocol in the header.
 
 /// The two ends of a connection. The second one is for another process.
 Result<std::pair<UniqueFd, UniqueFd>> connection() {
@@ -78,12 +78,9 @@ Result<UniqueFd> file_with(const std::string& text) {
 }
 
 bool send_descriptors(int socket, const Descriptors& descriptors) {
-    std::array<int, std::tuple_size_v<Descriptors>> numbers{};
-    std::transform(descriptors.begin(), descriptors.end(), numbers.begin(),
-                   [](const UniqueFd& fd) { return fd.get(); });
     char byte = 'f';
     iovec content{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof numbers)> room{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> room{};
     msghdr message{};
     message.msg_iov = &content;
     message.msg_iovlen = 1;
@@ -92,8 +89,8 @@ bool send_descriptors(int socket, const Descriptors& descriptors) {
     cmsghdr* const rider = CMSG_FIRSTHDR(&message);
     rider->cmsg_level = SOL_SOCKET;
     rider->cmsg_type = SCM_RIGHTS;
-    rider->cmsg_len = CMSG_LEN(sizeof numbers);
-    std::memcpy(CMSG_DATA(rider), numbers.data(), sizeof numbers);
+    rider->cmsg_len = CMSG_LEN(sizeof descriptors);
+    std::memcpy(CMSG_DATA(rider), descriptors.data(), sizeof descriptors);
     return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
@@ -164,14 +161,18 @@ std::string list_of(const std::vector<std::string>& words) {
 
 /// A worker that is being started.
 struct ForkServer::Launch {
-    Launch(boost::asio::io_context& io, Started started_in)
-        : started(std::move(started_in)), timer(io) {}
+    Launch(boost::asio::io_context& io, const ProcessSpec& spec_in, std::size_t program_begin_in,
+           Started started_in)
+        : spec(spec_in),
+          program_begin(program_begin_in),
+          started(std::move(started_in)),
+          timer(io) {}
 
+    const ProcessSpec& spec;
+    std::size_t program_begin;
     Started started;
-    Descriptors descriptors;  ///< To send; then empty.
-    UniqueFd own_end;         ///< Of the worker's socket, until the request is sent.
-    std::optional<ReadableWatch> worker;
-    pid_t pid = 0;  ///< Known from its hello.
+    std::optional<ReadableWatch> worker;  ///< None before the request.
+    pid_t pid = 0;                        ///< Known from its hello.
     UniqueFd pidfd;
     boost::asio::steady_timer timer;
 };
@@ -331,38 +332,29 @@ std::uint64_t ForkServer::launch(const ProcessSpec& spec, std::size_t program_be
                                  Started started) {
     ENSURE(serves());
     const std::uint64_t id = ++last_launch_;
-    Launch& launch = launches_.try_emplace(id, io_, std::move(started)).first->second;
-    const std::array<int, 3> standard{0, spec.stdout_fd < 0 ? 1 : spec.stdout_fd,
-                                      spec.stderr_fd < 0 ? 2 : spec.stderr_fd};
-    bool complete = true;
-    for (std::size_t fd = 0; fd < standard.size(); ++fd) {
-        constexpr int kFirst = 3;
-        launch.descriptors[2 + fd] = UniqueFd(::fcntl(standard[fd], F_DUPFD_CLOEXEC, kFirst));
-        complete = complete && launch.descriptors[2 + fd];
-    }
-    Result<UniqueFd> file = file_with(specification_of(spec, program_begin));
-    auto ends = connection();
-    if (complete && file && ends) {
-        launch.descriptors[0] = std::move(*file);
-        launch.descriptors[1] = std::move(ends->second);
-        constexpr int kOn = 1;
-        ::setsockopt(ends->first.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn);
-        launch.own_end = std::move(ends->first);
-    }
+    Launch& launch =
+        launches_.try_emplace(id, io_, spec, program_begin, std::move(started)).first->second;
     if (state_ == State::ready) {
         request(id, launch);
     }
     return id;
 }
 
-// A launch without descriptors fails, too, from the event loop.
+// A launch whose request cannot be sent fails, too, from the event loop.
 void ForkServer::request(std::uint64_t id, Launch& launch) {
-    const bool sent = launch.own_end && send_descriptors(control_->fd(), launch.descriptors);
-    launch.descriptors = {};
-    if (sent) {
+    const ProcessSpec& spec = launch.spec;
+    const Result<UniqueFd> file = file_with(specification_of(spec, launch.program_begin));
+    auto ends = connection();
+    if (file && ends) {
+        constexpr int kOn = 1;
+        ::setsockopt(ends->first.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn);
+        const bool sent =
+            send_descriptors(control_->fd(), {file->get(), ends->second.get(), 0,
+                                              spec.stdout_fd < 0 ? 1 : spec.stdout_fd,
+                                              spec.stderr_fd < 0 ? 2 : spec.stderr_fd});
         auto worker =
-            ReadableWatch::open(io_, std::move(launch.own_end), [this, id] { hear_worker(id); });
-        if (worker) {
+            ReadableWatch::open(io_, std::move(ends->first), [this, id] { hear_worker(id); });
+        if (sent && worker) {
             launch.worker.emplace(*std::move(worker));
             launch.worker->arm();
         }

@@ -63,8 +63,8 @@ class ForkServer {
 
     /// Forks a worker, once the server has imported its modules. `program_begin` is the index of
     /// the program in `spec.arguments`, as in ForkServerOptions. Calls `started` later from the
-    /// event loop, unless the launch is cancelled first. Call only if serves(). Copies the
-    /// descriptors of `spec`.
+    /// event loop, unless the launch is cancelled first. Call only if serves(). `spec` and its
+    /// descriptors must outlive the launch.
     std::uint64_t launch(const ProcessSpec& spec, std::size_t program_begin, Started started);
 
     /// No worker comes from this launch. No effect if it is over.

@@ -14,7 +14,6 @@ if has_first_path:
 import array
 import ctypes
 import gc
-import io
 import os
 import signal
 import socket
@@ -58,6 +57,7 @@ def main(program, modules):
         if refusal:
             control.send(b"\0".join([b"refused", os.fsencode(module), os.fsencode(refusal)]))
             os._exit(0)
+    sys.__stdout__.flush()  # Else each worker would write it, too.
     gc.collect()
     gc.freeze()  # A later collection would write to the pages that the workers share.
     seconds = time.monotonic() - begin
@@ -180,11 +180,9 @@ def adapt(command, first, environment):
             os.environb[name] = value
     if coerced and "LC_ALL" not in os.environ:
         os.environb.setdefault(b"LC_CTYPE", coerced)
-    replace_stdin()
+    reopen_streams()
     if "threading" in sys.modules:
         sys.modules["threading"].main_thread()._set_native_id()
-    if not sys.stdout.write_through:  # As with -u.
-        sys.stdout.reconfigure(line_buffering=os.isatty(1))
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # Else all workers have the same random numbers.
     import importlib
@@ -202,14 +200,14 @@ def adapt(command, first, environment):
     return words[first:]
 
 
-def replace_stdin():
-    """The server's was a socket when Python looked at it."""
-    buffer = open(0, "rb", closefd=False)
-    buffer.raw.name = "<stdin>"
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
-        buffer, sys.stdin.encoding, sys.stdin.errors, "\n",
-        line_buffering=buffer.isatty(), write_through=sys.stdin.write_through)
-    sys.stdin.mode = "r"
+def reopen_streams():
+    """They were other files when Python looked at them. Modules may have kept the objects."""
+    for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
+        name, direct = stream.name, stream.write_through  # Direct: the option -u.
+        file = open(fd, "wb" if fd else "rb", 0 if fd and direct else -1, closefd=False)
+        getattr(file, "raw", file).name = name
+        stream.__init__(file, stream.encoding, stream.errors, "\n", write_through=direct,
+                        line_buffering=not direct and (fd == 2 or file.isatty()))
 
 
 def libraries():

@@ -267,6 +267,19 @@ TEST_F(RunPreload, ModuleThatCannotBeSharedIsNamedAndWorkersAreStartedWithout) {
     EXPECT_THAT(job.output(), HasSubstr("module threaded"));
 }
 
+TEST_F(RunPreload, ModuleMayReplaceTheStandardStreams) {
+    write("streams.py",
+          "import io, sys\n"
+          "print('imported')\n"
+          "sys.stdin, sys.stdout = None, io.StringIO()\n");
+    write("train.py", "import sys\nprint('done', sys.stdin, file=sys.__stdout__)\n");
+    Program job = preload("streams", {"--nproc-per-node=2", "--no-python"}, {kPython, "train.py"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(printed(job, "done"), SizeIs(2)) << job.output();
+    // Nor do the workers write again what the fork server has written.
+    EXPECT_THAT(lines_of(job.output()), Not(Contains(HasSubstr("] imported"))));
+}
+
 TEST_F(RunPreload, OtherProgramsAreStartedAsUsual) {
     for (const Words& program : {Words{"/bin/echo", "done"}, Words{kPython, "--version"}}) {
         Program job = run(Words{"--standalone", "--preload=json"} + program);
