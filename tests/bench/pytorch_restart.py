@@ -70,7 +70,10 @@ class Job:
         self.round = 0
         self.times = {stage: [] for stage in STAGES}
         self.log = open(os.path.join(folder, "log"), "wb")
-        environment = {**os.environ, "RESTART_FOLDER": folder, "OMP_NUM_THREADS": "1"}
+        # The last one is for torchrun. Without it, Gloo's addresses of the round before are still in
+        # the store of PyTorch 2.14, and every other restart fails after its timeout.
+        environment = {**os.environ, "RESTART_FOLDER": folder, "OMP_NUM_THREADS": "1",
+                       "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=self.log,
                                         stderr=self.log)
         self.stamps = self.await_round()

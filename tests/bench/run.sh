@@ -28,8 +28,10 @@ for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/resta
 if [ -x "$pytorch" ]; then
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
         $prefix "$pytorch" "$here/torch_backend.py"
+    echo
+    $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
 else
-    echo "torch_backend: left out, since there is no $pytorch"
+    echo "torch_backend, pytorch_restart: left out, since there is no $pytorch"
 fi
 echo
 "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
