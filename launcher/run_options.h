@@ -97,7 +97,7 @@ struct RunOptions {
     bool run_path = false;
     bool use_env = false;
     std::vector<std::string> preload;  ///< Python modules that a fork server imports.
-    std::string interpreter;  ///< For Python, unless PYTHON_EXEC names one; may be empty.
+    std::string interpreter;           ///< For Python, unless PYTHON_EXEC names one; may be empty.
     std::string program;
     std::vector<std::string> arguments;
 };
