@@ -111,7 +111,7 @@ class StoreCore {
 
     /// The memory that the client's wait takes, approximately.
     [[nodiscard]] std::size_t wait_bytes(ClientId client) const;
-    /// What counts against `Limits::total_bytes_max`.
+    /// The bytes that count against `Limits::total_bytes_max`.
     [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
 
    private:

@@ -22,9 +22,9 @@ struct Limits {
     std::size_t reply_bytes_max = std::size_t{64} << 20U;
     /// All keys, values and queued items together, with a fixed charge for each.
     std::size_t total_bytes_max = std::size_t{4} << 30U;
-    /// What all clients together make the server hold besides: requests that are not complete,
-    /// replies that were not read, and names that they wait for. Beyond it, the clients that hold
-    /// most are disconnected.
+    /// The memory that all clients together make the server hold besides: incomplete requests,
+    /// unread replies, and names that they wait for. Beyond it, the clients that hold most are
+    /// disconnected.
     std::size_t clients_bytes_max = std::size_t{512} << 20U;
 };
 

@@ -276,7 +276,7 @@ TEST_F(RunPreload, ModuleMayReplaceTheStandardStreams) {
     Program job = preload("streams", {"--nproc-per-node=2", "--no-python"}, {kPython, "train.py"});
     ASSERT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(printed(job, "done"), SizeIs(2)) << job.output();
-    // Nor do the workers write again what the fork server has written.
+    // The workers do not repeat the output of the fork server.
     EXPECT_THAT(lines_of(job.output()), Not(Contains(HasSubstr("] imported"))));
 }
 

@@ -99,7 +99,7 @@ TEST_F(LineSplitterTest, OnlyColoursAreKeptOfControlSequences) {
     }
 }
 
-/// What tqdm writes for two bars, each with a place of its own.
+/// The output of tqdm for two bars, each with a place of its own.
 class LineSplitterBars : public LineSplitterTest {
    protected:
     void outer(int done) { feed("\router " + std::to_string(done)); }
@@ -160,7 +160,7 @@ TEST_F(LineSplitterBars, BarOfThePastIsShownBeforeLaterLines) {
     EXPECT_THAT(lines_, ElementsAre("outer 0", "inner 0", "outer 1", "done"));
 }
 
-/// What rich writes for a table of three lines that changes.
+/// The output of rich for a table of three lines that changes.
 TEST_F(LineSplitterTest, TableIsShownAsAWholeOncePerSecondAndAtTheEnd) {
     const auto table = [](int version) {
         const std::string text = std::to_string(version);

@@ -299,7 +299,7 @@ class _Operations:
         self._kept: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
         _groups.add(self)
 
-    # What happens to the group.
+    # The life of the group.
 
     @property
     def failure(self) -> Optional[Error]:

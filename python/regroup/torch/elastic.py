@@ -191,7 +191,7 @@ class Elastic:
         for part in self._parts:
             states = getattr(part, "_per_optimizer_states", None)
             if states is not None:
-                states.clear()  # What a GradScaler knew of a step that was lost.
+                states.clear()  # A GradScaler must forget the lost step.
         options: Dict[str, Any] = {}
         if self._timeout is not None:
             options["timeout"] = datetime.timedelta(seconds=self._timeout)

@@ -97,7 +97,7 @@ regroup_errc regroup_context_from_environment(regroup_context** context);
 regroup_errc regroup_context_create(uint32_t rank, uint32_t world_size, const char* master_addr,
                                     uint16_t master_port, regroup_context** context);
 /// The context of some of `parent`'s ranks, as if they were the world; the i-th of `ranks` becomes
-/// rank i. This rank is among them. Only they form groups of it. What is formed from it ends with
+/// rank i. This rank is among them. Only they form groups of it. Groups formed from it end with
 /// the round of `parent`, as long as the handle lives.
 regroup_errc regroup_context_of_ranks(const regroup_context* parent, const uint32_t* ranks,
                                       size_t count, regroup_context** context);

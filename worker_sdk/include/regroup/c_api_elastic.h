@@ -130,7 +130,7 @@ regroup_errc regroup_elastic_on_straggler(
 regroup_errc regroup_elastic_run(regroup_elastic* loop, const regroup_elastic_callbacks* callbacks,
                                  regroup_ending* ending);
 
-/// What the program does next. The values are stable.
+/// The next task of the program. The values are stable.
 typedef int32_t regroup_elastic_event;
 enum {
     REGROUP_EVENT_ROUND = 0,     ///< A round begins: what on_round does.

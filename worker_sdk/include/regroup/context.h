@@ -54,7 +54,7 @@ struct Context {
 
     /// The context of some of this context's ranks, as if they were the world; the i-th of `ranks`
     /// becomes rank i. This rank is among them. Only they form groups of it, unlike
-    /// `ProcessGroup::new_group`. What is created from it ends when this context is interrupted, as
+    /// `ProcessGroup::new_group`. Groups created from it end when this context is interrupted, as
     /// long as the result or a copy of it lives. Throws Error `invalid_argument`, which names the
     /// rank, for ranks that are no group.
     [[nodiscard]] Context of_ranks(const std::vector<std::uint32_t>& ranks) const;

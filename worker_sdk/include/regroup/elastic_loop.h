@@ -184,7 +184,7 @@ enum class Ending : std::uint8_t {
     left,      ///< This node leaves; the others go on.
 };
 
-/// What the program does next; see ElasticLoop::next.
+/// The next task of the program; see ElasticLoop::next.
 enum class ElasticEvent : std::uint8_t {
     round,     ///< `round()` begins: what ElasticCallbacks::on_round does.
     step,      ///< Carry out `step()`: what ElasticCallbacks::on_step does.

@@ -27,7 +27,7 @@ Instant now() {
 
 }  // namespace
 
-/// What belongs to the thread that trains, while it trains.
+/// The state of the thread that trains, while it trains.
 struct Loop::Session {
     explicit Session(Loop& loop)
         : meter(loop.reporter_), farewell{loop.reporter_}, thread_reporter(loop.reporter_) {
