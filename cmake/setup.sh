@@ -13,7 +13,8 @@ unpack_etcd=
 
 tools="clang++-19 ld.lld-19 cmake ninja"
 packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
-          libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev libxxhash-dev"
+          libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev libxxhash-dev libsodium-dev
+          libssl-dev"
 case $task in
     build) ;;
     test)

@@ -50,6 +50,12 @@ struct Offer {
     bool alone = false;
     /// How long the node waits for a round before it gives up (--join-timeout); zero: not known.
     Duration join_timeout{};
+    /// Random, and known to the agent and the daemon only: it proves that a later connection of
+    /// this NodeId comes from the same agent.
+    std::string secret;
+    /// Random, and given to the members of each round whose store this node serves: from it they
+    /// derive the keys of that round. Hexadecimal.
+    std::string store_key;
 };
 
 enum class NodeState : std::uint8_t {
@@ -197,6 +203,7 @@ struct Assignment {
     std::uint32_t role_world_size = 1;
     std::string master_addr;
     std::uint16_t master_port = 0;
+    std::string store_key;            ///< Of the Offer of group rank 0.
     std::uint32_t restart_count = 0;  ///< Failures so far that led to a restart.
     /// The launcher of a member serves the rendezvous: if no daemon is left, that member is lost.
     bool member_serves = false;

@@ -218,6 +218,7 @@ std::vector<Assignment> assign_ranks(std::span<const Member> members) {
         result[i].role_world_size = role_sizes[members[i].offer.role];
         result[i].master_addr = address;
         result[i].master_port = members[0].store_port;
+        result[i].store_key = members[0].offer.store_key;
         result[i].member_serves = member_serves;
     }
     return result;

@@ -195,6 +195,8 @@ void read(FieldReader& reader, Offer& offer) {
     reader.flag("ends_with_daemon", offer.ends_with_daemon);
     reader.flag("alone", offer.alone);
     reader.duration("join_timeout_ms", offer.join_timeout);
+    reader.name("secret", offer.secret);
+    reader.name("store_key", offer.store_key);
 }
 
 void read(FieldReader& reader, Assignment& a) {
@@ -213,6 +215,7 @@ void read(FieldReader& reader, Assignment& a) {
     reader.integer("role_world_size", a.role_world_size);
     reader.name("master_addr", a.master_addr);
     reader.integer("master_port", a.master_port);
+    reader.name("store_key", a.store_key);
     reader.integer("restart_count", a.restart_count);
     reader.flag("member_serves", a.member_serves);
     read_words(reader, "reason", a.reason);

@@ -242,6 +242,12 @@ void write(json& object, const Offer& offer) {
     if (offer.join_timeout > Duration::zero()) {
         object["join_timeout_ms"] = milliseconds(offer.join_timeout);
     }
+    if (!offer.secret.empty()) {
+        object["secret"] = offer.secret;
+    }
+    if (!offer.store_key.empty()) {
+        object["store_key"] = offer.store_key;
+    }
 }
 
 void write(json& object, const Assignment& assignment) {
@@ -253,6 +259,9 @@ void write(json& object, const Assignment& assignment) {
     object["world_size"] = a.world_size;
     object["master_addr"] = a.master_addr;
     object["master_port"] = a.master_port;
+    if (!a.store_key.empty()) {
+        object["store_key"] = a.store_key;
+    }
     object["restart_count"] = a.restart_count;
     object["reason"] = sentence(describe(a.reason));
     if (a.member_serves) {

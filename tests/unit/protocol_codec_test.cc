@@ -62,6 +62,8 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.alone, b.offer.alone);
     EXPECT_EQ(a.offer.join_timeout, b.offer.join_timeout);
     EXPECT_EQ(a.offer.other_addresses, b.offer.other_addresses);
+    EXPECT_EQ(a.offer.secret, b.offer.secret);
+    EXPECT_EQ(a.offer.store_key, b.offer.store_key);
     expect_same(a.report, b.report);
 }
 
@@ -121,7 +123,9 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "hosts_rendezvous",
                             "ends_with_daemon",
                             "alone",
-                            "join_timeout_ms"}) {
+                            "join_timeout_ms",
+                            "secret",
+                            "store_key"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }

@@ -93,6 +93,8 @@ inline rendezvous::Join sample_join() {
     join.offer.ends_with_daemon = true;
     join.offer.alone = true;
     join.offer.join_timeout = std::chrono::milliseconds(600009);
+    join.offer.secret = "5f1c";
+    join.offer.store_key = "a07e";
     join.report = sample_report();
     return join;
 }
@@ -108,6 +110,7 @@ inline rendezvous::Assignment sample_assignment() {
     assignment.role_world_size = 11;
     assignment.master_addr = "10.0.0.4";
     assignment.master_port = 40117;
+    assignment.store_key = "a07e";
     assignment.restart_count = 1;
     assignment.member_serves = true;
     assignment.reason = "rank 13 on node7 was ended by SIGSEGV";
