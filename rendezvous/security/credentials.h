@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/security/token.h"
+
+namespace regroup::security {
+
+/// PEM files of a site's certificate authority, and of this process.
+struct Certificates {
+    std::string certificate;  ///< With the intermediate certificates, if any.
+    std::string key;
+    std::string authority;
+};
+
+/// How a process proves who it is to peers on other hosts, and how it checks them.
+struct Credentials {
+    std::optional<Token> token;
+    std::optional<Certificates> certificates;
+    /// Peers need not prove anything, and connections to peers that cannot are accepted.
+    bool insecure = false;
+
+    [[nodiscard]] bool can_prove() const noexcept { return token || certificates; }
+};
+
+/// A peer that has proved who it is.
+struct Peer {
+    Scope scope;
+    std::string name;  ///< "token 1f2e3d4c (node)", "certificate CN=node7", "user ann".
+};
+
+/// Where the flags and the environment say that the credentials are.
+struct CredentialSources {
+    std::string token_file;  ///< --token-file.
+    Certificates certificates;
+    bool insecure = false;
+};
+
+/// Reads the files. Without a token file in `sources` it takes REGROUP_TOKEN_FILE, and else the
+/// usual token file if there is one. Errors: those of the files, each with the flag or variable.
+[[nodiscard]] Result<Credentials> load_credentials(const CredentialSources& sources);
+
+}  // namespace regroup::security

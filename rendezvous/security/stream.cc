@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/security/stream.h"
+
+#include <cerrno>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "rendezvous/base/ensure.h"
+
+namespace regroup::security {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+// OpenSSL's own socket BIO would end the process with SIGPIPE.
+
+int descriptor_of(BIO* bio) {
+    return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+}
+
+int finish(BIO* bio, ssize_t bytes, int retry_flag) {
+    BIO_clear_retry_flags(bio);
+    if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        BIO_set_flags(bio, retry_flag | BIO_FLAGS_SHOULD_RETRY);
+    }
+    return static_cast<int>(bytes);
+}
+
+int send_bytes(BIO* bio, const char* bytes, int count) {
+    const ssize_t sent =
+        ::send(descriptor_of(bio), bytes, static_cast<std::size_t>(count), MSG_NOSIGNAL);
+    return finish(bio, sent, BIO_FLAGS_WRITE);
+}
+
+int receive_bytes(BIO* bio, char* bytes, int count) {
+    const ssize_t received = ::recv(descriptor_of(bio), bytes, static_cast<std::size_t>(count), 0);
+    return finish(bio, received, BIO_FLAGS_READ);
+}
+
+long control(BIO* /*bio*/, int command, long /*number*/, void* /*pointer*/) {
+    return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+BIO* bio_on(int fd) {
+    static BIO_METHOD* const method = [] {
+        BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+        ENSURE(made != nullptr && BIO_meth_set_write(made, send_bytes) == 1 &&
+               BIO_meth_set_read(made, receive_bytes) == 1 &&
+               BIO_meth_set_ctrl(made, control) == 1);
+        return made;
+    }();
+    BIO* bio = BIO_new(method);
+    ENSURE(bio != nullptr);
+    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)));
+    BIO_set_init(bio, 1);
+    return bio;
+}
+
+}  // namespace
+
+void Stream::close() {
+    error_code ignored;
+    socket_.close(ignored);
+}
+
+asio::awaitable<int> Stream::peek() {
+    for (;;) {
+        const auto [error] = co_await socket_.async_wait(Socket::wait_read, kAwait);
+        if (error || !socket_.is_open()) {
+            co_return -1;
+        }
+        unsigned char byte = 0;
+        const ssize_t count = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (count == 1) {
+            co_return byte;
+        }
+        if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+            co_return -1;
+        }
+    }
+}
+
+asio::awaitable<Result<void>> Stream::shake_hands(Ssl ssl) {
+    error_code error;
+    socket_.non_blocking(true, error);
+    ssl_ = std::move(ssl);
+    BIO* bio = bio_on(socket_.native_handle());
+    SSL_set_bio(ssl_.get(), bio, bio);
+    for (;;) {
+        ERR_clear_error();
+        const int result = SSL_do_handshake(ssl_.get());
+        if (result == 1) {
+            is_secured_ = true;
+            co_return Result<void>();
+        }
+        const int why = SSL_get_error(ssl_.get(), result);
+        if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
+            co_return Failure(Errc::disconnected, take_handshake_error(ssl_));
+        }
+        const auto [wait_error] = co_await socket_.async_wait(
+            why == SSL_ERROR_WANT_READ ? Socket::wait_read : Socket::wait_write, kAwait);
+        if (wait_error || !socket_.is_open()) {
+            co_return Failure(Errc::disconnected, "did not complete the TLS handshake in time");
+        }
+    }
+}
+
+asio::awaitable<Stream::ErrorCode> Stream::wait_for(int result) {
+    const int why = SSL_get_error(ssl_.get(), result);
+    if (why == SSL_ERROR_ZERO_RETURN) {
+        co_return asio::error::eof;
+    }
+    if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
+        const bool is_broken = why == SSL_ERROR_SSL;
+        ERR_clear_error();
+        co_return is_broken ? ErrorCode(asio::error::connection_aborted)
+                            : ErrorCode(asio::error::eof);
+    }
+    const auto [error] = co_await socket_.async_wait(
+        why == SSL_ERROR_WANT_READ ? Socket::wait_read : Socket::wait_write, kAwait);
+    if (!error && !socket_.is_open()) {
+        co_return asio::error::operation_aborted;
+    }
+    co_return error;
+}
+
+asio::awaitable<std::tuple<Stream::ErrorCode, std::size_t>> Stream::read_some(
+    asio::mutable_buffer buffer) {
+    if (!ssl_) {
+        co_return co_await socket_.async_read_some(buffer, kAwait);
+    }
+    while (socket_.is_open()) {
+        ERR_clear_error();
+        std::size_t count = 0;
+        const int result = SSL_read_ex(ssl_.get(), buffer.data(), buffer.size(), &count);
+        if (result == 1) {
+            co_return std::tuple(ErrorCode(), count);
+        }
+        if (const ErrorCode error = co_await wait_for(result)) {
+            co_return std::tuple(error, std::size_t{0});
+        }
+    }
+    co_return std::tuple(ErrorCode(asio::error::operation_aborted), std::size_t{0});
+}
+
+asio::awaitable<std::tuple<Stream::ErrorCode, std::size_t>> Stream::write(
+    asio::const_buffer buffer) {
+    if (!ssl_) {
+        co_return co_await asio::async_write(socket_, buffer, kAwait);
+    }
+    std::size_t written = 0;
+    while (socket_.is_open() && buffer.size() > 0) {
+        ERR_clear_error();
+        std::size_t count = 0;
+        const int result = SSL_write_ex(ssl_.get(), buffer.data(), buffer.size(), &count);
+        if (result == 1) {
+            buffer += count;
+            written += count;
+            continue;
+        }
+        if (const ErrorCode error = co_await wait_for(result)) {
+            co_return std::tuple(error, written);
+        }
+    }
+    co_return std::tuple(
+        buffer.size() == 0 ? ErrorCode() : ErrorCode(asio::error::operation_aborted), written);
+}
+
+}  // namespace regroup::security

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <tuple>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/security/tls.h"
+
+namespace regroup::security {
+
+/// A TCP connection that may speak TLS from some point on. One read and one write may be in
+/// progress at a time, both on the one thread of the socket's io_context; the Stream outlives them.
+/// Memory of an idle TLS connection: about 13 KiB.
+class Stream {
+   public:
+    using ErrorCode = boost::system::error_code;
+    using Socket = boost::asio::ip::tcp::socket;
+
+    explicit Stream(Socket socket) : socket_(std::move(socket)) {}
+
+    [[nodiscard]] Socket& socket() noexcept { return socket_; }
+    [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
+    [[nodiscard]] bool is_open() const { return socket_.is_open(); }
+    [[nodiscard]] bool is_secured() const noexcept { return is_secured_; }
+    [[nodiscard]] const Ssl& ssl() const noexcept { return ssl_; }
+    /// Cancels what is in progress.
+    void close();
+
+    /// The next byte, left in the socket, or -1 at the end of the connection.
+    boost::asio::awaitable<int> peek();
+
+    /// Has no deadline: close the Stream to end it. Errors: disconnected, with the predicate of a
+    /// sentence about the peer.
+    boost::asio::awaitable<Result<void>> shake_hands(Ssl ssl);
+
+    boost::asio::awaitable<std::tuple<ErrorCode, std::size_t>> read_some(
+        boost::asio::mutable_buffer buffer);
+    /// Writes all of `buffer`.
+    boost::asio::awaitable<std::tuple<ErrorCode, std::size_t>> write(
+        boost::asio::const_buffer buffer);
+
+   private:
+    /// Waits until the socket is ready for what OpenSSL needs after it returned `result`, or
+    /// returns the error.
+    boost::asio::awaitable<ErrorCode> wait_for(int result);
+
+    Socket socket_;
+    Ssl ssl_;
+    bool is_secured_ = false;
+};
+
+}  // namespace regroup::security

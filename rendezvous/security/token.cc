@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/security/token.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/ensure.h"
+
+namespace regroup::security {
+namespace {
+
+constexpr std::string_view kFormat = "regroup1";
+constexpr std::size_t kIdDigits = 8;
+constexpr std::size_t kJobBytesMax = 255;
+constexpr std::size_t kTextBytesMax = 512;
+constexpr std::array kRoles{Role::observer, Role::node, Role::operator_role, Role::full};
+
+/// `text` up to each of the first `count - 1` dots, and the rest, which may contain dots.
+std::vector<std::string_view> split(std::string_view text, std::size_t count) {
+    std::vector<std::string_view> parts;
+    while (parts.size() + 1 < count && text.find('.') != text.npos) {
+        const std::size_t dot = text.find('.');
+        parts.push_back(text.substr(0, dot));
+        text.remove_prefix(dot + 1);
+    }
+    parts.push_back(text);
+    return parts;
+}
+
+bool is_id(std::string_view text) {
+    return text.size() == kIdDigits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+std::string id_of(const Key& key) {
+    return key.derive("regroup token id").hex().substr(0, kIdDigits);
+}
+
+std::string trimmed_line(std::string_view text) {
+    constexpr std::string_view kBlanks = " \t\r";
+    text = text.substr(0, text.find('\n'));
+    const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
+    text.remove_prefix(begin);
+    return std::string(text.substr(0, text.find_last_not_of(kBlanks) + 1));
+}
+
+class File {
+   public:
+    explicit File(int fd) : fd_(fd) {}
+    ~File() {
+        if (fd_ >= 0) {
+            ::close(fd_);
+        }
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+
+   private:
+    int fd_;
+};
+
+}  // namespace
+
+std::string_view to_string(Role role) noexcept {
+    switch (role) {
+        case Role::observer:
+            return "observer";
+        case Role::node:
+            return "node";
+        case Role::operator_role:
+            return "operator";
+        case Role::full:
+            break;
+    }
+    return "full";
+}
+
+std::optional<Role> role_named(std::string_view name) noexcept {
+    for (const Role role : kRoles) {
+        if (name == to_string(role)) {
+            return role;
+        }
+    }
+    return std::nullopt;
+}
+
+bool may_join(Role role) noexcept {
+    return role == Role::node || role == Role::full;
+}
+
+bool may_operate(Role role) noexcept {
+    return role == Role::operator_role || role == Role::full;
+}
+
+Token Token::generate() {
+    Key key = Key::random();
+    std::string id = id_of(key);
+    return {Scope(), std::move(id), std::move(key)};
+}
+
+Result<Token> Token::parse(std::string_view text) {
+    const auto wrong = [](const std::string& what) {
+        return Failure(Errc::invalid_argument,
+                       what +
+                           "; a token reads regroup1.ROLE.ID.KEY, and `regroup token "
+                           "--generate` makes one");
+    };
+    const std::vector<std::string_view> parts = split(text, 5);
+    if (parts.size() < 4 || parts[0] != kFormat) {
+        return wrong("it is no token");
+    }
+    const std::optional<Role> role = role_named(parts[1]);
+    const std::optional<Key> key = Key::from_hex(parts[3]);
+    const std::string job(parts.size() > 4 ? parts[4] : "");
+    if (!role || !is_id(parts[2]) || !key || job.size() > kJobBytesMax ||
+        (*role == Role::full && (!job.empty() || id_of(*key) != parts[2]))) {
+        return wrong("the token is damaged");
+    }
+    return Token({*role, job}, std::string(parts[2]), *key);
+}
+
+std::string Token::text() const {
+    return std::string(kFormat) + "." + std::string(to_string(scope_.role)) + "." + id_ + "." +
+           key_.hex() + (scope_.job.empty() ? "" : "." + scope_.job);
+}
+
+Token Token::limited_to(const Scope& scope) const {
+    ENSURE(scope_.role == Role::full);
+    if (scope == scope_) {
+        return *this;
+    }
+    return {
+        scope, id_,
+        key_.derive("regroup token for " + std::string(to_string(scope.role)) + "." + scope.job)};
+}
+
+Token Token::for_use_as(const Scope& scope) const {
+    return scope_.role == Role::full ? limited_to(scope) : *this;
+}
+
+std::string Token::identity() const {
+    return std::string(kFormat) + "." + std::string(to_string(scope_.role)) + "." + id_ +
+           (scope_.job.empty() ? "" : "." + scope_.job);
+}
+
+std::optional<Token> Token::named(std::string_view identity) const {
+    if (scope_.role != Role::full) {
+        return identity == this->identity() ? std::optional(*this) : std::nullopt;
+    }
+    const std::vector<std::string_view> parts = split(identity, 4);
+    const std::optional<Role> role =
+        parts.size() < 3 || parts[0] != kFormat ? std::nullopt : role_named(parts[1]);
+    if (!role || parts[2] != id_) {
+        return std::nullopt;
+    }
+    return limited_to({*role, std::string(parts.size() > 3 ? parts[3] : "")});
+}
+
+Result<Token> read_token(const std::string& path) {
+    const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (file.fd() < 0) {
+        return system_failure("cannot read the token file " + path, errno);
+    }
+    struct stat info{};
+    if (::fstat(file.fd(), &info) != 0) {
+        return system_failure("cannot read the token file " + path, errno);
+    }
+    const auto refuse = [&](const std::string& why) {
+        return Failure(Errc::invalid_argument, "the token file " + path + " " + why);
+    };
+    if (!S_ISREG(info.st_mode)) {
+        return refuse("is no regular file");
+    }
+    if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+        return refuse("belongs to another user, who may know the token");
+    }
+    // Kubernetes mounts secrets as root and 0440 to the group of the pod.
+    const mode_t others = info.st_uid == 0 ? S_IRWXO : S_IRWXG | S_IRWXO;
+    if ((info.st_mode & others) != 0) {
+        return refuse("may be read by other users; run: chmod 600 " + path);
+    }
+    std::string text(kTextBytesMax, '\0');
+    const ssize_t bytes = ::read(file.fd(), text.data(), text.size());
+    if (bytes < 0) {
+        return system_failure("cannot read the token file " + path, errno);
+    }
+    text.resize(static_cast<std::size_t>(bytes));
+    Result<Token> token = Token::parse(trimmed_line(text));
+    return token ? token : refuse("cannot be used: " + token.error().detail);
+}
+
+Result<void> write_token(const std::string& path, const Token& token) {
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    std::error_code error;
+    if (!folder.empty()) {
+        std::filesystem::create_directories(folder, error);
+    }
+    const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                           S_IRUSR | S_IWUSR));
+    if (file.fd() < 0 && errno == EEXIST) {
+        return Failure(Errc::invalid_argument,
+                       path +
+                           " exists already; all who use its token lose their access when "
+                           "another one replaces it, so remove it first if you want that");
+    }
+    if (file.fd() < 0) {
+        return system_failure("cannot create " + path, errno);
+    }
+    const std::string line = token.text() + "\n";
+    if (::write(file.fd(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
+        ::fsync(file.fd()) != 0) {
+        const int reason = errno;
+        ::unlink(path.c_str());
+        return system_failure("cannot write " + path, reason);
+    }
+    return {};
+}
+
+std::string usual_token_file() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    if (state != nullptr && *state == '/') {
+        return std::string(state) + "/regroup/token";
+    }
+    const char* home = std::getenv("HOME");
+    return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/regroup/token" : "";
+}
+
+}  // namespace regroup::security
