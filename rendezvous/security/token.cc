@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/security/secret_file.h"
 
 namespace regroup::security {
 namespace {
@@ -42,9 +43,8 @@ std::string id_of(const Key& key) {
     return key.derive("regroup token id").hex().substr(0, kIdDigits);
 }
 
-std::string trimmed_line(std::string_view text) {
+std::string trimmed(std::string_view text) {
     constexpr std::string_view kBlanks = " \t\r";
-    text = text.substr(0, text.find('\n'));
     const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
     text.remove_prefix(begin);
     return std::string(text.substr(0, text.find_last_not_of(kBlanks) + 1));
@@ -164,36 +164,14 @@ std::optional<Token> Token::named(std::string_view identity) const {
 }
 
 Result<Token> read_token(const std::string& path) {
-    const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (file.fd() < 0) {
-        return system_failure("cannot read the token file " + path, errno);
+    const Result<std::string> line = read_secret_line(path, "the token file", kTextBytesMax);
+    if (!line) {
+        return line.error();
     }
-    struct stat info{};
-    if (::fstat(file.fd(), &info) != 0) {
-        return system_failure("cannot read the token file " + path, errno);
-    }
-    const auto refuse = [&](const std::string& why) {
-        return Failure(Errc::invalid_argument, "the token file " + path + " " + why);
-    };
-    if (!S_ISREG(info.st_mode)) {
-        return refuse("is no regular file");
-    }
-    if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-        return refuse("belongs to another user, who may know the token");
-    }
-    // Kubernetes mounts secrets as root and 0440 to the group of the pod.
-    const mode_t others = info.st_uid == 0 ? S_IRWXO : S_IRWXG | S_IRWXO;
-    if ((info.st_mode & others) != 0) {
-        return refuse("may be read by other users; run: chmod 600 " + path);
-    }
-    std::string text(kTextBytesMax, '\0');
-    const ssize_t bytes = ::read(file.fd(), text.data(), text.size());
-    if (bytes < 0) {
-        return system_failure("cannot read the token file " + path, errno);
-    }
-    text.resize(static_cast<std::size_t>(bytes));
-    Result<Token> token = Token::parse(trimmed_line(text));
-    return token ? token : refuse("cannot be used: " + token.error().detail);
+    Result<Token> token = Token::parse(trimmed(*line));
+    return token ? token
+                 : Failure(Errc::invalid_argument,
+                           "the token file " + path + " cannot be used: " + token.error().detail);
 }
 
 Result<void> write_token(const std::string& path, const Token& token) {

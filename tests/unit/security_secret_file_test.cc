@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+
+#include "rendezvous/security/secret_file.h"
+
+namespace regroup::security {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SecretFile : public ::testing::Test {
+   protected:
+    SecretFile() {
+        std::string pattern = ::testing::TempDir() + "/secret_XXXXXX";
+        folder_ = ::mkdtemp(pattern.data());
+    }
+    ~SecretFile() override { std::filesystem::remove_all(folder_); }
+    /// What is read from a file of that content.
+    [[nodiscard]] Result<std::string> read(const std::string& content, mode_t mode = 0600) const {
+        const std::string path = folder_ + "/file";
+        std::ofstream(path, std::ios::trunc) << content;
+        ::chmod(path.c_str(), mode);
+        return read_secret_line(path, "the password file", 8);
+    }
+
+    std::string folder_;
+};
+
+TEST_F(SecretFile, FirstLineIsTheSecretWithItsBlanks) {
+    EXPECT_EQ(*read("secret"), "secret");
+    EXPECT_EQ(*read("secret\n"), "secret");
+    EXPECT_EQ(*read("secret\r\nmore\n"), "secret");
+    EXPECT_EQ(*read(" a b \n"), " a b ");
+    EXPECT_EQ(*read("12345678\n"), "12345678");
+}
+
+TEST_F(SecretFile, LineThatIsEmptyOrTooLongIsRefusedWithoutItsContent) {
+    for (const char* content : {"", "\n", "\r\nlater", "123456789", "123456789\n"}) {
+        const Result<std::string> line = read(content);
+        ASSERT_FALSE(line) << content;
+        EXPECT_THAT(line.error().detail, HasSubstr("the password file " + folder_));
+        EXPECT_EQ(line.error().detail.find("12345"), std::string::npos);
+    }
+}
+
+TEST_F(SecretFile, FileThatOthersMayReadIsRefusedWithTheRemedy) {
+    const Result<std::string> line = read("secret", 0644);
+    ASSERT_FALSE(line);
+    EXPECT_EQ(line.error().code, Errc::invalid_argument);
+    EXPECT_THAT(line.error().detail, HasSubstr("chmod 600 " + folder_ + "/file"));
+}
+
+}  // namespace
+}  // namespace regroup::security
