@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files and folders whose names others can guess, in folders that others may write to, such as
+// /tmp. Another user may have put a link, a pipe or a file there first.
+//
+// A symbolic link with the name itself is followed only in a folder of this user or of root that
+// not everybody can write to. In a sticky folder, what is there already must belong to this user,
+// to root or to the owner of the folder. These are the kernel's rules of fs.protected_symlinks and
+// fs.protected_regular, which an administrator may have switched off. All other folders of the path
+// are trusted: the user named them.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::files {
+
+/// Opens `path` with `flags` of open(2), and with `mode` if it creates the file. Only regular files
+/// and character devices are opened; a FIFO never blocks. With O_TRUNC the file is emptied only
+/// after it has been checked. The caller owns the descriptor, which children do not inherit.
+/// Errors: system; `detail` is the reason alone, for a sentence that names the file.
+[[nodiscard]] Result<int> open_own(const std::string& path, int flags, mode_t mode = 0666);
+
+/// Makes the folder `path`, and its parents, with `mode` for the folder itself. A folder that is
+/// there already is kept. Errors: as of open_own().
+[[nodiscard]] Result<void> make_own_folder(const std::string& path, mode_t mode = 0777);
+
+}  // namespace regroup::files
