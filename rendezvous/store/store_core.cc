@@ -28,6 +28,15 @@ std::string quoted(std::string_view key) {
     return text + (key.size() > kShownMax ? "...'" : "'");
 }
 
+/// Replaces `text`. A string keeps its memory, but what is charged is its length.
+void assign(std::string& text, std::string_view value) {
+    if (value.size() < text.capacity() / 2) {
+        std::string(value).swap(text);  // Moving a short string would keep the memory.
+    } else {
+        text.assign(value);
+    }
+}
+
 /// Reads as std::stoll, which PyTorch's servers use: blanks and a sign may precede the digits, and
 /// further characters are ignored.
 std::optional<std::int64_t> read_number(std::string_view text) {
@@ -79,7 +88,7 @@ void StoreCore::put(std::string_view key, std::string_view value, Released& rele
     if (entry != values_.end()) {
         total_bytes_ += value.size();
         total_bytes_ -= entry->second.size();
-        entry->second.assign(value);
+        assign(entry->second, value);
         return;
     }
     values_.emplace(key, value);

@@ -262,5 +262,14 @@ TEST(StoreFuzz, AnnouncedLengthAloneTakesNoMemory) {
     }
 }
 
+TEST(StoreFuzz, AShortValueReleasesTheMemoryOfALongOne) {
+    StoreCore core;
+    ASSERT_TRUE(core.set("/k", ""));
+    const std::size_t bound = live_bytes() + 4096;
+    ASSERT_TRUE(core.set("/k", std::string(1 << 20, 'v')));
+    ASSERT_TRUE(core.set("/k", "short"));
+    EXPECT_LE(live_bytes(), bound);
+}
+
 }  // namespace
 }  // namespace regroup::store
