@@ -13,6 +13,9 @@
 #include <boost/beast/http.hpp>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/journal/etcd_requests.h"
+#include "rendezvous/journal/etcd_tls.h"
+#include "rendezvous/security/secret_file.h"
 
 namespace regroup::journal {
 
@@ -28,10 +31,10 @@ using nlohmann::json;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // A page of entries, each of which is at most a frame and a third.
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{256} << 20U;
-
-}  // namespace
-
-namespace {
+constexpr std::size_t kPasswordBytesMax = 1024;
+constexpr const char* kLoginPath = "/v3/auth/authenticate";
+// To check a password costs etcd much time, by design.
+constexpr Duration kRefusedLoginPause = std::chrono::seconds(5);
 
 /// A DNS look-up cannot be cancelled, only abandoned: callers wait on the timer.
 struct Lookup {
@@ -43,35 +46,92 @@ struct Lookup {
     tcp::resolver::results_type found;
 };
 
+Result<std::string> read_password(const EtcdAccess& access) {
+    return security::read_secret_line(access.password_file, "the --etcd-password-file",
+                                      kPasswordBytesMax);
+}
+
+bool is_hang_up(const ErrorCode& error) {
+    return error == http::error::end_of_stream || etcd::is_hang_up(error);
+}
+
 }  // namespace
 
+/// All of it works on the io_context's one thread. Coroutines hold it by a shared pointer.
 struct EtcdClient::Connection {
-    Connection(asio::io_context& io_in, std::vector<rendezvous::Endpoint> endpoints_in)
-        : io(io_in), endpoints(std::move(endpoints_in)) {}
+    using Self = std::shared_ptr<Connection>;
+    using Request = http::request<http::string_body>;
+    using Reply = http::response<http::string_body>;
 
-    static asio::awaitable<ErrorCode> connect(std::shared_ptr<Connection> self, Duration limit);
-    static asio::awaitable<ErrorCode> exchange(std::shared_ptr<Connection> self,
-                                               http::request<http::string_body>* request,
-                                               http::response<http::string_body>* response);
+    Connection(asio::io_context& io_in, Options options_in)
+        : io(io_in), options(std::move(options_in)), login_pause(io_in) {}
 
-    [[nodiscard]] const rendezvous::Endpoint& endpoint() const { return endpoints[next]; }
-    void drop() {
-        stream.reset();
-        next = (next + 1) % endpoints.size();
+    /// Connects, if it is not connected. `limit` is for all that follows, until the next `open`.
+    static asio::awaitable<std::optional<Failure>> open(Self self, Duration limit);
+    static asio::awaitable<ErrorCode> connect(Self self, Duration limit);
+    template <class Stream>
+    static asio::awaitable<ErrorCode> exchange(Stream* stream, beast::flat_buffer* buffer,
+                                               Request* request, Reply* reply);
+    /// POSTs one request on the open connection. Nothing if there is a reply.
+    static asio::awaitable<std::optional<Failure>> post(Self self, std::string path, json body,
+                                                        Reply* reply);
+    /// Gets a token, or learns that etcd asks for none. Nothing if that worked.
+    static asio::awaitable<std::optional<Failure>> log_in(Self self);
+
+    [[nodiscard]] const rendezvous::Endpoint& endpoint() const { return options.endpoints[next]; }
+    [[nodiscard]] std::string where() const { return "etcd at " + endpoint().text(); }
+    [[nodiscard]] bool is_open() const { return plain || tls; }
+    [[nodiscard]] beast::tcp_stream& stream() { return tls ? tls->next_layer() : *plain; }
+    [[nodiscard]] Failure lost(const std::string& why) const {
+        return {Errc::disconnected, where() + ": " + why};
     }
+    [[nodiscard]] std::string text_of(const ErrorCode& error) const {
+        return error == beast::error::timeout ? "no answer within " + format_duration(limit)
+                                              : error.message();
+    }
+    [[nodiscard]] std::string explain_silence(const ErrorCode& error) const;
+    [[nodiscard]] Failure explain(const std::string& path, const Reply& reply,
+                                  etcd::Refusal refusal) const;
+    void hang_up() {
+        plain.reset();
+        tls.reset();
+    }
+    /// After a call.
+    void rest(bool stays) {
+        stream().expires_never();
+        if (!stays) {
+            hang_up();
+        }
+    }
+    /// The next call goes to the next endpoint.
+    void drop() {
+        hang_up();
+        next = (next + 1) % options.endpoints.size();
+    }
+    /// The next calls fail like this one, without asking etcd.
+    void pause_logins(const Failure& failure);
 
     asio::io_context& io;
-    const std::vector<rendezvous::Endpoint> endpoints;
+    const Options options;
     std::size_t next = 0;
     std::shared_ptr<Lookup> lookup;  // While a connection is being opened.
-    std::unique_ptr<beast::tcp_stream> stream;
+    std::unique_ptr<asio::ssl::context> context;
+    std::unique_ptr<beast::tcp_stream> plain;
+    std::unique_ptr<etcd::TlsStream> tls;
     beast::flat_buffer buffer;
+    Duration limit{};       // Of the call in progress.
+    bool answered = false;  // etcd has answered on this connection.
+    // Of the login. Empty: etcd asks for none. Nothing: not logged in.
+    std::optional<std::string> token;
+    asio::steady_timer login_pause;
+    std::optional<Failure> login_refused;  // During the pause.
     bool closed = false;
+    std::shared_ptr<const bool> lifetime = std::make_shared<const bool>(true);
 };
 
-EtcdClient::EtcdClient(asio::io_context& io, std::vector<rendezvous::Endpoint> endpoints)
-    : connection_(std::make_shared<Connection>(io, std::move(endpoints))) {
-    ENSURE(!connection_->endpoints.empty());
+EtcdClient::EtcdClient(asio::io_context& io, Options options)
+    : connection_(std::make_shared<Connection>(io, std::move(options))) {
+    ENSURE(!connection_->options.endpoints.empty());
 }
 
 EtcdClient::~EtcdClient() {
@@ -80,18 +140,33 @@ EtcdClient::~EtcdClient() {
 
 void EtcdClient::close() {
     connection_->closed = true;
+    connection_->login_pause.cancel();
     if (connection_->lookup) {
         connection_->lookup->timer.cancel();
     }
-    if (connection_->stream) {
-        connection_->stream->close();
+    if (connection_->is_open()) {
+        connection_->stream().close();
     }
 }
 
-asio::awaitable<ErrorCode> EtcdClient::Connection::connect(std::shared_ptr<Connection> self,
-                                                           Duration limit) {
+Result<void> EtcdClient::check(const EtcdAccess& access) {
+    if (access.tls) {
+        const auto context = etcd::make_tls(access);
+        if (!context) {
+            return context.error();
+        }
+    }
+    if (!access.user.empty()) {
+        const Result<std::string> password = read_password(access);
+        if (!password) {
+            return password.error();
+        }
+    }
+    return {};
+}
+
+asio::awaitable<ErrorCode> EtcdClient::Connection::connect(Self self, Duration limit) {
     const rendezvous::Endpoint endpoint = self->endpoint();
-    self->buffer.clear();
     const auto lookup = std::make_shared<Lookup>(self->io);
     self->lookup = lookup;
     lookup->timer.expires_after(limit);
@@ -108,86 +183,239 @@ asio::awaitable<ErrorCode> EtcdClient::Connection::connect(std::shared_ptr<Conne
     if (lookup->error || self->closed) {
         co_return lookup->error ? lookup->error : ErrorCode(asio::error::operation_aborted);
     }
-    const auto [error, reached] = co_await self->stream->async_connect(lookup->found, kAwait);
+    const auto [error, reached] = co_await self->stream().async_connect(lookup->found, kAwait);
     if (error) {
         co_return error;
     }
     ErrorCode ignored;
-    self->stream->socket().set_option(tcp::no_delay(true), ignored);
-    ::fcntl(self->stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);
+    self->stream().socket().set_option(tcp::no_delay(true), ignored);
+    ::fcntl(self->stream().socket().native_handle(), F_SETFD, FD_CLOEXEC);
     co_return ErrorCode();
 }
 
-asio::awaitable<ErrorCode> EtcdClient::Connection::exchange(
-    std::shared_ptr<Connection> self, http::request<http::string_body>* request,
-    http::response<http::string_body>* response) {
-    const auto [write_error, written] = co_await http::async_write(*self->stream, *request, kAwait);
-    if (write_error) {
-        co_return write_error;
+asio::awaitable<std::optional<Failure>> EtcdClient::Connection::open(Self self, Duration limit) {
+    if (self->closed) {
+        co_return self->lost("closed");
+    }
+    self->limit = limit;
+    if (self->is_open()) {
+        self->stream().expires_after(limit);
+        co_return std::nullopt;
+    }
+    self->buffer.clear();
+    self->answered = false;
+    const EtcdAccess& access = self->options.access;
+    const std::string host = self->endpoint().host;
+    if (access.tls) {
+        auto made = etcd::make_tls(access);
+        if (!made) {
+            co_return self->lost(made.error().detail);
+        }
+        self->context = std::move(*made);
+        self->tls = std::make_unique<etcd::TlsStream>(self->io, *self->context);
+        const Result<void> named = etcd::expect_host(*self->tls, host);
+        if (!named) {
+            co_return self->lost(named.error().detail);
+        }
+    } else {
+        self->plain = std::make_unique<beast::tcp_stream>(self->io);
+    }
+    self->stream().expires_after(limit);
+    const ErrorCode not_connected = co_await connect(self, limit);
+    if (not_connected) {
+        co_return self->lost(self->text_of(not_connected));
+    }
+    if (!self->tls || self->closed) {
+        co_return std::nullopt;
+    }
+    const auto [error] =
+        co_await self->tls->async_handshake(asio::ssl::stream_base::client, kAwait);
+    if (error == beast::error::timeout) {
+        co_return self->lost("no TLS handshake within " + format_duration(limit));
+    }
+    if (error) {
+        co_return self->lost(etcd::explain_handshake(error, *self->tls, host, access));
+    }
+    co_return std::nullopt;
+}
+
+template <class Stream>
+asio::awaitable<ErrorCode> EtcdClient::Connection::exchange(Stream* stream,
+                                                            beast::flat_buffer* buffer,
+                                                            Request* request, Reply* reply) {
+    const auto [not_written, written] = co_await http::async_write(*stream, *request, kAwait);
+    // Where etcd hangs up, its reason may be there to read.
+    if (not_written && !is_hang_up(not_written)) {
+        co_return not_written;
     }
     http::response_parser<http::string_body> parser;
     parser.body_limit(kAnswerBytesMax);
-    const auto [read_error, count] =
-        co_await http::async_read(*self->stream, self->buffer, parser, kAwait);
-    if (read_error) {
-        co_return read_error;
+    const auto [not_read, count] = co_await http::async_read(*stream, *buffer, parser, kAwait);
+    if (not_read) {
+        co_return not_read;
     }
-    *response = parser.release();
+    *reply = parser.release();
     co_return ErrorCode();
 }
 
-asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request_body,
-                                               Duration limit) {
-    const std::shared_ptr<Connection> self = connection_;
-    const std::string where = "etcd at " + self->endpoint().text();
-    http::request<http::string_body> request(http::verb::post, path, 11);
+asio::awaitable<std::optional<Failure>> EtcdClient::Connection::post(Self self, std::string path,
+                                                                     json body, Reply* reply) {
+    if (self->closed) {
+        co_return self->lost("closed");
+    }
+    Request request(http::verb::post, path, 11);
     request.set(http::field::host, self->endpoint().text());
     request.set(http::field::content_type, "application/json");
-    request.body() = request_body.dump(-1, ' ', false, json::error_handler_t::replace);
+    if (self->token && !self->token->empty()) {
+        request.set(http::field::authorization, *self->token);
+    }
+    request.body() = body.dump(-1, ' ', false, json::error_handler_t::replace);
     request.prepare_payload();
-    http::response<http::string_body> response;
-    ErrorCode error = asio::error::operation_aborted;
-    if (!self->closed) {
-        const bool fresh = !self->stream;
-        if (fresh) {
-            self->stream = std::make_unique<beast::tcp_stream>(self->io);
-        }
-        self->stream->expires_after(limit);
-        error = ErrorCode();
-        if (fresh) {
-            error = co_await Connection::connect(self, limit);
-        }
-    }
-    if (!error && !self->closed) {
-        error = co_await Connection::exchange(self, &request, &response);
-    }
-    if (self->closed) {
-        co_return Failure(Errc::disconnected, where + ": closed");
+    ErrorCode error;
+    if (self->tls) {
+        error = co_await exchange(self->tls.get(), &self->buffer, &request, reply);
+    } else {
+        error = co_await exchange(self->plain.get(), &self->buffer, &request, reply);
     }
     if (error) {
-        self->drop();
-        const bool late = error == beast::error::timeout;
-        co_return Failure(
-            Errc::disconnected,
-            where + ": " + (late ? "no answer within " + format_duration(limit) : error.message()));
+        co_return self->lost(self->explain_silence(error));
     }
-    self->stream->expires_never();
-    if (!response.keep_alive()) {
-        self->stream.reset();
+    self->answered = true;
+    co_return std::nullopt;
+}
+
+std::string EtcdClient::Connection::explain_silence(const ErrorCode& error) const {
+    if (error == beast::error::timeout || answered) {
+        return text_of(error);
     }
-    json answer = json::parse(response.body(), nullptr, /*allow_exceptions=*/false);
-    const bool good = response.result() == http::status::ok && answer.is_object();
-    if (!good) {
-        const bool ours = response.result() == http::status::bad_request;
-        if (!ours) {
+    if (tls) {
+        return etcd::explain_first_request(error, options.access);
+    }
+    return is_hang_up(error) ? "it closed the connection without an answer; if it serves "
+                               "https:// there, write etcds:// in --state"
+                             : error.message();
+}
+
+asio::awaitable<std::optional<Failure>> EtcdClient::Connection::log_in(Self self) {
+    const EtcdAccess& access = self->options.access;
+    const Result<std::string> password = read_password(access);
+    if (!password) {
+        co_return self->lost(password.error().detail);
+    }
+    json body = {{"name", access.user}, {"password", *password}};
+    Reply reply;
+    std::optional<Failure> failure = co_await post(self, kLoginPath, std::move(body), &reply);
+    if (failure || self->closed) {
+        co_return failure;
+    }
+    const json answer = json::parse(reply.body(), nullptr, /*allow_exceptions=*/false);
+    const json& token = etcd::field_of(answer, "token");
+    if (reply.result() == http::status::ok && token.is_string()) {
+        self->token = token.get<std::string>();
+        co_return std::nullopt;
+    }
+    const etcd::Refusal refusal = etcd::refusal_in(reply.result_int(), answer);
+    if (refusal == etcd::Refusal::login_off) {
+        self->token = "";
+        co_return std::nullopt;
+    }
+    failure = self->explain(kLoginPath, reply, refusal);
+    if (refusal == etcd::Refusal::password) {
+        self->pause_logins(*failure);
+    }
+    co_return failure;
+}
+
+void EtcdClient::Connection::pause_logins(const Failure& failure) {
+    login_refused = failure;
+    login_pause.expires_after(kRefusedLoginPause);
+    login_pause.async_wait([this, alive = std::weak_ptr(lifetime)](const ErrorCode&) {
+        if (!alive.expired()) {
+            login_refused.reset();
+        }
+    });
+}
+
+Failure EtcdClient::Connection::explain(const std::string& path, const Reply& reply,
+                                        etcd::Refusal refusal) const {
+    const EtcdAccess& access = options.access;
+    const std::string answers = where() + " answers " + path + " with HTTP " +
+                                std::to_string(reply.result_int()) + ": " +
+                                reply.body().substr(0, 200);
+    switch (refusal) {
+        case etcd::Refusal::request:
+            return {Errc::invalid_argument, answers};
+        case etcd::Refusal::token:
+            return lost(access.user.empty() ? "it asks for a user name; give --etcd-user and "
+                                              "--etcd-password-file"
+                                            : "it does not accept the login that it has just given "
+                                              "to user " +
+                                                  access.user);
+        case etcd::Refusal::password:
+            return lost("it refuses user " + access.user + " with the password in " +
+                        access.password_file + "; correct --etcd-user or the file");
+        case etcd::Refusal::permission:
+            return lost("user " + access.user + " may not " + path +
+                        "; give the user a role with the permission readwrite on the prefix " +
+                        options.prefix);
+        default:
+            break;
+    }
+    // etcd's gateway has such a rule: it takes a common name for a user name.
+    const bool has_certificate = access.tls && !access.cert_file.empty();
+    const bool is_plain_text = reply.result() == http::status::bad_request;
+    return {Errc::disconnected,
+            answers + (has_certificate && is_plain_text
+                           ? "; while etcd asks for user names, give --etcd-cert a certificate "
+                             "without a common name (CN)"
+                           : "")};
+}
+
+asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request, Duration limit) {
+    const Connection::Self self = connection_;
+    if (self->login_refused) {
+        co_return *self->login_refused;
+    }
+    const bool has_user = !self->options.access.user.empty();
+    std::optional<Failure> failure = co_await Connection::open(self, limit);
+    bool has_logged_in = false;
+    for (;;) {
+        if (!failure && !self->closed && has_user && !self->token) {
+            has_logged_in = true;
+            failure = co_await Connection::log_in(self);
+        }
+        Connection::Reply reply;
+        if (!failure && !self->closed) {
+            failure = co_await Connection::post(self, path, request, &reply);
+        }
+        if (self->closed) {
+            co_return self->lost("closed");
+        }
+        if (failure) {
+            self->drop();
+            co_return *failure;
+        }
+        json answer = json::parse(reply.body(), nullptr, /*allow_exceptions=*/false);
+        const bool stays = reply.keep_alive();
+        if (reply.result() == http::status::ok && answer.is_object()) {
+            self->rest(stays);
+            co_return answer;
+        }
+        const etcd::Refusal refusal = etcd::refusal_in(reply.result_int(), answer);
+        if (refusal == etcd::Refusal::token && has_user) {
+            self->token.reset();
+            if (!has_logged_in && stays) {
+                continue;
+            }
+        }
+        Failure refused = self->explain(path, reply, refusal);
+        if (refusal == etcd::Refusal::request) {
+            self->rest(stays);
+        } else {
             self->drop();
         }
-        co_return Failure(ours ? Errc::invalid_argument : Errc::disconnected,
-                          where + " answers " + path + " with HTTP " +
-                              std::to_string(response.result_int()) + ": " +
-                              response.body().substr(0, 200));
+        co_return refused;
     }
-    co_return answer;
 }
 
 }  // namespace regroup::journal

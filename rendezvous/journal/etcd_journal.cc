@@ -169,7 +169,7 @@ void EtcdJournal::Impl::cancel_timers() {
 }
 
 asio::awaitable<void> EtcdJournal::Impl::give_back(Self self, std::function<void()> done) {
-    EtcdClient client(self->io, self->options.endpoints);
+    EtcdClient client(self->io, self->client_options());
     json revoke = {{"ID", std::to_string(self->lease)}};
     static_cast<void>(co_await client.call("/v3/lease/revoke", std::move(revoke), kEtcdCallLimit));
     done();

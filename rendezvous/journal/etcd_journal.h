@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/endpoint.h"
+#include "rendezvous/journal/etcd_access.h"
 #include "rendezvous/journal/journal.h"
 
 namespace regroup::journal {
@@ -23,14 +24,14 @@ namespace regroup::journal {
 ///
 /// While etcd is unavailable the daemon decides nothing: running rounds continue, and reports of
 /// agents wait. If etcd refuses an entry, for example because it is too large, the journal of that
-/// job ends and the job continues without one. Ended jobs are deleted. There is no TLS and no
-/// authentication: keep etcd behind the same firewall as the job.
+/// job ends and the job continues without one. Ended jobs are deleted.
 class EtcdJournal final : public Journal {
    public:
     struct Options {
         std::vector<rendezvous::Endpoint> endpoints;  ///< Of etcd; at least one.
-        std::string advertise;                        ///< The endpoint of this daemon for agents.
-        Duration lease = std::chrono::seconds(3);     ///< Whole seconds, at least 2.
+        EtcdAccess access{};
+        std::string advertise;                     ///< The endpoint of this daemon for agents.
+        Duration lease = std::chrono::seconds(3);  ///< Whole seconds, at least 2.
         /// A leader resigns if etcd accepts no entries for this long; another daemon may succeed.
         Duration stall_limit = std::chrono::seconds(10);
         std::string prefix = "regroup/";  ///< The prefix of all keys.

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,9 +37,9 @@ struct EtcdJournal::Impl {
         : io(io_in),
           clock(clock_in),
           options(std::move(options_in)),
-          lead_client(io_in, options.endpoints),
-          lease_client(io_in, options.endpoints),
-          write_client(io_in, options.endpoints),
+          lead_client(io_in, client_options()),
+          lease_client(io_in, client_options()),
+          write_client(io_in, client_options()),
           pause(io_in),
           keep_pause(io_in),
           lease_timer(io_in),
@@ -82,10 +83,13 @@ struct EtcdJournal::Impl {
     [[nodiscard]] json next_batch(std::size_t count_max, std::size_t* count, Duration* limit) const;
     void lose(const std::string& why);
     void cancel_timers();
-    /// Logs once, until etcd is back, that it does not answer or does not write. Only a successful
-    /// write shows that it writes again.
+    /// Logs each reason once, until etcd is back, that it does not answer or does not write. Only a
+    /// successful write shows that it writes again.
     void complain(const Failure& failure, bool writes = false);
     void etcd_is_back(bool writes = false);
+    [[nodiscard]] EtcdClient::Options client_options() const {
+        return {options.endpoints, options.access, options.prefix};
+    }
     [[nodiscard]] std::string leader_key() const { return options.prefix + "leader"; }
 
     std::weak_ptr<Impl> self;
@@ -121,6 +125,7 @@ struct EtcdJournal::Impl {
     bool writing = false;
     bool away = false;
     bool away_for_writes = false;
+    std::set<std::string> said;  ///< Of the reasons, the first few.
     std::string away_because;
     bool closed = false;
 };

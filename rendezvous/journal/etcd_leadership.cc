@@ -14,6 +14,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kPollInterval = std::chrono::milliseconds(200);
 constexpr std::int64_t kPageEntries = 256;
 constexpr Duration kPageLimit = std::chrono::seconds(10);
+// With several endpoints each has its own reason, and a later reason may be the one to act on.
+constexpr std::size_t kReasonsMax = 4;
 
 }  // namespace
 
@@ -243,24 +245,29 @@ void EtcdJournal::Impl::lose(const std::string& why) {
 
 void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
     away_for_writes = away_for_writes || writes_fail;
-    if (!away && !closed) {
-        away = true;
-        away_because = failure.detail;
-        if (!elected) {
-            hooks.log(failure.detail + "; this daemon cannot lead before etcd answers");
-            return;
-        }
-        hooks.log(failure.detail + "; running rounds continue, decisions wait until etcd is back" +
-                  (writes_fail ? ""
-                               : ", and this daemon leads for at most " +
-                                     format_duration(lease_ends - clock.now()) + " more"));
+    if (closed) {
+        return;
     }
+    away = true;
+    away_because = failure.detail;
+    if (said.size() == kReasonsMax || !said.insert(failure.detail).second) {
+        return;
+    }
+    if (!elected) {
+        hooks.log(failure.detail + "; this daemon cannot lead before etcd answers");
+        return;
+    }
+    hooks.log(failure.detail + "; running rounds continue, decisions wait until etcd is back" +
+              (writes_fail ? ""
+                           : ", and this daemon leads for at most " +
+                                 format_duration(lease_ends - clock.now()) + " more"));
 }
 
 void EtcdJournal::Impl::etcd_is_back(bool written) {
     away_for_writes = away_for_writes && !written;
     if (away && !away_for_writes) {
         away = false;
+        said.clear();
         hooks.log("etcd is back");
     }
 }

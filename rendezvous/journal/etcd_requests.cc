@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -119,6 +120,29 @@ std::string entry_key(const std::string& job_prefix, std::size_t number) {
 std::string head_value(const JobKey& job) {
     return json({{"job", job.id}, {"began_ms", job.began_ms}})
         .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Refusal refusal_in(unsigned status, const json& answer) {
+    // The texts are part of etcd's interface: its numbers do not tell these cases from others, and
+    // its own clients compare the texts, too.
+    static const std::map<std::string, Refusal> kKnown = {
+        {"etcdserver: user name is empty", Refusal::token},
+        {"etcdserver: invalid auth token", Refusal::token},
+        {"etcdserver: revision of auth store is old", Refusal::token},
+        {"etcdserver: authentication failed, invalid user ID or password", Refusal::password},
+        {"etcdserver: authentication is not enabled", Refusal::login_off},
+        {"etcdserver: permission denied", Refusal::permission},
+    };
+    constexpr unsigned kBadRequest = 400;
+    const json& text = field_of(answer, "error");
+    if (!text.is_string()) {
+        return Refusal::other;
+    }
+    const auto known = kKnown.find(text.get<std::string>());
+    if (known != kKnown.end()) {
+        return known->second;
+    }
+    return status == kBadRequest ? Refusal::request : Refusal::other;
 }
 
 void JobsReader::read(KeyValue pair) {

@@ -46,6 +46,18 @@ struct KeyValue {
 [[nodiscard]] std::string entry_key(const std::string& job_prefix, std::size_t number);
 [[nodiscard]] std::string head_value(const JobKey& job);
 
+/// Why etcd does not do what it was asked, as far as the client's next step depends on it.
+enum class Refusal : std::uint8_t {
+    request,     ///< The request itself can never succeed.
+    token,       ///< The token is missing, or no longer valid: log in.
+    password,    ///< Wrong user name or password.
+    login_off,   ///< etcd asks for no user names.
+    permission,  ///< The user may not do this.
+    other,
+};
+/// `answer`: the body of an answer that is not HTTP 200; no object if it was no JSON.
+[[nodiscard]] Refusal refusal_in(unsigned status, const nlohmann::json& answer);
+
 /// Builds jobs from the pairs below "jobs/", given one by one in order of their keys. A malformed
 /// record is detected when the job is read.
 class JobsReader {

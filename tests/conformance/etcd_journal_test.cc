@@ -10,12 +10,12 @@
 #include <boost/asio/detached.hpp>
 #include <gmock/gmock.h>
 
+#include "etcd_server.h"
 #include "etcd_side.h"
 #include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/journal/replay.h"
-#include "tests/support/program.h"
 
 namespace regroup::journal {
 namespace {
@@ -24,7 +24,6 @@ using nlohmann::json;
 using testing::EtcdSide;
 using ::testing::HasSubstr;
 using testing::Loop;
-using testing::Program;
 
 const SteadyClock kClock;
 
@@ -47,27 +46,16 @@ boost::asio::awaitable<void> fetch(EtcdClient* client, std::string path, json re
 
 class EtcdJournalTest : public ::testing::Test {
    protected:
-    EtcdJournalTest() : port_(testing::unused_port()) {
-        const std::string client = "http://127.0.0.1:" + std::to_string(port_);
-        const std::string peer = "http://127.0.0.1:" + std::to_string(testing::unused_port());
-        etcd_ = std::make_unique<Program>(
-            testing::ProgramSpec{{REGROUP_ETCD, "--data-dir", folder_.path() + "/etcd",
-                                  "--listen-client-urls", client, "--advertise-client-urls", client,
-                                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                                  "--initial-cluster", "default=" + peer, "--unsafe-no-fsync"},
-                                 {},
-                                 {}});
-        EXPECT_TRUE(etcd_->prints("serving insecure client requests")) << etcd_->output();
-    }
+    EtcdJournalTest() : etcd_(REGROUP_ETCD, folder_.path() + "/etcd", "http", {}) {}
 
     std::unique_ptr<EtcdSide> daemon(const std::string& name) {
         auto side = std::make_unique<EtcdSide>();
-        side->start(loop_, EtcdSide::options_of(port_, name));
+        side->start(loop_, EtcdSide::options_of(etcd_.port(), name));
         return side;
     }
     /// The answer of etcd to one request.
     json ask(const std::string& path, const json& request) {
-        EtcdClient client(loop_.io(), {{"127.0.0.1", port_}});
+        EtcdClient client(loop_.io(), {{{"127.0.0.1", etcd_.port()}}});
         std::optional<Result<json>> answer;
         boost::asio::co_spawn(loop_.io(), fetch(&client, path, request, &answer),
                               boost::asio::detached);
@@ -77,8 +65,7 @@ class EtcdJournalTest : public ::testing::Test {
     }
 
     testing::TemporaryDirectory folder_;
-    std::uint16_t port_;
-    std::unique_ptr<Program> etcd_;
+    testing::EtcdServer etcd_;
     Loop loop_;
 };
 
@@ -130,12 +117,12 @@ TEST_F(EtcdJournalTest, DaemonThatLostTheLeadKeepsNothing) {
 TEST_F(EtcdJournalTest, DecisionsWaitWhileEtcdIsAwayAndTheLeadEndsWithTheLease) {
     const auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
-    ASSERT_TRUE(etcd_->stop());
+    ASSERT_TRUE(etcd_.program().stop());
     a->append(testing::story_of_two_rounds().job());
     ASSERT_TRUE(loop_.until([&] { return !a->leads; }));
     EXPECT_EQ(a->done, 0U);
     EXPECT_THAT(a->log, HasSubstr("decisions wait until etcd is back"));
-    etcd_->signal(SIGCONT);
+    etcd_.program().signal(SIGCONT);
     EXPECT_TRUE(loop_.until([&] { return a->leads; }));
     EXPECT_THAT(a->log, HasSubstr("etcd is back"));
 }
@@ -187,7 +174,7 @@ TEST_F(EtcdJournalTest, DaemonDecidesOnlyWhatEtcdKept) {
     rendezvous::DaemonLimits limits;
     testing::DaemonHost host(loop_, limits);
     EtcdJournal::Options options;
-    options.endpoints = {{"127.0.0.1", port_}};
+    options.endpoints = {{"127.0.0.1", etcd_.port()}};
     options.advertise = "127.0.0.1:" + std::to_string(host.port());
     host.daemon().use_journal(
         std::make_unique<EtcdJournal>(loop_.io(), kClock, std::move(options)));

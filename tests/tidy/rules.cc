@@ -178,7 +178,8 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
     // Sources for the CUDA toolkit, cuDNN, cuBLAS or libtorch are built only where these are
     // installed.
     std::string optional =
-        "examples/[a-z_]+/cuda_[a-z]+\\.cc|tests/conformance/etcd_journal_test\\.cc";
+        "examples/[a-z_]+/cuda_[a-z]+\\.cc|tests/conformance/"
+        "etcd_(access_test|journal_test|server)\\.cc";
     if (!is_compiled("worker_sdk/src/nccl/nccl_api.cc")) {
         optional +=
             "|worker_sdk/src/(cuda|nccl)/.*|tests/(gpu|support/stand_in_nccl)/.*|"
