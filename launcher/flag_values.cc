@@ -12,7 +12,6 @@ namespace regroup::launcher {
 
 namespace {
 
-constexpr double kSecondsMax = 1e9;
 constexpr std::size_t kNameBytesMax = 255;
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -50,13 +49,20 @@ std::string in_quotes(const std::string& text) {
     return "'" + text + "'";
 }
 
-FlagTable::Take seconds_into(Duration& out) {
-    return [&out](const std::string& text) -> std::string {
+std::string seconds_text(Duration duration) {
+    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) +
+           " seconds";
+}
+
+FlagTable::Take seconds_into(Duration& out, Duration max) {
+    return [&out, max](const std::string& text) -> std::string {
         char* end = nullptr;
         const double seconds = std::strtod(text.c_str(), &end);
-        if (text.empty() || *end != '\0' || !std::isfinite(seconds) || seconds < 0 ||
-            seconds > kSecondsMax) {
+        if (text.empty() || *end != '\0' || !std::isfinite(seconds) || seconds < 0) {
             return "must be a number of seconds, zero or more, not " + in_quotes(text);
+        }
+        if (seconds > std::chrono::duration<double>(max).count()) {
+            return "must be at most " + seconds_text(max) + ", not " + in_quotes(text);
         }
         out = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
         return "";

@@ -14,6 +14,7 @@
 #include "agent/output_layout.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/core/job_policy.h"
 #include "rendezvous/store/store_wire.h"
 
 namespace regroup::launcher {
@@ -27,6 +28,8 @@ std::optional<Number> parse_number(const std::string& text) {
 }
 
 [[nodiscard]] std::string in_quotes(const std::string& text);
+/// "3600 seconds".
+[[nodiscard]] std::string seconds_text(Duration duration);
 
 template <class Number>
 FlagTable::Take number_into(Number& out, Number min, Number max) {
@@ -42,7 +45,8 @@ FlagTable::Take number_into(Number& out, Number min, Number max) {
     };
 }
 
-[[nodiscard]] FlagTable::Take seconds_into(Duration& out);
+/// Seconds, with a fraction if need be, from 0 to `max`.
+[[nodiscard]] FlagTable::Take seconds_into(Duration& out, Duration max = rendezvous::kWaitMax);
 [[nodiscard]] FlagTable::Take text_into(std::string& out);
 /// A name that is sent to other nodes: at most 255 bytes, no control characters.
 [[nodiscard]] FlagTable::Take name_into(std::string& out);

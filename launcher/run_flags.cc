@@ -179,7 +179,7 @@ void declare_time(FlagTable& flags, RunOptions& options) {
                 seconds_into(options.last_call));
     flags.value({"--heartbeat-timeout", "SECONDS", "3", "A node that is silent for so long is lost",
                  "--heartbeat-timeout=10", "", true},
-                seconds_into(options.heartbeat_timeout));
+                seconds_into(options.heartbeat_timeout, rendezvous::kHeartbeatTimeoutMax));
     flags.value({"--shutdown-timeout", "SECONDS", "30",
                  "Time that a worker has to end after SIGTERM. Then it gets SIGKILL "
                  "[TORCH_ELASTIC_SHUTDOWN_TIMEOUT, PET_SHUTDOWN_TIMEOUT]",

@@ -60,7 +60,9 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
     Duration last_call = options.last_call;
     Duration join = options.join_timeout;
     const auto positive = [](std::uint32_t& out) {
-        return number_into<std::uint32_t>(out, 1, 1000000000);
+        constexpr auto kMax =
+            std::chrono::duration_cast<std::chrono::seconds>(rendezvous::kWaitMax);
+        return number_into<std::uint32_t>(out, 1, static_cast<std::uint32_t>(kMax.count()));
     };
     for (const auto& [key, value] : conf) {
         std::string wrong;
@@ -88,6 +90,13 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
     }
     if (conf.contains("keep_alive_interval") || conf.contains("keep_alive_max_attempt")) {
         heartbeat = std::chrono::seconds(interval) * attempts;
+    }
+    if (heartbeat > rendezvous::kHeartbeatTimeoutMax) {
+        return Failure(Errc::invalid_argument,
+                       "--rdzv-conf: keep_alive_interval times keep_alive_max_attempt must be at "
+                       "most " +
+                           seconds_text(rendezvous::kHeartbeatTimeoutMax) + ", not " +
+                           seconds_text(heartbeat));
     }
     if (heartbeat != Duration::zero() && !flags.was_given("--heartbeat-timeout")) {
         options.heartbeat_timeout = heartbeat;

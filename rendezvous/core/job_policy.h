@@ -12,6 +12,13 @@
 
 namespace regroup::rendezvous {
 
+/// The longest time after which a silent node is lost. Until then the daemon keeps a node that may
+/// be gone, so this also bounds how long a dead peer takes its memory.
+inline constexpr Duration kHeartbeatTimeoutMax = std::chrono::hours(1);
+/// The longest of all other times that a policy, an offer or a report states. Jobs wait in queues
+/// for weeks, but no longer.
+inline constexpr Duration kWaitMax = std::chrono::hours(24 * 30);
+
 /// How the daemon reacts to an exit code.
 enum class Reaction : std::uint8_t {
     restart,       ///< A new round, charged to the budget of failures.
@@ -80,7 +87,7 @@ struct JobPolicy {
     friend bool operator==(const JobPolicy&, const JobPolicy&) = default;
 };
 
-/// Checks the relations between the fields; the error names those that disagree.
+/// Checks the fields and the relations between them; the error names those that disagree.
 Result<void> validate(const JobPolicy& policy);
 
 }  // namespace regroup::rendezvous

@@ -17,11 +17,18 @@ Result<void> validate(const JobPolicy& policy) {
     if (policy.heartbeat_timeout < std::chrono::milliseconds(100)) {
         return Failure(Errc::invalid_argument, "the heartbeat timeout must be at least 100 ms");
     }
+    if (policy.heartbeat_timeout > kHeartbeatTimeoutMax) {
+        return Failure(Errc::invalid_argument, "the heartbeat timeout must be at most 1 hour");
+    }
     const Budgets& budgets = policy.budgets;
-    if (std::min({policy.last_call, policy.shutdown_timeout, policy.grow_after,
-                  policy.regroup_window, policy.prepare_timeout, budgets.delay,
-                  budgets.node_failures_window}) < Duration::zero()) {
+    const auto [shortest, longest] = std::minmax(
+        {policy.last_call, policy.shutdown_timeout, policy.grow_after, policy.regroup_window,
+         policy.prepare_timeout, budgets.delay, budgets.node_failures_window});
+    if (shortest < Duration::zero()) {
         return Failure(Errc::invalid_argument, "time limits must not be negative");
+    }
+    if (longest > kWaitMax) {
+        return Failure(Errc::invalid_argument, "time limits must be at most 30 days");
     }
     return {};
 }

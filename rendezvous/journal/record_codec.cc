@@ -166,6 +166,10 @@ Result<void> read_reports(const json& object, std::vector<Entry>& out) {
             table.complain("report", "is none of the table's reports");
             break;
         }
+        if (gaps[i] < 0 || gaps[i] > microseconds_of(Instant(protocol::kLifetimeMax - at))) {
+            table.complain("gaps_us", "has a time that is no later one of a job");
+            break;
+        }
         at += std::chrono::microseconds(gaps[i]);
         NodeReported event{nodes[i], kinds[kind[i]]};
         event.report.store_port = store_port[i];

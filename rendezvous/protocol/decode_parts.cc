@@ -165,7 +165,7 @@ void read(FieldReader& reader, JobPolicy& policy) {
     reader.integer("restarts_max", policy.restarts_max);
     reader.text("program", policy.program, kNameBytesMax);
     reader.duration("last_call_ms", policy.last_call);
-    reader.duration("heartbeat_timeout_ms", policy.heartbeat_timeout);
+    reader.duration("heartbeat_timeout_ms", policy.heartbeat_timeout, kHeartbeatTimeoutMax);
     reader.duration("shutdown_timeout_ms", policy.shutdown_timeout);
     reader.duration("grow_after_ms", policy.grow_after);
     reader.duration("regroup_window_ms", policy.regroup_window);
@@ -226,10 +226,10 @@ void read(FieldReader& reader, Resumed& resumed) {
     reader.require("step");
     reader.round("round", resumed.round);
     reader.integer("step", resumed.step);
-    reader.microseconds("communicator_us", resumed.communicator);
-    reader.microseconds("state_us", resumed.state);
-    reader.microseconds("first_step_us", resumed.first_step);
-    reader.microseconds("ago_us", resumed.ago);
+    reader.microseconds("communicator_us", resumed.communicator, kWaitMax);
+    reader.microseconds("state_us", resumed.state, kWaitMax);
+    reader.microseconds("first_step_us", resumed.first_step, kWaitMax);
+    reader.microseconds("ago_us", resumed.ago, kWaitMax);
 }
 void read(FieldReader& reader, Incident& incident) {
     reader.require("round");

@@ -17,13 +17,17 @@ using nlohmann::json;
 
 namespace {
 
+// Longer durations are measurements, whose exact values no longer matter: the peer would refuse
+// them.
 std::int64_t milliseconds(Duration duration) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::min(duration, kWaitMax))
+        .count();
 }
 
-void put_us(json& object, const char* key, Duration duration) {
+void put_us(json& object, const char* key, Duration duration, Duration max = kLifetimeMax) {
     if (duration.count() > 0) {
-        object[key] = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+        object[key] =
+            std::chrono::duration_cast<std::chrono::microseconds>(std::min(duration, max)).count();
     }
 }
 
@@ -277,10 +281,10 @@ void write(json& object, const Assignment& assignment) {
 void write(json& object, const Resumed& resumed) {
     object["round"] = number(resumed.round);
     object["step"] = resumed.step;
-    put_us(object, "communicator_us", resumed.communicator);
-    put_us(object, "state_us", resumed.state);
-    put_us(object, "first_step_us", resumed.first_step);
-    put_us(object, "ago_us", resumed.ago);
+    put_us(object, "communicator_us", resumed.communicator, kWaitMax);
+    put_us(object, "state_us", resumed.state, kWaitMax);
+    put_us(object, "first_step_us", resumed.first_step, kWaitMax);
+    put_us(object, "ago_us", resumed.ago, kWaitMax);
 }
 
 void write(json& object, const Incident& incident) {

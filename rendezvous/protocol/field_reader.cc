@@ -14,9 +14,10 @@ using nlohmann::json;
 
 namespace {
 
-// 34 years, which fits 64 bits in nanoseconds.
-constexpr std::uint64_t kMillisecondsMax = std::uint64_t{1} << 40U;
-constexpr std::uint64_t kMicrosecondsMax = std::uint64_t{1} << 50U;
+template <class Unit>
+std::uint64_t count_of(Duration duration) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<Unit>(duration).count());
+}
 
 std::string unfit_name(const std::string& text) {
     if (text.empty()) {
@@ -85,16 +86,16 @@ void FieldReader::round(std::string_view key, rendezvous::RoundId& out) {
     out = static_cast<rendezvous::RoundId>(number);
 }
 
-void FieldReader::duration(std::string_view key, Duration& out) {
+void FieldReader::duration(std::string_view key, Duration& out, Duration max) {
     std::int64_t number = 0;
-    if (read_integer(key, number, kMillisecondsMax, 0)) {
+    if (read_integer(key, number, count_of<std::chrono::milliseconds>(max), 0)) {
         out = std::chrono::milliseconds(number);
     }
 }
 
-void FieldReader::microseconds(std::string_view key, Duration& out) {
+void FieldReader::microseconds(std::string_view key, Duration& out, Duration max) {
     std::int64_t number = 0;
-    if (read_integer(key, number, kMicrosecondsMax, 0)) {
+    if (read_integer(key, number, count_of<std::chrono::microseconds>(max), 0)) {
         out = std::chrono::microseconds(number);
     }
 }

@@ -16,6 +16,10 @@
 
 namespace regroup::protocol {
 
+/// The longest lifetime of a job. Every instant on its timeline fits 64 bits in nanoseconds, and so
+/// does such an instant plus any wait.
+inline constexpr Duration kLifetimeMax = std::chrono::hours(24 * 365 * 30);
+
 /// Reads the fields of one JSON object into variables and remembers the first complaint, which
 /// names the field. A field that is absent leaves its variable as it is, unless it is `require`d.
 /// `object` outlives the reader.
@@ -38,10 +42,10 @@ class FieldReader {
     }
     void flag(std::string_view key, bool& out);
     void round(std::string_view key, rendezvous::RoundId& out);
-    /// Whole milliseconds.
-    void duration(std::string_view key, Duration& out);
-    /// Whole microseconds.
-    void microseconds(std::string_view key, Duration& out);
+    /// Whole milliseconds, `max` at most.
+    void duration(std::string_view key, Duration& out, Duration max = rendezvous::kWaitMax);
+    /// Whole microseconds, `max` at most.
+    void microseconds(std::string_view key, Duration& out, Duration max = kLifetimeMax);
     /// A name: not empty, not too long, no control characters.
     void name(std::string_view key, std::string& out);
     /// A list of names; those after the first kNamesMax are left out.

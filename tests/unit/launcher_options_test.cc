@@ -393,7 +393,18 @@ TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
         {"--max-restarts", {"-1", "1000001", "x", "1.0", "99999999999999999999"}},
         {"--node-rank", {"-1", "x"}},
         {"--master-port", {"0", "65536", "x", "-1"}},
-        {"--join-timeout", {"-1", "x", "1s", "nan", "inf", "1e10"}},
+        {"--join-timeout", {"-1", "x", "1s", "nan", "inf", "2592001"}},
+        {"--heartbeat-timeout", {"-1", "x", "3600.1"}},
+        {"--shutdown-timeout", {"2592001"}},
+        {"--last-call", {"2592001"}},
+        {"--grow-after", {"2592001"}},
+        {"--regroup-window", {"2592001"}},
+        {"--prepare-timeout", {"0", "2592001"}},
+        {"--restart-delay", {"2592001"}},
+        {"--node-failures-window", {"0", "2592001"}},
+        {"--rdzv-conf",
+         {"join_timeout=2592001", "last_call_timeout=2592001",
+          "keep_alive_interval=61,keep_alive_max_attempt=60"}},
         {"--monitor-interval", {"0", "-0.1", "x"}},
         {"--hang-factor", {"0.5", "-1", "x", ""}},
         {"--hang-floor", {"0", "-1", "x"}},
@@ -426,7 +437,11 @@ TEST(LauncherOptions, BoundsAreAccepted) {
     EXPECT_EQ(parsed({"--nproc-per-node=65536", "t"}).workers, "65536");
     EXPECT_EQ(parsed({"--master-port=65535", "t"}).master_port, 65535);
     EXPECT_EQ(parsed({"--master-port=1", "t"}).master_port, 1);
-    EXPECT_EQ(parsed({"--join-timeout=1e9", "t"}).join_timeout, std::chrono::seconds(1000000000));
+    EXPECT_EQ(parsed({"--join-timeout=2592000", "t"}).join_timeout, rendezvous::kWaitMax);
+    EXPECT_EQ(parsed({"--heartbeat-timeout=3600", "t"}).heartbeat_timeout,
+              rendezvous::kHeartbeatTimeoutMax);
+    EXPECT_THAT(error_of({"--heartbeat-timeout=3601", "t"}),
+                HasSubstr("--heartbeat-timeout must be at most 3600 seconds, not '3601'"));
     EXPECT_EQ(parsed({"--nnodes=1:1", "t"}).nodes_max, 1U);
     for (const char* workers : {"cpu", "gpu", "auto"}) {
         EXPECT_EQ(parsed({std::string("--nproc-per-node=") + workers, "t"}).workers, workers);

@@ -61,6 +61,23 @@ TEST(ProtocolLimits, LongTextIsCutBetweenCharacters) {
     EXPECT_GT(head.size(), kSentenceBytesMax - 3);
 }
 
+TEST(ProtocolLimits, MeasuredTimesBeyondTheLongestWaitAreCutAndNotRefused) {
+    constexpr Duration kYear = std::chrono::hours(24 * 365);
+    Report report{sample_report()};
+    report.report.at_work = report.report.ended_ago = kYear;
+    report.report.hang = Hang{1, "", false, kYear};
+    report.report.positions = {{}};
+    report.report.positions[0].silent = kYear;
+    const NodeReport back = through_agent(report).report;
+    EXPECT_EQ(back.at_work, kWaitMax);
+    EXPECT_EQ(back.ended_ago, kWaitMax);
+    EXPECT_EQ(back.hang->stood, kWaitMax);
+    EXPECT_EQ(back.positions[0].silent, kWaitMax);
+    const Resumed resumed = through_agent(Resumed{RoundId{1}, 1, kYear, kYear, kYear, kYear});
+    EXPECT_EQ(resumed.ago, kWaitMax);
+    EXPECT_EQ(resumed.first_step, kWaitMax);
+}
+
 TEST(ProtocolLimits, NoMessageOutgrowsAFrame) {
     // A control character takes six bytes in JSON: nothing takes more.
     const std::string worst(1U << 20U, '\x01');

@@ -232,6 +232,13 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
     bad.push_back({"nodes_min", 0});
     bad.push_back({"nodes_min", 5});
     bad.push_back({"heartbeat_timeout_ms", 99});
+    bad.push_back({"heartbeat_timeout_ms", 3600001});
+    for (const char* key :
+         {"last_call_ms", "shutdown_timeout_ms", "grow_after_ms", "regroup_window_ms",
+          "prepare_timeout_ms", "budgets/delay_ms", "budgets/node_failures_window_ms", "at_work_ms",
+          "ended_ago_ms", "join_timeout_ms"}) {
+        bad.push_back({key, 2592000001});
+    }
     expect_each_is_named(json_of(FromAgent(sample_join())), bad, decode_from_agent);
 }
 

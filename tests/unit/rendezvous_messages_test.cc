@@ -37,6 +37,28 @@ TEST(Messages, ValidateRefusesNegativeLimits) {
     }
 }
 
+TEST(Messages, ValidateRefusesLimitsThatKeepADeadPeerForYears) {
+    JobPolicy policy;
+    policy.heartbeat_timeout = kHeartbeatTimeoutMax;
+    EXPECT_TRUE(validate(policy).has_value());
+    policy.heartbeat_timeout += milliseconds(1);
+    EXPECT_FALSE(validate(policy).has_value());
+    for (Duration JobPolicy::* limit :
+         {&JobPolicy::last_call, &JobPolicy::shutdown_timeout, &JobPolicy::grow_after,
+          &JobPolicy::regroup_window, &JobPolicy::prepare_timeout}) {
+        policy = JobPolicy{};
+        policy.*limit = kWaitMax;
+        EXPECT_TRUE(validate(policy).has_value());
+        policy.*limit += milliseconds(1);
+        EXPECT_FALSE(validate(policy).has_value());
+    }
+    for (Duration Budgets::* limit : {&Budgets::delay, &Budgets::node_failures_window}) {
+        policy = JobPolicy{};
+        policy.budgets.*limit = kWaitMax + milliseconds(1);
+        EXPECT_FALSE(validate(policy).has_value());
+    }
+}
+
 TEST(Messages, DescribeTellsHowAWorkerEnded) {
     WorkerFailure failure;
     failure.rank = 5;
