@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/failure_text.h"
 
-#include <sstream>
+#include "rendezvous/base/printable.h"
 
 namespace regroup::agent {
 
@@ -21,39 +21,37 @@ std::string how_it_ended(const rendezvous::WorkerFailure& failure) {
     return "exited with code " + std::to_string(failure.exit_code);
 }
 
-void append_lines(std::ostream& out, const char* heading, const std::string& text) {
+void append(std::vector<std::string>& lines, const char* heading, const std::string& text) {
     if (text.empty()) {
         return;
     }
-    out << "  " << heading << ":\n";
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        out << "    " << line << "\n";
+    lines.push_back(std::string("  ") + heading + ":");
+    for (const std::string& line : printable_lines(text)) {
+        lines.push_back("    " + line);
     }
 }
 
 }  // namespace
 
-std::string failure_text(const rendezvous::WorkerFailure& failure) {
-    std::ostringstream out;
-    out << "  rank       " << failure.rank << " (local rank " << failure.local_rank << " on node "
-        << failure.node << ")\n"
-        << "  host       " << failure.host
-        << (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : "") << "\n"
-        << "  end        " << how_it_ended(failure) << "\n"
-        << "  time       " << failure.time << "\n";
+std::vector<std::string> failure_lines(const rendezvous::WorkerFailure& failure) {
+    std::vector<std::string> lines = {
+        "  rank       " + std::to_string(failure.rank) + " (local rank " +
+            std::to_string(failure.local_rank) + " on node " + failure.node + ")",
+        "  host       " + failure.host +
+            (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : ""),
+        "  end        " + how_it_ended(failure), "  time       " + failure.time};
     if (!failure.evidence.empty()) {
-        out << "  evidence   " << failure.evidence << "\n";
+        lines.push_back("  evidence   " + failure.evidence);
     }
     if (!failure.error_file.empty()) {
-        out << "  error file " << failure.error_file << "\n";
+        lines.push_back("  error file " + failure.error_file);
     }
     if (!failure.log_file.empty()) {
-        out << "  output     " << failure.log_file << "\n";
+        lines.push_back("  output     " + failure.log_file);
     }
-    append_lines(out, "its error", failure.error_message);
-    append_lines(out, "last lines", failure.last_output);
-    return out.str();
+    append(lines, "its error", failure.error_message);
+    append(lines, "last lines", failure.last_output);
+    return lines;
 }
 
 }  // namespace regroup::agent

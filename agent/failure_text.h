@@ -2,13 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {
 
 /// The known facts of a worker's failure, on indented lines: rank, node, host, pid, end, time, file
-/// of the output, and its last lines. Ends with a newline.
-[[nodiscard]] std::string failure_text(const rendezvous::WorkerFailure& failure);
+/// of the output, and its last lines.
+[[nodiscard]] std::vector<std::string> failure_lines(const rendezvous::WorkerFailure& failure);
 
 }  // namespace regroup::agent

@@ -231,8 +231,10 @@ void Narrator::report_failure(const std::string& cause) {
         return;
     }
     if (cause == describe(*failure_)) {
-        output_.say_text("regroup: failure report of " + round_name(failure_round_) + ":\n" +
-                         failure_text(*failure_));
+        std::vector<std::string> report = failure_lines(*failure_);
+        report.insert(report.begin(),
+                      "regroup: failure report of " + round_name(failure_round_) + ":");
+        output_.say_lines(report);
     } else {
         output_.say(describe(*failure_) + " as a consequence of: " + cause);
     }

@@ -2,6 +2,7 @@
 #include "agent/output_layout.h"
 
 #include "agent/template_text.h"
+#include "rendezvous/base/printable.h"
 
 namespace regroup::agent {
 
@@ -62,11 +63,11 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
                                 : torchrun                   ? kTorchrunPrefix
                                                              : kRankPrefix;
     const std::map<std::string, std::string> values{
-        {"role_name", worker.role},
+        {"role_name", printable(worker.role)},
         {"local_rank", std::to_string(worker.local_rank)},
         {"rank", rank_text(worker)},
-        {"hostname", host},
-        {"node", node}};
+        {"hostname", printable(host)},
+        {"node", printable(node)}};
     const std::filesystem::path folder = worker_folder(options, worker);
     const auto stream = [&](std::uint8_t which, const char* torchrun_name, const char* suffix,
                             const std::vector<std::string>& needles) {

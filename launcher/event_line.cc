@@ -9,9 +9,9 @@ namespace regroup::launcher {
 
 namespace {
 
-// A role or a path may not be UTF-8; such bytes are replaced.
+// A role or a path may not be UTF-8; such bytes are replaced. ASCII only, as in torchrun.
 std::string text_of(const nlohmann::ordered_json& object) {
-    return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 const char* name_of(agent::WorkerEvent::State state) {

@@ -41,8 +41,8 @@ int unknown_command(const std::string& word) {
     const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
                                             "drain", "stop",   "replay", "version"};
     const auto near = regroup::launcher::nearest(word, commands);
-    std::fprintf(stderr, "regroup: unknown command '%s'%s (regroup --help lists them)\n",
-                 word.c_str(), near ? ("; did you mean " + *near + "?").c_str() : "");
+                                               (near ? "; did you mean " + *near + "?" : "") +
+                                               " (regroup --help lists them)");
     return regroup::agent::kExitUsage;
 }
 
@@ -83,6 +83,8 @@ int main(int argc, char** argv) {
         return regroup::launcher::serve_command(rest);
     }
     if (command == "run" || command == "launch") {
+    if (command == "token") {
+    }
         return run(command == "run" ? Front::run : Front::launch, rest);
     }
     if (command == "replay") {

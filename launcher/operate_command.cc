@@ -19,7 +19,9 @@
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
+#include "launcher/say.h"
 #include "launcher/status_text.h"
+#include "launcher/trust.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
 
@@ -117,7 +119,7 @@ class Conversation {
             complain("the daemon is back; waiting again");
             return;
         }
-        std::printf("%s\n", operated.text.c_str());
+        print(operated.text);
         std::fflush(stdout);
         deadline_.expires_after(options_.wait_limit);
         limit_at_deadline(Errc::deadline_exceeded);
@@ -158,9 +160,6 @@ class Conversation {
                     : "the daemon cannot be reached" + (trouble_.empty() ? "" : ": " + trouble_));
     }
 
-    static void complain(const std::string& line) {
-        std::fprintf(stderr, "regroup drain: %s\n", line.c_str());
-    }
 
     void take(Result<Operated> result) {
         answer_ = std::move(result);
@@ -245,16 +244,19 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
 int report(Operate::Action action, const std::string& command, const OperateOptions& options,
            const Result<Operated>& answer) {
     if (!answer) {
-        std::fprintf(stderr, "regroup %s: %s\n", command.c_str(), answer.error().detail.c_str());
         return answer.error().code == Errc::disconnected ? agent::kExitNoRendezvous
                                                          : agent::kExitJobFailed;
     }
     if (!answer->done) {
-        std::fprintf(stderr, "regroup %s: %s\n", command.c_str(), answer->text.c_str());
         return agent::kExitJobFailed;
     }
-    const bool table = action == Operate::Action::status && !options.json;
-    std::fputs((table ? status_table(answer->text) : answer->text + "\n").c_str(), stdout);
+    if (action != Operate::Action::status) {
+        print(answer->text);
+    } else if (options.json) {
+        print(status_json(answer->text));
+    } else {
+        std::fputs(status_table(answer->text).c_str(), stdout);
+    }
     return 0;
 }
 
@@ -266,7 +268,6 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     FlagTable flags("regroup " + command);
     describe(flags, action, options);
     const auto complain = [&](const std::string& line) {
-        std::fprintf(stderr, "regroup %s: %s\n", command.c_str(), line.c_str());
         return agent::kExitUsage;
     };
     const auto parsed = flags.parse_anywhere(arguments);

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <unistd.h>
+
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::launcher {
 
@@ -31,14 +34,11 @@ Result<fs::path> make_fresh(const fs::path& stem) {
 }
 
 Result<fs::path> make_writable(const fs::path& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) {
-        error = std::error_code(errno, std::generic_category());
-    }
-    if (error) {
+    const Result<void> made = files::make_own_folder(folder);
+    if (!made || ::access(folder.c_str(), W_OK | X_OK) != 0) {
         return Failure(Errc::invalid_argument,
-                       "--log-dir: cannot write to " + folder.string() + ": " + error.message());
+                       "--log-dir: cannot write to " + folder.string() + ": " +
+                           (made ? std::string(std::strerror(errno)) : made.error().detail));
     }
     return folder;
 }
@@ -63,11 +63,11 @@ Result<fs::path> make_folder(const RunOptions& options, bool torchrun, const std
         }
     }
     base = fs::absolute(base, ignored);
-    if (!torchrun) {
-        return make_writable(base / folder_name(job));
-    }
     const Result<fs::path> made = make_writable(base);
-    return made ? make_fresh(base / folder_name(job)) : made;
+    if (!made) {
+        return made;
+    }
+    return torchrun ? make_fresh(base / folder_name(job)) : make_writable(base / folder_name(job));
 }
 
 }  // namespace

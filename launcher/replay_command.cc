@@ -12,6 +12,7 @@
 #include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
+#include "launcher/say.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/journal/sqlite_journal.h"
 
@@ -26,7 +27,11 @@ using journal::StoredJob;
 constexpr std::string_view kSqliteMagic = "SQLite format 3";
 
 void complain(const std::string& line) {
-    std::fprintf(stderr, "regroup replay: %s\n", line.c_str());
+    launcher::complain("regroup replay", line);
+}
+
+void tell(const std::string& line) {
+    print(line);
 }
 
 std::string time_text(std::int64_t ms) {
@@ -94,19 +99,15 @@ const StoredJob* choose(const Source& source, const std::string& id) {
 
 int list(const Source& source) {
     for (const StoredJob& job : source.jobs) {
-        std::printf("%s  %s%s\n", time_text(job.key.began_ms).c_str(), job.key.id.c_str(),
-                    job.ended ? "" : "  (the daemon's)");
+        print(time_text(job.key.began_ms) + "  " + job.key.id +
+              (job.ended ? "" : "  (the daemon's)"));
     }
     return 0;
 }
 
-void print(const std::string& line) {
-    std::puts(line.c_str());
-}
-
 int replay_job(const KeptJob& job) {
-    std::printf("job %s, begun %s\n", job.key.id.c_str(), time_text(job.key.began_ms).c_str());
-    const Result<journal::Replayed> result = journal::replay(job, print);
+    print("job " + job.key.id + ", begun " + time_text(job.key.began_ms));
+    const Result<journal::Replayed> result = journal::replay(job, tell);
     if (!result) {
         complain(result.error().detail);
         return agent::kExitUsage;
@@ -176,7 +177,7 @@ int replay_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
     if (as_lines) {
-        const Result<void> written = journal::to_lines(*job, print);
+        const Result<void> written = journal::to_lines(*job, tell);
         if (!written) {
             complain(written.error().detail);
         }

@@ -31,13 +31,17 @@ std::string job_text(const std::string& job) {
     return "job " + job + (job == kUsualJob ? " (no --rdzv-id)" : "");
 }
 
-std::string failure_report(const std::string& job, const rendezvous::Verdict& verdict) {
-    // Log scrapers search for the heading "Root Cause", which is torchrun's.
-    std::string text = "regroup: " + job_text(job) + " failed: " + describe(verdict.reason) + "\n";
+std::vector<std::string> failure_report(const std::string& job,
+                                        const rendezvous::Verdict& verdict) {
+    std::vector<std::string> lines = {"regroup: " + job_text(job) +
+                                      " failed: " + describe(verdict.reason)};
     if (verdict.failure) {
-        text += "Root Cause (first observed failure):\n" + agent::failure_text(*verdict.failure);
+        // Log scrapers search for this heading, which is torchrun's.
+        lines.push_back("Root Cause (first observed failure):");
+        const std::vector<std::string> facts = agent::failure_lines(*verdict.failure);
+        lines.insert(lines.end(), facts.begin(), facts.end());
     }
-    return text;
+    return lines;
 }
 
 std::string ending_line(const std::string& job, const agent::Quit& quit) {

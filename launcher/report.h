@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "agent/core/agent_core.h"
 #include "rendezvous/core/messages.h"
@@ -12,9 +13,9 @@ namespace regroup::launcher {
 [[nodiscard]] std::string job_text(const std::string& job);
 
 /// The last report of a failed job: the verdict and the first failure, with its last lines of
-/// output. Several lines, the last with a newline.
-[[nodiscard]] std::string failure_report(const std::string& job,
-                                         const rendezvous::Verdict& verdict);
+/// output.
+[[nodiscard]] std::vector<std::string> failure_report(const std::string& job,
+                                                      const rendezvous::Verdict& verdict);
 
 /// One line for any other ending. Empty for success.
 [[nodiscard]] std::string ending_line(const std::string& job, const agent::Quit& quit);

@@ -26,6 +26,7 @@
 #include "launcher/output_plan.h"
 #include "launcher/report.h"
 #include "launcher/run_plan.h"
+#include "launcher/say.h"
 #include "launcher/torchrun_report.h"
 #include "launcher/worker_command.h"
 #include "rendezvous/text/describe.h"
@@ -39,10 +40,6 @@ namespace fs = std::filesystem;
 
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
 constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
-
-void say(const std::string& line) {
-    std::fprintf(stderr, "regroup: %s\n", line.c_str());
-}
 
 // The signals that end the run, and SIGUSR1 and SIGUSR2, which are passed on to the workers.
 std::vector<int> signals_of(const RunOptions& options) {
@@ -170,7 +167,7 @@ class Node {
         options.announces = run_options_.front != Front::torchrun;
         if (run_options_.console_events) {
             options.on_event = [this](const agent::WorkerEvent& event) {
-                output_.say_text(event_line(event, run_options_, plan_.agent) + "\n");
+                output_.say_lines({event_line(event, run_options_, plan_.agent)});
             };
         }
         options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
@@ -274,9 +271,9 @@ class Node {
             if (!verdict.failure->evidence.empty()) {
                 output_.say(verdict.failure->evidence);
             }
-            output_.say_text(torchrun_summary(entry_point(run_options_), *verdict.failure));
+            output_.say_lines(torchrun_summary(entry_point(run_options_), *verdict.failure));
         } else {
-            output_.say_text(failure_report(plan_.agent.job, verdict));
+            output_.say_lines(failure_report(plan_.agent.job, verdict));
         }
         tell_parent(verdict.failure, describe(verdict.reason));
     }
@@ -322,11 +319,11 @@ class Node {
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;
     bool signalled_ = false;
-    Ending ending_;
+    Ending ending_{agent::kExitJobFailed, 0};  ///< Until there is a verdict or another reason.
 };
 
 Ending usage_ending(const Failure& failure) {
-    say(failure.detail);
+    complain("regroup", failure.detail);
     return {agent::kExitUsage, 0};
 }
 
@@ -388,7 +385,7 @@ Ending run_command(Front front, std::span<const std::string> arguments) {
     }
     Result<agent::Warden> warden = agent::Warden::split(signals_of(prepared->options));
     if (!warden) {
-        say(warden.error().detail);
+        complain("regroup", warden.error().detail);
         return {agent::kExitJobFailed, 0};
     }
     Node node(std::move(*prepared));

@@ -4,16 +4,20 @@
 #include <csignal>
 #include <cstdio>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include "agent/core/agent_core.h"
+#include "agent/process/line_writer.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
+#include "launcher/say.h"
 #include "launcher/state.h"
+#include "rendezvous/base/printable.h"
 #include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
@@ -22,36 +26,50 @@ namespace {
 
 constexpr std::uint16_t kDefaultPort = 29400;
 constexpr Duration kStopLimit = std::chrono::seconds(2);
+constexpr Duration kLogLimit = std::chrono::seconds(1);
+constexpr const char* kName = "regroup serve";
 
-void say(const std::string& line) {
-    std::fprintf(stderr, "regroup serve: %s\n", line.c_str());
-}
+/// The daemon's log on stderr. It drops lines that nobody reads, since no job may wait for that.
+class Log {
+   public:
+    Log(boost::asio::io_context& io, const Clock& clock)
+        : clock_(clock), writer_(io, STDERR_FILENO, "") {}
+    ~Log() { writer_.flush(clock_, after(clock_.now(), kLogLimit)); }
+    Log(const Log&) = delete;
+    Log& operator=(const Log&) = delete;
+
+    void say(const std::string& line) { writer_.write(kName + (": " + printable(line)) + "\n", 1); }
+
+   private:
+    const Clock& clock_;
+    agent::LineWriter writer_;
+};
 
 /// Opens the journal that `options` name and gives it to the daemon. Returns false, with a message,
 /// if --state was given and cannot be used.
 bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daemon& daemon,
-               StateOptions options, std::uint16_t port_asked) {
+               StateOptions options, std::uint16_t port_asked, Log& log) {
     const bool usual = options.where.empty();
     if (usual && port_asked != 0) {  // A random port is another one at the next start.
         options.where = usual_state(port_asked);
     }
     Result<std::unique_ptr<journal::Journal>> journal = open_state(io, clock, options);
     if (!journal && !usual) {
-        say("--state: " + journal.error().detail);
+        log.say("--state: " + journal.error().detail);
         return false;
     }
     if (!journal || !*journal) {
-        say((journal ? std::string() : journal.error().detail + "; ") +
-            "jobs are kept in memory only: if this daemon ends, they end or are formed anew");
+        log.say((journal ? std::string() : journal.error().detail + "; ") +
+                "jobs are kept in memory only: if this daemon ends, they end or are formed anew");
         return true;
     }
-    say("jobs are kept in " + options.where);
+    log.say("jobs are kept in " + options.where);
     daemon.use_journal(std::move(*journal));
     return true;
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Jobs in a journal go on without it.
-void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon) {
+void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, Log& log) {
     boost::asio::signal_set signals(io, SIGTERM, SIGINT);
     signals.async_wait([&](boost::system::error_code error, int signal) {
         if (error) {
@@ -60,15 +78,15 @@ void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon) {
         const std::string name = rendezvous::signal_name(signal);
         const std::size_t jobs = daemon.open_jobs();
         if (!daemon.keeps_jobs()) {
-            say("stopping on " + name);
+            log.say("stopping on " + name);
             daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
                         [&] { io.stop(); });
             return;
         }
-        say("stopping on " + name +
-            (jobs == 0 ? ""
-                       : "; jobs that go on until a daemon takes them up again: " +
-                             std::to_string(jobs)));
+        log.say("stopping on " + name +
+                (jobs == 0 ? ""
+                           : "; jobs that go on until a daemon takes them up again: " +
+                                 std::to_string(jobs)));
         daemon.resign(kStopLimit, [&] { io.stop(); });
     });
     io.run();
@@ -111,7 +129,7 @@ int serve_command(std::span<const std::string> arguments) {
     flags.value(store_dialect_flag("-"), dialect_into(dialect));
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
-        say(parsed.error().detail);
+        complain(kName, parsed.error().detail);
         return agent::kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
@@ -119,40 +137,43 @@ int serve_command(std::span<const std::string> arguments) {
         return 0;
     }
     if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
-        say("takes no '" + rest.front() + "'; jobs are started by regroup run");
+        complain(kName, "takes no '" + rest.front() + "'; jobs are started by regroup run");
         return agent::kExitUsage;
     }
     const bool everywhere = listen.empty() || listen.starts_with(":");
     Result<rendezvous::Endpoint> where =
         parse_endpoint(everywhere && !listen.empty() ? "all" + listen : listen, kDefaultPort);
     if (!where) {
-        say("--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
+        complain(kName, "--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
         return agent::kExitUsage;
     }
 
     std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
+    std::signal(SIGTTOU, SIG_IGN);  // A daemon in the background must not stop as it logs.
     raise_descriptor_limit();
     boost::asio::io_context io(1);
     const SteadyClock clock;
-    rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(), say);
+    Log log(io, clock);
+    rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
+                              [&log](const std::string& line) { log.say(line); });
     daemon.set_older_dialect(dialect);
     const Result<std::uint16_t> port = daemon.listen(everywhere ? "" : where->host, where->port);
     if (!port) {
-        say("cannot listen: " + port.error().detail);
+        log.say("cannot listen: " + port.error().detail);
         return agent::kExitUsage;
     }
     if (state.advertise.empty()) {
         state.advertise =
             rendezvous::Endpoint{everywhere ? full_host_name() : where->host, *port}.text();
     }
-    if (!use_state(io, clock, daemon, state, where->port)) {
+    if (!use_state(io, clock, daemon, state, where->port, log)) {
         return agent::kExitUsage;
     }
     where->host = everywhere ? "*" : where->host;
     where->port = *port;
-    say("listening on " + where->text());
+    log.say("listening on " + where->text());
 
-    run_until_signal(io, daemon);
+    run_until_signal(io, daemon, log);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/printable.h"
 
 namespace regroup::launcher {
 
@@ -22,14 +23,9 @@ const json& field(const json& object, const char* key) {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return object.is_object() && found != object.end() ? *found : kNothing;
 }
-/// The text on one line, without control characters.
 std::string text(const json& object, const char* key) {
     const json& value = field(object, key);
-    std::string shown = value.is_string() ? value.get<std::string>() : "";
-    std::replace_if(
-        shown.begin(), shown.end(),
-        [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, ' ');
-    return shown;
+    return value.is_string() ? printable(value.get_ref<const std::string&>()) : "";
 }
 std::uint64_t number(const json& object, const char* key) {
     const json& value = field(object, key);
@@ -168,7 +164,7 @@ std::string status_table(const std::string& json_text) {
     const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
     const json& jobs = field(object, "jobs");
     if (!jobs.is_array() || jobs.empty()) {
-        return jobs.is_array() ? "no jobs\n" : json_text + "\n";
+        return jobs.is_array() ? "no jobs\n" : printable(json_text) + "\n";
     }
     std::string out;
     for (const json& job : jobs) {
@@ -186,6 +182,13 @@ std::string status_table(const std::string& json_text) {
         out += "\nand " + count(more, "job") + " more (--job=ID shows one)\n";
     }
     return out;
+}
+
+std::string status_json(const std::string& json_text) {
+    // As a terminal may show it: also the characters that only printable() would hide.
+    constexpr bool kAscii = true;
+    const auto object = nlohmann::ordered_json::parse(json_text, nullptr, false);
+    return object.is_discarded() ? printable(json_text) : object.dump(-1, ' ', kAscii);
 }
 
 }  // namespace regroup::launcher

@@ -5,7 +5,12 @@
 
 namespace regroup::launcher {
 
-/// The answer of a daemon to `status`, a JSON object, as tables for the terminal.
+/// The answer of a daemon to `status`, a JSON object, as tables for the terminal. An answer of
+/// another form is shown as it is, on one line.
 [[nodiscard]] std::string status_table(const std::string& json_text);
+
+/// The same answer as JSON on one line, of ASCII characters. An answer that is no JSON is
+/// printable.
+[[nodiscard]] std::string status_json(const std::string& json_text);
 
 }  // namespace regroup::launcher

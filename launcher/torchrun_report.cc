@@ -2,7 +2,9 @@
 #include "launcher/torchrun_report.h"
 
 #include <algorithm>
-#include <sstream>
+#include <utility>
+
+#include "rendezvous/base/printable.h"
 
 namespace regroup::launcher {
 
@@ -10,21 +12,12 @@ namespace {
 
 constexpr std::size_t kWidthMax = 60;
 
-// Continuation lines are indented by two more.
-std::string indented(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        result += c == '\n' ? "\n  " : std::string(1, c);
-    }
-    return result;
-}
-
 std::string traceback(const rendezvous::WorkerFailure& failure) {
     if (!failure.start_error.empty()) {
-        return indented(failure.start_error);
+        return failure.start_error;
     }
     if (!failure.error_message.empty()) {
-        return indented(failure.error_message);
+        return failure.error_message;
     }
     if (failure.signal != 0) {
         return "Signal " + std::to_string(failure.signal) + " (" +
@@ -36,33 +29,50 @@ std::string traceback(const rendezvous::WorkerFailure& failure) {
 
 }  // namespace
 
-std::string torchrun_summary(const std::string& entry_point,
-                             const rendezvous::WorkerFailure& failure) {
+std::vector<std::string> torchrun_summary(const std::string& entry_point,
+                                          const rendezvous::WorkerFailure& failure) {
     std::string time = failure.time;
     std::replace(time.begin(), time.end(), ' ', '_');
     const std::string signal =
         failure.signal != 0 ? " (" + rendezvous::signal_name(failure.signal) + ")" : "";
     const int code = failure.signal != 0 ? -failure.signal : failure.exit_code;
-    std::ostringstream entry;
     // Two blanks before the signal, one at the end without it: to the byte.
-    entry << "[0]:\n"
-          << "  time      : " << time << "\n"
-          << "  host      : " << failure.host << "\n"
-          << "  rank      : " << failure.rank << " (local_rank: " << failure.local_rank << ")\n"
-          << "  exitcode  : " << code << " (pid: " << failure.pid << ") " << signal << "\n"
-          << "  error_file: " << (failure.error_file.empty() ? "<N/A>" : failure.error_file) << "\n"
-          << "  traceback : " << traceback(failure);
+    std::vector<std::string> entry = {
+        "[0]:",
+        "  time      : " + time,
+        "  host      : " + failure.host,
+        "  rank      : " + std::to_string(failure.rank) +
+            " (local_rank: " + std::to_string(failure.local_rank) + ")",
+        "  exitcode  : " + std::to_string(code) + " (pid: " + std::to_string(failure.pid) + ") " +
+            signal,
+        "  error_file: " + (failure.error_file.empty() ? "<N/A>" : failure.error_file),
+    };
+    const std::string trace = traceback(failure);
+    const char* indent = "  traceback : ";
+    for (const std::string& line : printable_lines(trace)) {
+        entry.push_back(std::exchange(indent, "  ") + line);
+    }
+    if (trace.ends_with('\n')) {
+        entry.emplace_back(indent);
+    }
     const std::string title = entry_point + " FAILED";
     std::size_t width = title.size();
-    std::istringstream lines(entry.str());
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : entry) {
         width = std::max(width, line.size());
     }
     width = std::min(width, kWidthMax);
-    const std::string border = std::string(width, '=') + "\n";
-    const std::string rule = std::string(width, '-') + "\n";
-    return border + title + "\n" + rule + "Failures:\n  <NO_OTHER_FAILURES>\n" + rule +
-           "Root Cause (first observed failure):\n" + entry.str() + "\n" + border;
+    const std::string border(width, '=');
+    const std::string rule(width, '-');
+    std::vector<std::string> lines = {border,
+                                      title,
+                                      rule,
+                                      "Failures:",
+                                      "  <NO_OTHER_FAILURES>",
+                                      rule,
+                                      "Root Cause (first observed failure):"};
+    lines.insert(lines.end(), entry.begin(), entry.end());
+    lines.push_back(border);
+    return lines;
 }
 
 }  // namespace regroup::launcher

@@ -53,10 +53,12 @@ void LineWriter::write(std::string_view lines, std::size_t line_count) {
     accept(lines);
 }
 
-void LineWriter::write_own(std::string_view line) {
-    if (queue_.size() - written_ + line.size() <= kOwnQueueBytesMax) {
-        accept(line);
+void LineWriter::write_own(std::string_view lines, std::size_t line_count) {
+    if (queue_.size() - written_ + lines.size() > kOwnQueueBytesMax) {
+        dropped_ += line_count;
+        return;
     }
+    accept(lines);
 }
 
 void LineWriter::accept(std::string_view lines) {

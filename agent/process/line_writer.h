@@ -30,8 +30,8 @@ class LineWriter {
     /// Writes, queues or drops `lines`, which has `line_count` whole lines.
     void write(std::string_view lines, std::size_t line_count);
 
-    /// The same for a line of the agent, whose bound is much higher.
-    void write_own(std::string_view line);
+    /// The same for lines of the agent, whose bound is higher.
+    void write_own(std::string_view lines, std::size_t line_count = 1);
 
     /// Waits until everything is written, or until `deadline`. True if everything is written.
     bool flush(const Clock& clock, Instant deadline);

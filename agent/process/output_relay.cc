@@ -10,6 +10,7 @@
 
 #include "agent/process/line_writer.h"
 #include "agent/process/worker_stream.h"
+#include "rendezvous/base/printable.h"
 
 namespace regroup::agent {
 namespace {
@@ -73,7 +74,9 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
         }
         stream.emplace(
             clock_, console, plan, slot->bytes,
-            [this](const std::string& file, int error) { report_file_error(file, error); });
+            [this](const std::string& file, const std::string& reason) {
+                report_file_error(file, reason);
+            });
         return stream->open(io_);
     };
     auto out_fd = open_stream(out, stdout_ ? *stdout_ : *stderr_, slot->out);
@@ -152,11 +155,15 @@ void OutputRelay::close_all() {
 }
 
 void OutputRelay::say(std::string_view line) {
-    say_text("regroup: " + std::string(line) + "\n");
+    say_lines({"regroup: " + std::string(line)});
 }
 
-void OutputRelay::say_text(std::string_view lines) {
-    stderr_->write_own(lines);
+void OutputRelay::say_lines(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) {
+        text += printable(line) + "\n";
+    }
+    stderr_->write_own(text, lines.size());
 }
 
 bool OutputRelay::flush(Instant deadline) {
@@ -164,10 +171,9 @@ bool OutputRelay::flush(Instant deadline) {
     return stderr_->flush(clock_, deadline) && shown;
 }
 
-void OutputRelay::report_file_error(const std::string& path, int error_number) {
+void OutputRelay::report_file_error(const std::string& path, const std::string& reason) {
     if (!std::exchange(file_error_said_, true)) {
-        say("cannot write to '" + path + "': " + std::strerror(error_number) +
-            "; output is lost to the files for as long as that lasts");
+        say("cannot write to '" + path + "': " + reason + "; output is lost to the files for as long as that lasts");
     }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/process/asio_forward.h"
 #include "agent/process/stream_plan.h"
@@ -77,11 +78,12 @@ class OutputRelay {
     /// more.
     void close_all();
 
-    /// Prints a line of the agent on stderr, as "regroup: `line`".
+    /// Prints a line of the agent on stderr, as "regroup: `line`"; see printable().
     void say(std::string_view line);
 
-    /// Prints whole lines on stderr without a prefix, such as a report.
-    void say_text(std::string_view lines);
+    /// Prints lines on stderr without a prefix, such as a report. Each is one line, whatever
+    /// characters it has.
+    void say_lines(const std::vector<std::string>& lines);
 
     /// Waits until the terminal has everything, or until `deadline`. True if it has.
     bool flush(Instant deadline);
@@ -91,7 +93,7 @@ class OutputRelay {
 
     /// The worker's stderr, or its stdout when it wrote only there; null for no such worker.
     [[nodiscard]] const WorkerStream* last_written(std::uint32_t local_rank) const;
-    void report_file_error(const std::string& path, int error_number);
+    void report_file_error(const std::string& path, const std::string& reason);
 
     boost::asio::io_context& io_;
     const Clock& clock_;

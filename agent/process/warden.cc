@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "rendezvous/base/printable.h"
 #include "agent/process/exit_status.h"
 #include "agent/process/process_tree.h"
 
@@ -88,7 +89,7 @@ void say(const std::string& line) {
     ::signal(SIGPIPE, SIG_IGN);
     pollfd entry{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&entry, 1, 0) > 0) {
-        const std::string text = "regroup: " + line + "\n";
+        const std::string text = "regroup: " + printable(line) + "\n";
         (void)!::write(STDERR_FILENO, text.data(), text.size());
     }
 }

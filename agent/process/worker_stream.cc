@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::agent {
 namespace {
@@ -17,17 +20,18 @@ constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 constexpr std::size_t kTailLinesMax = 20;
 constexpr std::size_t kTailLineBytesMax = 500;
 
-/// Not open on failure, with errno set.
-UniqueFd open_log(const std::string& path) {
-    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-    constexpr mode_t kMode = 0666;  // Limited by the umask.
-    UniqueFd file(::open(path.c_str(), flags, kMode));
-    if (!file && errno == ENOENT) {
-        std::error_code ignored;  // The second attempt reports the error.
-        std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-        file = UniqueFd(::open(path.c_str(), flags, kMode));
+Result<UniqueFd> open_log(const std::string& path) {
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND;
+    Result<int> file = files::open_own(path, kFlags);
+    if (!file) {
+        // Mostly the folder does not exist yet.
+        const auto folder = std::filesystem::path(path).parent_path();
+        if (const Result<void> made = files::make_own_folder(folder); !made) {
+            return made.error();
+        }
+        file = files::open_own(path, kFlags);
     }
-    return file;
+    return file ? Result<UniqueFd>(UniqueFd(*file)) : Result<UniqueFd>(file.error());
 }
 
 }  // namespace
@@ -67,11 +71,12 @@ void WorkerStream::open_file() {
     if (file_ || plan_.path.empty()) {
         return;
     }
-    file_ = open_log(plan_.path);
-    if (!file_) {
-        on_file_error_(plan_.path, errno);
+    Result<UniqueFd> file = open_log(plan_.path);
+    if (!file) {
+        on_file_error_(plan_.path, file.error().detail);
         return;
     }
+    file_ = *std::move(file);
     struct stat status{};
     file_bytes_ =
         ::fstat(file_.get(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
@@ -127,7 +132,7 @@ void WorkerStream::keep(std::string_view bytes) {
             bytes.remove_prefix(static_cast<std::size_t>(count));
             file_bytes_ += static_cast<std::uint64_t>(count);
         } else if (errno != EINTR) {
-            on_file_error_(plan_.path, errno);
+            on_file_error_(plan_.path, std::strerror(errno));
             return;
         }
     }
@@ -135,7 +140,7 @@ void WorkerStream::keep(std::string_view bytes) {
 
 void WorkerStream::rotate() {
     if (::rename(plan_.path.c_str(), (plan_.path + ".1").c_str()) != 0) {
-        on_file_error_(plan_.path, errno);
+        on_file_error_(plan_.path, std::strerror(errno));
         return;  // A file that is too long is better than a lost one.
     }
     file_.reset();
@@ -150,12 +155,17 @@ void WorkerStream::keep_filtered(std::string_view line) {
         return;
     }
     if (!filter_file_ && !std::exchange(filter_tried_, true)) {
-        filter_file_ = open_log(plan_.filter_path);
+        Result<UniqueFd> file = open_log(plan_.filter_path);
+        if (file) {
+            filter_file_ = *std::move(file);
+        } else {
+            on_file_error_(plan_.filter_path, file.error().detail);
+        }
     }
     // One write for each line, because the streams of all ranks share the file.
     const std::string text = plan_.prefix + std::string(line) + "\n";
-    if (!filter_file_ || ::write(filter_file_.get(), text.data(), text.size()) < 0) {
-        on_file_error_(plan_.filter_path, errno);
+    if (filter_file_ && ::write(filter_file_.get(), text.data(), text.size()) < 0) {
+        on_file_error_(plan_.filter_path, std::strerror(errno));
     }
 }
 

@@ -18,8 +18,8 @@ namespace regroup::agent {
 /// line by line.
 class WorkerStream {
    public:
-    /// A file could not be opened or written. The file lacks the present bytes.
-    using OnFileError = std::function<void(const std::string& path, int error_number)>;
+    /// A file could not be opened or written, for `reason`. The file lacks the present bytes.
+    using OnFileError = std::function<void(const std::string& path, const std::string& reason)>;
 
     /// Requires that `plan` is relayed. Adds the number of bytes read to `bytes`. `clock`,
     /// `terminal` and `bytes` must outlive this object.

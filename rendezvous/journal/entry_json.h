@@ -20,9 +20,9 @@ namespace regroup::journal {
     return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
 }
 /// Dumps `value` with replacement characters for text that is not UTF-8, which would throw
-/// otherwise.
+/// otherwise. ASCII only: `regroup replay --export` prints it on a terminal.
 [[nodiscard]] inline std::string text_of(const nlohmann::json& value) {
-    return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 [[nodiscard]] nlohmann::json to_json(const Entry& entry);

@@ -3,6 +3,7 @@
 
 #include "launcher/report.h"
 #include "launcher/torchrun_report.h"
+#include "rendezvous/base/printable.h"
 #include "tests/support/words.h"
 
 namespace regroup::launcher {
@@ -34,8 +35,25 @@ Verdict failed() {
     return verdict;
 }
 
+// As they are printed.
+std::string joined(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) {
+        text += printable(line) + "\n";
+    }
+    return text;
+}
+
+std::string joined_report(const std::string& job, const Verdict& verdict) {
+    return joined(failure_report(job, verdict));
+}
+
+std::string joined_summary(const std::string& entry_point, const WorkerFailure& failure) {
+    return joined(torchrun_summary(entry_point, failure));
+}
+
 TEST(LauncherReport, ReportHasTheFirstFailureWithPlaceAndEnd) {
-    EXPECT_EQ(failure_report("nightly", failed()),
+    EXPECT_EQ(joined_report("nightly", failed()),
               "regroup: job nightly failed: rank 5 on b was ended by SIGSEGV; all 3 restarts used "
               "(--max-restarts 3)\n"
               "Root Cause (first observed failure):\n"
@@ -55,12 +73,12 @@ TEST(LauncherReport, ReportOmitsUnknownFields) {
     verdict.failure->exit_code = 3;
     verdict.failure->log_file.clear();
     verdict.failure->last_output.clear();
-    const std::string report = failure_report("nightly", verdict);
+    const std::string report = joined_report("nightly", verdict);
     EXPECT_THAT(report, ::testing::HasSubstr("  end        exited with code 3\n"));
     EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("output")));
     EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("last lines")));
     verdict.failure.reset();
-    EXPECT_EQ(failure_report("nightly", verdict),
+    EXPECT_EQ(joined_report("nightly", verdict),
               "regroup: job nightly failed: " + describe(verdict.reason) + "\n");
 }
 
@@ -68,7 +86,7 @@ TEST(LauncherReport, WorkerThatCouldNotStartIsReportedAsSuch) {
     Verdict verdict = failed();
     verdict.failure->signal = 0;
     verdict.failure->start_error = "no memory";
-    EXPECT_THAT(failure_report("nightly", verdict),
+    EXPECT_THAT(joined_report("nightly", verdict),
                 ::testing::HasSubstr("  end        could not start: no memory\n"));
 }
 
@@ -101,11 +119,42 @@ TEST(LauncherReport, SuccessHasNoLineAndOtherEndingsHaveTheirReason) {
     EXPECT_EQ(ending_line("nightly", quit), "");
 }
 
+constexpr const char* kForged = "x\nregroup: job nightly has succeeded\x1b[8m\u202e";
+constexpr const char* kShown = "x\\x0aregroup: job nightly has succeeded\\x1b[8m\\u202e";
+
+Verdict hostile() {
+    Verdict verdict = failed();
+    WorkerFailure& failure = *verdict.failure;
+    for (std::string* text : {&failure.node, &failure.host, &failure.time, &failure.evidence,
+                              &failure.error_file, &failure.log_file}) {
+        *text = kForged;
+    }
+    failure.error_message = failure.last_output = kForged;
+    return verdict;
+}
+
+TEST(LauncherReport, TextOfAPeerMakesNoLineOfItsOwn) {
+    const std::string report = joined_report(kForged, hostile());
+    EXPECT_THAT(report, ::testing::HasSubstr("local rank 1 on node " + std::string(kShown)));
+    EXPECT_THAT(report, ::testing::HasSubstr("    regroup: job nightly has succeeded\\x1b[8m"))
+        << "a text of several lines is indented";
+    EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("\nregroup: job nightly has")));
+    EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("\x1b")));
+    EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("\u202e")));
+}
+
+TEST(TorchrunSummary, TextOfAPeerMakesNoLineOfItsOwn) {
+    const std::string summary = joined_summary(kForged, *hostile().failure);
+    EXPECT_THAT(summary, ::testing::HasSubstr("  host      : " + std::string(kShown)));
+    EXPECT_THAT(summary, ::testing::Not(::testing::HasSubstr("\nregroup: job nightly has")));
+    EXPECT_THAT(summary, ::testing::Not(::testing::HasSubstr("\x1b")));
+}
+
 // ---- torchrun's summary, to the byte.
 
 TEST(TorchrunSummary, SummaryHasTheLayoutOfASignal) {
     const std::string border(54, '=');
-    EXPECT_EQ(torchrun_summary("train.py", *failed().failure),
+    EXPECT_EQ(joined_summary("train.py", *failed().failure),
               border + "\ntrain.py FAILED\n" + std::string(54, '-') +
                   "\nFailures:\n  <NO_OTHER_FAILURES>\n" + std::string(54, '-') +
                   "\nRoot Cause (first observed failure):\n"
@@ -125,7 +174,7 @@ TEST(TorchrunSummary, SummaryIndentsTheTracebackOfAnErrorFile) {
     failure.exit_code = 1;
     failure.error_file = "/logs/error.json";
     failure.error_message = "Traceback:\n  at 12\nValueError: x\n";
-    const std::string summary = torchrun_summary("train.py", failure);
+    const std::string summary = joined_summary("train.py", failure);
     EXPECT_THAT(summary, ::testing::HasSubstr("  exitcode  : 1 (pid: 4720) \n"
                                               "  error_file: /logs/error.json\n"
                                               "  traceback : Traceback:\n"
@@ -134,7 +183,7 @@ TEST(TorchrunSummary, SummaryIndentsTheTracebackOfAnErrorFile) {
 }
 
 TEST(TorchrunSummary, SummaryIsAtMostSixtyWide) {
-    const std::string summary = torchrun_summary(std::string(100, 'p'), *failed().failure);
+    const std::string summary = joined_summary(std::string(100, 'p'), *failed().failure);
     EXPECT_EQ(summary.substr(0, 61), std::string(60, '=') + "\n");
 }
 

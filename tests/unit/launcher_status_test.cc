@@ -82,11 +82,17 @@ TEST(StatusTable, MissingOrInvalidFieldsAreEmpty) {
                 HasSubstr("0 ms ago"));
 }
 
-TEST(StatusTable, ControlCharactersAreNotShown) {
-    const std::string text =
-        status_table("{\"jobs\":[{\"job\":\"a\\u001b[2J\\nb\",\"phase\":\"running\"}]}");
-    EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-    EXPECT_THAT(text, HasSubstr("job a [2J b: running"));
+TEST(StatusTable, TextOfAPeerMakesNoLineOfItsOwn) {
+    const std::string text = status_table(
+        "{\"jobs\":[{\"job\":\"a\\u001b[2J\\nb\\u202e\\u009b\",\"phase\":\"running\"}]}");
+    EXPECT_THAT(text, HasSubstr("job a\\x1b[2J\\x0ab\\u202e\\u009b: running"));
+    EXPECT_EQ(status_table("no json\x1b[2J\n"), "no json\\x1b[2J\\x0a\n");
+}
+
+TEST(StatusJson, HasTheSameValuesInAscii) {
+    EXPECT_EQ(status_json("{\"b\":1.5,\"a\":[\"\u202ex\u009b\",\"\\n\"]}"),
+              "{\"b\":1.5,\"a\":[\"\\u202ex\\u009b\",\"\\n\"]}");
+    EXPECT_EQ(status_json("no json\x1b[2J\n"), "no json\\x1b[2J\\x0a");
 }
 
 TEST(StatusTable, TableSaysHowMuchIsOmitted) {
