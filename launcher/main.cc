@@ -11,6 +11,7 @@
 #include "launcher/replay_command.h"
 #include "launcher/run_command.h"
 #include "launcher/run_options.h"
+#include "launcher/say.h"
 #include "launcher/serve_command.h"
 
 namespace {
@@ -41,6 +42,7 @@ int unknown_command(const std::string& word) {
     const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
                                             "drain", "stop",   "replay", "version"};
     const auto near = regroup::launcher::nearest(word, commands);
+    regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
                                                " (regroup --help lists them)");
     return regroup::agent::kExitUsage;
@@ -83,8 +85,6 @@ int main(int argc, char** argv) {
         return regroup::launcher::serve_command(rest);
     }
     if (command == "run" || command == "launch") {
-    if (command == "token") {
-    }
         return run(command == "run" ? Front::run : Front::launch, rest);
     }
     if (command == "replay") {

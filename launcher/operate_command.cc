@@ -21,7 +21,6 @@
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/status_text.h"
-#include "launcher/trust.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
 
@@ -160,6 +159,7 @@ class Conversation {
                     : "the daemon cannot be reached" + (trouble_.empty() ? "" : ": " + trouble_));
     }
 
+    static void complain(const std::string& line) { launcher::complain("regroup drain", line); }
 
     void take(Result<Operated> result) {
         answer_ = std::move(result);
@@ -244,10 +244,12 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
 int report(Operate::Action action, const std::string& command, const OperateOptions& options,
            const Result<Operated>& answer) {
     if (!answer) {
+        complain("regroup " + command, answer.error().detail);
         return answer.error().code == Errc::disconnected ? agent::kExitNoRendezvous
                                                          : agent::kExitJobFailed;
     }
     if (!answer->done) {
+        complain("regroup " + command, answer->text);
         return agent::kExitJobFailed;
     }
     if (action != Operate::Action::status) {
@@ -268,6 +270,7 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     FlagTable flags("regroup " + command);
     describe(flags, action, options);
     const auto complain = [&](const std::string& line) {
+        launcher::complain("regroup " + command, line);
         return agent::kExitUsage;
     };
     const auto parsed = flags.parse_anywhere(arguments);
