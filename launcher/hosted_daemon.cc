@@ -110,6 +110,7 @@ std::string HostedDaemon::port_holder() const {
 Result<void> HostedDaemon::keep_jobs() {
     StateOptions state;
     state.where = options_.state;
+    state.access = options_.etcd;
     state.advertise = endpoint_;
     Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
     if (!opened) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "launcher/etcd_flags.h"
 #include "launcher/flag_values.h"
 #include "launcher/recovery_flags.h"
 
@@ -133,6 +134,7 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
                     return text.empty() ? "must be a directory, etcd://HOST:PORT or none"
                                         : text_into(options.state)(text);
                 });
+    add_etcd_flags(flags, options.etcd);
     flags.value(store_dialect_flag(""), dialect_into(options.store_dialect));
 }
 

@@ -51,6 +51,7 @@ struct RunOptions {
     std::optional<std::uint16_t> master_port;
     std::string local_addr;
     std::string state = "none";  ///< Of the daemon in this process. See StateOptions.
+    journal::EtcdAccess etcd;    ///< The same.
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< Of clients that send no greeting.
 
     // Time.

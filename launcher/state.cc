@@ -7,9 +7,11 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/etcd_flags.h"
 #include "launcher/flag_values.h"
 #include "launcher/run_plan.h"
 #include "rendezvous/client/endpoint.h"
+#include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_journal.h"
 #include "rendezvous/journal/sqlite_journal.h"
 
@@ -18,6 +20,7 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::string_view kEtcd = "etcd://";
+constexpr std::string_view kEtcdTls = "etcds://";
 constexpr std::uint16_t kEtcdPort = 2379;
 // With its default settings, etcd gives no shorter lease.
 constexpr std::int64_t kLeaseSecondsMin = 2;
@@ -29,12 +32,39 @@ std::int64_t wall_ms() {
         .count();
 }
 
+bool is_etcd(const std::string& where) {
+    return where.starts_with(kEtcd) || where.starts_with(kEtcdTls);
+}
+
+/// The first mistake in the flags of etcd, or "".
+std::string mistake_in(const journal::EtcdAccess& access) {
+    const bool has_files =
+        !access.ca_file.empty() || !access.cert_file.empty() || !access.key_file.empty();
+    if (has_files && !access.tls) {
+        return "--etcd-cacert, --etcd-cert and --etcd-key are for TLS; write --state=etcds://...";
+    }
+    if (access.cert_file.empty() && !access.key_file.empty()) {
+        return "--etcd-key needs --etcd-cert, too";
+    }
+    if (access.user.empty() != access.password_file.empty()) {
+        return "--etcd-user and --etcd-password-file need each other";
+    }
+    if (!access.user.empty() && !access.tls) {
+        return "--etcd-user would send its password over the network as plain text; let etcd serve "
+               "TLS, and write --state=etcds://...";
+    }
+    return "";
+}
+
 Result<std::unique_ptr<journal::Journal>> open_etcd(boost::asio::io_context& io, const Clock& clock,
                                                     const StateOptions& options) {
     journal::EtcdJournal::Options etcd;
     etcd.advertise = options.advertise;
     etcd.lease = options.lease;
-    std::string rest = options.where.substr(kEtcd.size());
+    etcd.access = options.access;
+    etcd.access.tls = options.where.starts_with(kEtcdTls);
+    const std::string scheme(etcd.access.tls ? kEtcdTls : kEtcd);
+    std::string rest = options.where.substr(scheme.size());
     while (!rest.empty()) {
         const std::size_t end = std::min(rest.find(','), rest.size());
         Result<rendezvous::Endpoint> endpoint =
@@ -46,11 +76,17 @@ Result<std::unique_ptr<journal::Journal>> open_etcd(boost::asio::io_context& io,
         rest.erase(0, end + 1);
     }
     if (etcd.endpoints.empty()) {
-        return Failure(Errc::invalid_argument, "etcd:// must be followed by HOST:PORT");
+        return Failure(Errc::invalid_argument, scheme + " must be followed by HOST:PORT");
     }
     if (!rendezvous::Endpoint::parse(options.advertise)) {
         return Failure(Errc::invalid_argument,
                        "--advertise '" + options.advertise + "' must be HOST:PORT");
+    }
+    if (const std::string mistake = mistake_in(etcd.access); !mistake.empty()) {
+        return Failure(Errc::invalid_argument, mistake);
+    }
+    if (const Result<void> checked = journal::EtcdClient::check(etcd.access); !checked) {
+        return checked.error();
     }
     return std::unique_ptr<journal::Journal>(
         std::make_unique<journal::EtcdJournal>(io, clock, std::move(etcd)));
@@ -61,7 +97,8 @@ Result<std::unique_ptr<journal::Journal>> open_etcd(boost::asio::io_context& io,
 void add_state_flags(FlagTable& flags, StateOptions& out) {
     flags.value({"--state", "DIR|etcd://HOST:PORT[,...]|none", "~/.local/state/regroup/serve-PORT",
                  "Where the daemon keeps its jobs. When it is started again, or when another "
-                 "daemon of the same etcd takes the lead, the jobs go on. none: in memory only",
+                 "daemon of the same etcd takes the lead, the jobs go on. etcds:// for an etcd "
+                 "with TLS. none: in memory only",
                  "--state=/var/lib/regroup", "-", true},
                 text_into(out.where));
     flags.value({"--lease", "SECONDS", "3",
@@ -79,10 +116,11 @@ void add_state_flags(FlagTable& flags, StateOptions& out) {
                  "With etcd: address at which agents reach this daemon when it leads",
                  "--advertise=node0:29400", "-", true},
                 text_into(out.advertise));
+    add_etcd_flags(flags, out.access);
 }
 
 bool is_directory(const std::string& where) {
-    return !where.empty() && where != "none" && !where.starts_with(kEtcd);
+    return !where.empty() && where != "none" && where.find("://") == where.npos;
 }
 
 std::string usual_state(std::uint16_t port) {
@@ -101,8 +139,14 @@ Result<std::unique_ptr<journal::Journal>> open_state(boost::asio::io_context& io
     if (options.where.empty() || options.where == "none") {
         return std::unique_ptr<journal::Journal>();
     }
-    if (options.where.starts_with(kEtcd)) {
+    if (is_etcd(options.where)) {
         return open_etcd(io, clock, options);
+    }
+    if (!is_directory(options.where)) {
+        return Failure(Errc::invalid_argument,
+                       "'" + options.where +
+                           "' must be a directory, etcd://HOST:PORT, etcds://HOST:PORT (etcd with "
+                           "TLS) or none");
     }
     Result<std::unique_ptr<journal::SqliteJournal>> opened =
         journal::SqliteJournal::open(options.where, wall_ms());
