@@ -27,7 +27,8 @@ Result<Replayed> replay(const KeptJob& job,
                         const std::function<void(const std::string& line)>& on_line);
 
 /// The job as lines of JSON, its key first and then each entry, and the reverse. Lines of several
-/// jobs may follow each other.
+/// jobs may follow each other. The lines have no secrets: neither those of agents nor keys of
+/// stores.
 Result<void> to_lines(const KeptJob& job,
                       const std::function<void(const std::string& line)>& on_line);
 Result<std::vector<StoredJob>> from_lines(std::string_view text);

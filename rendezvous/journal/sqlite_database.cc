@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/sqlite_database.h"
 
+#include <cerrno>
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 namespace regroup::journal {
@@ -10,6 +14,7 @@ namespace {
 
 // Only `regroup replay` reads while the daemon writes, and a reader blocks no writer in WAL mode.
 constexpr int kBusyLimitMs = 1000;
+constexpr mode_t kPrivate = 0600;
 
 struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept { sqlite3_finalize(statement); }
@@ -40,6 +45,30 @@ SqliteDatabase::Row row_of(sqlite3_stmt* statement) {
     return row;
 }
 
+/// A journal has the secrets of agents. Creates the file, or narrows the rights of an existing one
+/// and of its companions; SQLite gives new companions the rights of the file. Must be called before
+/// SQLite opens the file: the end of another descriptor would release SQLite's locks.
+Result<void> make_private(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivate);
+    if (fd < 0) {
+        return system_failure("cannot open " + path, errno);
+    }
+    const bool done = ::fchmod(fd, kPrivate) == 0;
+    const int error = errno;
+    ::close(fd);
+    if (!done) {
+        return system_failure("cannot make " + path + " readable by this user only", error);
+    }
+    for (const char* suffix : {"-wal", "-shm"}) {
+        const std::string companion = path + suffix;
+        if (::chmod(companion.c_str(), kPrivate) != 0 && errno != ENOENT) {
+            return system_failure("cannot make " + companion + " readable by this user only",
+                                  errno);
+        }
+    }
+    return {};
+}
+
 }  // namespace
 
 void SqliteDatabase::Close::operator()(sqlite3* handle) const noexcept {
@@ -53,6 +82,11 @@ Failure SqliteDatabase::failure(const std::string& what) const {
 Result<SqliteDatabase> SqliteDatabase::open(const std::string& path, Access access) {
     const int flags = access == Access::read_only ? SQLITE_OPEN_READONLY
                                                   : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    if (access == Access::read_write) {
+        if (const Result<void> done = make_private(path); !done) {
+            return done.error();
+        }
+    }
     sqlite3* handle = nullptr;
     const int code = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
     SqliteDatabase database(path, handle);

@@ -21,6 +21,7 @@ class SqliteDatabase {
     using Value = std::variant<std::int64_t, std::string>;
     using Row = std::vector<Value>;
 
+    /// `read_write` creates the file, and makes it readable by this user only.
     enum class Access { read_only, read_write };
     static Result<SqliteDatabase> open(const std::string& path, Access access);
 

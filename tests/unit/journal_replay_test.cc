@@ -44,6 +44,28 @@ TEST(JournalReplay, ReplayOfJobsReadFromLinesIsTheSame) {
     EXPECT_EQ(told.text, replayed(regroup::testing::story_of_two_rounds().job()).text);
 }
 
+TEST(JournalReplay, SecretsAreInNoLineAndItsReplayIsTheSame) {
+    StoredJob job = regroup::testing::story_of_two_rounds().job();
+    for (Entry& entry : job.entries) {
+        if (auto* joined =
+                entry.event ? std::get_if<rendezvous::NodeJoined>(&*entry.event) : nullptr) {
+            joined->offer.secret = "5ec4e7";
+            joined->offer.store_key = "70be";
+        }
+        for (Assigned& assigned : entry.assigned) {
+            assigned.assignment.store_key = "70be";
+        }
+    }
+    const Told told = replayed(job);
+    ASSERT_TRUE(told.result);
+    EXPECT_TRUE(told.result->is_same());
+    const std::string lines = regroup::testing::lines_of(job);
+    EXPECT_THAT(told.text + lines, AllOf(Not(HasSubstr("5ec4e7")), Not(HasSubstr("70be"))));
+    const auto jobs = from_lines(lines);
+    ASSERT_TRUE(jobs) << jobs.error().detail;
+    EXPECT_TRUE(replayed(jobs->front()).result->is_same());
+}
+
 TEST(JournalReplay, ReplayShowsAnAssignmentThatDiffers) {
     StoredJob job = regroup::testing::story_of_two_rounds().job();
     job.entries[1].assigned[0].assignment.first_rank = 7;

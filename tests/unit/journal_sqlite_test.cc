@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -80,6 +81,35 @@ TEST_F(JournalSqlite, JobIsRestoredUnchanged) {
     ASSERT_EQ(jobs.size(), 1U);
     EXPECT_EQ(lines_of(jobs[0]), lines_of(story));
     EXPECT_EQ(log, "");
+}
+
+TEST_F(JournalSqlite, OnlyThisUserCanReadAJournalOldOrNew) {
+    namespace fs = std::filesystem;
+    constexpr fs::perms kAllRead = fs::perms::owner_read | fs::perms::owner_write |
+                                   fs::perms::group_read | fs::perms::others_read;
+    const auto expect_private = [&] {
+        for (const char* suffix : {"", "-wal", "-shm"}) {
+            const fs::perms rights = fs::status(file() + suffix).permissions();
+            EXPECT_EQ(rights, fs::perms::owner_read | fs::perms::owner_write) << suffix;
+        }
+    };
+    const mode_t usual = ::umask(022);
+    fs::create_directories(directory());
+    {
+        const auto journal = opened();
+        append(*journal, regroup::testing::story_of_two_rounds().job());
+        expect_private();
+        for (const char* suffix : {"", "-wal", "-shm"}) {
+            fs::copy_file(file() + suffix, file() + ".copy" + suffix);
+        }
+    }
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+        fs::rename(file() + ".copy" + suffix, file() + suffix);  // As after a crash.
+        fs::permissions(file() + suffix, kAllRead);
+    }
+    const auto journal = opened();
+    expect_private();
+    ::umask(usual);
 }
 
 TEST_F(JournalSqlite, RestoredJobAppendsAfterItsEntries) {
@@ -262,6 +292,29 @@ TEST_F(JournalSqlite, JobThatIsTooLargeIsNotKeptFurtherAndNotRestored) {
     const Result<StoredJob> kept = whole(story.key);
     ASSERT_TRUE(kept) << kept.error().detail;
     EXPECT_LE(kept->entries.size(), stories * story.entries.size());
+}
+
+TEST_F(JournalSqlite, FileThatAnotherUserMayHavePreparedIsNotUsed) {
+    namespace fs = std::filesystem;
+    fs::create_directories(directory());
+    fs::permissions(directory(), fs::perms::all | fs::perms::sticky_bit);
+    const fs::path precious = fs::path(folder_) / "precious";
+    std::ofstream(precious) << "precious";
+    for (const char* name : {"/lock", "/journal.sqlite3"}) {
+        const std::string path = directory() + name;
+        fs::remove(path);
+        fs::create_symlink(precious, path);
+        const auto linked = SqliteJournal::open(directory(), 1);
+        ASSERT_FALSE(linked);
+        EXPECT_THAT(linked.error().detail, HasSubstr(path + ": it is a symbolic link"));
+        fs::remove(path);
+        ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+        const auto piped = SqliteJournal::open(directory(), 1);
+        ASSERT_FALSE(piped);
+        EXPECT_THAT(piped.error().detail, HasSubstr(path + ": it is no regular file"));
+        fs::remove(path);
+    }
+    EXPECT_EQ(fs::file_size(precious), 8U);
 }
 
 TEST_F(JournalSqlite, FileThatIsNoDatabaseIsRefused) {
