@@ -22,4 +22,14 @@ namespace regroup::net {
 Result<boost::asio::ip::tcp::acceptor> listen_on(boost::asio::io_context& io,
                                                  const std::string& address, std::uint16_t port);
 
+/// As `listen_on` for all addresses, but reached by programs of this machine only, under any of its
+/// addresses. Where the kernel does not allow that to a user (before Linux 5.7), other machines may
+/// connect as well: look at the peer of each connection.
+Result<boost::asio::ip::tcp::acceptor> listen_within_host(boost::asio::io_context& io,
+                                                          std::uint16_t port);
+
+/// As `listen_on` 127.0.0.1, or ::1 where there is no IPv4.
+Result<boost::asio::ip::tcp::acceptor> listen_on_loopback(boost::asio::io_context& io,
+                                                          std::uint16_t port);
+
 }  // namespace regroup::net

@@ -19,13 +19,23 @@ bool StoreServerClients::open() {
     return epoll_.is_open();
 }
 
-std::optional<ClientId> StoreServerClients::add(Descriptor socket, RequestParser parser) {
+StoreServerClients::Slot& StoreServerClients::free_slot() {
     if (free_.empty()) {
         free_.push_back(static_cast<std::uint32_t>(slots_.size()));
         slots_.push_back({ClientId{slots_.size()}, nullptr});
     }
-    const std::uint32_t number = free_.back();
-    Slot& slot = slots_[number];
+    return slots_[free_.back()];
+}
+
+ClientId StoreServerClients::add(FarEnd& far_end, RequestParser parser) {
+    Slot& slot = free_slot();
+    free_.pop_back();
+    slot.client = std::make_unique<StoreServerClient>(Descriptor(), &far_end, std::move(parser));
+    return slot.id;
+}
+
+std::optional<ClientId> StoreServerClients::add(Descriptor socket, RequestParser parser) {
+    Slot& slot = free_slot();
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = static_cast<std::uint64_t>(slot.id);
@@ -33,7 +43,8 @@ std::optional<ClientId> StoreServerClients::add(Descriptor socket, RequestParser
         return std::nullopt;
     }
     free_.pop_back();
-    slot.client = std::make_unique<StoreServerClient>(std::move(socket), std::move(parser));
+    slot.client =
+        std::make_unique<StoreServerClient>(std::move(socket), nullptr, std::move(parser));
     return slot.id;
 }
 
@@ -43,9 +54,11 @@ void StoreServerClients::erase(ClientId id) {
         return;
     }
     charge(id, 0);
-    // Removed explicitly: a program that is being started may hold a copy of the descriptor for a
-    // moment.
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->socket.get(), nullptr);
+    if (client->socket.is_open()) {
+        // Removed explicitly: a program that is being started may hold a copy of the descriptor for
+        // a moment.
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->socket.get(), nullptr);
+    }
     const std::uint32_t number = slot_of(id);
     Slot& slot = slots_[number];
     slot.client.reset();
@@ -86,11 +99,13 @@ void StoreServerClients::watch_writable(ClientId id, bool watched) {
     if (client == nullptr || client->awaits_writable == watched) {
         return;
     }
-    epoll_event event{};
-    event.events = watched ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    event.data.u64 = static_cast<std::uint64_t>(id);
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->socket.get(), &event);
     client->awaits_writable = watched;
+    if (client->socket.is_open()) {
+        epoll_event event{};
+        event.events = watched ? EPOLLIN | EPOLLOUT : EPOLLIN;
+        event.data.u64 = static_cast<std::uint64_t>(id);
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->socket.get(), &event);
+    }
 }
 
 void StoreServerClients::take_ready(std::vector<Ready>& ready) {

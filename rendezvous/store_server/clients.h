@@ -16,16 +16,19 @@
 
 namespace regroup::store {
 
-/// One connection of a StoreServer.
+class FarEnd;
+
+/// One client of a StoreServer: a connection, or a far end and no socket.
 struct StoreServerClient {
-    StoreServerClient(Descriptor socket_in, RequestParser parser_in)
-        : socket(std::move(socket_in)), parser(std::move(parser_in)) {}
+    StoreServerClient(Descriptor socket_in, FarEnd* far_end_in, RequestParser parser_in)
+        : socket(std::move(socket_in)), far_end(far_end_in), parser(std::move(parser_in)) {}
 
     [[nodiscard]] std::string_view unsent() const {
         return std::string_view(outbox).substr(sent_bytes);
     }
 
     Descriptor socket;
+    FarEnd* far_end;
     RequestParser parser;
     std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
     std::size_t sent_bytes = 0;
@@ -47,6 +50,8 @@ class StoreServerClients {
 
     /// Requires `is_open`. nullopt when the system refuses; the socket is closed then.
     std::optional<ClientId> add(Descriptor socket, RequestParser parser);
+    /// A client without a socket. It is never in `take_ready`.
+    ClientId add(FarEnd& far_end, RequestParser parser);
     /// nullptr when that client is no longer connected.
     [[nodiscard]] StoreServerClient* find(ClientId id) noexcept {
         const auto slot = static_cast<std::size_t>(slot_of(id));
@@ -64,7 +69,7 @@ class StoreServerClients {
     /// The client with the highest charge. O(clients). Requires that there is one.
     [[nodiscard]] ClientId most_charged() const;
 
-    /// Sets whether `take_ready` also reports that the client is writable.
+    /// Sets `awaits_writable`, and whether `take_ready` also reports that the client is writable.
     void watch_writable(ClientId id, bool watched);
 
     struct Ready {
@@ -81,6 +86,8 @@ class StoreServerClients {
         std::unique_ptr<StoreServerClient> client;
     };
 
+    /// A slot without a client, not yet taken from `free_`.
+    [[nodiscard]] Slot& free_slot();
     [[nodiscard]] static std::uint32_t slot_of(ClientId id) noexcept {
         return static_cast<std::uint32_t>(static_cast<std::uint64_t>(id));
     }

@@ -2,7 +2,6 @@
 #include "rendezvous/store_server/store_server.h"
 
 #include <cerrno>
-#include <chrono>
 #include <optional>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/net/accept_loop.h"
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/store/store_dispatch.h"
 #include "rendezvous/store_server/clients.h"
@@ -24,10 +23,6 @@ using boost::asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
-/// The most clients accepted in a row, so that connected clients get their turn.
-constexpr int kAcceptsPerTurn = 64;
-/// How long accepting pauses when descriptors or memory have run out.
-constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
 
@@ -39,19 +34,12 @@ class StoreServer::Impl {
         : options_(std::move(options)),
           core_(options_.limits),
           ready_events_(io),
-          accept_pause_(io) {}
+          accept_loop_(io, [this](int fd) { accepted(Descriptor(fd)); }) {}
     ~Impl() { ready_events_.release(); }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
-    void serve(tcp::acceptor acceptor) {
-        acceptor_.emplace(std::move(acceptor));
-        ++acceptor_number_;
-        net::set_close_on_exec(acceptor_->native_handle());
-        error_code error;
-        acceptor_->non_blocking(true, error);
-        await_acceptable();
-    }
+    void serve(tcp::acceptor acceptor) { accept_loop_.start(std::move(acceptor)); }
 
     void adopt(tcp::socket socket, std::string_view first_bytes) {
         net::set_close_on_exec(socket.native_handle());
@@ -60,6 +48,45 @@ class StoreServer::Impl {
         Descriptor descriptor(socket.release(error));
         if (!error) {
             admit(std::move(descriptor), first_bytes);
+        }
+    }
+
+    ClientId attach(FarEnd& far_end) {
+        return clients_.add(far_end, RequestParser(options_.limits, options_.older_dialect));
+    }
+
+    void receive(ClientId id, std::string_view bytes) {
+        while (!bytes.empty()) {
+            // Looked up for each request, since sending may reveal that the client disconnected.
+            StoreServerClient* client = clients_.find(id);
+            if (client == nullptr) {
+                return;
+            }
+            auto request = client->parser.next(bytes);
+            if (!request) {
+                refuse(id, request.error().detail);
+                return;
+            }
+            if (*request) {
+                carry_out(id, *client, **request);
+            }
+        }
+        flush(id);
+        charge(id);
+    }
+
+    void resume(ClientId id) {
+        if (clients_.find(id) != nullptr) {
+            clients_.watch_writable(id, false);
+            flush(id);
+            charge(id);
+        }
+    }
+
+    void detach(ClientId id) {
+        if (StoreServerClient* client = clients_.find(id)) {
+            client->far_end = nullptr;
+            drop(id);
         }
     }
 
@@ -78,8 +105,9 @@ class StoreServer::Impl {
 
     [[nodiscard]] boost::asio::ip::address address_of(ClientId id, End end) {
         const StoreServerClient* client = clients_.find(id);
-        return client != nullptr ? endpoint_of(client->socket.get(), end).address()
-                                 : boost::asio::ip::address();
+        return client != nullptr && client->socket.is_open()
+                   ? endpoint_of(client->socket.get(), end).address()
+                   : boost::asio::ip::address();
     }
 
     void reset() {
@@ -90,52 +118,23 @@ class StoreServer::Impl {
     }
 
     void close() {
-        acceptor_.reset();
-        accept_pause_.cancel();
+        accept_loop_.close();
         reset();
     }
 
    private:
     // ---- Accepting.
 
-    void await_acceptable() {
-        acceptor_->async_wait(
-            tcp::acceptor::wait_read,
-            [this, alive = std::weak_ptr(alive_), number = acceptor_number_](const error_code&) {
-                if (!alive.expired() && acceptor_ && acceptor_number_ == number) {
-                    accept_some();
-                }
-            });
-    }
-
-    /// Not with Asio's accept, whose descriptors are inherited by programs that this process
-    /// starts.
-    void accept_some() {
-        for (int i = 0; i < kAcceptsPerTurn; ++i) {
-            Descriptor socket(::accept4(acceptor_->native_handle(), nullptr, nullptr,
-                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
-            if (socket.is_open()) {
-                admit(std::move(socket), {});
-            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-                break;
-            } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                // The connection stays in the backlog and would wake the loop again at once.
-                pause_accepting();
+    void accepted(Descriptor socket) {
+        if (options_.objection) {
+            const int fd = socket.get();
+            if (const auto why =
+                    options_.objection(endpoint_of(fd, End::ours), endpoint_of(fd, End::theirs))) {
+                tell_refusal(describe_peer(fd), *why);
                 return;
             }
-            // Any other error is that of one connection which failed before it was accepted.
         }
-        await_acceptable();
-    }
-
-    void pause_accepting() {
-        accept_pause_.expires_after(kAcceptPause);
-        accept_pause_.async_wait(
-            [this, alive = std::weak_ptr(alive_), number = acceptor_number_](const error_code&) {
-                if (!alive.expired() && acceptor_ && acceptor_number_ == number) {
-                    accept_some();
-                }
-            });
+        admit(std::move(socket), {});
     }
 
     void admit(Descriptor socket, std::string_view first_bytes) {
@@ -180,10 +179,8 @@ class StoreServer::Impl {
     void serve_ready() {
         clients_.take_ready(ready_);
         for (const StoreServerClients::Ready& ready : ready_) {
-            if (ready.writable && clients_.find(ready.client) != nullptr) {
-                clients_.watch_writable(ready.client, false);
-                flush(ready.client);
-                charge(ready.client);
+            if (ready.writable) {
+                resume(ready.client);
             }
             if (ready.readable) {
                 read_some(ready.client);
@@ -203,26 +200,6 @@ class StoreServer::Impl {
         } else if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
             drop(id);
         }
-    }
-
-    void receive(ClientId id, std::string_view bytes) {
-        while (!bytes.empty()) {
-            // Looked up for each request, since sending may reveal that the client disconnected.
-            StoreServerClient* client = clients_.find(id);
-            if (client == nullptr) {
-                return;
-            }
-            auto request = client->parser.next(bytes);
-            if (!request) {
-                refuse(id, request.error().detail);
-                return;
-            }
-            if (*request) {
-                carry_out(id, *client, **request);
-            }
-        }
-        flush(id);
-        charge(id);
     }
 
     /// Call after everything that a client makes the server hold. Disconnects those that hold most
@@ -295,6 +272,15 @@ class StoreServer::Impl {
         }
         while (!client->unsent().empty()) {
             const std::string_view unsent = client->unsent();
+            if (client->far_end != nullptr) {
+                const std::size_t taken = client->far_end->take(unsent);
+                client->sent_bytes += taken;
+                if (taken < unsent.size()) {
+                    await_writable(id, *client);
+                    return;
+                }
+                break;
+            }
             const ssize_t bytes =
                 ::send(client->socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
             if (bytes >= 0) {
@@ -328,7 +314,10 @@ class StoreServer::Impl {
     // ---- Disconnecting.
 
     void refuse(ClientId id, const std::string& why) {
-        tell_refusal(describe_peer(clients_.find(id)->socket.get()), why);
+        const StoreServerClient& client = *clients_.find(id);
+        tell_refusal(
+            client.far_end != nullptr ? client.far_end->name() : describe_peer(client.socket.get()),
+            why);
         drop(id);
     }
 
@@ -339,8 +328,13 @@ class StoreServer::Impl {
     }
 
     void drop(ClientId id) {
+        const StoreServerClient* client = clients_.find(id);
+        FarEnd* const far_end = client != nullptr ? client->far_end : nullptr;
         core_.cancel_wait(id);
         clients_.erase(id);
+        if (far_end != nullptr) {
+            far_end->closed();
+        }
         if (options_.listener != nullptr) {
             options_.listener->part(id);
         }
@@ -351,9 +345,7 @@ class StoreServer::Impl {
     StoreServerClients clients_;
     std::vector<StoreServerClients::Ready> ready_;
     boost::asio::posix::stream_descriptor ready_events_;  ///< Borrows the descriptor of clients_.
-    std::optional<tcp::acceptor> acceptor_;
-    std::uint64_t acceptor_number_ = 0;
-    boost::asio::steady_timer accept_pause_;
+    net::AcceptLoop accept_loop_;
     std::unique_ptr<char[]> read_buffer_ = std::make_unique_for_overwrite<char[]>(kReadBytes);
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
@@ -371,6 +363,22 @@ void StoreServer::serve(tcp::acceptor acceptor) {
 
 void StoreServer::adopt(tcp::socket socket, std::string_view first_bytes) {
     impl_->adopt(std::move(socket), first_bytes);
+}
+
+ClientId StoreServer::attach(FarEnd& far_end) {
+    return impl_->attach(far_end);
+}
+
+void StoreServer::receive(ClientId client, std::string_view bytes) {
+    impl_->receive(client, bytes);
+}
+
+void StoreServer::resume(ClientId client) {
+    impl_->resume(client);
+}
+
+void StoreServer::detach(ClientId client) {
+    impl_->detach(client);
 }
 
 Result<void> StoreServer::set(std::string_view key, std::string_view value) {

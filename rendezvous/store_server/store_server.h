@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,26 @@ class RequestListener {
     virtual void part(ClientId client) = 0;
 };
 
+/// Says why a connection that was just accepted must not stay, as the predicate of a sentence about
+/// it ("it belongs to user ann"); nothing if it may. Gets its ends as sockets know them.
+using Objection = std::function<std::optional<std::string>(
+    const boost::asio::ip::tcp::endpoint& ours, const boost::asio::ip::tcp::endpoint& theirs)>;
+
+/// The other end of a client without a socket: another object of this thread passes its bytes on.
+/// Its functions must not call the server.
+class FarEnd {
+   public:
+    virtual ~FarEnd() = default;
+
+    /// Takes some of the bytes that the server sends, and returns their count. After it took less
+    /// than all, its owner calls `StoreServer::resume` when it can take more.
+    virtual std::size_t take(std::string_view bytes) = 0;
+    /// The server has disconnected the client.
+    virtual void closed() = 0;
+    /// For messages: "a worker behind 10.0.0.2:40000".
+    [[nodiscard]] virtual std::string name() const = 0;
+};
+
 /// Serves one store to TCPStore clients. No client can harm another: a client that breaks the
 /// protocol or does not read its replies is disconnected, and half a request simply waits.
 ///
@@ -43,6 +64,9 @@ class StoreServer {
         Dialect older_dialect = Dialect::v1_13;
         /// Outlives the server; nullptr for none.
         RequestListener* listener = nullptr;
+        /// To accepted connections, not to adopted ones. Empty: all may stay. Must not call the
+        /// server.
+        Objection objection;
         /// Called with a sentence when the server disconnects a client, but not when a client
         /// leaves. Must not call the server.
         std::function<void(const std::string& sentence)> on_refusal;
@@ -62,13 +86,24 @@ class StoreServer {
     /// Serves a client that was accepted elsewhere and has already sent `first_bytes`.
     void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
+    /// Serves a client without a socket, with the limits of all others. `far_end` stays until the
+    /// client is detached, or `closed`.
+    ClientId attach(FarEnd& far_end);
+    /// The client has sent `bytes`.
+    void receive(ClientId client, std::string_view bytes);
+    /// The far end takes bytes again.
+    void resume(ClientId client);
+    /// The client has disconnected. The far end is not called any more. Does nothing when that
+    /// client is no longer there.
+    void detach(ClientId client);
+
     /// Sets a key with the same checks as for a client.
     Result<void> set(std::string_view key, std::string_view value);
     void delete_key(std::string_view key);
 
     [[nodiscard]] std::size_t clients_count() const noexcept;
     /// The addresses of a client's connection: the server's, as the client reached it, and the
-    /// client's. "unspecified" for a disconnected client.
+    /// client's. "unspecified" for a disconnected client and for one without a socket.
     [[nodiscard]] boost::asio::ip::address local_address(ClientId client) const;
     [[nodiscard]] boost::asio::ip::address peer_address(ClientId client) const;
 
