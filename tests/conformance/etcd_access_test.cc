@@ -11,10 +11,10 @@
 #include <boost/asio/detached.hpp>
 #include <gmock/gmock.h>
 
-#include "etcd_server.h"
 #include "etcd_side.h"
 #include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_client.h"
+#include "tests/support/etcd_server.h"
 
 namespace regroup::journal {
 namespace {
@@ -77,9 +77,9 @@ class EtcdAccessTest : public ::testing::Test {
         flags.push_back("--client-cert-auth");
         return flags;
     }
-    void start_etcd(std::vector<std::string> flags, const std::string& scheme = "https") {
-        etcd_ = std::make_unique<EtcdServer>(REGROUP_ETCD, folder_.path() + "/etcd", scheme,
-                                             std::move(flags));
+    void start_etcd(const std::vector<std::string>& flags, const std::string& scheme = "https") {
+        etcd_ = std::make_unique<EtcdServer>(REGROUP_ETCD, folder_.path() + "/etcd", scheme, flags);
+        etcd_->start();
     }
     void show(const std::string& certificate) {
         access_.cert_file = file(certificate + ".crt");

@@ -10,12 +10,12 @@
 #include <boost/asio/detached.hpp>
 #include <gmock/gmock.h>
 
-#include "etcd_server.h"
 #include "etcd_side.h"
 #include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/journal/replay.h"
+#include "tests/support/etcd_server.h"
 
 namespace regroup::journal {
 namespace {
@@ -46,7 +46,7 @@ boost::asio::awaitable<void> fetch(EtcdClient* client, std::string path, json re
 
 class EtcdJournalTest : public ::testing::Test {
    protected:
-    EtcdJournalTest() : etcd_(REGROUP_ETCD, folder_.path() + "/etcd", "http", {}) {}
+    EtcdJournalTest() { etcd_.start(); }
 
     std::unique_ptr<EtcdSide> daemon(const std::string& name) {
         auto side = std::make_unique<EtcdSide>();
@@ -65,7 +65,7 @@ class EtcdJournalTest : public ::testing::Test {
     }
 
     testing::TemporaryDirectory folder_;
-    testing::EtcdServer etcd_;
+    testing::EtcdServer etcd_{REGROUP_ETCD, folder_.path() + "/etcd"};
     Loop loop_;
 };
 

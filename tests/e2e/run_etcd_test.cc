@@ -7,10 +7,12 @@
 #include <memory>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/etcd_server.h"
 
 namespace regroup::testing {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 class RunEtcd : public EndToEnd {
@@ -20,23 +22,11 @@ class RunEtcd : public EndToEnd {
             GTEST_SKIP() << "there was no etcd when this was configured";
         }
     }
-    void start_etcd() {
-        const std::string client = "http://127.0.0.1:" + std::to_string(port_);
-        const std::string peer = "http://127.0.0.1:" + std::to_string(unused_port());
-        etcd_ = std::make_unique<Program>(
-            ProgramSpec{{REGROUP_ETCD, "--data-dir", folder() + "/etcd", "--listen-client-urls",
-                         client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                         "--initial-advertise-peer-urls", peer, "--initial-cluster",
-                         "default=" + peer, "--unsafe-no-fsync"},
-                        {},
-                        {}});
-        ASSERT_TRUE(etcd_->prints("serving insecure client requests")) << etcd_->output();
-    }
     [[nodiscard]] std::unique_ptr<Rendezvous> serve(const std::string& lease = "5") const {
         const std::string own = "127.0.0.1:" + std::to_string(unused_port());
         return std::make_unique<Rendezvous>(
             Words{"--listen=" + own, "--advertise=" + own, "--lease=" + lease,
-                  "--state=etcd://127.0.0.1:" + std::to_string(port_)});
+                  "--state=etcd://127.0.0.1:" + std::to_string(etcd_.port())});
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
                                                       const std::string& endpoints) const {
@@ -55,12 +45,11 @@ class RunEtcd : public EndToEnd {
         return eventually([&] { return step() > before + 3; });
     }
 
-    std::uint16_t port_ = unused_port();
-    std::unique_ptr<Program> etcd_;
+    EtcdServer etcd_{REGROUP_ETCD, folder() + "/etcd"};
 };
 
 TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
-    ASSERT_NO_FATAL_FAILURE(start_etcd());
+    etcd_.start();
     auto a = serve();
     ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
     auto b = serve();
@@ -84,7 +73,7 @@ TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
         EXPECT_EQ(pid_of(mark) == pid_of(second.at(rank)), rank != 1) << "rank " << rank;
     }
 
-    etcd_->signal(SIGKILL);
+    etcd_.kill();
     ASSERT_TRUE(first_node->prints("lost the connection to the rendezvous at " + b->endpoint()))
         << first_node->output() << b->program().output();
     EXPECT_TRUE(goes_on()) << first_node->output();
@@ -97,7 +86,7 @@ TEST_F(RunEtcd, SecondDaemonLeadsWithinTheLeaseOfAKilledLeader) {
     constexpr std::chrono::seconds kLease(3);
     // For a busy machine, and for the daemon to read its jobs.
     constexpr std::chrono::seconds kMargin(1);
-    ASSERT_NO_FATAL_FAILURE(start_etcd());
+    etcd_.start();
     auto a = serve("3");
     ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
     auto b = serve("3");
@@ -133,8 +122,52 @@ TEST_F(RunEtcd, DaemonStartedWithoutEtcdWarnsAndLeadsOnceEtcdAnswers) {
     auto daemon = serve();
     ASSERT_TRUE(daemon->program().prints("this daemon cannot lead before etcd answers"))
         << daemon->program().output();
-    ASSERT_NO_FATAL_FAILURE(start_etcd());
+    etcd_.start();
     EXPECT_TRUE(daemon->program().prints("this daemon leads")) << daemon->program().output();
+}
+
+TEST_F(RunEtcd, DaemonAndLauncherReachAnEtcdWithTlsByFlagsAndVariables) {
+    const CertificateMaker maker(folder());
+    maker.issue("etcd", {"/CN=etcd", "IP:127.0.0.1"});
+    maker.issue("client", {"/O=regroup", "DNS:regroup"});
+    EtcdServer etcd(
+        REGROUP_ETCD, folder() + "/tls", "https",
+        {"--cert-file=" + maker.path("etcd.crt"), "--key-file=" + maker.path("etcd.key"),
+         "--trusted-ca-file=" + maker.path("ca.crt"), "--client-cert-auth"});
+    etcd.start();
+    const std::string state = "--state=etcds://127.0.0.1:" + std::to_string(etcd.port());
+    {
+        Rendezvous daemon({"--listen=127.0.0.1:0", "--advertise=127.0.0.1:1", state,
+                           "--etcd-cacert=" + maker.path("ca.crt"),
+                           "--etcd-cert=" + maker.path("client.crt"),
+                           "--etcd-key=" + maker.path("client.key")});
+        ASSERT_TRUE(daemon.program().prints("this daemon leads")) << daemon.program().output();
+        daemon.program().signal(SIGTERM);
+        EXPECT_EQ(daemon.program().wait(), 0);
+    }
+    Program launcher = run_probe({"--standalone", "--rdzv-id=nightly", state}, {"exit=0"},
+                                 {"REGROUP_ETCD_CACERT=" + maker.path("ca.crt"),
+                                  "REGROUP_ETCD_CERT=" + maker.path("client.crt"),
+                                  "REGROUP_ETCD_KEY=" + maker.path("client.key")});
+    EXPECT_EQ(launcher.wait(), 0) << launcher.output();
+    EXPECT_TRUE(launcher.prints("this daemon leads")) << launcher.output();
+}
+
+TEST_F(RunEtcd, MistakeInAFlagOfEtcdEndsTheDaemonAtOnce) {
+    const auto says = [&](const Words& flags, const std::string& text) {
+        Program daemon({Words{regroup_program(), "serve", "--listen=127.0.0.1:0"} + flags, {}, {}});
+        EXPECT_EQ(daemon.wait(), 2) << daemon.output();
+        EXPECT_THAT(daemon.output(), HasSubstr(text));
+    };
+    const std::string tls = "--state=etcds://127.0.0.1:1";
+    says({"--state=https://127.0.0.1:1"}, "must be a directory, etcd://HOST:PORT");
+    says({"--state=etcds://"}, "etcds:// must be followed by HOST:PORT");
+    says({tls, "--etcd-cacert=" + folder() + "/absent"}, "--etcd-cacert " + folder() + "/absent");
+    says({tls, "--etcd-key=key.pem"}, "--etcd-key needs --etcd-cert");
+    says({tls, "--etcd-user=regroup"}, "--etcd-password-file");
+    says({"--state=etcd://127.0.0.1:1", "--etcd-cacert=ca.pem"}, "--state=etcds://");
+    says({"--state=etcd://127.0.0.1:1", "--etcd-user=regroup", "--etcd-password-file=file"},
+         "plain text");
 }
 
 }  // namespace
