@@ -16,10 +16,6 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         refused.reason.there = std::move(there);
         return refused;
     };
-    const auto against = [&](const NodeId& id, Refusal& refusal) {
-        refusal.other = name_of(id);
-        refusal.other_id = refusal.other == offer.name ? id : "";  // Two launchers of one host.
-    };
     const auto own = nodes_.find(event.node);
     const bool is_known = own != nodes_.end();
     const std::size_t itself = is_known && own->second.offer.role == offer.role ? 1 : 0;
@@ -35,7 +31,7 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         refused.reason.may_begin_another = offer.ends_with_daemon;
         for (const auto& [id, node] : nodes_) {
             if (id != event.node) {
-                against(id, refused.reason);
+                refused.reason.other = name_of(id);
                 break;
             }
         }
@@ -66,7 +62,7 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         if (id != event.node && !detector_.suspects(id) &&
             now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
             Refused refused = refuse(Refusal::Kind::slot_taken, std::to_string(*offer.slot), "");
-            against(id, refused.reason);
+            refused.reason.other = name_of(id);
             return refused;
         }
     }

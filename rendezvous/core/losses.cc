@@ -46,6 +46,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, I
     prestarts_.remove(id);
     places_.remove(id);
     concerned_.erase(id);
+    nodes_bytes_ -= node.bytes;
     nodes_.erase(found);
     place_leavers(now);
 }

@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/message_bytes.h"
 #include "rendezvous/core/node_state.h"
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::rendezvous {
 
 namespace {
+
+// What a node takes besides its offer and its last report, without its id.
+constexpr std::size_t kNodeBytes = 1024;
+// The places in which its id is kept.
+constexpr std::size_t kIdCopies = 8;
 
 // A daemon that does not know the job's rounds skips this many numbers: absent nodes may still run
 // a round that this daemon has not heard of, and no two rounds may have the same number.
@@ -36,7 +42,20 @@ bool is_older(const NodeReport& a, const NodeReport& b) noexcept {
 
 }  // namespace
 
+bool RendezvousCore::is_proven(const NodeId& node, const Offer& offer) const {
+    const auto found = nodes_.find(node);
+    return found == nodes_.end() || found->second.offer.secret == offer.secret;
+}
+
+bool RendezvousCore::has_member(const NodeId& node) const {
+    const auto found = nodes_.find(node);
+    return found != nodes_.end() && is_member(found->second);
+}
+
 void RendezvousCore::observe(Instant now, const NodeJoined& event) {
+    if (!is_proven(event.node, event.offer)) {
+        return;
+    }
     if (phase_ == Phase::closed) {
         effects_.push_back({event.node, Closed{*verdict_}});
         return;
@@ -114,10 +133,18 @@ void RendezvousCore::observe(Instant now, const NodeReported& event) {
 }
 
 void RendezvousCore::observe(Instant now, const NodeDisconnected& event) {
-    if (const auto found = nodes_.find(event.node); found != nodes_.end()) {
-        detector_.suspect(event.node, now);
-        place(now, event.node, found->second);
+    const auto found = nodes_.find(event.node);
+    if (found == nodes_.end()) {
+        return;
     }
+    const Node& node = found->second;
+    if (node.member_of == RoundId::none && node.report.round == RoundId::none) {
+        // It has nothing to come back for: it can join again as a new node.
+        lose(now, event.node, {Departure::Kind::disconnected}, now);
+        return;
+    }
+    detector_.suspect(event.node, now);
+    place(now, event.node, found->second);
 }
 
 void RendezvousCore::observe(Instant now, const NodeLeft& event) {
@@ -204,9 +231,9 @@ void RendezvousCore::observe(Instant now, const NodeResumed& event) {
                          [&](const NodeId& a, const NodeId& b) { return held_by(a) < held_by(b); });
     if (phase_ == Phase::training && resumed.step > 0 && resumed.ago <= policy_.heartbeat_timeout &&
         furthest != ready.end() && held_by(*furthest) > resumed.step) {
-        round_.evidence.push_back(
-            {now,
-             Evidence::BegunBehind{{name_of(*furthest), held_by(*furthest), resumed.step - 1}}});
+        round_.add_report(event.node,
+                          {now, Evidence::BegunBehind{
+                                    {name_of(*furthest), held_by(*furthest), resumed.step - 1}}});
         return;
     }
     tell_recovered(
@@ -229,7 +256,14 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
     if (!is_older(report, node.report)) {
         learn(now, id, node, report);
     }
+    weigh(id, node);
     place(now, id, node);
+}
+
+void RendezvousCore::weigh(const NodeId& id, Node& node) {
+    nodes_bytes_ -= node.bytes;
+    node.bytes = kNodeBytes + kIdCopies * id.size() + bytes_of(node.offer) + bytes_of(node.report);
+    nodes_bytes_ += node.bytes;
 }
 
 void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
@@ -267,7 +301,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (!member || report.round != round_.id) {
         const bool is_news = report.round != before.round && node.place == Place::working;
         if (member && report.round > round_.id && is_news) {
-            round_.evidence.push_back({now, Evidence::Superseded{{node.offer.name, report.round}}});
+            round_.add_report(id, {now, Evidence::Superseded{{node.offer.name, report.round}}});
         }
         return;
     }
@@ -315,13 +349,13 @@ void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& n
         (phase_ == Phase::changing && round_.change->boundary == Change::Boundary::ahead);
     observe_links(now, id, report, before);
     if (report.store_spent && (is_first || !before.store_spent)) {
-        round_.evidence.push_back({now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
+        round_.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
     }
     if (report.failure) {
         const bool is_hang = round_.inquiry && report.failure->kind == FailureKind::hang;
         if (!leaves_unawaited(id) && (is_first || before.failure != report.failure)) {
-            round_.evidence.push_back(
-                {is_hang ? round_.inquiry->sign : now, Evidence::WorkerFailed{*report.failure}});
+            round_.add_report(id, {is_hang ? round_.inquiry->sign : now,
+                                   Evidence::WorkerFailed{*report.failure}});
         }
     } else if (report.state == NodeState::finished) {
         ++round_.finished;
@@ -341,7 +375,7 @@ void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& n
         return;
     } else if (phase_ == Phase::training ||
                (is_ahead && report.state == NodeState::stopped && !report.broken_links.empty())) {
-        round_.evidence.push_back({now, Evidence::RoundAbandoned{node.offer.name, false}});
+        round_.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, false}});
     } else if (report.state == NodeState::stopped) {
         observe_boundary(now, id, node);
     }
@@ -368,10 +402,10 @@ void RendezvousCore::observe_links(Instant now, const NodeId& id, const NodeRepo
         const auto& told = before.broken_links;
         if (before.round != report.round ||
             std::find(told.begin(), told.end(), link) == told.end()) {
-            round_.evidence.push_back(
-                {now, Evidence::LinkBroken{id,
-                                           {link.rank, named(link.rank), link.peer,
-                                            named(link.peer), false, link.text}}});
+            round_.add_report(id,
+                              {now, Evidence::LinkBroken{id,
+                                                         {link.rank, named(link.rank), link.peer,
+                                                          named(link.peer), false, link.text}}});
         }
     }
 }

@@ -75,6 +75,15 @@ class RendezvousCore {
     /// before the next other event.
     [[nodiscard]] bool is_routine(const Event& event) const;
 
+    /// False if the job knows a node of this id whose agent has another secret. Such a join must
+    /// not take the node's place; `step` ignores it.
+    [[nodiscard]] bool is_proven(const NodeId& node, const Offer& offer) const;
+    [[nodiscard]] bool knows(const NodeId& node) const { return nodes_.contains(node); }
+    /// True if the node is a member of the round in progress.
+    [[nodiscard]] bool has_member(const NodeId& node) const;
+    /// About how many bytes the nodes take: see bytes_of.
+    [[nodiscard]] std::size_t nodes_bytes() const noexcept { return nodes_bytes_; }
+
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     /// The last round that was formed.
     [[nodiscard]] RoundId round() const noexcept { return round_.id; }
@@ -107,6 +116,7 @@ class RendezvousCore {
         Instant saw_end_at = Instant::max();  ///< When its round ended while the daemon was away.
         RoundId member_of = RoundId::none;    ///< The last round that it was a member of.
         Place place = Place::away;            ///< The same as in `places_`.
+        std::size_t bytes = 0;                ///< Its part of `nodes_bytes_`.
     };
     using Nodes = std::map<NodeId, Node>;
 
@@ -123,6 +133,7 @@ class RendezvousCore {
     void observe(Instant now, const JobFollows& event);
     /// Any message from a node: the node is alive, and `report` is its state.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
+    void weigh(const NodeId& id, Node& node);
     void learn(Instant now, const NodeId& id, Node& node, const NodeReport& report);
     /// Records what a member's report says about the round.
     void observe_member(Instant now, const NodeId& id, const Node& node, const NodeReport& before);
@@ -293,6 +304,7 @@ class RendezvousCore {
     Round round_;                          ///< The current round, or the last one.
     RoundId round_floor_ = RoundId::none;  ///< New rounds have higher numbers than this.
     Nodes nodes_;                          ///< Ordered: the order is part of the behaviour.
+    std::size_t nodes_bytes_ = 0;          ///< Of all nodes together.
     Places places_;
     OfferIndex offers_;
     Prestarts prestarts_;

@@ -2,8 +2,22 @@
 #include "rendezvous/core/round.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace regroup::rendezvous {
+
+namespace {
+
+// A report has 16 broken links at most, and other signs are few.
+constexpr std::uint32_t kReportsMax = 64;
+
+}  // namespace
+
+void Round::add_report(const NodeId& by, Evidence entry) {
+    if (++said[by] <= kReportsMax) {
+        evidence.push_back(std::move(entry));
+    }
+}
 
 std::optional<Instant> Round::link_broke_at() const {
     const auto found = std::find_if(evidence.begin(), evidence.end(), [](const Evidence& entry) {

@@ -72,6 +72,7 @@ struct Round {
     std::optional<Instant> trains_since{};
 
     std::vector<Evidence> evidence{};
+    std::map<NodeId, std::uint32_t> said{};  ///< How many of them are the words of a member.
     std::optional<Change> change{};
     std::optional<Inquiry> inquiry{};
     std::uint32_t alarms = 0;
@@ -81,6 +82,10 @@ struct Round {
     std::optional<Instant> ended_at{};  ///< When the daemon ordered it to end.
     std::optional<RoundEnd> end{};      ///< Set once the daemon ordered it to end.
     Judgement judgement{};              ///< Set once it is over.
+
+    /// Records what a member reports. Beyond a limit its further reports add nothing: the first
+    /// ones count, and a member must not make the record grow for as long as it talks.
+    void add_report(const NodeId& by, Evidence entry);
 
     [[nodiscard]] bool is_elastic() const noexcept {
         return !members.empty() && non_elastic_members == 0;

@@ -38,8 +38,8 @@ struct Refusal {
     };
     Kind kind = Kind::told;
     std::string node{};
-    std::string other{};  ///< A name, with the id if the names are equal; empty: the job itself.
-    std::string other_id{};
+    std::string other{};  ///< A name; the same as `node` for two launchers of one host; empty: the
+                          ///< job itself.
     std::string field{};  ///< The flag, or "the program".
     std::string here{};
     std::string there{};

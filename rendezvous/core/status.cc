@@ -45,7 +45,8 @@ std::string_view to_string(JobStatus::Budget::Kind kind) noexcept {
 
 std::string RendezvousCore::name_of(const NodeId& id) const {
     const auto found = nodes_.find(id);
-    return found == nodes_.end() ? id : found->second.offer.name;
+    // An id is for the node and the daemon only.
+    return found == nodes_.end() ? "a lost node" : found->second.offer.name;
 }
 
 std::optional<NodeId> RendezvousCore::node_with(std::uint32_t rank) const {

@@ -26,6 +26,7 @@ class DrainWaits {
     };
 
     [[nodiscard]] bool empty() const noexcept { return waits_.empty(); }
+    [[nodiscard]] std::size_t count() const noexcept { return waits_.size(); }
     /// `session` waits for those of `nodes` whose name or id is `name`. It gets no answer before
     /// `accept`.
     void add(const std::shared_ptr<Session>& session, const std::string& name,

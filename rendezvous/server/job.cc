@@ -6,13 +6,32 @@
 
 namespace regroup::rendezvous {
 
-Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
-    : key(std::move(key_in)), core(std::move(policy)), shift_(-now.time_since_epoch()) {}
+namespace {
 
-Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift)
+// A node says a few kilobytes in a round, and at most some tens more when a worker fails. At these
+// rates one node needs hours to fill the journal of its job.
+constexpr Allowance::Rate kNodeRate{std::size_t{2} << 20U, std::size_t{4} << 10U};
+// Enough for the joins of the most nodes at once, and then for a few nodes each second.
+constexpr Allowance::Rate kNewcomersRate{std::size_t{24} << 20U, std::size_t{8} << 10U};
+// An element of a set of ids, without the id.
+constexpr std::size_t kIdBytes = 80;
+
+}  // namespace
+
+Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
+    : key(std::move(key_in)),
+      core(std::move(policy)),
+      shift_(-now.time_since_epoch()),
+      deserted_since_(now),
+      newcomers_(kNewcomersRate) {}
+
+Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift,
+         Instant now)
     : key(std::move(key_in)),
       core(std::move(core_in)),
       shift_(shift),
+      deserted_since_(now),
+      newcomers_(kNewcomersRate),
       attendance_(std::move(attendance)) {}
 
 Job Job::following(const Job& old, JobPolicy policy, std::int64_t wall_ms, Instant now,
@@ -52,10 +71,12 @@ Instant Job::next_deadline() const {
     return next == Instant::max() ? next : next - shift_ + std::chrono::microseconds(1);
 }
 
-void Job::Attendance::add(const NodeId& node) {
-    if (nodes.size() < RendezvousCore::kNodesLimit) {
-        nodes.insert(node);
+bool Job::Attendance::add(const NodeId& node) {
+    if (nodes.size() >= RendezvousCore::kNodesLimit || !nodes.insert(node).second) {
+        return false;
     }
+    bytes += kIdBytes + node.size();
+    return true;
 }
 
 void Job::Attendance::note(const Event& event, const RendezvousCore& after) {
@@ -66,8 +87,41 @@ void Job::Attendance::note(const Event& event, const RendezvousCore& after) {
     }
 }
 
-void Job::remember(const NodeId& node) {
-    attendance_.add(node);
+bool Job::remember(const NodeId& node) {
+    return attendance_.add(node);
+}
+
+std::shared_ptr<Session> Job::connect(const NodeId& node, std::shared_ptr<Session> session) {
+    deserted_since_ = Instant::max();
+    return std::exchange(sessions_[node], std::move(session));
+}
+
+void Job::disconnect(const NodeId& node, Instant now) {
+    if (sessions_.erase(node) > 0 && sessions_.empty()) {
+        deserted_since_ = now;
+    }
+}
+
+bool Job::is_expendable() const {
+    const bool is_empty = core.nodes_count() == 0 && core.phase() != Phase::closed;
+    return sessions_.empty() && (core.round() == RoundId::none || is_empty);
+}
+
+bool Job::may_grow_for(const NodeId& node, std::size_t bytes, Instant now) {
+    return allowances_.try_emplace(node, kNodeRate).first->second.take(bytes, now);
+}
+
+bool Job::may_grow_for_newcomer(std::size_t bytes, Instant now) {
+    return newcomers_.take(bytes, now);
+}
+
+void Job::forget_allowances(Instant now) {
+    for (auto next = allowances_.begin(); next != allowances_.end();) {
+        const auto entry = next++;
+        if (entry->second.is_full(now)) {
+            allowances_.erase(entry);
+        }
+    }
 }
 
 void Job::told(const Event& event) {
@@ -134,11 +188,15 @@ Result<bool> JobRestoration::read() {
 }
 
 Job JobRestoration::finish(std::int64_t wall_ms, Instant now) && {
-    // If the wall clock was set back, the time away counts as zero.
-    const std::int64_t away_ms = std::max<std::int64_t>(0, wall_ms - reader_.last_wall_ms());
+    // If the wall clock was set back, the time away counts as zero. No wait of a job is longer than
+    // kWaitMax, so a longer time away makes no difference, and the timeline stays within its
+    // bounds.
+    constexpr auto kAwayMax = std::chrono::duration_cast<std::chrono::milliseconds>(kWaitMax);
+    const std::int64_t away_ms =
+        std::clamp<std::int64_t>(wall_ms - reader_.last_wall_ms(), 0, kAwayMax.count());
     const Duration shift = reader_.last_at().time_since_epoch() +
                            std::chrono::milliseconds(away_ms) - now.time_since_epoch();
-    Job job(reader_.key(), std::move(reader_.core()), std::move(attendance_), shift);
+    Job job(reader_.key(), std::move(reader_.core()), std::move(attendance_), shift, now);
     if (job.core.phase() == Phase::closed) {
         job.idle_since = now - std::chrono::milliseconds(away_ms);
     }

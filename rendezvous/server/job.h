@@ -11,6 +11,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/server/allowance.h"
 #include "rendezvous/server/drain_waits.h"
 #include "rendezvous/server/session.h"
 
@@ -43,8 +44,27 @@ class Job {
     [[nodiscard]] Instant timeline(Instant now) const;
     [[nodiscard]] Instant next_deadline() const;
 
-    /// Records that the node has joined.
-    void remember(const NodeId& node);
+    /// Records that the node has joined. False if it was recorded before, or too many are.
+    bool remember(const NodeId& node);
+    /// About how many bytes the records of nodes that have joined take.
+    [[nodiscard]] std::size_t attendance_bytes() const noexcept { return attendance_.bytes; }
+
+    /// The node's connection from now on. Returns the one that it replaces, if any.
+    std::shared_ptr<Session> connect(const NodeId& node, std::shared_ptr<Session> session);
+    /// The node has no connection any more.
+    void disconnect(const NodeId& node, Instant now);
+    /// Since when no node has been connected.
+    [[nodiscard]] Instant deserted_since() const noexcept { return deserted_since_; }
+    /// True if no node is connected, and none can come back to a round or a verdict.
+    [[nodiscard]] bool is_expendable() const;
+
+    /// True if the journal may grow by `bytes` for what a known node, or a new one or an operator,
+    /// says. Otherwise the message must be ignored or refused: a journal of this job that is full
+    /// protects it no more.
+    [[nodiscard]] bool may_grow_for(const NodeId& node, std::size_t bytes, Instant now);
+    [[nodiscard]] bool may_grow_for_newcomer(std::size_t bytes, Instant now);
+    /// Forgets what is no longer needed to answer that.
+    void forget_allowances(Instant now);
 
     /// Records the last event that the core got.
     void told(const Event& event);
@@ -65,9 +85,13 @@ class Job {
     [[nodiscard]] std::size_t deferred_count() const noexcept { return deferred_.size(); }
     [[nodiscard]] std::vector<journal::Entry> take_deferred();
 
+    [[nodiscard]] const std::map<NodeId, std::shared_ptr<Session>>& sessions() const noexcept {
+        return sessions_;
+    }
+
     journal::JobKey key;
     RendezvousCore core;
-    std::map<NodeId, std::shared_ptr<Session>> sessions;
+    Instant due_at = Instant::max();      ///< Of its entry in the job table's index.
     Instant idle_since = Instant::max();  ///< Closed, or without a node, since then.
     std::string last_log;
     DrainWaits drain_waits;
@@ -85,16 +109,22 @@ class Job {
     /// The nodes that have been in the job.
     struct Attendance {
         std::set<NodeId> nodes;  // All that have ever joined, up to a bound.
+        std::size_t bytes = 0;   // That they take, about.
         bool left = false;       // All of them have left in order.
 
-        void add(const NodeId& node);
+        bool add(const NodeId& node);
         void note(const Event& event, const RendezvousCore& after);
     };
 
-    Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift);
+    Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift,
+        Instant now);
     void drain_held();
 
     Duration shift_{};  // From the daemon's instants to the job's.
+    std::map<NodeId, std::shared_ptr<Session>> sessions_;
+    Instant deserted_since_;                  // max: a node is connected.
+    std::map<NodeId, Allowance> allowances_;  // Those that are not full.
+    Allowance newcomers_;
     std::map<NodeId, journal::Entry> held_;
     std::vector<journal::Entry> deferred_;
     Attendance attendance_;

@@ -3,6 +3,7 @@
 // Requests of operators.
 #include <utility>
 
+#include "rendezvous/core/message_bytes.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/server/job_status_text.h"
 #include "rendezvous/server/job_table.h"
@@ -25,6 +26,8 @@ std::string names_of(const std::map<std::string, Job>& jobs) {
     return names;
 }
 
+/// The most operators that wait for one job: for each, the daemon watches all nodes that leave.
+constexpr std::size_t kWaitsMax = 64;
 /// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
 
@@ -67,6 +70,10 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
             "job " + found->first + " has ended already: " + describe(job.core.verdict()->reason));
         return;
     }
+    if (journal_ && !job.may_grow_for_newcomer(bytes_of(operate), clock_.now())) {
+        answer(session, false, "job " + found->first + " gets too many requests; try again later");
+        return;
+    }
     if (operate.action == Operate::Action::drain) {
         drain(session, job, operate);
     } else {
@@ -102,7 +109,14 @@ void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Op
     const std::string text = who + (several ? " leave at " : " leaves at ") + their +
                              " next step boundary, or at once if " + their +
                              " workers do not keep their processes";
+    if (operate.wait && job.drain_waits.count() >= kWaitsMax) {
+        answer(session, false,
+               std::to_string(kWaitsMax) + " operators wait for nodes of job " + job.key.id +
+                   " already; drain the node without --wait");
+        return;
+    }
     if (operate.wait) {
+        waited_for_.insert(job.key.id);
         session->silence_limit = kWaitLimit;
         session->expires = after(clock_.now(), kWaitLimit);
         job.drain_waits.add(session, operate.node,

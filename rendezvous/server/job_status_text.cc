@@ -2,6 +2,7 @@
 #include "rendezvous/server/job_status_text.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -93,29 +94,51 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
     return object;
 }
 
-std::string dump(const std::vector<NamedStatus>& jobs, std::size_t jobs_max,
-                 std::size_t count_max) {
-    json object = {{"jobs", json::array()}};
-    for (std::size_t i = 0; i < std::min(jobs_max, jobs.size()); ++i) {
-        object["jobs"].push_back(to_json(jobs[i], count_max));
-    }
-    if (jobs_max < jobs.size()) {
-        object["jobs_left_out"] = jobs.size() - jobs_max;
-    }
+// A row of a node, of an incident or of a quarantined node is never shorter.
+constexpr std::size_t kRowBytesMin = 32;
+// The object around the jobs.
+constexpr std::size_t kFrameBytes = 64;
+
+std::string text_of(const json& object) {
     return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// The first `jobs_max` jobs, or nothing if they take more than `bytes_max`. Takes no longer than
+/// so many bytes do.
+std::optional<std::string> texts_of(const std::vector<NamedStatus>& jobs, std::size_t jobs_max,
+                                    std::size_t count_max, std::size_t bytes_max) {
+    std::string text = R"({"jobs":[)";
+    for (std::size_t i = 0; i < jobs_max; ++i) {
+        text += (i > 0 ? "," : "") + text_of(to_json(jobs[i], count_max));
+        if (text.size() + kFrameBytes > bytes_max) {
+            return std::nullopt;
+        }
+    }
+    text += "]";
+    if (jobs_max < jobs.size()) {
+        text += R"(,"jobs_left_out":)" + std::to_string(jobs.size() - jobs_max);
+    }
+    return text + "}";
 }
 
 }  // namespace
 
 std::string status_text(const std::vector<NamedStatus>& jobs, std::size_t bytes_max) {
-    std::size_t jobs_max = jobs.size();
-    std::size_t count_max = std::size_t{16} << 10;
-    std::string text = dump(jobs, jobs_max, count_max);
-    while (text.size() > bytes_max && (count_max > 0 || jobs_max > 0)) {
-        (count_max > 1 ? count_max : jobs_max) /= 2;
-        text = dump(jobs, jobs_max, count_max);
+    // First as many jobs as fit, then as many rows of each.
+    std::size_t jobs_max = 0;
+    for (std::size_t bytes = kFrameBytes; jobs_max < jobs.size(); ++jobs_max) {
+        bytes += text_of(to_json(jobs[jobs_max], 1)).size() + 1;
+        if (bytes + kFrameBytes > bytes_max) {
+            break;
+        }
     }
-    return text;
+    std::size_t count_max =
+        jobs_max < jobs.size() ? 1 : std::max<std::size_t>(1, bytes_max / kRowBytesMin);
+    for (;; count_max /= 2) {
+        if (auto text = texts_of(jobs, jobs_max, count_max, bytes_max); text || count_max <= 1) {
+            return text.value_or(R"({"jobs":[]})");
+        }
+    }
 }
 
 }  // namespace regroup::rendezvous

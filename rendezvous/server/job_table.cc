@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/message_bytes.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
@@ -12,12 +13,25 @@ namespace {
 
 // The most reports that wait to be kept: enough for the end or beginning of a large round.
 constexpr std::size_t kDeferredMax = 4096;
+// Beyond this further nodes are not remembered: if such a node comes back after the end of its job,
+// it begins the job anew.
+constexpr std::size_t kAttendanceBytesMax = std::size_t{64} << 20U;
+// The growth of all journals by new nodes: a node of the largest job, and many others.
+constexpr Allowance::Rate kNewcomersRate{std::size_t{128} << 20U, std::size_t{128} << 10U};
+// An entry of a journal besides the texts in it.
+constexpr std::size_t kEntryBytes = 256;
+// A report of this size is accepted at any time.
+constexpr std::size_t kSmallReportBytes = 2048;
 
 }  // namespace
 
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
                    Hooks hooks)
-    : clock_(clock), limits_(limits), hooks_(std::move(hooks)), timer_(io) {}
+    : clock_(clock),
+      limits_(limits),
+      hooks_(std::move(hooks)),
+      newcomers_(kNewcomersRate),
+      timer_(io) {}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.
 bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
@@ -25,8 +39,8 @@ bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
     if (job == jobs_.end()) {
         return false;
     }
-    const auto found = job->second.sessions.find(session->node);
-    return found != job->second.sessions.end() && found->second == session;
+    const auto found = job->second.sessions().find(session->node);
+    return found != job->second.sessions().end() && found->second == session;
 }
 
 std::int64_t JobTable::wall_ms() {
@@ -51,9 +65,8 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
     }
     if (auto* hello = std::get_if<Join>(&message)) {
         if (!session->job.empty() && (session->job != hello->job || session->node != hello->node)) {
-            hooks_.refuse(
-                session, Errc::invalid_argument,
-                "a connection belongs to one node of one job; it joined as " + session->node);
+            hooks_.refuse(session, Errc::invalid_argument,
+                          "a connection belongs to one node of one job");
             return;
         }
         join(session, std::move(*hello));
@@ -74,21 +87,111 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
         return;  // The node has left and only waits for its workers to end.
     }
     Job& job = jobs_.at(session->job);
-    if (auto* report = std::get_if<Report>(&message)) {
-        step(job, NodeReported{session->node, std::move(report->report)});
+    if (auto* said = std::get_if<Report>(&message)) {
+        report(session, job, std::move(said->report));
     } else if (auto* leave = std::get_if<Leave>(&message)) {
         // The connection stays until the agent closes it, but no longer belongs to a node.
-        job.sessions.erase(session->node);
+        job.disconnect(session->node, clock_.now());
         step(job, NodeLeft{session->node, std::move(leave->reason), leave->killed});
     } else if (const auto* resumed = std::get_if<Resumed>(&message)) {
-        step(job, NodeResumed{session->node, *resumed});
+        if (!journal_ || job.may_grow_for(session->node, kEntryBytes, clock_.now())) {
+            step(job, NodeResumed{session->node, *resumed});
+        }
     }
+}
+
+// A report that would take too much loses its details first. Then it counts as a lost message: the
+// node repeats its state.
+void JobTable::report(const std::shared_ptr<Session>& session, Job& job, NodeReport report) {
+    const std::size_t bytes = bytes_of(report);
+    if (bytes > kSmallReportBytes &&
+        (!job.core.has_member(session->node) || nodes_bytes() + bytes > limits_.nodes_bytes_max)) {
+        remove_details(report);
+    }
+    NodeReported event{session->node, std::move(report)};
+    if (journal_ && !job.core.is_routine(event)) {
+        const auto may_keep = [&] {
+            return job.may_grow_for(event.node, kEntryBytes + bytes_of(event.report), clock_.now());
+        };
+        if (!may_keep()) {
+            remove_details(event.report);
+            if (!may_keep()) {
+                return;
+            }
+        }
+    }
+    step(job, event);
+}
+
+std::size_t JobTable::nodes_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto& [id, job] : jobs_) {
+        bytes += job.core.nodes_bytes();
+    }
+    return bytes;
+}
+
+std::size_t JobTable::attendance_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto& [id, job] : jobs_) {
+        bytes += job.attendance_bytes();
+    }
+    return bytes;
+}
+
+std::string JobTable::excess(Job* job, const Join& join) {
+    const bool is_new = job == nullptr || !job->core.knows(join.node);
+    const std::size_t bytes = kEntryBytes + bytes_of(join);
+    if (is_new && nodes_bytes() + bytes > limits_.nodes_bytes_max) {
+        return "the nodes of all jobs take all the memory that the daemon has for them";
+    }
+    if (!journal_) {
+        return "";
+    }
+    const Instant now = clock_.now();
+    const bool may_grow = is_new ? (job == nullptr || job->may_grow_for_newcomer(bytes, now)) &&
+                                       newcomers_.take(bytes, now)
+                                 : job->may_grow_for(join.node, bytes, now);
+    return may_grow ? "" : "nodes join job " + join.job + " faster than its journal may grow";
+}
+
+bool JobTable::make_room() {
+    auto found = jobs_.end();
+    for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
+        if (job->second.is_expendable() &&
+            (found == jobs_.end() ||
+             job->second.deserted_since() < found->second.deserted_since())) {
+            found = job;
+        }
+    }
+    if (found == jobs_.end()) {
+        return false;
+    }
+    hooks_.log("job " + found->first +
+               ": forgotten to make room for another job; no node of it is connected, and it has "
+               "no round");
+    forget(found);
+    return true;
 }
 
 void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     auto found = jobs_.find(join.job);
+    // Before anything else: such a peer must not learn anything about the job.
+    if (found != jobs_.end() && !found->second.core.is_proven(join.node, join.offer)) {
+        hooks_.refuse(session, Errc::invalid_argument,
+                      "the job has this node already, and its agent has another secret");
+        return;
+    }
+    if (found == jobs_.end() || !found->second.core.has_member(join.node)) {
+        remove_details(join.report);
+    }
+    if (const std::string why = excess(found == jobs_.end() ? nullptr : &found->second, join);
+        !why.empty()) {
+        hooks_.refuse(session, Errc::overloaded, why);
+        return;
+    }
     if (found != jobs_.end() && is_over(found->second, join.policy)) {
-        for (const auto& [node, other] : found->second.sessions) {
+        for (const auto& [node, other] : found->second.sessions()) {
             if (other != session) {
                 other->close();
             }
@@ -115,11 +218,12 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
                 end_former(found->second, Instant::max());
                 journal_->append(next.key, std::move(entries), [] {});
             }
+            disarm(found->second);
             found->second = std::move(next);
         }
     }
     if (found == jobs_.end()) {
-        if (closed_ || jobs_.size() >= limits_.jobs_max) {
+        if (closed_ || (jobs_.size() >= limits_.jobs_max && !make_room())) {
             hooks_.refuse(session, Errc::overloaded,
                           closed_
                               ? std::string("the daemon is being stopped")
@@ -131,13 +235,14 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     }
     session->job = join.job;
     session->node = join.node;
-    found->second.remember(join.node);
-    session->silence_limit = std::max(limits_.hello_limit, join.policy.heartbeat_timeout);
-    std::shared_ptr<Session>& slot = found->second.sessions[join.node];
-    if (slot && slot != session) {
-        slot->close();  // A newer connection replaces it, so its end does not concern the node.
+    if (attendance_bytes() < kAttendanceBytesMax) {
+        found->second.remember(join.node);
     }
-    slot = session;
+    session->silence_limit = std::max(limits_.hello_limit, join.policy.heartbeat_timeout);
+    const std::shared_ptr<Session> former = found->second.connect(join.node, session);
+    if (former && former != session) {
+        former->close();  // A newer connection replaces it, so its end does not concern the node.
+    }
     if (!join.offer.address_is_explicit) {
         join.offer.address = session->address;
     }
@@ -151,6 +256,7 @@ void JobTable::forget(std::map<std::string, Job>::iterator job) {
         end_former(job->second, Instant::max());
         journal_->end(job->second.key);
     }
+    disarm(job->second);
     jobs_.erase(job);
 }
 
@@ -192,7 +298,7 @@ void JobTable::step(Job& job, const Event& event, Then then) {
     if (then) {
         then();
     }
-    arm();
+    arm(job);
 }
 
 void JobTable::advance(Job& job, Instant now) {
@@ -226,13 +332,13 @@ void JobTable::record(Job& job, journal::Entry entry, Effects effects, Then then
 
 void JobTable::apply(Job& job, const Effects& effects) {
     for (const Send& effect : effects) {
-        const auto found = job.sessions.find(effect.node);
-        if (found == job.sessions.end()) {
+        const auto found = job.sessions().find(effect.node);
+        if (found == job.sessions().end()) {
             continue;  // The node has no connection now; its next join gets the current order.
         }
         const std::shared_ptr<Session> session = found->second;
         if (const auto* refused = std::get_if<Refused>(&effect.message)) {
-            job.sessions.erase(found);
+            job.disconnect(effect.node, clock_.now());
             hooks_.refuse(session, refused->code, describe(refused->reason));
         } else {
             hooks_.send(session, effect.message);
@@ -251,39 +357,72 @@ void JobTable::apply(Job& job, const Effects& effects) {
     }
 }
 
-void JobTable::arm() {
-    Instant next = Instant::max();
-    for (const auto& [id, job] : jobs_) {
-        next = std::min(next, job.next_deadline());
+void JobTable::arm(Job& job) {
+    const Instant next = job.next_deadline();
+    if (next != job.due_at) {
+        disarm(job);
+        if (next != Instant::max()) {
+            deadlines_.emplace(next, job.key.id);
+        }
+        job.due_at = next;
     }
-    if (next == Instant::max() || closed_) {
+    set_timer();
+}
+
+void JobTable::disarm(Job& job) {
+    deadlines_.erase({std::exchange(job.due_at, Instant::max()), job.key.id});
+}
+
+void JobTable::set_timer() {
+    const Instant next = deadlines_.empty() || closed_ ? Instant::max() : deadlines_.begin()->first;
+    if (next == timer_at_) {
+        return;
+    }
+    timer_at_ = next;
+    if (next == Instant::max()) {
         timer_.cancel();
         return;
     }
     timer_.expires_at(next);
     timer_.async_wait(
         [this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-            if (error || alive.expired() || closed_) {
-                return;
+            if (!error && !alive.expired() && !closed_) {
+                on_timer();
             }
-            const Instant now = clock_.now();
-            for (auto& [id, job] : jobs_) {
-                advance(job, now);
-            }
-            arm();
         });
 }
 
+void JobTable::on_timer() {
+    timer_at_ = Instant::max();
+    const Instant now = clock_.now();
+    std::vector<std::string> due;
+    for (auto next = deadlines_.begin(); next != deadlines_.end() && next->first <= now; ++next) {
+        due.push_back(next->second);
+    }
+    for (const std::string& id : due) {
+        if (const auto job = jobs_.find(id); job != jobs_.end()) {
+            advance(job->second, now);
+            arm(job->second);
+        }
+    }
+    set_timer();
+}
+
 void JobTable::end(const std::shared_ptr<Session>& session) {
-    for (auto& [id, job] : jobs_) {
-        if (!job.drain_waits.empty()) {
-            job.drain_waits.ended(session);
-            answer_waiting(job);
+    for (const std::string& id : std::exchange(waited_for_, {})) {
+        const auto job = jobs_.find(id);
+        if (job == jobs_.end()) {
+            continue;
+        }
+        job->second.drain_waits.ended(session);
+        answer_waiting(job->second);
+        if (!job->second.drain_waits.empty()) {
+            waited_for_.insert(id);
         }
     }
     if (speaks_for_node(session)) {
         Job& job = jobs_.at(session->job);
-        job.sessions.erase(session->node);
+        job.disconnect(session->node, clock_.now());
         step(job, NodeDisconnected{session->node});
     }
 }
@@ -293,13 +432,14 @@ void JobTable::sweep() {
     for (auto next = jobs_.begin(); next != jobs_.end();) {
         const auto found = next++;
         Job& job = found->second;
+        job.forget_allowances(now);
         if (journal_) {
             keep_deferred(job);
             end_former(job, now);
         }
         const Duration limit =
             job.core.phase() == Phase::closed ? limits_.closed_retention : limits_.empty_limit;
-        if (job.sessions.empty() && now >= after(job.idle_since, limit)) {
+        if (job.sessions().empty() && now >= after(job.idle_since, limit)) {
             forget(found);
         }
     }
@@ -311,13 +451,13 @@ void JobTable::stop(const std::string& author, const std::string& reason) {
     }
     taking_up_.reset();
     closed_ = true;
-    timer_.cancel();
+    set_timer();
 }
 
 void JobTable::resign(std::function<void()> done) {
     taking_up_.reset();
     closed_ = true;
-    timer_.cancel();
+    set_timer();
     if (journal_) {
         for (auto& [id, job] : jobs_) {
             keep_deferred(job);

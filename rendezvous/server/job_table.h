@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +82,15 @@ class JobTable {
     void end_former(Job& job, Instant now);
 
     void join(const std::shared_ptr<Session>& session, Join join);
+    void report(const std::shared_ptr<Session>& session, Job& job, NodeReport report);
+    /// Why `join` would take too much of the daemon, or of the job's journal; empty: it would not.
+    /// `job` may be null, for a new job.
+    [[nodiscard]] std::string excess(Job* job, const Join& join);
+    /// Makes room for one more job. False if every job has to stay.
+    bool make_room();
+    /// About how many bytes all nodes of all jobs take.
+    [[nodiscard]] std::size_t nodes_bytes() const;
+    [[nodiscard]] std::size_t attendance_bytes() const;
     [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
     void forget(std::map<std::string, Job>::iterator job);
 
@@ -101,7 +111,12 @@ class JobTable {
     void apply(Job& job, const Effects& effects);
     [[nodiscard]] journal::Entry entry_of(const Job& job, std::optional<Event> event) const;
     [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
-    void arm();
+    /// Keeps the index of deadlines, and the timer, up to date. Call after each step of the job.
+    void arm(Job& job);
+    /// Call before the job is removed or replaced.
+    void disarm(Job& job);
+    void set_timer();
+    void on_timer();
     /// Wall-clock time since 1970.
     [[nodiscard]] static std::int64_t wall_ms();
     /// The same for the key of a new job: later than that of all others.
@@ -117,11 +132,16 @@ class JobTable {
     struct TakingUp {
         std::deque<JobRestoration> rest;
         std::deque<std::pair<std::shared_ptr<Session>, FromAgent>> words;
+        std::size_t words_bytes = 0;
     };
     std::shared_ptr<TakingUp> taking_up_;  // Until this daemon leads.
     bool leading_ = true;
     std::string leader_;  // The endpoint of the leader, if another daemon leads and it is known.
     bool closed_ = false;
+    std::set<std::pair<Instant, std::string>> deadlines_;  // Of each job that has one.
+    std::set<std::string> waited_for_;  // The jobs in whose `drain_waits` operators may wait.
+    Allowance newcomers_;               // To all jobs together.
+    Instant timer_at_ = Instant::max();
     boost::asio::steady_timer timer_;
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

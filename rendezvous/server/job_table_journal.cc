@@ -6,6 +6,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "rendezvous/core/message_bytes.h"
 #include "rendezvous/server/job_table.h"
 #include "rendezvous/text/describe.h"
 
@@ -99,6 +100,7 @@ void JobTable::begin_leading() {
     taking_up_.reset();
     for (auto& [id, job] : jobs_) {
         if (job.core.phase() == Phase::closed) {
+            arm(job);
             continue;  // No node has to come back, except to hear the verdict.
         }
         journal_log_("job " + id + ": taken up again from the journal, round " +
@@ -118,10 +120,13 @@ void JobTable::begin_leading() {
 }
 
 void JobTable::wait(const std::shared_ptr<Session>& session, FromAgent message) {
-    if (taking_up_->words.size() >= limits_.sessions_max * kWordsPerSession) {
+    const std::size_t bytes = bytes_of(message);
+    if (taking_up_->words.size() >= limits_.sessions_max * kWordsPerSession ||
+        taking_up_->words_bytes + bytes > limits_.nodes_bytes_max) {
         session->close();  // The node reconnects.
         return;
     }
+    taking_up_->words_bytes += bytes;
     session->silence_limit = std::max(session->silence_limit, limits_.hello_limit);
     taking_up_->words.emplace_back(session, std::move(message));
 }
@@ -137,12 +142,14 @@ void JobTable::follow(const std::string& endpoint) {
     }
     for (auto& [id, job] : jobs_) {
         job.drain_waits.hang_up();
-        for (const auto& [node, session] : job.sessions) {
+        for (const auto& [node, session] : job.sessions()) {
             session->close();
         }
     }
     jobs_.clear();
-    arm();
+    deadlines_.clear();
+    waited_for_.clear();
+    set_timer();
 }
 
 void JobTable::keep_deferred(Job& job) {

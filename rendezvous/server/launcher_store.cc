@@ -36,6 +36,11 @@ constexpr std::size_t kKeysMax = 65536;
 // The most values that are held back during a probe: a few addresses, no data.
 constexpr std::size_t kPublishedMax = 64;
 constexpr std::size_t kPublishedBytesMax = 256;
+// What the keys in this class take together, for all jobs. Beyond it the same holds as beyond
+// kKeysMax, kAwaitedMax and kPublishedMax.
+constexpr std::size_t kHeldBytesMax = std::size_t{128} << 20U;
+// An element of a set, without the key.
+constexpr std::size_t kElementBytes = 96;
 constexpr std::size_t kWorkersBytesMax = std::size_t{1} << 30;
 
 /// A key of one round of a job: "/torch.rendezvous.<job>.<round>/<name>".
@@ -168,9 +173,9 @@ class LauncherStore::Impl : public store::RequestListener {
         for (std::size_t i = 0; i < end; i += step) {
             const std::string& key = request.texts[i];
             if (request.opcode == Opcode::delete_key) {
-                entry->second.keys.erase(key);
+                release(entry->second.keys, key);
             } else if (is_write && entry->second.keys.size() < kKeysMax) {
-                entry->second.keys.insert(key);
+                hold(entry->second.keys, key);
             }
             if (const auto parsed = round_key(entry->first, key)) {
                 enter_round(entry->second, parsed->round);
@@ -201,6 +206,34 @@ class LauncherStore::Impl : public store::RequestListener {
         job_ids_.erase(found);
     }
 
+    // ---- Keys that are held here, within a common limit.
+
+    [[nodiscard]] bool may_hold(const std::string& key) const {
+        return held_bytes_ + kElementBytes + key.size() <= kHeldBytesMax;
+    }
+    void hold(std::set<std::string>& keys, const std::string& key) {
+        if (may_hold(key) && keys.insert(key).second) {
+            held_bytes_ += kElementBytes + key.size();
+        }
+    }
+    void release(std::set<std::string>& keys, const std::string& key) {
+        if (keys.erase(key) > 0) {
+            held_bytes_ -= kElementBytes + key.size();
+        }
+    }
+    std::set<std::string> release_all(std::set<std::string>& keys) {
+        for (const std::string& key : keys) {
+            held_bytes_ -= kElementBytes + key.size();
+        }
+        return std::exchange(keys, {});
+    }
+    std::map<std::string, std::string> release_all(std::map<std::string, std::string>& values) {
+        for (const auto& [key, value] : values) {
+            held_bytes_ -= kElementBytes + key.size();
+        }
+        return std::exchange(values, {});
+    }
+
     using Jobs = std::map<std::string, LauncherJob>;
 
     /// Called at once, so that the next torchrun with that id finds no state of the ended job.
@@ -211,9 +244,11 @@ class LauncherStore::Impl : public store::RequestListener {
     }
 
     Jobs::iterator forget(Jobs::iterator entry) {
-        for (const std::string& key : entry->second.keys) {
+        for (const std::string& key : release_all(entry->second.keys)) {
             server_.delete_key(key);
         }
+        release_all(entry->second.awaited);
+        release_all(entry->second.published);
         log_("job " + entry->second.name + ": its last torchrun is gone, and its keys with it");
         return jobs_.erase(entry);
     }
@@ -271,7 +306,7 @@ class LauncherStore::Impl : public store::RequestListener {
         if (job.workers == Workers::here) {
             answer(job, client, key);
         } else if (job.workers != Workers::themselves && job.awaited.size() < kAwaitedMax) {
-            job.awaited.insert(key);
+            hold(job.awaited, key);
         }
         return true;
     }
@@ -285,7 +320,7 @@ class LauncherStore::Impl : public store::RequestListener {
     }
 
     void put(LauncherJob& job, const std::string& key, const std::string& value) {
-        job.keys.insert(key);
+        hold(job.keys, key);
         if (const auto done = server_.set(key, value); !done) {
             log_("job " + job.name + ": " + done.error().detail);
         }
@@ -297,10 +332,12 @@ class LauncherStore::Impl : public store::RequestListener {
     /// publish; its key is then stored like any other.
     bool publish(const std::string& id, LauncherJob& job, ClientId client, const std::string& key,
                  const std::string& value) {
+        const bool is_new = !job.published.contains(key);
         if (value.size() > kPublishedBytesMax ||
-            (job.published.size() >= kPublishedMax && !job.published.contains(key))) {
+            (is_new && (job.published.size() >= kPublishedMax || !may_hold(key)))) {
             return false;
         }
+        held_bytes_ += is_new ? kElementBytes + key.size() : 0;
         job.published[key] = value;
         const std::string round = key.substr(0, key.rfind('/') + 1);
         const auto port = job.published.find(round + std::string(kPort));
@@ -338,15 +375,15 @@ class LauncherStore::Impl : public store::RequestListener {
                   ? "; the workers' store is here, on port " + std::to_string(job.port)
                   : "; the workers serve their store themselves"));
         // Any value releases the clients that wait; they then ask for the value.
-        for (const auto& [key, value] : std::exchange(job.published, {})) {
+        for (const auto& [key, value] : release_all(job.published)) {
             put(job, key, value);
         }
         if (job.workers == Workers::here) {
-            for (const std::string& key : std::exchange(job.awaited, {})) {
+            for (const std::string& key : release_all(job.awaited)) {
                 put(job, key, "");
             }
         }
-        job.awaited.clear();
+        release_all(job.awaited);
     }
 
     bool open_store(LauncherJob& job) {
@@ -369,6 +406,7 @@ class LauncherStore::Impl : public store::RequestListener {
     const Options options_;
     const Log log_;
     Jobs jobs_;
+    std::size_t held_bytes_ = 0;  ///< See hold().
     std::uint64_t last_serial_ = 0;
     std::map<ClientId, std::string> job_ids_;  ///< The job of each launcher.
     bool is_empty_ = true;

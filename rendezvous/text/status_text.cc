@@ -244,10 +244,9 @@ std::string describe(const Situation& situation) {
 std::string describe(const Refusal& refusal) {
     using Kind = Refusal::Kind;
     const std::string who = "node " + refusal.node;
-    const std::string other =
-        refusal.other.empty() ? "the job"
-                              : "node " + refusal.other +
-                                    (refusal.other_id.empty() ? "" : " (" + refusal.other_id + ")");
+    const std::string other = refusal.other.empty()           ? "the job"
+                              : refusal.other == refusal.node ? "another node of that name"
+                                                              : "node " + refusal.other;
     switch (refusal.kind) {
         case Kind::told:
             return refusal.told;

@@ -3,6 +3,7 @@
 // Which nodes may join a job.
 #include <gtest/gtest.h>
 
+#include "rendezvous/core/message_bytes.h"
 #include "tests/unit/rendezvous_job.h"
 
 namespace regroup::rendezvous {
@@ -51,6 +52,113 @@ TEST(RendezvousAdmission, NodeWithoutWorkersOrWithTooManyIsRefused) {
     job.clear();
     job.join("a", offer);
     EXPECT_NE(job.told<Refused>("a"), nullptr);
+}
+
+// ---- Identity.
+
+Offer offer_with_secret(const std::string& name, const std::string& secret) {
+    Offer offer = Job::offer_of(name);
+    offer.secret = secret;
+    return offer;
+}
+
+TEST(RendezvousAdmission, JoinOfAKnownNodeWithAnotherSecretChangesNothing) {
+    Job job(fixed_policy(1));
+    job.join("a", offer_with_secret("a", "one"));
+    job.run({"a"});
+    job.clear();
+    EXPECT_FALSE(job.core.is_proven("a", offer_with_secret("a", "two")));
+    EXPECT_FALSE(job.core.is_proven("a", offer_with_secret("a", "")));
+    EXPECT_TRUE(job.core.is_proven("a", offer_with_secret("elsewhere", "one")));
+    EXPECT_TRUE(job.core.is_proven("b", offer_with_secret("b", "two")));
+    const Offer stranger = offer_with_secret("stranger", "two");
+    job.step(NodeJoined{"a", fixed_policy(1), stranger, {}});
+    EXPECT_TRUE(job.log.empty());
+    EXPECT_EQ(job.core.status(job.now).nodes[0].name, "a");
+    EXPECT_EQ(job.core.phase(), Phase::training);
+}
+
+TEST(RendezvousAdmission, SecretCountsWhileTheConnectionIsAwayAndAfterARestart) {
+    Job job(fixed_policy(1));
+    job.join("a", offer_with_secret("a", "one"));
+    job.run({"a"});
+    job.disconnect("a");
+    EXPECT_FALSE(job.core.is_proven("a", offer_with_secret("a", "two")));
+    job.restart();
+    EXPECT_FALSE(job.core.is_proven("a", offer_with_secret("a", "two")));
+    EXPECT_TRUE(job.core.is_proven("a", offer_with_secret("a", "one")));
+}
+
+TEST(RendezvousAdmission, NoRefusalNamesTheIdOfAnotherNode) {
+    Job job(small_policy());
+    Offer offer = Job::offer_of("a");
+    offer.slot = 1;
+    job.join("secret-id", offer);
+    job.join("b", offer);
+    ASSERT_NE(job.told<Refused>("b"), nullptr);
+    EXPECT_EQ(job.told<Refused>("b")->reason,
+              "node a and another node of that name both claim --node-rank 1");
+    JobPolicy policy = small_policy();
+    policy.nodes_max = 9;
+    job.join("c", policy, Job::offer_of("a"), {});
+    ASSERT_NE(job.told<Refused>("c"), nullptr);
+    EXPECT_EQ(describe(job.told<Refused>("c")->reason).find("secret-id"), std::string::npos);
+}
+
+// ---- What a node takes.
+
+TEST(RendezvousAdmission, NodeThatWasInNoRoundIsForgottenWithItsConnection) {
+    JobPolicy policy = small_policy();
+    policy.regroup_window = policy.heartbeat_timeout = kHeartbeatTimeoutMax;
+    Job job(policy);
+    job.join("a");
+    EXPECT_GT(job.core.nodes_bytes(), 0U);
+    job.disconnect("a");
+    EXPECT_EQ(job.core.nodes_count(), 0U);
+    EXPECT_EQ(job.core.nodes_bytes(), 0U);
+    job.join("a");  // Its next connection joins it again.
+    job.join("b");
+    job.join("c");
+    EXPECT_NE(job.told<Assign>("a"), nullptr);
+}
+
+TEST(RendezvousAdmission, MemberWhoseConnectionBreaksStaysUntilItsTimeIsOver) {
+    JobPolicy policy = fixed_policy(2);
+    policy.regroup_window = policy.heartbeat_timeout;
+    Job job(policy);
+    job.join("a");
+    job.join("b");
+    job.run({"a", "b"});
+    job.disconnect("a");
+    EXPECT_EQ(job.core.nodes_count(), 2U);
+}
+
+TEST(RendezvousAdmission, BytesOfANodeFollowItsLastReport) {
+    Job job(fixed_policy(1));
+    job.join("a");
+    job.run({"a"});
+    const std::size_t before = job.core.nodes_bytes();
+    NodeReport report{job.core.round(), NodeState::running, 2000, {}};
+    report.draining = std::string(4000, 'x');
+    job.tell("a", report);
+    EXPECT_GE(job.core.nodes_bytes(), before + 4000);
+    job.run({"a"});
+    EXPECT_EQ(job.core.nodes_bytes(), before);
+    job.leave("a");
+    EXPECT_EQ(job.core.nodes_bytes(), 0U);
+}
+
+TEST(RendezvousAdmission, ReportWithoutDetailsIsSmallAndSaysTheSame) {
+    NodeReport report{RoundId{1}, NodeState::stopped, 2000, crash_on("a")};
+    report.failure->start_error = report.failure->last_output = std::string(16000, 'x');
+    report.draining = "\xE2\x98\x83" + std::string(252, 'x') + "\xE2\x98\x83";
+    report.positions.resize(256);
+    report.broken_links.resize(16);
+    remove_details(report);
+    EXPECT_LT(bytes_of(report), 3000U);
+    EXPECT_EQ(report.failure->signal, SIGSEGV);
+    EXPECT_FALSE(report.failure->start_error.empty());
+    EXPECT_EQ(report.draining, "\xE2\x98\x83" + std::string(252, 'x'));
 }
 
 TEST(RendezvousAdmission, SlotOutsideTheWorldIsRefused) {

@@ -88,7 +88,9 @@ TEST_F(RendezvousQuarantine, SilentNodeDoesNotCountAsQuarantined) {
     job.report("c", NodeState::stopped);
     job.leave("c");
     job.pass(milliseconds(5900));
-    job.join("d");
+    NodeReport was_in_a_round;
+    was_in_a_round.round = RoundId{1};
+    job.join("d", Job::offer_of("d"), was_in_a_round);
     job.disconnect("d");
     job.silence("d");
     job.pass(milliseconds(100));
