@@ -263,7 +263,14 @@ struct Agent::Impl {
             feed(LinkDown{});
         };
         handlers.on_message = [this](const FromDaemon& message) {
-            narrator.received(message, client->peer());
+            const auto* refused = std::get_if<rendezvous::Refused>(&message);
+            if (refused != nullptr && refused->code == Errc::overloaded && !core.leaving()) {
+                narrator.trouble(
+                    client->peer() + " has no room for this node now: " + describe(refused->reason),
+                    true);
+            } else {
+                narrator.received(message, client->peer());
+            }
             feed(Received{message});
         };
         handlers.on_trouble = [this](const std::string& reason, bool answered) {

@@ -62,6 +62,7 @@ void AgentCore::on(Instant /*now*/, const LinkDown& /*event*/) {
 
 void AgentCore::on(Instant now, const Received& event) {
     link_.heard_at = now;
+    link_.overloaded.reset();
     std::visit([&](const auto& message) { handle(now, message); }, event.message);
 }
 
@@ -106,6 +107,9 @@ void AgentCore::give_up(Instant now) {
         how.reason.succeeded = true;
         how.reason.alone = assignment().group_world_size == 1;
         how.exit_code = how.reason.alone ? 0 : kExitNoRendezvous;
+    } else if (!link_.up && link_.overloaded) {
+        how.reason.cause = QuitCause::refused;
+        how.reason.why = ToldByDaemon{*link_.overloaded};
     }
     quit(now, std::move(how));
 }
@@ -229,6 +233,12 @@ void AgentCore::handle(Instant now, const rendezvous::Waiting& message) {
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
+    if (message.code == Errc::overloaded && !leaving()) {
+        // It may have room later. Its end of the connection is the same as a broken one.
+        link_.overloaded = message.reason;
+        on(now, LinkDown{});
+        return;
+    }
     const int code = message.code == Errc::invalid_argument ? kExitUsage : kExitNoRendezvous;
     quit(now, Quit{code, 0, {QuitCause::refused, ToldByDaemon{message.reason}}});
 }
@@ -253,6 +263,9 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
 void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     const rendezvous::Verdict& verdict = message.verdict;
     Quit how{verdict.exit_code, 0, {}, verdict};
+    if (verdict.outcome != rendezvous::Outcome::succeeded && how.exit_code == 0) {
+        how.exit_code = kExitJobFailed;  // Code 0 says that the job has succeeded.
+    }
     // The verdict may be the only message about a drain of the whole job. A node that had to leave
     // saves its state however the job ends.
     const bool drained = verdict.exit_code == kExitRequeue;

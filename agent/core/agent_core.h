@@ -18,8 +18,8 @@ struct AgentConfig {
     rendezvous::NodeId node;
     rendezvous::JobPolicy policy;
     rendezvous::Offer offer;
-    /// Longest time without an assignment or without the daemon. Then the agent gives up. It does
-    /// not run while the node is queued as a standby.
+    /// Longest time without an assignment or without the daemon, also while the daemon is
+    /// overloaded. Then the agent gives up. It does not run while the node is queued as a standby.
     Duration join_timeout = std::chrono::minutes(10);
     /// This process serves the rendezvous, on which other nodes depend: it ends when the job is
     /// closed, not when its own workers have finished.
@@ -107,6 +107,8 @@ class AgentCore {
         Instant heard_at{};
         Instant heartbeat_at = Instant::max();
         Instant give_up_at = Instant::max();
+        /// The last answer of the daemon: it has no room for this node now.
+        std::optional<rendezvous::Refusal> overloaded{};
     };
 
     /// Facts about the present round that are not in the report. Replaced when a round begins.

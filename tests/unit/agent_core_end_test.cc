@@ -32,15 +32,48 @@ TEST_F(AgentCoreTest, ClosedEndsTheAgentWithTheVerdictOnceTheWorkersAreGone) {
     EXPECT_TRUE(effects.empty());
 }
 
+TEST_F(AgentCoreTest, OnlyAVerdictOfSuccessEndsTheAgentWithCodeZero) {
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.exit_code = 0;
+    hear(Closed{verdict});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+}
+
 TEST_F(AgentCoreTest, RefusalEndsTheAgentAsAUsageErrorOrAsNoRendezvous) {
     hear(Refused{Errc::invalid_argument, "node b contradicts node a"});
     ASSERT_TRUE(quit().has_value());
     expect_quit(kExitUsage, QuitCause::refused);
     EXPECT_EQ(text_of(quit()->reason.why), "node b contradicts node a");
-    AgentCore other(config_of_two_workers(), now);
-    (void)other.step(now, LinkUp{});
-    keep(other.step(now, Received{Refused{Errc::overloaded, "full"}}));
-    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
+}
+
+TEST_F(AgentCoreTest, RefusalByAnOverloadedDaemonIsRetriedUntilTheJoinTimeout) {
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        hear(Refused{Errc::overloaded, "full"});
+        EXPECT_FALSE(quit().has_value());
+        EXPECT_FALSE(core.leaving());
+        feed(LinkDown{});
+        pass(seconds(1));
+        effects.clear();
+        feed(LinkUp{});
+        ASSERT_EQ(all<SendToDaemon>().size(), 1U);
+        EXPECT_TRUE(std::holds_alternative<Join>(all<SendToDaemon>()[0].message));
+    }
+    hear(Refused{Errc::overloaded, "still full"});
+    pass(config_of_two_workers().join_timeout);
+    ASSERT_TRUE(quit().has_value());
+    expect_quit(kExitNoRendezvous, QuitCause::refused);
+    EXPECT_EQ(text_of(quit()->reason.why), "still full");
+}
+
+TEST_F(AgentCoreTest, NodeThatTheOverloadedDaemonTakesInLaterRunsItsRound) {
+    hear(Refused{Errc::overloaded, "full"});
+    feed(LinkDown{});
+    feed(LinkUp{});
+    in_round(1);
+    pass_answered(minutes(60));
+    EXPECT_FALSE(core.leaving());
 }
 
 TEST_F(AgentCoreTest, SignalMakesTheNodeLeaveAndEndByThatSignal) {
