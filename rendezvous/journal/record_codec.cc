@@ -9,6 +9,7 @@
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/text.h"
 
 namespace regroup::journal {
 
@@ -49,8 +50,10 @@ class Column {
         const bool fits = !cells_->is_array() || cells_->size() == count;
         const auto good = [](const json& cell) {
             return cell.is_number_integer() &&
-                   (cell.is_number_unsigned() ? std::in_range<Number>(cell.get<std::uint64_t>())
-                                              : std::in_range<Number>(cell.get<std::int64_t>()));
+                   (cell.is_number_unsigned()
+                        ? std::in_range<Number>(cell.get<std::uint64_t>()) &&
+                              cell.get<std::uint64_t>() <= protocol::kIntegerMax
+                        : std::in_range<Number>(cell.get<std::int64_t>()));
         };
         if (!fits || !(cells_->is_array() ? std::all_of(cells_->begin(), cells_->end(), good)
                                           : good(*cells_))) {
@@ -77,7 +80,8 @@ std::vector<NodeId> nodes_in(FieldReader& table, std::size_t count_max) {
     }
     for (const json& name : *found) {
         if (!name.is_string() || name.get_ref<const std::string&>().empty() ||
-            name.get_ref<const std::string&>().size() > protocol::kNameBytesMax) {
+            name.get_ref<const std::string&>().size() > protocol::kNameBytesMax ||
+            protocol::has_control_characters(name.get_ref<const std::string&>())) {
             table.complain("nodes", "is no list of names");
             return {};
         }

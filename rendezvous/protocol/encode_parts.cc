@@ -24,6 +24,11 @@ std::int64_t milliseconds(Duration duration) {
         .count();
 }
 
+// A worker may say that it is at any step. The peer would refuse a larger number.
+std::uint64_t whole(std::uint64_t count) {
+    return std::min(count, kIntegerMax);
+}
+
 void put_us(json& object, const char* key, Duration duration, Duration max = kLifetimeMax) {
     if (duration.count() > 0) {
         object[key] =
@@ -69,8 +74,9 @@ std::vector<RankPosition> most_behind(std::vector<RankPosition> positions) {
 }
 
 json to_json(const RankPosition& position) {
-    json object = {
-        {"rank", position.rank}, {"step", position.step}, {"operations", position.operations}};
+    json object = {{"rank", position.rank},
+                   {"step", whole(position.step)},
+                   {"operations", whole(position.operations)}};
     if (position.waiting) {
         object["waiting"] = true;
     }
@@ -145,13 +151,13 @@ void write(json& object, const NodeReport& report) {
         object["elastic"] = true;
     }
     if (report.step != 0) {
-        object["step"] = report.step;
+        object["step"] = whole(report.step);
     }
     if (report.held_step != 0) {
-        object["held_step"] = report.held_step;
+        object["held_step"] = whole(report.held_step);
     }
     if (report.ended_step != 0) {
-        object["ended_step"] = report.ended_step;
+        object["ended_step"] = whole(report.ended_step);
     }
     if (report.at_work != Duration::zero()) {
         object["at_work_ms"] = milliseconds(report.at_work);
@@ -280,7 +286,7 @@ void write(json& object, const Assignment& assignment) {
 
 void write(json& object, const Resumed& resumed) {
     object["round"] = number(resumed.round);
-    object["step"] = resumed.step;
+    object["step"] = whole(resumed.step);
     put_us(object, "communicator_us", resumed.communicator, kWaitMax);
     put_us(object, "state_us", resumed.state, kWaitMax);
     put_us(object, "first_step_us", resumed.first_step, kWaitMax);
@@ -308,10 +314,10 @@ void write(json& object, const Incident& incident) {
     put_us(object, "state_us", incident.state);
     put_us(object, "first_step_us", incident.first_step);
     if (incident.step != 0) {
-        object["step"] = incident.step;
+        object["step"] = whole(incident.step);
     }
     if (incident.lost_steps != 0) {
-        object["lost_steps"] = incident.lost_steps;
+        object["lost_steps"] = whole(incident.lost_steps);
     }
     if (incident.lost_at_least) {
         object["lost_at_least"] = true;
@@ -344,7 +350,7 @@ void write(json& object, const Verdict& verdict) {
         object["recoveries_until_start"] = goodput.until_start;
     }
     if (goodput.lost_steps != 0) {
-        object["lost_steps"] = goodput.lost_steps;
+        object["lost_steps"] = whole(goodput.lost_steps);
     }
     if (goodput.lost_at_least) {
         object["lost_at_least"] = true;

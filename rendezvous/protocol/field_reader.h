@@ -20,6 +20,9 @@ namespace regroup::protocol {
 /// does such an instant plus any wait.
 inline constexpr Duration kLifetimeMax = std::chrono::hours(24 * 365 * 30);
 
+/// The largest whole number in a message: 53 bits, which any JSON reader keeps exactly.
+inline constexpr std::uint64_t kIntegerMax = std::uint64_t{1} << 53U;
+
 /// Reads the fields of one JSON object into variables and remembers the first complaint, which
 /// names the field. A field that is absent leaves its variable as it is, unless it is `require`d.
 /// `object` outlives the reader.
@@ -82,9 +85,6 @@ class FieldReader {
     [[nodiscard]] const std::optional<std::string>& complaint() const { return complaint_; }
 
    private:
-    // 53 bits, which any JSON reader keeps exactly.
-    static constexpr std::uint64_t kIntegerMax = std::uint64_t{1} << 53U;
-
     [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
     [[nodiscard]] const std::string* find_text(std::string_view key);
     [[nodiscard]] std::optional<std::string> word(std::string_view key);

@@ -169,6 +169,7 @@ TEST(JournalRecords, MalformedRecordsAreNamed) {
              {table + R"(,"step":[1]})", "step"},
              {table + R"(,"step":[1,"x"]})", "step"},
              {table + R"(,"step":-1})", "step"},
+             {table + R"(,"step":9007199254740993})", "step"},
              {table + R"(,"store_port":70000})", "store_port"},
              {table + R"(,"report":[0,1]})", "report"},
              {table + R"(,"gaps_us":9223372036854775807})", "gaps_us"},
@@ -176,6 +177,7 @@ TEST(JournalRecords, MalformedRecordsAreNamed) {
              {table + R"(,"gaps_us":[5,-1]})", "gaps_us"},
              {R"({"event":"reports","at_us":1,"nodes":["a"]})", "report"},
              {R"({"event":"reports","at_us":1,"nodes":[""]})", "nodes"},
+             {R"({"event":"reports","at_us":1,"nodes":["\u001b"]})", "nodes"},
              {R"({"event":"reports","at_us":1,"nodes":7})", "nodes"},
              {R"({"event":"reports","nodes":["a"]})", "at_us"}}) {
         const auto read = decode_record(text);

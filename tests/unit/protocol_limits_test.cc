@@ -172,6 +172,26 @@ TEST(ProtocolLimits, RendezvousTakesHalfAKilobyteWhateverTheWorld) {
     }
 }
 
+// Workers write their steps into shared memory, and may write anything.
+TEST(ProtocolLimits, AnyStepOfAWorkerIsSentAsANumberThatThePeerAccepts) {
+    constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 53U;
+    Report report;
+    report.report.step = report.report.held_step = report.report.ended_step = kAny;
+    report.report.positions = {{0, kAny, kAny, false, ""}};
+    const NodeReport heard = through_agent(report).report;
+    EXPECT_EQ(heard.step, kMost);
+    EXPECT_EQ(heard.held_step, kMost);
+    EXPECT_EQ(heard.ended_step, kMost);
+    ASSERT_EQ(heard.positions.size(), 1U);
+    EXPECT_EQ(heard.positions[0].step, kMost);
+    EXPECT_EQ(heard.positions[0].operations, kMost);
+    EXPECT_EQ(through_agent(Resumed{RoundId{1}, kAny}).step, kMost);
+    Closed closed;
+    closed.verdict.goodput.lost_steps = 2 * kMost;
+    EXPECT_EQ(through_daemon(closed).verdict.goodput.lost_steps, kMost);
+}
+
 TEST(ProtocolLimits, HeartbeatAndItsAnswerAreSmall) {
     Report report;
     report.report.round = RoundId{1000};
