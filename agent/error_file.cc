@@ -5,14 +5,15 @@
 #include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
-#include <fstream>
 #include <optional>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "agent/process/unique_fd.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -25,9 +26,10 @@ using nlohmann::json;
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kMessageBytesMax = std::size_t{16} << 10;
 
-// Reads regular files only: opening a FIFO would wait for its writer.
+// Reads regular files only.
 std::optional<std::string> contents_of(const std::string& path) {
-    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    const Result<int> opened = files::open_own(path, O_RDONLY);
+    const UniqueFd file(opened ? *opened : -1);
     struct stat status{};
     if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
         return std::nullopt;
@@ -95,10 +97,22 @@ json described(const std::string& message) {
 }
 
 Result<void> write_file(const std::string& path, const json& content) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << content.dump(-1, ' ', false, json::error_handler_t::replace);
-    file.close();
-    return file ? Result<void>() : system_failure("cannot write the error file " + path, errno);
+    const std::string whole = content.dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string what = "cannot write the error file " + path;
+    const Result<int> opened = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!opened) {
+        return Failure(opened.error().code, what + ": " + opened.error().detail);
+    }
+    const UniqueFd file(*opened);
+    std::string_view text = whole;
+    while (!text.empty()) {
+        const ssize_t count = ::write(file.get(), text.data(), text.size());
+        if (count < 0 && errno != EINTR) {
+            return system_failure(what, errno);
+        }
+        text.remove_prefix(count < 0 ? 0 : static_cast<std::size_t>(count));
+    }
+    return {};
 }
 
 }  // namespace

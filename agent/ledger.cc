@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/process/unique_fd.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -45,13 +46,19 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
     line["communicator_ms"] = milliseconds(incident.communicator);
     line["state_ms"] = milliseconds(incident.state);
     line["first_step_ms"] = milliseconds(incident.first_step);
-    return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return line.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 Result<void> Ledger::append(const std::string& line) {
-    const UniqueFd file(::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    const Result<int> opened =
+        files::open_own(file_.string(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (!opened) {
+        return Failure(opened.error().code,
+                       "cannot write " + file_.string() + ": " + opened.error().detail);
+    }
+    const UniqueFd file(*opened);
     struct stat before{};
-    if (!file || ::fstat(file.get(), &before) != 0) {
+    if (::fstat(file.get(), &before) != 0) {
         return system_failure("cannot write " + file_.string(), errno);
     }
     const std::string whole = line + "\n";

@@ -51,10 +51,14 @@ Result<void> Watchdog::open(const std::string& path) {
         return system_failure("cannot make the watchdog's FIFO " + path, errno);
     }
     path_ = path;
-    UniqueFd reading(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    own_end_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    constexpr int kFlags = O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
+    UniqueFd reading(::open(path.c_str(), O_RDONLY | kFlags));
+    own_end_ = UniqueFd(::open(path.c_str(), O_WRONLY | kFlags));
     if (!reading || !own_end_) {
         return system_failure("cannot open the watchdog's FIFO " + path, errno);
+    }
+    if (::fstat(reading.get(), &status) != 0 || !S_ISFIFO(status.st_mode)) {
+        return system_failure("the watchdog's FIFO " + path + " was replaced", EEXIST);
     }
     Result<ReadableWatch> watch = ReadableWatch::open(io_, std::move(reading), [this] { read(); });
     if (!watch) {

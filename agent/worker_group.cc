@@ -16,6 +16,7 @@
 #include "agent/template_text.h"
 #include "agent/worker_environment.h"
 #include "rendezvous/net/route.h"
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::agent {
 
@@ -217,8 +218,7 @@ WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
 // Ignores errors: opening the first file in the folder reports them.
 void WorkerGroup::make_folder(const std::filesystem::path& folder) {
     if (!folder.empty() && folder != made_folder_) {
-        std::error_code ignored;
-        std::filesystem::create_directories(folder, ignored);
+        static_cast<void>(files::make_own_folder(folder));
         made_folder_ = folder;
     }
 }

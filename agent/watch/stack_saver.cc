@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <deque>
 #include <fcntl.h>
 #include <map>
@@ -19,6 +20,8 @@
 #include "agent/process/resolve_program.h"
 #include "agent/process/unique_fd.h"
 #include "agent/watch/kernel_view.h"
+#include "rendezvous/base/printable.h"
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::agent {
 
@@ -133,11 +136,14 @@ struct StackSaver::Run {
     }
 
     void note(const std::filesystem::path& path, pid_t pid, const std::string& head) {
-        UniqueFd file(
-            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
-        const std::string text = head + "\n\nAs the kernel sees it:\n" + kernel_view(pid);
+        const Result<int> opened =
+            files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+        UniqueFd file(opened ? *opened : -1);
+        const std::string text =
+            printable(head) + "\n\nAs the kernel sees it:\n" + kernel_view(pid);
         if (!file || !write_all(file.get(), text)) {
-            complain(system_failure("cannot write " + path.string(), errno).detail);
+            complain("cannot write " + path.string() + ": " +
+                     (opened ? std::string(std::strerror(errno)) : opened.error().detail));
             return;
         }
         ++result.files;
@@ -149,10 +155,8 @@ struct StackSaver::Run {
     // The kernel's view of all processes comes first: it is cheap, and a tool changes it.
     void begin(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
                const std::string& heading) {
-        std::error_code error;
-        std::filesystem::create_directories(folder, error);
-        if (error) {
-            complain("cannot make the folder " + folder.string() + ": " + error.message());
+        if (const Result<void> made = files::make_own_folder(folder); !made) {
+            complain("cannot make the folder " + folder.string() + ": " + made.error().detail);
         }
         for (const StackSubject& subject : subjects) {
             const std::string name = file_name(subject);

@@ -5,11 +5,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
-#include <filesystem>
 #include <iterator>
 #include <sys/file.h>
 #include <unistd.h>
 #include <utility>
+
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::journal {
 
@@ -38,13 +39,21 @@ std::string text_in(const Row& row, std::size_t at) {
     return text == nullptr ? std::string() : *text;
 }
 
+/// Opens or creates a file that holds what jobs keep secret.
+Result<int> open_private(const std::string& path) {
+    Result<int> file = files::open_own(path, O_RDWR | O_CREAT, 0600);
+    return file ? file : Failure(file.error().code, "cannot open " + path + ": " +
+                                                        file.error().detail);
+}
+
 /// Locks `directory`. The failure names the process that holds the lock.
 Result<int> lock(const std::string& directory) {
     const std::string path = directory + "/lock";
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return system_failure("cannot open " + path, errno);
+    const Result<int> opened = open_private(path);
+    if (!opened) {
+        return opened;
     }
+    const int fd = *opened;
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         const int error = errno;
         char holder[32] = {};
@@ -135,18 +144,21 @@ SqliteJournal::~SqliteJournal() {
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory,
                                                            std::int64_t wall_ms,
                                                            std::size_t job_bytes_max) {
-    std::error_code error;
-    if (std::filesystem::create_directories(directory, error)) {
-        std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
-    }
-    if (error) {
+    if (const Result<void> made = files::make_own_folder(directory, 0700); !made) {
         return Failure(Errc::system,
-                       "cannot create the directory " + directory + ": " + error.message());
+                       "cannot create the directory " + directory + ": " + made.error().detail);
     }
     const Result<int> lock_held = lock(directory);
     if (!lock_held) {
         return lock_held.error();
     }
+    // SQLite would create the file for all users to read.
+    const Result<int> file = open_private(directory + kFile);
+    if (!file) {
+        ::close(*lock_held);
+        return file.error();
+    }
+    ::close(*file);
     Result<SqliteDatabase> database =
         SqliteDatabase::open(directory + kFile, SqliteDatabase::Access::read_write);
     if (!database) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <regex>
+#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -137,6 +138,32 @@ TEST_F(RunOutput, OddBytesReachTheFileUnchangedAndTheScreenWithoutMovesOfTheCurs
     EXPECT_THAT(job.output(), HasSubstr(":0] nul " + nul + " byte\n"));
     EXPECT_THAT(job.output(), HasSubstr(":0] \033[32mgreen\033[0m\n"));
     EXPECT_THAT(job.output(), HasSubstr(":0] \377\376\n"));
+}
+
+TEST_F(RunOutput, FolderThatAnotherUserHasPreparedIsNotWrittenTo) {
+    namespace fs = std::filesystem;
+    fs::permissions(folder(), fs::perms::all | fs::perms::sticky_bit);
+    fs::create_directory(folder() + "/regroup-runs");
+    if (::lchown((folder() + "/regroup-runs").c_str(), 12345, 12345) != 0) {
+        GTEST_SKIP() << "only root can make a folder of another user";
+    }
+    Program job = run_probe({"--standalone"}, {"say=done"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("belongs to another user (uid 12345)"));
+    EXPECT_THAT(job.output(), HasSubstr("output is only shown here"));
+    EXPECT_TRUE(fs::is_empty(folder() + "/regroup-runs"));
+    Program chosen = run_probe({"--standalone", "--log-dir=regroup-runs"}, {"say=done"});
+    EXPECT_EQ(chosen.wait(), 2) << chosen.output();
+}
+
+TEST_F(RunOutput, TextsOfTheCommandLineCannotControlTheTerminal) {
+    const std::string program = folder() + "/no\x1b[2J\nregroup: job has succeeded";
+    Program job = run({"--standalone", "--role=\u202erole\u009b", "--rdzv-id=\u202ejob", program});
+    EXPECT_NE(job.wait(), 0) << job.output();
+    for (const char* raw : {"\x1b", "\u202e", "\u009b", "\nregroup: job has"}) {
+        EXPECT_THAT(job.output(), ::testing::Not(HasSubstr(raw)));
+    }
+    EXPECT_THAT(job.output(), HasSubstr("no\\x1b[2J\\x0aregroup: job has succeeded"));
 }
 
 TEST_F(RunOutput, LineWithoutAnEndIsShownAndKept) {

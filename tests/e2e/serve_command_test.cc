@@ -3,10 +3,12 @@
 // `regroup serve`: one daemon for many jobs. It survives garbage on its port and ends on SIGTERM.
 #include <arpa/inet.h>
 #include <csignal>
+#include <fcntl.h>
 #include <memory>
 #include <netinet/in.h>
 #include <random>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
@@ -128,6 +130,59 @@ TEST_F(ServeCommand, StoreDialectMustBeKnown) {
     Program right(
         {{regroup_program(), "serve", "--store-dialect=2.1", "--listen=127.0.0.1:0"}, {}, {}});
     EXPECT_TRUE(right.prints("listening on 127.0.0.1:")) << right.output();
+}
+
+TEST_F(ServeCommand, TextOfAPeerMakesNoLineOfTheLogAndControlsNoTerminal) {
+    Rendezvous rendezvous;
+    const Connection peer(rendezvous.port());
+    peer.send(
+        frame(R"({"type":"join","protocol":1,"job":"\u202enightly\u009b2J","node":"n",)"
+              R"("nodes_min":1,"nodes_max":1,"name":"a\u200b","round":0,"state":"stopped"})"));
+    peer.send(
+        frame(R"({"type":"leave","reason":"x\nregroup serve: job b has succeeded\u001b[8m"})"));
+    ASSERT_TRUE(rendezvous.program().prints("job \\u202enightly\\u009b2J: "))
+        << rendezvous.program().output();
+    const std::string status = "--endpoint=" + rendezvous.endpoint();
+    Program table({{regroup_program(), "status", status}, {}, {}});
+    Program json({{regroup_program(), "status", "--json", status}, {}, {}});
+    EXPECT_EQ(table.wait(), 0);
+    EXPECT_EQ(json.wait(), 0);
+    for (const std::string& output :
+         {rendezvous.program().output(), table.output(), json.output()}) {
+        for (const char* raw : {"\x1b", "\u202e", "\u009b", "\u200b", "\nregroup serve: job b"}) {
+            EXPECT_THAT(output, Not(HasSubstr(raw)));
+        }
+    }
+    EXPECT_THAT(table.output(), HasSubstr("job \\u202enightly\\u009b2J: "));
+    EXPECT_THAT(json.output(), HasSubstr(R"("job":"\u202enightly\u009b2J")"));
+}
+
+TEST_F(ServeCommand, ReaderOfTheLogThatIsStuckBlocksNoJob) {
+    constexpr int kStrangers = 2000;  // Each costs a line; a pipe takes 64 KiB.
+    const std::string pipe = folder() + "/log";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ASSERT_GE(reader, 0);
+    const std::uint16_t port = unused_port();
+    const std::string endpoint = "127.0.0.1:" + std::to_string(port);
+    Program daemon(
+        {{"/bin/sh", "-c",
+          "exec " + regroup_program() + " serve --state=none --listen=" + endpoint + " 2>" + pipe},
+         {},
+         folder()});
+    const auto status = [&] {
+        Program asked({{regroup_program(), "status", "--endpoint=" + endpoint}, {}, {}});
+        return asked.wait() == 0;
+    };
+    ASSERT_TRUE(status());
+    for (int i = 0; i < kStrangers; ++i) {
+        const Connection stranger(port);
+        stranger.send(frame(R"({"type":"a word that no version of the protocol has"})"));
+    }
+    EXPECT_TRUE(status());
+    Program job = run_probe(node(1, "1", endpoint), {"mark=up"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    ::close(reader);
 }
 
 TEST_F(ServeCommand, GarbageOnThePortHarmsNobody) {
