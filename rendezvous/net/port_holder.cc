@@ -63,6 +63,7 @@ std::optional<AddressBytes> parse_table_address(std::string_view text) {
 /// Sockets and connections that prevent listening on a port.
 struct Conflicts {
     std::set<std::uint64_t> inodes;  ///< Of sockets.
+    uid_t user = 0;                  ///< The owner of one of them.
     bool ended_connection = false;   ///< A connection that no longer belongs to a process.
 };
 
@@ -76,12 +77,13 @@ void collect(const char* table, const std::optional<AddressBytes>& address, std:
         std::istringstream fields(line);
         std::string local;
         std::string skipped;
+        uid_t user = 0;
         std::uint64_t inode = 0;
         fields >> skipped >> local;  // "0:" "0100007F:733C"
-        for (int i = 0; i < 7; ++i) {
+        for (int i = 0; i < 5; ++i) {
             fields >> skipped;
         }
-        fields >> inode;
+        fields >> user >> skipped >> inode;
         const std::size_t colon = local.find(':');
         if (!fields || colon == std::string::npos ||
             parse_number<std::uint16_t>(std::string_view(local).substr(colon + 1), 16) != port) {
@@ -94,6 +96,7 @@ void collect(const char* table, const std::optional<AddressBytes>& address, std:
                 conflicts.ended_connection = true;
             } else {
                 conflicts.inodes.insert(inode);
+                conflicts.user = user;
             }
         }
     }
@@ -150,19 +153,19 @@ std::string read_command(const std::string& process_folder) {
 }  // namespace
 
 std::optional<PortHolder> find_port_holder(const std::string& address, std::uint16_t port) {
-    const std::set<std::uint64_t> inodes = find_conflicts(address, port).inodes;
-    if (inodes.empty()) {
+    const Conflicts conflicts = find_conflicts(address, port);
+    if (conflicts.inodes.empty()) {
         return std::nullopt;
     }
     const Directory processes(::opendir("/proc"));
     while (const dirent* entry = processes ? ::readdir(processes.get()) : nullptr) {
         const auto pid = parse_number<pid_t>(entry->d_name, 10);
         const std::string folder = std::string("/proc/") + entry->d_name;
-        if (pid && holds_any(folder + "/fd", inodes)) {
-            return PortHolder{*pid, read_command(folder)};
+        if (pid && holds_any(folder + "/fd", conflicts.inodes)) {
+            return PortHolder{conflicts.user, *pid, read_command(folder)};
         }
     }
-    return std::nullopt;
+    return PortHolder{conflicts.user, 0, ""};
 }
 
 bool is_kept_by_ended_connection(const std::string& address, std::uint16_t port) {

@@ -9,13 +9,15 @@
 namespace regroup::net {
 
 struct PortHolder {
-    pid_t pid = 0;
+    uid_t user = 0;
+    pid_t pid = 0;        ///< 0 for a process of another user, which this one cannot see.
     std::string command;  ///< Its arguments, shortened for one line; printable characters only.
 };
 
 /// The process that holds TCP `port` of `address`, a numeric IPv4 or IPv6 address, or empty for
-/// all addresses. Searches /proc, which shows a user only its own processes; nullopt when no holder
-/// is visible. Reads the descriptors of every process: use it for error messages only.
+/// all addresses. Searches /proc, which shows a user only the descriptors of its own processes;
+/// nullopt when there is no holder in this network namespace. Reads the descriptors of every
+/// process: use it for error messages only.
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const std::string& address,
                                                          std::uint16_t port);
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -213,6 +214,40 @@ TEST_P(RunEndpointOfAStranger, AgentGivesUpAtTheJoinTimeoutAndNamesTheStranger) 
     EXPECT_THAT(lines.back(), HasSubstr(stranger.endpoint()));
     // The process that holds a port of this host is known, and the message names it.
     EXPECT_THAT(lines.back(), HasSubstr("pid " + std::to_string(::getpid())));
+    EXPECT_THAT(marks("up"), IsEmpty());
+}
+
+// The verdict of a daemon, as a frame.
+std::string verdict_frame(const std::string& outcome) {
+    const std::string payload =
+        R"({"type":"closed","exit_code":0,"reason":"x","author":"x","outcome":")" + outcome + "\"}";
+    return std::string("\0\0\0", 3) + static_cast<char>(payload.size()) + payload;
+}
+
+TEST_F(RunEndpoint, VerdictOfAFailedJobIsNoSuccessWhateverItsCode) {
+    const Stranger stranger(verdict_frame("failed"), false);
+    Program job = run_probe(
+        {"--rdzv-backend=c10d", "--rdzv-endpoint=" + stranger.endpoint(), "--join-timeout=3"},
+        {"mark=up"});
+    EXPECT_EQ(job.wait(), 1) << job.output();
+}
+
+TEST_F(RunEndpoint, VerdictOfAnotherUserIsNoVerdict) {
+    constexpr uid_t kOther = 12345;
+    ::setfsuid(kOther);  // The owner of new sockets.
+    const bool is_other = ::setfsuid(::geteuid()) == kOther;
+    if (!is_other) {
+        GTEST_SKIP() << "only root can listen as another user";
+    }
+    ::setfsuid(kOther);
+    const Stranger stranger(verdict_frame("succeeded"), false);
+    ::setfsuid(::geteuid());
+    Program job = run_probe(
+        {"--rdzv-backend=c10d", "--rdzv-endpoint=" + stranger.endpoint(), "--join-timeout=2"},
+        {"mark=up"});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("user 12345 serves that port"));
+    EXPECT_THAT(job.output(), Not(HasSubstr("nothing was run here")));
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 

@@ -122,6 +122,7 @@ TEST(PortHolder, HolderIsFoundByAddress) {
     const auto holder = find_port_holder("127.0.0.1", port);
     ASSERT_TRUE(holder);
     EXPECT_EQ(holder->pid, ::getpid());
+    EXPECT_EQ(holder->user, ::geteuid());
     EXPECT_TRUE(find_port_holder("", port)) << "all addresses include this one";
     EXPECT_TRUE(find_port_holder("0.0.0.0", port));
     EXPECT_FALSE(find_port_holder("127.0.0.2", port));
