@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "rendezvous/files/own_file.h"
+
 namespace regroup::journal {
 
 namespace {
@@ -49,21 +51,23 @@ SqliteDatabase::Row row_of(sqlite3_stmt* statement) {
 /// and of its companions; SQLite gives new companions the rights of the file. Must be called before
 /// SQLite opens the file: the end of another descriptor would release SQLite's locks.
 Result<void> make_private(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivate);
-    if (fd < 0) {
-        return system_failure("cannot open " + path, errno);
-    }
-    const bool done = ::fchmod(fd, kPrivate) == 0;
-    const int error = errno;
-    ::close(fd);
-    if (!done) {
-        return system_failure("cannot make " + path + " readable by this user only", error);
-    }
-    for (const char* suffix : {"-wal", "-shm"}) {
-        const std::string companion = path + suffix;
-        if (::chmod(companion.c_str(), kPrivate) != 0 && errno != ENOENT) {
-            return system_failure("cannot make " + companion + " readable by this user only",
-                                  errno);
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+        const std::string file = path + suffix;
+        struct stat there{};
+        const bool is_companion = *suffix != '\0';
+        if (is_companion && ::lstat(file.c_str(), &there) != 0) {
+            continue;
+        }
+        const Result<int> fd =
+            files::open_own(file, O_RDWR | (is_companion ? 0 : O_CREAT), kPrivate);
+        if (!fd) {
+            return Failure(fd.error().code, "cannot open " + file + ": " + fd.error().detail);
+        }
+        const bool done = ::fchmod(*fd, kPrivate) == 0;
+        const int error = errno;
+        ::close(*fd);
+        if (!done) {
+            return system_failure("cannot make " + file + " readable by this user only", error);
         }
     }
     return {};

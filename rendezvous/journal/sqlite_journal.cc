@@ -39,19 +39,12 @@ std::string text_in(const Row& row, std::size_t at) {
     return text == nullptr ? std::string() : *text;
 }
 
-/// Opens or creates a file that holds what jobs keep secret.
-Result<int> open_private(const std::string& path) {
-    Result<int> file = files::open_own(path, O_RDWR | O_CREAT, 0600);
-    return file ? file : Failure(file.error().code, "cannot open " + path + ": " +
-                                                        file.error().detail);
-}
-
 /// Locks `directory`. The failure names the process that holds the lock.
 Result<int> lock(const std::string& directory) {
     const std::string path = directory + "/lock";
-    const Result<int> opened = open_private(path);
+    const Result<int> opened = files::open_own(path, O_RDWR | O_CREAT, 0600);
     if (!opened) {
-        return opened;
+        return Failure(opened.error().code, "cannot open " + path + ": " + opened.error().detail);
     }
     const int fd = *opened;
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -152,13 +145,6 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
     if (!lock_held) {
         return lock_held.error();
     }
-    // SQLite would create the file for all users to read.
-    const Result<int> file = open_private(directory + kFile);
-    if (!file) {
-        ::close(*lock_held);
-        return file.error();
-    }
-    ::close(*file);
     Result<SqliteDatabase> database =
         SqliteDatabase::open(directory + kFile, SqliteDatabase::Access::read_write);
     if (!database) {
