@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "agent/error_file.h"
+#include "agent/link/round_key.h"
 #include "agent/process/proc_files.h"
 #include "agent/process/process_tree.h"
 #include "agent/template_text.h"
 #include "agent/worker_environment.h"
-#include "rendezvous/net/route.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/net/route.h"
 
 namespace regroup::agent {
 
@@ -104,7 +105,9 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
             process.page = *page;
             (**page)->draining.store(draining_ ? 1 : 0);
             identity.agent_socket = link_->address();
-            identity.worker_id = link_->expect(key, *std::move(page));
+            identity.worker_id =
+                link_->expect(key, *std::move(page),
+                              {.round = number(assignment.round), .key = round_key(assignment)});
         }
     }
     Result<OutputRelay::Pipes> pipes = output_.open(local_rank, plan.out, plan.err);

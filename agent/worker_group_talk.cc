@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cause_text.h"
+#include "agent/link/round_key.h"
 #include "agent/process/proc_files.h"
 #include "agent/worker_group.h"
 #include "rendezvous/protocol/codec.h"
@@ -111,6 +112,7 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.max_restarts = options_.max_restarts;
         message.master_addr = assignment.master_addr;
         message.master_port = assignment.master_port;
+        message.round_key = round_key(assignment);
         message.reason = describe(assignment.reason);
         link_->send(found->first, message);
     }

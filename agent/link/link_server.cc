@@ -86,11 +86,13 @@ Result<std::unique_ptr<LinkServer>> LinkServer::open(boost::asio::io_context& io
     return server;
 }
 
-std::string LinkServer::expect(std::uint64_t key, std::shared_ptr<SharedPage> page) {
+std::string LinkServer::expect(std::uint64_t key, std::shared_ptr<SharedPage> page,
+                               worker_link::Welcome welcome) {
     ENSURE(key != 0);
     Slot& slot = slots_[key];
     slot.id = secret();
     slot.page = std::move(page);
+    slot.welcome = std::move(welcome);
     return slot.id;
 }
 
@@ -293,9 +295,8 @@ bool LinkServer::welcome(Slot& slot, ConnectionAt connection) {
     forget_owner((*slot.page)->alive);
     (*slot.page)->exiting.store(0);
     (*slot.page)->finished.store(0);
-    if (!send_packet(connection->socket->fd(),
-                     worker_link::encode(ToWorker(worker_link::Welcome())), WhenFull::fail,
-                     slot.page->fd())) {
+    if (!send_packet(connection->socket->fd(), worker_link::encode(ToWorker(slot.welcome)),
+                     WhenFull::fail, slot.page->fd())) {
         drop(connection, std::string("cannot be welcomed: ") + std::strerror(errno));
         return false;
     }

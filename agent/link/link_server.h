@@ -47,8 +47,10 @@ class LinkServer {
     /// The value of REGROUP_AGENT_SOCKET.
     [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
-    /// Call before a worker is started. Returns its REGROUP_WORKER_ID.
-    [[nodiscard]] std::string expect(std::uint64_t key, std::shared_ptr<SharedPage> page);
+    /// Call before a worker is started. `welcome` is for the process, once it has said Hello.
+    /// Returns its REGROUP_WORKER_ID.
+    [[nodiscard]] std::string expect(std::uint64_t key, std::shared_ptr<SharedPage> page,
+                                     worker_link::Welcome welcome = {});
     /// The worker has ended: handles its remaining messages before it returns.
     void hear_out(std::uint64_t key);
     /// The worker has ended: drops its link and its secret.
@@ -69,6 +71,7 @@ class LinkServer {
     struct Slot {
         std::string id;
         std::shared_ptr<SharedPage> page;
+        worker_link::Welcome welcome;
         std::deque<std::string> unsent;  ///< Messages queued until it attaches.
         std::optional<ConnectionAt> connection;
     };

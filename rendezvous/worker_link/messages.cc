@@ -17,6 +17,7 @@ namespace {
 // message fits kMessageLimit.
 constexpr std::size_t kSentenceBytesMax = 4096;
 constexpr std::size_t kNameBytesMax = 512;
+constexpr std::size_t kSecretDigits = 64;
 
 Failure malformed(const std::string& what) {
     return {Errc::invalid_argument, "malformed message on the worker's socket: " + what};
@@ -54,6 +55,11 @@ class Writer {
         line(key, beginning_of(value, kSentenceBytesMax));
     }
     void kind(std::string_view key, FatalKind value) { line(key, to_string(value)); }
+    void secret(std::string_view key, const std::string& value) {
+        if (!value.empty()) {
+            line(key, value);
+        }
+    }
 
     [[nodiscard]] std::string take() { return std::move(packet_); }
 
@@ -138,6 +144,18 @@ class Reader {
         }
         complain(key, "has an unknown value");
     }
+    void secret(std::string_view key, std::string& out) {
+        const std::string_view* text = find(key, false);
+        if (text == nullptr) {
+            return;
+        }
+        if (text->size() != kSecretDigits ||
+            text->find_first_not_of("0123456789abcdef") != text->npos) {
+            complain(key, "must be " + std::to_string(kSecretDigits) + " hexadecimal digits");
+            return;
+        }
+        out = *text;
+    }
     void complain(std::string_view key, const std::string& what) {
         if (complaint_.empty()) {
             complaint_ = "field '" + std::string(key) + "' of " + std::string(name_) + " " + what;
@@ -220,6 +238,7 @@ void visit_fields(Visitor& fields, M& m) {
         fields.number("max_restarts", m.max_restarts);
         fields.name("master_addr", m.master_addr);
         fields.number("master_port", m.master_port, true);
+        fields.secret("round_key", m.round_key);
         fields.sentence("reason", m.reason);
     } else if constexpr (Is<M, EndRound>) {
         fields.number("round", m.round, true);
@@ -231,6 +250,8 @@ void visit_fields(Visitor& fields, M& m) {
         fields.sentence("reason", m.reason);
     } else {
         static_assert(Is<M, Welcome>);
+        fields.number("round", m.round);
+        fields.secret("round_key", m.key);
     }
 }
 

@@ -104,7 +104,12 @@ using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLo
 
 // ---- From the agent.
 
-struct Welcome {  // With the descriptor of the page.
+/// With the descriptor of the page. A process that was started for a round gets what its
+/// environment must not hold.
+struct Welcome {
+    std::uint64_t round = 0;  ///< 0: it has none yet.
+    std::string key{};        ///< As AssignWorker::round_key.
+
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 /// The worker's identity in the next round: the values that its environment would have.
@@ -123,6 +128,9 @@ struct AssignWorker {
     std::uint32_t max_restarts = 0;
     std::string master_addr;
     std::uint16_t master_port = 0;
+    /// Secret: only the workers of the round know it. 64 hexadecimal digits, or empty: there is
+    /// none.
+    std::string round_key{};
     std::string reason;
 
     friend bool operator==(const AssignWorker&, const AssignWorker&) = default;

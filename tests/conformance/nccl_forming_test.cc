@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,6 +17,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/conformance/nccl_ranks.h"
+#include "tests/support/forwarding_store.h"
 #include "worker_sdk/src/nccl/bootstrap.h"
 
 namespace regroup {
@@ -110,6 +113,58 @@ TEST(NcclForming, EveryGroupAndRoundHasANewId) {
     const auto ids = world.stand_in.events("unique_id");
     EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), 3U);
     EXPECT_EQ(world.stand_in.events("init rank=0 ids=1").size(), 3U);
+}
+
+/// A store in which somebody else replaces NCCL's id.
+class TamperedStore final : public testing::ForwardingStore {
+   public:
+    using ForwardingStore::ForwardingStore;
+    std::function<std::string(std::string)> tamper;
+
+    void set(std::string_view key, std::string_view value) override {
+        const bool is_id = key.find("/id/") != key.npos;
+        ForwardingStore::set(key, is_id ? tamper(std::string(value)) : std::string(value));
+    }
+};
+
+TEST(NcclForming, IdsOfStrangersAreRefused) {
+    NcclWorld world(2);
+    const auto store = std::make_shared<TamperedStore>(world.store);
+    store->tamper = [](const std::string& value) {
+        EXPECT_EQ(value.find("sealed:"), 0U) << "the store shows NCCL's id";
+        return "22806 " + std::string(256, 'a');
+    };
+    world.store = store;
+    std::vector<std::jthread> threads;
+    for (const std::uint32_t rank : {0U, 1U}) {
+        threads.emplace_back([&, rank] {
+            const auto error = error_of([&] { (void)world.join(rank); });
+            ASSERT_TRUE(error);
+            EXPECT_THAT(error->what(), HasSubstr("/id/0\""));
+        });
+    }
+    threads.clear();
+    EXPECT_TRUE(world.stand_in.events("init rank").empty()) << world.stand_in.journal();
+}
+
+TEST(NcclForming, IdsOfAnEarlierAttemptAreRefused) {
+    NcclWorld world(2);
+    const auto store = std::make_shared<TamperedStore>(world.store);
+    std::string recorded;
+    store->tamper = [&](std::string value) { return recorded = std::move(value); };
+    world.store = store;
+    run_ranks(world, [](ProcessGroup& group) { group.barrier().wait(); });
+    // The same keys again, as after a restart of the whole job with the same secret.
+    const auto fresh = std::make_shared<TamperedStore>(make_local_store(testing::kPatience));
+    fresh->tamper = [&](const std::string&) { return recorded; };
+    world.store = fresh;
+    std::vector<std::jthread> threads;
+    for (const std::uint32_t rank : {0U, 1U}) {
+        threads.emplace_back(
+            [&, rank] { EXPECT_TRUE(error_of([&] { (void)world.join(rank); })) << rank; });
+    }
+    threads.clear();
+    EXPECT_EQ(world.stand_in.events("init rank").size(), 2U) << "those of the first attempt";
 }
 
 TEST(NcclForming, LargeGroupsUseOneRootPerNode) {

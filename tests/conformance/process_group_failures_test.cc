@@ -9,6 +9,8 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "tests/support/program.h"
+#include "worker_sdk/src/net/protection.h"
+#include "worker_sdk/src/store/member_store.h"
 
 namespace regroup {
 namespace {
@@ -255,7 +257,9 @@ TEST(Forming, DeadRankIsNamedOnAllOthersAtOnce) {
     const std::string place = "pg/test/0.0/";
     ASSERT_EQ(world.store->add(place + "incarnation/2", 1), 1);
     const std::string closed = "127.0.0.1:" + std::to_string(testing::unused_port());
-    world.store->set(place + "1/addr/2", closed + " 4711 0");
+    const Context late = testing::context_of_rank(2, world.size, world.store);
+    MemberStore(place + "1", world.store, net::group_key(late, "regroup store"))
+        .set("addr/2", closed + " 4711 0");
     std::vector<std::jthread> threads;
     for (const std::uint32_t rank : {0U, 1U, 3U, 4U}) {
         threads.emplace_back([&, rank] {

@@ -28,11 +28,13 @@ inline Context context_of_rank(std::uint32_t rank, std::uint32_t world_size,
                                std::shared_ptr<Store> store) {
     Context context;
     context.job = "test";
+    context.group_secret = "what only the ranks of the test know";
     context.rank = rank;
     context.world_size = world_size;
     if (const char* const transport = std::getenv("REGROUP_CPU_TRANSPORT")) {
         context.cpu_transport = transport;  // Set by the .cmake file of the suite.
     }
+    context.group_encryption = std::getenv("REGROUP_GROUP_ENCRYPTION") != nullptr;
     context.use_store(std::move(store));
     return context;
 }

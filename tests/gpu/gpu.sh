@@ -10,7 +10,8 @@
 #     sh tests/gpu/gpu.sh plan     # prints the commands of build, test and bench
 #
 # Programs in bin/ were built elsewhere (cmake/gpu_bundle.sh); they are used if they start here.
-# CUDA_HOME, NCCL_HOME and XXHASH_HOME name places of headers, if not the usual ones; CXX a compiler;
+# CUDA_HOME, NCCL_HOME, XXHASH_HOME and SODIUM_HOME name places of headers, and of libsodium, if not
+# the usual ones; CXX a compiler;
 # LINK_FLAGS more flags for the linker; PYTHON one that has torch, with which the benchmarks are then
 # compared. DEVICES is the folder of device files, if not /dev.
 set -u
@@ -81,6 +82,11 @@ find_tools() {
                        /usr/include /usr/local/include "$wheel/include")
     xxhash=$(folder_with xxhash.h "${XXHASH_HOME:-}/include" "${XXHASH_HOME:-}" third_party \
                          /usr/include /usr/local/include)
+    sodium=$(folder_with sodium.h "${SODIUM_HOME:-}/include" third_party \
+                         /usr/include /usr/local/include)
+    sodium_library=$(folder_with libsodium.a "${SODIUM_HOME:-}/lib" third_party \
+                                 "/usr/lib/$(uname -m)-linux-gnu" /usr/lib64 /usr/local/lib)
+    sodium_library=${sodium_library:+$sodium_library/libsodium.a}
     missing=
     if [ -z "$CXX" ]; then
         missing="C++ compiler: install g++ or clang, or name one in CXX"
@@ -92,10 +98,12 @@ find_tools() {
         missing="nccl.h: install libnccl-dev or the Python package nvidia-nccl-cu12, or name its folder in NCCL_HOME"
     elif [ -z "$xxhash" ]; then
         missing="xxhash.h: install libxxhash-dev, or name the folder of this one header in XXHASH_HOME"
+    elif [ -z "$sodium" ]; then
+        missing="sodium.h: install libsodium-dev, or name its place in SODIUM_HOME"
     fi
     includes="-I. -Iworker_sdk/include -Irendezvous/base/include"
     system=
-    for folder in "$nccl" "$xxhash" "$CUDA_HOME/include"; do
+    for folder in "$nccl" "$xxhash" "$sodium" "$CUDA_HOME/include"; do
         # The compiler's own folder must stay where it is in the order. An older nccl.h may lie beside
         # CUDA's headers.
         [ "$folder" = /usr/include ] || system="$system -isystem $folder"
@@ -113,6 +121,7 @@ sdk_sources() {
     find worker_sdk/src \( -name '*.cc' -o -name '*.cu' \) ! -name absent.cc \
          ! -name absent_kernels.cc ! -path '*/c_api/*'
     ls rendezvous/base/*.cc rendezvous/store/*.cc rendezvous/worker_link/*.cc tests/gpu/ranks.cc
+    ls rendezvous/security/key.cc rendezvous/security/secret_file.cc
 }
 sources_of() {
     echo "tests/gpu/$1.cc"
@@ -139,7 +148,7 @@ build() {
     } | xargs -P "$jobs" -n 1 sh tests/gpu/gpu.sh compile || return 1
     for program in "$@"; do
         run $CXX -o "$out/$program" $(objects_of $(sources_of "$program") $shared) "$cudart" \
-            -ldl -lrt -lpthread ${LINK_FLAGS:-} || return 1
+            "${sodium_library:--lsodium}" -ldl -lrt -lpthread ${LINK_FLAGS:-} || return 1
     done
 }
 

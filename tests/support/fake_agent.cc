@@ -275,6 +275,7 @@ std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,
                           .local_world_size = static_cast<std::uint32_t>(world_size),
                           .master_addr = "127.0.0.1",
                           .master_port = stores_.back()->port(),
+                          .round_key = std::string(64, static_cast<char>('0' + round_ % 10)),
                           .reason = reason});
     }
     return places;

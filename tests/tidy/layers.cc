@@ -57,7 +57,7 @@ const std::vector<Layer>& layers() {
     const auto sdk = [](const std::string& folder, const std::string& content,
                         std::vector<std::string> uses) {
         for (std::string& use : uses) {
-            const bool is_sibling = use.find('/') == use.npos;
+            const bool is_sibling = use.find('/') == use.npos && !libraries().contains(use);
             use = is_sibling ? "worker_sdk/src/" + use : use;
         }
         uses.insert(uses.end(), {"public headers", "C"});
@@ -173,16 +173,18 @@ const std::vector<Layer>& layers() {
         {{"worker_sdk/include"}, "the public headers", {"public headers"}},
         {{"worker_sdk/mpi"}, "MPI's names", {"public headers", "C"}},
         sdk("base", "threads, rounds, views, arrays, limits of memory", {}),
-        sdk("net", "sockets and polling", {"rendezvous/store/descriptor"}),
-        sdk("store", "the job's key-value store", {"base", "net", "rendezvous/store"}),
+        sdk("net", "sockets and polling; how ranks greet each other",
+            {"rendezvous/store/descriptor", "rendezvous/security/key", "libsodium"}),
+        sdk("store", "the job's key-value store",
+            {"base", "net", "rendezvous/store", "rendezvous/security/key"}),
         sdk("group", "what all process groups share", {"base"}),
         sdk("link", "the line to the agent; what the agent sees of this worker",
             {"base", "net", "group", "rendezvous/worker_link"}),
-        sdk("cpu", "the CPU back end", {"base", "net", "group"}),
+        sdk("cpu", "the CPU back end", {"base", "net", "store", "group"}),
         sdk("cuda", "GPUs", {"base"}),
-        sdk("nccl", "the NCCL back end", {"base", "net", "group", "cuda"}),
+        sdk("nccl", "the NCCL back end", {"base", "net", "store", "group", "cuda"}),
         sdk("context", "the way into a round: `Context`, and the choice of a back end",
-            {"base", "store", "link", "cpu", "nccl"}),
+            {"base", "store", "link", "cpu", "nccl", "rendezvous/security/secret_file"}),
         sdk("optim", "optimizers, loss scaling, schedules", {"base", "cuda"}),
         sdk("ddp", "DistributedDataParallel, SyncBatchNorm", {"base", "cuda"}),
         sdk("data", "which rank handles which data", {}),

@@ -2,20 +2,30 @@
 // Addresses, and the peers that an acceptor accepts.
 #include <regroup/error.h>
 
+#include <array>
+#include <cstddef>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <sys/socket.h>
+#include <utility>
 #include <vector>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include "rendezvous/security/key.h"
+#include "tests/conformance/process_group_ranks.h"
 #include "tests/support/program.h"
-#include "worker_sdk/src/cpu/acceptor.h"
-#include "worker_sdk/src/cpu/outbound.h"
+#include "worker_sdk/src/net/acceptor.h"
+#include "worker_sdk/src/net/outbound.h"
+#include "worker_sdk/src/store/member_store.h"
 
-namespace regroup::cpu {
+namespace regroup {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+using ::testing::HasSubstr;
+using testing::kPatience;
 
 TEST(SocketAddress, AddressIsReadAsWritten) {
     for (const std::string text :
@@ -37,78 +47,132 @@ TEST(LocalAddress, AddressIsTheOneOfTheRouteToTheHost) {
     EXPECT_THROW((void)net::local_address_towards("no such host", 80), Error);
 }
 
+using net::Acceptor;
+using net::Challenge;
+using net::Introduction;
+using net::Outbound;
+using net::Partial;
+using net::Protection;
+using net::Verdict;
+using net::Welcome;
+
+constexpr std::uint32_t kMessages = 2;
+
+Protection secret(const std::string& text) {
+    return {.key = security::Key::from_hex(std::string(64, '0'))->derive(text)};
+}
+
 /// An acceptor of rank 1 in a world of 3, and its callers.
 class Door : public ::testing::Test {
    protected:
-    Door() : Door(net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))) {}
+    explicit Door(const Protection& protection = {})
+        : Door(protection, net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))) {}
 
-    /// True if the caller with this Hello is accepted.
-    bool lets_in(const Hello& hello) {
-        Outbound caller(peer, hello);
-        const Instant deadline = after(SteadyClock().now(), kPatience);
-        while (!caller.ready() && !caller.ended() && SteadyClock().now() < deadline) {
-            turn(caller, deadline);
-        }
-        EXPECT_TRUE(caller.ready() || caller.ended());
-        return caller.ready();
+    [[nodiscard]] Outbound call(const net::Hello& hello, const Protection& protection) const {
+        return {address, hello, protection};
     }
+    /// Returns the reason why the caller with this Hello is refused; empty if it is accepted.
+    std::string refusal_of(const net::Hello& hello, const Protection& protection) {
+        Outbound caller = call(hello, protection);
+        greet(caller);
+        EXPECT_TRUE(caller.ready() || caller.ended());
+        return caller.ending();
+    }
+    bool lets_in(const net::Hello& hello) { return refusal_of(hello, own).empty(); }
 
-    void turn(Outbound& caller, Instant until) {
+    void greet(Outbound& caller) {
+        while (!caller.ready() && !caller.ended() && SteadyClock().now() < deadline) {
+            turn(&caller);
+        }
+    }
+    /// The acceptor's clock stands still, so that no caller is late.
+    void turn(Outbound* caller = nullptr) {
         net::PollSet poll;
         acceptor.watch(poll);
-        caller.watch(poll);
-        poll.wait(until);
-        for (Acceptor::Accepted& accepted : acceptor.progress(SteadyClock().now())) {
-            welcome(accepted.stream, right.target);
+        if (caller != nullptr) {
+            caller->watch(poll);
+        }
+        poll.wait(
+            after(SteadyClock().now(), std::chrono::milliseconds(caller != nullptr ? 50 : 1)));
+        for (Acceptor::Accepted& accepted : acceptor.progress(start)) {
+            accepted.welcome();
             let_in.push_back(std::move(accepted));
         }
-        caller.progress();
+        if (caller != nullptr) {
+            caller->progress();
+        }
     }
 
-    const Hello right = {.kind = ChannelKind::message,
-                         .source = 2,
-                         .target = 1,
-                         .round = 7,
-                         .group = 1234,
-                         .token = 5678};
-    Peer peer;
+    /// A connection that the tests write themselves.
+    [[nodiscard]] net::Stream dial() const {
+        net::Stream stream(net::begin_connect(address));
+        net::PollSet poll;
+        stream.writable = false;
+        poll.want_write(stream);
+        poll.wait(deadline);
+        return stream;
+    }
+    /// True once the acceptor has said its Challenge on it.
+    static bool is_greeted(net::Stream& stream) {
+        std::array<std::byte, 1> byte{};
+        stream.readable = true;
+        return stream.read_some(byte) != 0;
+    }
+    /// What the acceptor says next on it; nothing if it hangs up.
+    template <class T>
+    std::optional<T> hear(net::Stream& stream) {
+        Partial<T> message;
+        while (!message.complete() && !stream.ended() && SteadyClock().now() < deadline) {
+            turn();
+            stream.readable = true;
+            message.filled(stream.read_some(message.space()));
+        }
+        return message.complete() ? std::optional(message.value()) : std::nullopt;
+    }
+
+    const net::Hello right = {
+        .kind = kMessages, .source = 2, .target = 1, .round = 7, .group = 1234, .token = 5678};
+    const Instant start = SteadyClock().now();
+    const Instant deadline = after(start, kPatience);
+    const Protection own;
+    net::SocketAddress address;
     Acceptor acceptor;
     std::vector<Acceptor::Accepted> let_in;
 
    private:
-    explicit Door(net::Descriptor listener)
-        : peer{.address = net::bound_address(listener), .name = "rank 1"},
-          acceptor(std::move(listener), right, 3) {}
+    Door(const Protection& protection, net::Descriptor listener)
+        : own(protection),
+          address(net::bound_address(listener)),
+          acceptor(std::move(listener),
+                   {.hello = right, .world_size = 3, .kinds = 3, .protection = protection}) {}
 };
 
 TEST_F(Door, RanksOfTheGroupAreAccepted) {
     EXPECT_TRUE(lets_in(right));
     ASSERT_EQ(let_in.size(), 1U);
     EXPECT_EQ(let_in[0].source, 2U);
-    EXPECT_EQ(let_in[0].kind, ChannelKind::message);
-    Hello other_kind = right;
-    other_kind.kind = ChannelKind::collective;
+    EXPECT_EQ(let_in[0].kind, kMessages);
+    net::Hello other_kind = right;
+    other_kind.kind = 1;
     EXPECT_TRUE(lets_in(other_kind));
-    Hello other_rank = right;
+    net::Hello other_rank = right;
     other_rank.source = 0;
     EXPECT_TRUE(lets_in(other_rank));
 }
 
 TEST_F(Door, StrangersAreRefused) {
-    const std::vector<std::function<void(Hello&)>> wrong = {
-        [](Hello& hello) { hello.magic = 0x20544547; },  // "GET "
-        [](Hello& hello) {
-            hello.kind = static_cast<ChannelKind>(9); /* NOLINT: nonsense on purpose */
-        },
-        [](Hello& hello) { hello.source = 1; },  // Ourselves.
-        [](Hello& hello) { hello.source = 3; },  // Beyond the world.
-        [](Hello& hello) { hello.target = 0; },
-        [](Hello& hello) { hello.round = 6; },
-        [](Hello& hello) { hello.group = 0; },
-        [](Hello& hello) { hello.token = 0; },
+    const std::vector<std::function<void(net::Hello&)>> wrong = {
+        [](net::Hello& hello) { hello.magic = 0x20544547; },  // "GET "
+        [](net::Hello& hello) { hello.kind = 9; },
+        [](net::Hello& hello) { hello.source = 1; },  // Ourselves.
+        [](net::Hello& hello) { hello.source = 3; },  // Beyond the world.
+        [](net::Hello& hello) { hello.target = 0; },
+        [](net::Hello& hello) { hello.round = 6; },
+        [](net::Hello& hello) { hello.group = 0; },
+        [](net::Hello& hello) { hello.token = 0; },
     };
     for (const auto& spoil : wrong) {
-        Hello hello = right;
+        net::Hello hello = right;
         spoil(hello);
         EXPECT_FALSE(lets_in(hello));
     }
@@ -117,22 +181,189 @@ TEST_F(Door, StrangersAreRefused) {
     EXPECT_FALSE(lets_in(right));  // One of each.
 }
 
-TEST_F(Door, SilentStrangersDoNotBlockTheDoor) {
+TEST_F(Door, SilentStrangersAreGoneAtTheirDeadline) {
     std::vector<net::Descriptor> strangers;
     for (int i = 0; i < 10; ++i) {
-        strangers.push_back(net::begin_connect(peer.address));
+        strangers.push_back(net::begin_connect(address));
     }
     EXPECT_TRUE(lets_in(right));
-    // The acceptor disconnects them at their deadline.
     EXPECT_LT(acceptor.next_deadline(), Instant::max());
     EXPECT_TRUE(acceptor.progress(acceptor.next_deadline() + kPatience).empty());
     EXPECT_EQ(acceptor.next_deadline(), Instant::max());
 }
 
+TEST_F(Door, FloodOfSilentStrangersDoesNotDelayRanks) {
+    std::vector<net::Descriptor> strangers;
+    for (std::size_t i = 0; i < 5 * Acceptor::kVisitorsMax; ++i) {
+        strangers.push_back(net::begin_connect(address));
+    }
+    EXPECT_TRUE(lets_in(right)) << "no stranger has reached its deadline";
+}
+
+TEST_F(Door, StrangersThatSayHalfAnIntroductionDoNotDelayRanks) {
+    std::vector<net::Stream> strangers;
+    for (std::size_t i = 0; i < 2 * Acceptor::kVisitorsMax; ++i) {
+        strangers.push_back(dial());
+        strangers.back().write_some(net::bytes_of(right));
+    }
+    EXPECT_TRUE(lets_in(right));
+}
+
+TEST_F(Door, CallerThatAFloodHasDisplacedCallsAgain) {
+    Outbound caller = call(right, own);
+    std::vector<net::Stream> strangers;
+    while (acceptor.next_deadline() == Instant::max()) {
+        turn();  // The caller has a place, and has not spoken yet.
+    }
+    for (std::size_t i = 0; i < Acceptor::kVisitorsMax; ++i) {
+        strangers.push_back(dial());
+    }
+    while (!is_greeted(strangers.back())) {
+        turn();
+    }
+    greet(caller);
+    EXPECT_TRUE(caller.ready()) << caller.ending();
+}
+
+/// The same, and the group has a key.
+class LockedDoor : public Door {
+   protected:
+    LockedDoor() : Door(secret("of round 7")) {}
+
+    /// An Introduction that a rank of the group would say on a connection with that challenge.
+    [[nodiscard]] Introduction good(const Challenge& challenge) const {
+        return net::introduce(right, challenge, own);
+    }
+    /// The verdict about `introduction` on a new connection.
+    std::optional<Verdict> verdict_on(const std::function<Introduction(const Challenge&)>& say) {
+        net::Stream stream = dial();
+        const auto challenge = hear<Challenge>(stream);
+        if (!challenge) {
+            return std::nullopt;
+        }
+        stream.write_some(net::bytes_of(say(*challenge)));
+        const auto welcome = hear<Welcome>(stream);
+        return welcome ? std::optional(welcome->verdict) : std::nullopt;
+    }
+};
+
+TEST_F(LockedDoor, RanksWithTheKeyAreAccepted) {
+    EXPECT_EQ(refusal_of(right, own), "");
+    EXPECT_EQ(let_in.size(), 1U);
+}
+
+TEST_F(LockedDoor, StrangerThatKnowsAllButTheKeyIsRefused) {
+    EXPECT_THAT(refusal_of(right, {}), HasSubstr("asks for the group's secret"));
+    EXPECT_EQ(verdict_on([&](const Challenge& challenge) {
+                  Introduction said = net::introduce(right, challenge, {});
+                  said.traits = challenge.traits;
+                  return said;
+              }),
+              Verdict::no_secret);
+    EXPECT_TRUE(let_in.empty());
+    EXPECT_TRUE(lets_in(right)) << "its place is still free";
+}
+
+TEST_F(LockedDoor, KeyOfAnotherRoundIsRefused) {
+    EXPECT_THAT(refusal_of(right, secret("of round 6")), HasSubstr("different secrets"));
+    EXPECT_TRUE(let_in.empty());
+}
+
+TEST_F(LockedDoor, RecordedIntroductionIsRefused) {
+    Introduction recorded;
+    ASSERT_EQ(verdict_on([&](const Challenge& challenge) {
+                  net::Hello other = right;
+                  other.kind = 0;
+                  recorded = good(challenge);
+                  return net::introduce(other, challenge, own);
+              }),
+              Verdict::welcome);
+    EXPECT_EQ(verdict_on([&](const Challenge&) { return recorded; }), Verdict::no_secret);
+    EXPECT_EQ(let_in.size(), 1U);
+    EXPECT_TRUE(lets_in(right));
+}
+
+TEST_F(LockedDoor, IntroductionForAnotherPlaceIsRefused) {
+    EXPECT_EQ(verdict_on([&](const Challenge& challenge) {
+                  Introduction said = good(challenge);
+                  said.hello.source = 0;
+                  return said;
+              }),
+              Verdict::no_secret);
+    EXPECT_TRUE(let_in.empty());
+}
+
+/// A listener that the test answers for itself, in place of rank 1.
+class FalseDoor : public ::testing::Test {
+   protected:
+    /// What the caller finds wrong with this answer.
+    std::string objection(const std::function<Welcome(const Challenge&, const Introduction&)>& say,
+                          const Protection& shown) {
+        net::Pollable listener{.fd = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))};
+        Outbound caller(net::bound_address(listener.fd), right, own);
+        std::optional<net::Stream> stream;
+        const Challenge challenge = net::make_challenge(shown);
+        Partial<Introduction> introduction;
+        const Instant deadline = after(SteadyClock().now(), kPatience);
+        while (!caller.ended() && !caller.ready() && SteadyClock().now() < deadline) {
+            if (!stream) {
+                net::Descriptor socket(
+                    ::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+                if (socket.is_open()) {
+                    stream.emplace(std::move(socket));
+                    stream->write_some(net::bytes_of(challenge));
+                }
+            } else if (!introduction.complete()) {
+                stream->readable = true;
+                introduction.filled(stream->read_some(introduction.space()));
+                if (introduction.complete()) {
+                    stream->write_some(net::bytes_of(say(challenge, introduction.value())));
+                }
+            }
+            net::PollSet poll;
+            caller.watch(poll);
+            poll.wait(after(SteadyClock().now(), std::chrono::milliseconds(1)));
+            caller.progress();
+        }
+        return caller.ending();
+    }
+
+    const net::Hello right = {.source = 2, .target = 1, .round = 7, .group = 1234, .token = 5678};
+    const Protection own = secret("of round 7");
+};
+
+TEST_F(FalseDoor, RankWithoutTheKeyIsNotTrusted) {
+    const auto plain = [&](const Challenge& challenge, const Introduction& introduction) {
+        return net::make_welcome(challenge, introduction, {});
+    };
+    EXPECT_EQ(objection(plain, own), "does not know the group's secret");
+    EXPECT_THAT(objection(plain, {}), HasSubstr("has no secret of the group"));
+}
+
+TEST_F(FalseDoor, OwnCodeIsNoAnswer) {
+    EXPECT_EQ(objection(
+                  [](const Challenge&, const Introduction& introduction) {
+                      return Welcome{.code = introduction.code};
+                  },
+                  own),
+              "does not know the group's secret");
+}
+
+TEST_F(FalseDoor, AnswerToAnEarlierCallIsRefused) {
+    Welcome recorded;
+    EXPECT_EQ(objection(
+                  [&](const Challenge& challenge, const Introduction& introduction) {
+                      return recorded = net::make_welcome(challenge, introduction, own);
+                  },
+                  own),
+              "");
+    EXPECT_EQ(objection([&](const Challenge&, const Introduction&) { return recorded; }, own),
+              "does not know the group's secret");
+}
+
 TEST(Outbound, FailedConnectionHasAReason) {
     const std::string closed = "127.0.0.1:" + std::to_string(testing::unused_port());
-    const Peer peer{.address = net::SocketAddress::parse(closed), .name = "rank 1"};
-    Outbound caller(peer, Hello{});
+    Outbound caller(net::SocketAddress::parse(closed), {}, {});
     const Instant deadline = after(SteadyClock().now(), kPatience);
     while (!caller.ended() && SteadyClock().now() < deadline) {
         net::PollSet poll;
@@ -143,5 +374,29 @@ TEST(Outbound, FailedConnectionHasAReason) {
     EXPECT_EQ(caller.ending().find("cannot be reached"), 0U) << caller.ending();
 }
 
+TEST(MemberStore, ValuesAreGoodForTheRanksWithTheKeyAlone) {
+    const std::shared_ptr<Store> store = make_local_store(kPatience);
+    const auto key = secret("of round 7").key;
+    MemberStore member("group", store, key);
+    member.set("addr/1", "10.0.0.1:4711");
+    EXPECT_EQ(member.get("addr/1"), "10.0.0.1:4711");
+    EXPECT_EQ(store->get("group/addr/1").find("10.0.0.1"), std::string::npos) << "it is encrypted";
+    const auto refused = [](MemberStore& reader, const std::string& entry) {
+        return testing::error_of([&] { static_cast<void>(reader.get(entry)); });
+    };
+    store->set("group/addr/2", store->get("group/addr/1"));
+    store->set("group/addr/3", "10.6.6.6:666");
+    for (const std::string entry : {"addr/2", "addr/3"}) {
+        const auto error = refused(member, entry);
+        ASSERT_TRUE(error) << entry;
+        EXPECT_THAT(error->what(), HasSubstr("\"group/" + entry + "\""));
+    }
+    MemberStore older("group", store, secret("of round 6").key);
+    MemberStore stranger("group", store, std::nullopt);
+    EXPECT_TRUE(refused(older, "addr/1"));
+    EXPECT_TRUE(refused(stranger, "addr/1"));
+    EXPECT_EQ(stranger.get("addr/3"), "10.6.6.6:666") << "without a key all is as it is";
+}
+
 }  // namespace
-}  // namespace regroup::cpu
+}  // namespace regroup

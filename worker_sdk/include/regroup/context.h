@@ -4,6 +4,7 @@
 #include <regroup/store.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,6 +39,16 @@ struct Context {
     /// TCP; "shm": forming a group that is not on one node, or cannot share memory, throws an Error
     /// with the reason. The same on all ranks.
     std::string cpu_transport = "auto";
+    /// What only the ranks of the job know: with it the ranks that form a group prove to each other
+    /// that they belong to it, so that no other process gets in (docs/collectives.md). Under the
+    /// regroup launcher the agents give each round a secret of its own. Without it the contents of
+    /// the file that REGROUP_GROUP_SECRET_FILE names, or what the program sets here; at least
+    /// kGroupSecretBytesMin bytes from a random generator. Empty: none. The same on all ranks.
+    std::string group_secret;
+    static constexpr std::size_t kGroupSecretBytesMin = 16;
+    /// REGROUP_GROUP_ENCRYPTION: encrypts what ranks send to each other over TCP, in the "cpu" back
+    /// end. Requires a secret. The same on all ranks.
+    bool group_encryption = false;
     /// Limit for connecting to the store and for its waits.
     std::chrono::nanoseconds store_timeout = std::chrono::minutes(5);
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/security/secret_file.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/context/mpi_environment.h"
@@ -178,6 +179,38 @@ void read_transport(Context& context) {
     context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
 }
 
+/// Reads the secret of the ranks of a job whose launcher gives them none.
+std::string read_group_secret() {
+    const auto path = variable("REGROUP_GROUP_SECRET_FILE");
+    if (!path) {
+        return {};
+    }
+    constexpr std::size_t kBytesMax = 4096;
+    const Result<std::string> secret = security::read_secret_line(
+        *path, "the secret file of REGROUP_GROUP_SECRET_FILE,", kBytesMax);
+    if (!secret) {
+        throw Error(secret.error().code, secret.error().detail);
+    }
+    if (secret->size() < Context::kGroupSecretBytesMin) {
+        refuse("REGROUP_GROUP_SECRET_FILE=\"" + *path + "\": the secret needs " +
+               std::to_string(Context::kGroupSecretBytesMin) +
+               " bytes at least, from a random generator (openssl rand -hex 32)");
+    }
+    return *secret;
+}
+
+void read_protection(Context& context) {
+    if (context.group_secret.empty()) {
+        context.group_secret = read_group_secret();
+    }
+    if (const auto encryption = variable("REGROUP_GROUP_ENCRYPTION")) {
+        if (*encryption != "0" && *encryption != "1") {
+            refuse("REGROUP_GROUP_ENCRYPTION=\"" + *encryption + "\" is neither 0 nor 1");
+        }
+        context.group_encryption = *encryption == "1";
+    }
+}
+
 /// The place that the agent has assigned to this process after its start.
 std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
     const auto link = link::process_link();
@@ -250,6 +283,8 @@ Context link::context_of(const Context& base, const worker_link::AssignWorker& p
     context.master_port = place.master_port;
     context.agent_store = base.agent_store;
     context.cpu_transport = base.cpu_transport;
+    context.group_secret = place.round_key.empty() ? base.group_secret : place.round_key;
+    context.group_encryption = base.group_encryption;
     context.store_timeout = base.store_timeout;
     set_flight_record_rank(place.rank);
     return context;
@@ -347,6 +382,7 @@ Context Context::from_environment() {
     const auto mpi = ranked ? std::nullopt : find_mpi_process(variable);
     if (place) {
         read_transport(context);
+        read_protection(context);
         return context;
     }
     set_flight_record_rank(mpi ? mpi->rank : number_or("RANK", 0U));
@@ -375,7 +411,11 @@ Context Context::from_environment() {
     context.restart_count = number_or("TORCHELASTIC_RESTART_COUNT", context.restart_count);
     context.max_restarts = number_or("TORCHELASTIC_MAX_RESTARTS", context.max_restarts);
     context.round = number_or("REGROUP_ROUND", context.round);
+    if (const auto link = link::process_link()) {
+        context.group_secret = link->round_key(context.round);
+    }
     read_transport(context);
+    read_protection(context);
     return context;
 }
 

@@ -24,8 +24,9 @@ Outbound& CollectiveLinks::outbound(std::uint32_t peer) {
         return found->second;
     }
     return outbounds_
-        .try_emplace(peer, (*peers_)[peer],
-                     hello_to(position_, (*peers_)[peer], peer, ChannelKind::collective))
+        .try_emplace(peer, (*peers_)[peer].address,
+                     hello_to(position_, (*peers_)[peer], peer, ChannelKind::collective),
+                     position_.protection)
         .first->second;
 }
 
@@ -59,13 +60,14 @@ void CollectiveLinks::look() {
     left_.merge(leaving_);
 }
 
-void CollectiveLinks::admit(std::uint32_t peer, net::Stream stream) {
+void CollectiveLinks::admit(net::Acceptor::Accepted accepted) {
     {
         const std::lock_guard lock(mutex_);
-        net::Stream& admitted = admitted_.try_emplace(peer, std::move(stream)).first->second;
+        net::Stream& admitted =
+            admitted_.try_emplace(accepted.source, std::move(accepted.stream)).first->second;
         has_news_ = true;
         // Last: once welcome, the peer may send its part and leave.
-        welcome(admitted, position_.rank);
+        accepted.welcome(admitted);
     }
     wakeup_.ring();
 }

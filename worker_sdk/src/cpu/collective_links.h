@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/src/cpu/outbound.h"
+#include "worker_sdk/src/cpu/peer.h"
 #include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/net/acceptor.h"
 #include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/socket.h"
 #include "worker_sdk/src/net/wakeup.h"
@@ -47,8 +48,8 @@ class CollectiveLinks {
     void look();
 
     // Any thread.
-    /// Hands over a connection of `peer`, which waits for its welcome.
-    void admit(std::uint32_t peer, net::Stream stream);
+    /// Hands over a connection, whose peer waits for its welcome.
+    void admit(net::Acceptor::Accepted accepted);
     void note_left(std::uint32_t peer);
     /// Makes `wait` and `look` throw, now and in future.
     void stop() noexcept;

@@ -18,6 +18,8 @@
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/node_formation.h"
 #include "worker_sdk/src/cpu/solo_process_group.h"
+#include "worker_sdk/src/net/protection.h"
+#include "worker_sdk/src/store/member_store.h"
 
 namespace regroup::cpu {
 namespace {
@@ -46,11 +48,11 @@ std::string address_key(std::uint32_t rank) {
 }
 
 /// The ranks whose address is not there: "3, 5 and 2 more".
-std::string missing_ranks(Store& store, std::uint32_t world_size) {
+std::string missing_ranks(MemberStore& store, std::uint32_t world_size) {
     std::string names;
     std::size_t missing_count = 0;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        if (!store.check({address_key(rank)}) && ++missing_count <= kNamedMax) {
+        if (!store.check(address_key(rank)) && ++missing_count <= kNamedMax) {
             names += (names.empty() ? "" : ", ") + std::to_string(rank);
         }
     }
@@ -61,7 +63,7 @@ std::string missing_ranks(Store& store, std::uint32_t world_size) {
 }
 
 /// Waits for every rank's address.
-std::vector<Peer> gather_peers(Store& store, const Context& context,
+std::vector<Peer> gather_peers(MemberStore& store, const Context& context,
                                const ProcessGroupOptions& options, Instant deadline) {
     std::vector<std::string> keys;
     for (std::uint32_t rank = 0; rank < context.world_size; ++rank) {
@@ -75,10 +77,10 @@ std::vector<Peer> gather_peers(Store& store, const Context& context,
         }
         const std::string missing = missing_ranks(store, context.world_size);
         if (!missing.empty()) {
-            throw Error(Errc::deadline_exceeded,
-                        "group \"" + options.name + "\": of " + std::to_string(context.world_size) +
-                            " ranks these have not come within " +
-                            format_duration(options.timeout) + ": " + missing);
+            throw Error(Errc::deadline_exceeded, "of " + std::to_string(context.world_size) +
+                                                     " ranks these have not come within " +
+                                                     format_duration(options.timeout) + ": " +
+                                                     missing);
         }
         // The last address arrived during the query.
     }
@@ -97,7 +99,9 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
                               std::to_string(context.restart_count);
     const std::string incarnation =
         std::to_string(store->add(place + "/incarnation/" + std::to_string(context.rank), 1));
-    const std::shared_ptr<Store> group_store = prefix_store(place + "/" + incarnation, store);
+    MemberStore group_store(place + "/" + incarnation, store,
+                            net::group_key(context, "regroup store"));
+    net::Protection protection = net::protection_of(context, "regroup cpu connections");
 
     const bool shares = context.cpu_transport != "tcp";
     net::Descriptor listener =
@@ -110,28 +114,25 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
         shares && neighbours > 1
             ? std::make_shared<NodeShare>(make_share(neighbours, context.local_world_size))
             : nullptr;
-    group_store->set(address_key(context.rank),
-                     net::bound_address(listener).text() + " " + std::to_string(random_token()) +
-                         " " + std::to_string(shares ? node_identity(context) : 0) + " " +
-                         (share ? share->offer : make_offer(context.local_world_size)).text());
-    std::vector<Peer> peers = gather_peers(*group_store, context, options, deadline);
+    group_store.set(address_key(context.rank),
+                    net::bound_address(listener).text() + " " + std::to_string(random_token()) +
+                        " " + std::to_string(shares ? node_identity(context) : 0) + " " +
+                        (share ? share->offer : make_offer(context.local_world_size)).text());
+    std::vector<Peer> peers = gather_peers(group_store, context, options, deadline);
 
     const GroupPosition position{.rank = context.rank,
                                  .world_size = context.world_size,
                                  .round = context.round,
-                                 .group = checksum(context.job + "/" + place + "/" + incarnation)};
+                                 .group = checksum(context.job + "/" + place + "/" + incarnation),
+                                 .protection = std::move(protection)};
     auto mesh = std::make_unique<Mesh>(position, std::move(peers), std::move(listener));
-    try {
-        return std::make_unique<CpuProcessGroup>(
-            std::move(mesh), options,
-            FormationOptions{.deadline = deadline,
-                             .must_share = context.cpu_transport == "shm",
-                             .share = share,
-                             .node_ranks = context.local_world_size,
-                             .scope = ContextScope::of(context)});
-    } catch (const Error& error) {
-        throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
-    }
+    return std::make_unique<CpuProcessGroup>(
+        std::move(mesh), options,
+        FormationOptions{.deadline = deadline,
+                         .must_share = context.cpu_transport == "shm",
+                         .share = share,
+                         .node_ranks = context.local_world_size,
+                         .scope = ContextScope::of(context)});
 }
 
 }  // namespace
@@ -171,7 +172,11 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
     if (context.world_size == 1) {
         return std::make_unique<SoloProcessGroup>();
     }
-    return form_among(context, options);
+    try {
+        return form_among(context, options);
+    } catch (const Error& error) {
+        throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
+    }
 }
 
 }  // namespace regroup::cpu

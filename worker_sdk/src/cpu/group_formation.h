@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "worker_sdk/src/cpu/outbound.h"
+#include "worker_sdk/src/cpu/peer.h"
 
 namespace regroup::cpu {
 

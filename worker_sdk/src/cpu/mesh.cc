@@ -11,9 +11,11 @@ namespace regroup::cpu {
 Mesh::Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener)
     : position_(position),
       peers_(std::make_shared<const std::vector<Peer>>(std::move(peers))),
-      acceptor_(std::move(listener),
-                hello_to(position, peer(position.rank), position.rank, ChannelKind::control),
-                position.world_size),
+      acceptor_(std::move(listener), {.hello = hello_to(position, peer(position.rank),
+                                                        position.rank, ChannelKind::control),
+                                      .world_size = position.world_size,
+                                      .kinds = kChannelKinds,
+                                      .protection = position.protection}),
       endings_(position.world_size) {}
 
 Outbound& Mesh::outbound(std::uint32_t peer, ChannelKind kind) {
@@ -24,7 +26,8 @@ Outbound& Mesh::outbound(std::uint32_t peer, ChannelKind kind) {
         return found->second;
     }
     return outbounds
-        .try_emplace(peer, this->peer(peer), hello_to(position_, this->peer(peer), peer, kind))
+        .try_emplace(peer, this->peer(peer).address,
+                     hello_to(position_, this->peer(peer), peer, kind), position_.protection)
         .first->second;
 }
 
@@ -137,12 +140,13 @@ void Mesh::turn(Instant until) {
     poll_.wait(until);
 
     const Instant now = SteadyClock().now();
-    for (Acceptor::Accepted& accepted : acceptor_.progress(now)) {
-        if (accepted.kind == ChannelKind::collective && links_ != nullptr) {
-            links_->admit(accepted.source, std::move(accepted.stream));
+    for (net::Acceptor::Accepted& accepted : acceptor_.progress(now)) {
+        const auto kind = static_cast<ChannelKind>(accepted.kind);
+        if (kind == ChannelKind::collective && links_ != nullptr) {
+            links_->admit(std::move(accepted));
         } else {
-            welcome(accepted.stream, position_.rank);
-            inbounds(accepted.kind).try_emplace(accepted.source, std::move(accepted.stream));
+            accepted.welcome();
+            inbounds(kind).try_emplace(accepted.source, std::move(accepted.stream));
         }
     }
     for (std::size_t kind = 0; kind < kChannelKinds; ++kind) {

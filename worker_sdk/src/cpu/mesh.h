@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "worker_sdk/src/base/round_scope.h"
-#include "worker_sdk/src/cpu/acceptor.h"
 #include "worker_sdk/src/cpu/collective_links.h"
-#include "worker_sdk/src/cpu/outbound.h"
+#include "worker_sdk/src/cpu/peer.h"
 #include "worker_sdk/src/cpu/wire.h"
 #include "worker_sdk/src/group/group_failure.h"
+#include "worker_sdk/src/net/acceptor.h"
 #include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/socket.h"
 
@@ -93,7 +93,7 @@ class Mesh {
 
     const GroupPosition position_;
     const std::shared_ptr<const std::vector<Peer>> peers_;
-    Acceptor acceptor_;
+    net::Acceptor acceptor_;
     std::array<std::map<std::uint32_t, Outbound>, kChannelKinds> outbounds_;
     std::array<std::map<std::uint32_t, net::Stream>, kChannelKinds> inbounds_;
     std::vector<std::string> endings_;  // by rank; empty while it is there

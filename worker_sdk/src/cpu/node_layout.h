@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker_sdk/src/cpu/outbound.h"
+#include "worker_sdk/src/cpu/peer.h"
 
 namespace regroup::cpu {
 

@@ -115,7 +115,8 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
     const GroupPosition position{.rank = static_cast<std::uint32_t>(place - ranks.begin()),
                                  .world_size = static_cast<std::uint32_t>(ranks.size()),
                                  .round = parent.position.round,
-                                 .group = mine.agreement};
+                                 .group = mine.agreement,
+                                 .protection = parent.position.protection};
     auto mesh = std::make_unique<Mesh>(position, std::move(peers), std::move(listener));
     try {
         return std::make_unique<CpuProcessGroup>(std::move(mesh), options, formation);

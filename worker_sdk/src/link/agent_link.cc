@@ -179,13 +179,15 @@ Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& socket,
     if (!page) {
         return page.error();
     }
-    return std::shared_ptr<AgentLink>(
-        new AgentLink(std::move(*dialled), std::move(packet.descriptor), *page, worker_id));
+    return std::shared_ptr<AgentLink>(new AgentLink(std::move(*dialled),
+                                                    std::move(packet.descriptor), *page, worker_id,
+                                                    std::get<worker_link::Welcome>(*message)));
 }
 
 AgentLink::AgentLink(Descriptor socket, Descriptor page_file, WorkerPage* page,
-                     std::string worker_id)
+                     std::string worker_id, worker_link::Welcome welcome)
     : worker_id_(std::move(worker_id)),
+      first_round_(std::move(welcome)),
       socket_(std::move(socket)),
       page_file_(std::move(page_file)),
       guard_(socket_.get()),

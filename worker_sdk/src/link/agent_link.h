@@ -95,10 +95,15 @@ class AgentLink {
     [[nodiscard]] Place await_place(std::uint64_t round);
     /// The last place that the agent assigned, if any.
     [[nodiscard]] std::optional<AssignWorker> place() const;
+    /// The key of the workers of the round in which this process was started; empty if that is not
+    /// `round`, or the agent has none.
+    [[nodiscard]] std::string round_key(std::uint64_t round) const {
+        return round == first_round_.round ? first_round_.key : "";
+    }
 
    private:
     AgentLink(net::Descriptor socket, net::Descriptor page_file, WorkerPage* page,
-              std::string worker_id);
+              std::string worker_id, worker_link::Welcome welcome);
 
     void run();
     void receive_until_closed();
@@ -112,6 +117,7 @@ class AgentLink {
     void note_gone();
 
     const std::string worker_id_;
+    const worker_link::Welcome first_round_;
     const net::Descriptor socket_;
     const net::Descriptor page_file_;
     const net::ForkGuard guard_;

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <poll.h>
 #include <sys/random.h>
 
 #include "rendezvous/base/result.h"
@@ -18,15 +17,6 @@ namespace {
 constexpr std::size_t kTextMax = 1024;
 /// The standings that wait for a neighbour which does not read.
 constexpr std::size_t kUnsentBytesMax = std::size_t{256} << 10U;
-
-/// The dialling rank's first words.
-struct Hello {
-    static constexpr std::uint32_t kMagic = 0x33504752;  // "RGP3"
-
-    std::uint32_t magic = kMagic;
-    std::uint32_t rank = 0;
-    std::uint64_t token = 0;
-};
 
 /// Precedes `text_bytes` of text.
 struct NoticeHeader {
@@ -60,25 +50,6 @@ bool is_sane(const NoticeHeader& header, std::uint32_t world_size) {
            header.text_bytes <= kTextMax;
 }
 
-/// Waits until `fd` is ready for `events`, calling `look_around` every second; false at the
-/// deadline.
-bool wait_for(int fd, short events, Instant deadline, const std::function<void()>& look_around) {
-    while (true) {
-        const Instant now = SteadyClock().now();
-        if (now >= deadline) {
-            return false;
-        }
-        constexpr Duration kTurn = std::chrono::seconds(1);
-        const auto left =
-            std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline - now, kTurn));
-        pollfd wanted{.fd = fd, .events = events, .revents = 0};
-        if (::poll(&wanted, 1, static_cast<int>(left.count())) > 0) {
-            return true;
-        }
-        look_around();
-    }
-}
-
 [[noreturn]] void refuse_neighbour(Errc code, const std::string& name, const std::string& why) {
     throw Error(code,
                 "the connection with " + name + ", by which ranks watch over each other, " + why);
@@ -98,79 +69,68 @@ ControlRing::Door ControlRing::open_door(const std::string& host, std::uint16_t 
     return door;
 }
 
-ControlRing::ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size,
-                         const std::string& next, Instant deadline,
+ControlRing::ControlRing(Door door, const Place& place, const std::string& next, Instant deadline,
                          const std::function<void()>& look_around)
-    : rank_(rank), world_size_(world_size) {
-    links_[0].rank = (rank + 1) % world_size;
-    links_[1].rank = (rank + world_size - 1) % world_size;
+    : rank_(place.rank), world_size_(place.world_size) {
+    links_[0].rank = (rank_ + 1) % world_size_;
+    links_[1].rank = (rank_ + world_size_ - 1) % world_size_;
     for (Link& link : links_) {
         link.name = "rank " + std::to_string(link.rank);
     }
-    dial_next(next, deadline, look_around);
-    await_previous(door, deadline, look_around);
-}
-
-void ControlRing::dial_next(const std::string& next, Instant deadline,
-                            const LookAround& look_around) {
-    Link& link = links_[0];
+    net::Hello hello{
+        .source = rank_, .target = links_[0].rank, .round = place.round, .group = place.group};
     const std::size_t space = next.find(' ');
-    Hello hello{.rank = rank_};
     const char* const end = next.data() + next.size();
     if (space == std::string::npos ||
         std::from_chars(next.data() + space + 1, end, hello.token).ptr != end) {
         throw Error(Errc::invalid_argument,
-                    "the store's entry for " + link.name + " is malformed: \"" + next + "\"");
+                    "the store's entry for " + links_[0].name + " is malformed: \"" + next + "\"");
     }
-    link.name += " (" + next.substr(0, space) + ")";
-    net::Descriptor socket =
-        net::begin_connect(net::SocketAddress::parse(std::string_view(next).substr(0, space)));
-    if (!wait_for(socket.get(), POLLOUT, deadline, look_around)) {
-        refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
-    }
-    if (const int error = net::connect_error(socket); error != 0) {
-        refuse_neighbour(Errc::disconnected, link.name,
-                         "failed: " + std::string(std::strerror(error)));
-    }
-    link.stream.emplace(std::move(socket));
-    link.out.assign(reinterpret_cast<const char*>(&hello), sizeof hello);
-    flush(link);
+    links_[0].name += " (" + next.substr(0, space) + ")";
+    net::Outbound dialled(net::SocketAddress::parse(std::string_view(next).substr(0, space)), hello,
+                          place.protection);
+    net::Acceptor acceptor(std::move(door.listener), {.hello = {.target = rank_,
+                                                                .round = place.round,
+                                                                .group = place.group,
+                                                                .token = door.token},
+                                                      .world_size = world_size_,
+                                                      .protection = place.protection});
+    meet_neighbours(dialled, acceptor, deadline, look_around);
+    links_[0].stream.emplace(std::move(dialled.stream()));
 }
 
-void ControlRing::await_previous(const Door& door, Instant deadline,
-                                 const LookAround& look_around) {
-    Link& link = links_[1];
-    while (true) {
-        if (!wait_for(door.listener.get(), POLLIN, deadline, look_around)) {
-            refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
+/// Returns once this rank is connected with both.
+void ControlRing::meet_neighbours(net::Outbound& next, net::Acceptor& door, Instant deadline,
+                                  const std::function<void()>& look_around) {
+    constexpr Duration kTurn = std::chrono::seconds(1);
+    Link& previous = links_[1];
+    Instant look_at = after(SteadyClock().now(), kTurn);
+    net::PollSet poll;
+    while (!next.ready() || !previous.stream) {
+        if (next.ended()) {
+            refuse_neighbour(Errc::disconnected, links_[0].name, "failed: it " + next.ending());
         }
-        sockaddr_storage from{};
-        socklen_t from_bytes = sizeof from;
-        net::Descriptor socket(::accept4(door.listener.get(), reinterpret_cast<sockaddr*>(&from),
-                                         &from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!socket.is_open()) {
-            continue;
+        Instant now = SteadyClock().now();
+        if (now >= deadline) {
+            refuse_neighbour(Errc::deadline_exceeded, next.ready() ? previous.name : links_[0].name,
+                             "was not made in time");
         }
-        net::Stream stream(std::move(socket));
-        Hello hello{.magic = 0};
-        const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
-        std::size_t have = 0;
-        // A connection without a Hello may delay the others for at most a second.
-        const Instant patience =
-            std::min(deadline, after(SteadyClock().now(), std::chrono::seconds(1)));
-        while (have < bytes.size() && !stream.ended() &&
-               wait_for(stream.fd.get(), POLLIN, patience, look_around)) {
-            stream.readable = true;
-            have += stream.read_some(bytes.subspan(have));
+        if (now >= look_at) {
+            look_around();
+            look_at = after(now, kTurn);
         }
-        if (have == bytes.size() && hello.magic == Hello::kMagic && hello.token == door.token &&
-            hello.rank == link.rank) {
-            link.name += " (" +
-                         net::SocketAddress(reinterpret_cast<sockaddr*>(&from), from_bytes).text() +
-                         ")";
-            link.stream.emplace(std::move(stream));
-            return;
+        door.watch(poll);
+        next.watch(poll);
+        poll.wait(std::min({deadline, look_at, door.next_deadline()}));
+        now = SteadyClock().now();
+        for (net::Acceptor::Accepted& accepted : door.progress(now)) {
+            if (accepted.source == previous.rank) {
+                accepted.welcome();
+                previous.name += " (" + net::peer_address(accepted.stream.fd).text() + ")";
+                previous.stream.emplace(std::move(accepted.stream));
+            }
         }
+        next.progress();
     }
 }
 

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <regroup/errc.h>
-#include <regroup/store.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -19,6 +17,9 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/group/standing.h"
+#include "worker_sdk/src/net/acceptor.h"
+#include "worker_sdk/src/net/handshake.h"
+#include "worker_sdk/src/net/outbound.h"
 #include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/socket.h"
 
@@ -61,11 +62,20 @@ class ControlRing {
     /// `system`.
     [[nodiscard]] static Door open_door(const std::string& host, std::uint16_t port);
 
-    /// Connects to the next rank, whose door's text is `next`, and waits for the previous one;
+    /// This rank's place in the group; the ranks differ only in `rank`.
+    struct Place {
+        std::uint32_t rank = 0;
+        std::uint32_t world_size = 1;
+        std::uint64_t round = 0;
+        std::uint64_t group = 0;  ///< See net::Hello.
+        net::Protection protection{};
+    };
+
+    /// Connects to the next rank, whose door's text is `next`, and lets the previous one in;
     /// meanwhile calls `look_around` every second, which may throw. Throws Error
     /// `deadline_exceeded` or `disconnected` naming the neighbour.
-    ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size, const std::string& next,
-                Instant deadline, const std::function<void()>& look_around);
+    ControlRing(Door door, const Place& place, const std::string& next, Instant deadline,
+                const std::function<void()>& look_around);
 
     /// Wants to know when a neighbour that is still connected has written, or reads again.
     void watch(net::PollSet& poll);
@@ -84,10 +94,8 @@ class ControlRing {
         bool left = false;
     };
 
-    using LookAround = std::function<void()>;
-
-    void dial_next(const std::string& next, Instant deadline, const LookAround& look_around);
-    void await_previous(const Door& door, Instant deadline, const LookAround& look_around);
+    void meet_neighbours(net::Outbound& next, net::Acceptor& door, Instant deadline,
+                         const std::function<void()>& look_around);
     void read(Link& link, std::vector<Notice>& news);
     void flush(Link& link);
     void take(Link& link, Notice notice, std::vector<Notice>& news);

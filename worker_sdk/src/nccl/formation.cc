@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/nccl/bootstrap.h"
 #include "worker_sdk/src/nccl/control_ring.h"
 #include "worker_sdk/src/nccl/meeting.h"
 #include "worker_sdk/src/nccl/nccl_process_group.h"
 #include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/watchdog.h"
+#include "worker_sdk/src/net/protection.h"
 
 namespace regroup::nccl {
 namespace {
@@ -58,8 +60,10 @@ class Formation {
     [[nodiscard]] std::string text_of(std::uint32_t rank, std::size_t field) const;
     void refuse_shared_gpus() const;
     [[nodiscard]] std::vector<ncclUniqueId> exchange_ids();
-    [[nodiscard]] std::unique_ptr<ControlRing> join_ring();
-    [[nodiscard]] std::unique_ptr<ControlRing> join_ring_or_say_why();
+    [[nodiscard]] net::Protection ring_protection(const std::vector<ncclUniqueId>& ids) const;
+    [[nodiscard]] std::unique_ptr<ControlRing> join_ring(const std::vector<ncclUniqueId>& ids);
+    [[nodiscard]] std::unique_ptr<ControlRing> join_ring_or_say_why(
+        const std::vector<ncclUniqueId>& ids);
     [[nodiscard]] Instant connecting_deadline() const;
     void connect(Lane& lane, std::vector<ncclUniqueId> ids);
 
@@ -111,9 +115,10 @@ std::vector<ncclUniqueId> Formation::exchange_ids() {
     const RootPlan plan = plan_roots(context_.rank, context_.world_size, context_.local_rank,
                                      context_.group_rank, context_.group_world_size, scalable);
     const std::string version = std::to_string(backend_.api.version);
+    std::optional<ncclUniqueId> own;
     if (plan.hosted < plan.roots) {
-        meeting_.store().set("id/" + std::to_string(plan.hosted),
-                             version + " " + to_text(make_unique_id(backend_.api)));
+        own = make_unique_id(backend_.api);
+        meeting_.store().set("id/" + std::to_string(plan.hosted), version + " " + to_text(*own));
     }
     std::vector<std::string> keys;
     for (std::uint32_t root = 0; root < plan.roots; ++root) {
@@ -131,17 +136,36 @@ std::vector<ncclUniqueId> Formation::exchange_ids() {
         }
         ids.push_back(parse_unique_id(std::string_view(text).substr(space + 1)));
     }
+    if (own) {
+        ids[plan.hosted] = *own;  // The ring finds out whether the others have this one.
+    }
     return ids;
 }
 
-std::unique_ptr<ControlRing> Formation::join_ring() {
+/// The key of the ring depends on the ids: neighbours that have received different ones, such as an
+/// old one that somebody has put into the store again, do not connect.
+net::Protection Formation::ring_protection(const std::vector<ncclUniqueId>& ids) const {
+    std::string purpose = "regroup NCCL ring of";
+    for (const ncclUniqueId& id : ids) {
+        purpose += " " + to_text(id);
+    }
+    return net::protection_of(context_, purpose);
+}
+
+std::unique_ptr<ControlRing> Formation::join_ring(const std::vector<ncclUniqueId>& ids) {
     if (context_.world_size == 1) {
         return nullptr;
     }
     const std::uint32_t next = (context_.rank + 1) % context_.world_size;
-    return std::make_unique<ControlRing>(std::move(*door_), context_.rank, context_.world_size,
-                                         text_of(next, 0) + " " + text_of(next, 1),
-                                         meeting_.deadline(), [this] { meeting_.look_around(); });
+    return std::make_unique<ControlRing>(
+        std::move(*door_),
+        ControlRing::Place{.rank = context_.rank,
+                           .world_size = context_.world_size,
+                           .round = context_.round,
+                           .group = checksum(context_.job + "/" + options_.name),
+                           .protection = ring_protection(ids)},
+        text_of(next, 0) + " " + text_of(next, 1), meeting_.deadline(),
+        [this] { meeting_.look_around(); });
 }
 
 Instant Formation::connecting_deadline() const {
@@ -175,9 +199,9 @@ void Formation::connect(Lane& lane, std::vector<ncclUniqueId> ids) {
                                        : "; these have not begun: " + missing));
 }
 
-std::unique_ptr<ControlRing> Formation::join_ring_or_say_why() {
+std::unique_ptr<ControlRing> Formation::join_ring_or_say_why(const std::vector<ncclUniqueId>& ids) {
     try {
-        return join_ring();
+        return join_ring(ids);
     } catch (const Error& error) {
         if (!meeting_.has_heard()) {
             meeting_.hear_why();
@@ -219,8 +243,8 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
         refuse_shared_gpus();
     }
     std::vector<ncclUniqueId> ids = exchange_ids();
-    auto watchdog = std::make_shared<Watchdog>(backend_, device_, context_.rank,
-                                               join_ring_or_say_why(), std::move(wakeup), reaper);
+    auto watchdog = std::make_shared<Watchdog>(
+        backend_, device_, context_.rank, join_ring_or_say_why(ids), std::move(wakeup), reaper);
     watchdog->add(lane);
     try {
         connect(*lane, std::move(ids));

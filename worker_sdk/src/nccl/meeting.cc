@@ -8,6 +8,8 @@
 #include <exception>
 #include <utility>
 
+#include "worker_sdk/src/net/protection.h"
+
 namespace regroup::nccl {
 namespace {
 
@@ -31,7 +33,8 @@ Meeting::Meeting(const Context& context, const std::string& name, std::string wh
                               std::to_string(context.restart_count);
     const std::string attempt =
         std::to_string(store->add(place + "/attempt/" + std::to_string(rank_), 1));
-    store_ = prefix_store(place + "/" + attempt, store);
+    store_ = std::make_unique<MemberStore>(place + "/" + attempt, store,
+                                           net::group_key(context, "regroup store"));
 }
 
 void Meeting::fail(Errc code, const std::string& detail) const {
@@ -63,7 +66,7 @@ void Meeting::await(const std::vector<std::string>& keys, const char* what, cons
 }
 
 void Meeting::look_around() {
-    if (store_->check({"given_up"})) {
+    if (store_->check("given_up")) {
         heard_ = true;
         fail(Errc::disconnected, store_->get("given_up"));
     }
@@ -82,7 +85,7 @@ std::string Meeting::missing_ranks(const char* per_rank) const {
     std::string names;
     std::size_t missing_count = 0;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (!store_->check({key(rank, per_rank)}) && ++missing_count <= kNamedMax) {
+        if (!store_->check(key(rank, per_rank)) && ++missing_count <= kNamedMax) {
             names += (names.empty() ? "" : ", ") + std::to_string(rank);
         }
     }

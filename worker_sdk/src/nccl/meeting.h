@@ -3,7 +3,6 @@
 
 #include <regroup/context.h>
 #include <regroup/errc.h>
-#include <regroup/store.h>
 
 #include <cstdint>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/store/member_store.h"
 
 namespace regroup::nccl {
 
@@ -22,7 +22,7 @@ class Meeting {
     /// failed attempts, which fail on all ranks, do not matter. Throws the errors of the store.
     Meeting(const Context& context, const std::string& name, std::string where, Duration limit);
 
-    [[nodiscard]] Store& store() const noexcept { return *store_; }
+    [[nodiscard]] MemberStore& store() const noexcept { return *store_; }
     [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
     /// "3/here".
     [[nodiscard]] static std::string key(std::uint32_t rank, const char* name);
@@ -51,7 +51,7 @@ class Meeting {
     const std::string where_;
     const Duration limit_;
     const Instant deadline_;
-    std::shared_ptr<Store> store_;
+    std::unique_ptr<MemberStore> store_;
     bool heard_ = false;
 };
 

@@ -158,6 +158,15 @@ SocketAddress bound_address(const Descriptor& socket) {
     return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
+SocketAddress peer_address(const Descriptor& socket) {
+    sockaddr_storage storage{};
+    socklen_t bytes = sizeof storage;
+    if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) {
+        return {};
+    }
+    return {reinterpret_cast<const sockaddr*>(&storage), bytes};
+}
+
 Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)}, guard_(fd.get()) {
     const int fd_number = fd.get();
     set_option(fd_number, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -173,13 +182,35 @@ Stream& Stream::operator=(Stream&& other) noexcept {
     std::swap(fd, other.fd);
     readable = other.readable;
     writable = other.writable;
+    records_ = std::move(other.records_);
+    input_closed_ = other.input_closed_;
     input_ended_ = other.input_ended_;
     output_ended_ = other.output_ended_;
     return *this;
 }
 
+void Stream::encrypt(const SessionKeys& keys) {
+    records_ = std::make_unique<RecordChannel>(keys);
+}
+
 std::size_t Stream::read_some(std::span<std::byte> into) {
     if (!readable || input_ended_ || into.empty()) {
+        return 0;
+    }
+    if (!records_) {
+        const std::size_t count = raw_read(into);
+        input_ended_ = input_closed_;
+        return count;
+    }
+    const std::size_t count =
+        records_->read(into, [this](std::span<std::byte> space) { return raw_read(space); });
+    readable = readable || records_->holds_bytes();
+    input_ended_ = records_->is_spoilt() || (input_closed_ && !records_->holds_bytes());
+    return count;
+}
+
+std::size_t Stream::raw_read(std::span<std::byte> into) {
+    if (!readable || input_closed_) {
         return 0;
     }
     ssize_t count = 0;
@@ -193,13 +224,26 @@ std::size_t Stream::read_some(std::span<std::byte> into) {
     }
     readable = false;
     if (count == 0 || !would_block(errno)) {
-        input_ended_ = true;
+        input_closed_ = true;
     }
     return 0;
 }
 
 std::size_t Stream::write_some(std::span<const iovec> parts) {
     if (!writable || output_ended_ || parts.empty()) {
+        return 0;
+    }
+    if (!records_) {
+        return raw_write(parts);
+    }
+    return records_->write(parts, [this](std::span<std::byte> bytes) {
+        const iovec part{bytes.data(), bytes.size()};
+        return raw_write(std::span(&part, 1));
+    });
+}
+
+std::size_t Stream::raw_write(std::span<const iovec> parts) {
+    if (output_ended_) {
         return 0;
     }
     msghdr message{};

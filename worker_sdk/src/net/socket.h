@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "rendezvous/store/descriptor.h"
 #include "worker_sdk/src/net/fork_guard.h"
+#include "worker_sdk/src/net/record_cipher.h"
 
 namespace regroup::net {
 
@@ -48,6 +50,8 @@ class SocketAddress {
 [[nodiscard]] Descriptor listen_on(const SocketAddress& address);
 /// The address to which a socket is bound.
 [[nodiscard]] SocketAddress bound_address(const Descriptor& socket);
+/// The address of the far end; an empty one once the connection has broken.
+[[nodiscard]] SocketAddress peer_address(const Descriptor& socket);
 
 /// A descriptor for poll(), with its known readiness: a side is "ready" until an attempt would have
 /// blocked, and again when poll reports it. Both sides start as ready, so an attempt comes before
@@ -73,6 +77,10 @@ class Stream : public Pollable {
     std::size_t write_some(std::span<const iovec> parts);
     std::size_t write_some(std::span<const std::byte> bytes);
 
+    /// Encrypts all further bytes of both directions. A caller of `write_some` must then come back
+    /// with the bytes that did not fit, unchanged.
+    void encrypt(const SessionKeys& keys);
+
     /// If both ends are on this machine, lets at most about `bytes` wait in the kernel. Within one
     /// machine the network holds nothing, so that more only leaves the processor's cache.
     void limit_local_backlog(std::size_t bytes);
@@ -83,7 +91,12 @@ class Stream : public Pollable {
     [[nodiscard]] bool input_ended() const noexcept { return input_ended_; }
 
    private:
+    std::size_t raw_read(std::span<std::byte> into);
+    std::size_t raw_write(std::span<const iovec> parts);
+
     ForkGuard guard_;
+    std::unique_ptr<RecordChannel> records_;  // Null: not encrypted.
+    bool input_closed_ = false;               // The connection gives nothing more.
     bool input_ended_ = false;
     bool output_ended_ = false;
 };

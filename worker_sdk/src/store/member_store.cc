@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/store/member_store.h"
+
+#include <regroup/error.h>
+
+#include <utility>
+
+#include "worker_sdk/src/net/cipher.h"
+
+namespace regroup {
+namespace {
+
+/// Tells a rank without a secret why it cannot read a value.
+constexpr std::string_view kSealed = "sealed:";
+
+}  // namespace
+
+MemberStore::MemberStore(std::string prefix, std::shared_ptr<Store> store,
+                         std::optional<security::Key> key)
+    : prefix_(std::move(prefix) + "/"), store_(std::move(store)), key_(std::move(key)) {}
+
+std::vector<std::string> MemberStore::places_of(const std::vector<std::string>& keys) const {
+    std::vector<std::string> places;
+    for (const std::string& key : keys) {
+        places.push_back(place_of(key));
+    }
+    return places;
+}
+
+void MemberStore::set(std::string_view key, std::string_view value) {
+    const std::string place = place_of(key);
+    store_->set(place,
+                key_ ? std::string(kSealed) + net::seal(*key_, place, value) : std::string(value));
+}
+
+std::string MemberStore::open(std::string_view key, const std::string& value) const {
+    const bool is_sealed = value.starts_with(kSealed);
+    if (!key_ && !is_sealed) {
+        return value;
+    }
+    const std::string place = place_of(key);
+    std::string problem = "is of a rank that has a secret of the group, which this rank lacks";
+    if (key_) {
+        auto text =
+            is_sealed ? net::unseal(*key_, place, value.substr(kSealed.size())) : std::nullopt;
+        if (text) {
+            return *std::move(text);
+        }
+        problem = is_sealed ? "was made with another secret of the group than this rank's"
+                            : "is of a rank without a secret of the group, unlike this rank";
+    }
+    throw Error(Errc::invalid_argument,
+                "the store's entry \"" + place + "\" " + problem +
+                    ", or of a stranger; give all ranks the same secret (Context::group_secret, "
+                    "REGROUP_GROUP_SECRET_FILE), or none");
+}
+
+std::string MemberStore::get(std::string_view key) {
+    return open(key, store_->get(place_of(key)));
+}
+
+std::vector<std::string> MemberStore::multi_get(const std::vector<std::string>& keys) {
+    std::vector<std::string> values = store_->multi_get(places_of(keys));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = open(keys[i], values[i]);
+    }
+    return values;
+}
+
+void MemberStore::wait(const std::vector<std::string>& keys, Store::Duration timeout) {
+    store_->wait(places_of(keys), timeout);
+}
+
+}  // namespace regroup
