@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Packs what a GPU machine without a network needs to run the checks and measurements of tests/gpu:
-# the programs, the sources from which gpu.sh builds them anew where they do not start, and the two
-# headers that such a machine may lack. Run in the root; writes build/regroup-gpu.tar.gz.
+# the programs, the sources from which gpu.sh builds them anew where they do not start, and the
+# headers and libsodium, which such a machine may lack. Run in the root; writes build/regroup-gpu.tar.gz.
 #
 #     tar xzf regroup-gpu.tar.gz && sh regroup-gpu/tests/gpu/gpu.sh test
 set -eu
@@ -18,6 +18,15 @@ header() {
 }
 xxhash=$(header xxhash.h "${XXHASH_HOME:-}")
 nccl=$(header nccl.h "${NCCL_HOME:-}/include")
+sodium=$(header sodium.h "${SODIUM_HOME:-}/include")
+sodium_archive=
+for place in "${SODIUM_HOME:-}/lib" "/usr/lib/$(uname -m)-linux-gnu" /usr/lib64 /usr/local/lib; do
+    [ -z "$sodium_archive" ] && [ -f "$place/libsodium.a" ] && sodium_archive=$place/libsodium.a
+done
+if [ -z "$sodium_archive" ]; then
+    echo "gpu_bundle: there is no libsodium.a here" >&2
+    exit 1
+fi
 
 # The C and C++ libraries are those of the other machine. Linked statically, the programs would need
 # a newer C library, and could not open NCCL's.
@@ -26,9 +35,10 @@ OUT=$out/objects LINK_FLAGS=-s sh tests/gpu/gpu.sh build
 
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/third_party"
-cp "$xxhash" "$nccl" "$folder/third_party"
+cp "$xxhash" "$nccl" "$sodium" "$sodium_archive" "$folder/third_party"
+cp -r "${sodium%.h}" "$folder/third_party"
 find "$out/objects" -maxdepth 1 -type f -exec cp {} "$folder/bin" \;
-find LICENSE NOTICE rendezvous/base rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
+find LICENSE NOTICE rendezvous/base rendezvous/security rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
      -type f -name '*[a-zA-Z]' | tar cf - -T - | tar xf - -C "$folder"
 tar czf build/regroup-gpu.tar.gz -C "$out" regroup-gpu
 newest() {

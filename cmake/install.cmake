@@ -25,12 +25,14 @@ install(TARGETS regroup_mpi_whole EXPORT regroup_targets
 install(FILES worker_sdk/mpi/mpi.h DESTINATION ${mpi_home}/include COMPONENT development)
 
 # find_package(regroup). Of the libraries that regroup::worker links, those in a namespace are found
-# by the package that it is named after.
+# by the package that it is named after. libsodium has no package for CMake.
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/regroup)
 set(REGROUP_DEPENDENCIES)
 foreach(library ${regroup_foreign})
     if(library MATCHES "^CUDA::")
         string(APPEND REGROUP_DEPENDENCIES "find_dependency(CUDAToolkit ${CUDAToolkit_VERSION_MAJOR})\n")
+    elseif(library STREQUAL "regroup::sodium")
+        continue()  # regroupConfig.cmake finds it.
     elseif(library MATCHES "^([^:]+)::")
         string(APPEND REGROUP_DEPENDENCIES "find_dependency(${CMAKE_MATCH_1})\n")
     endif()
@@ -69,7 +71,7 @@ function(regroup_link_flags out)
                     list(APPEND flags "-L\${cuda_libdir}" -l${CMAKE_MATCH_2})
                     set(cuda "cuda_libdir=${CMAKE_MATCH_1}\n")
                 else()
-                    list(APPEND flags ${file})
+                    list(APPEND todo ${file})
                 endif()
             endif()
             get_target_property(links ${item} INTERFACE_LINK_LIBRARIES)

@@ -22,7 +22,7 @@ endif()
 find_path(REGROUP_SODIUM_INCLUDE NAMES sodium.h REQUIRED
     DOC "The folder of sodium.h; Debian's package libsodium-dev has it")
 find_library(REGROUP_SODIUM NAMES libsodium.a sodium REQUIRED)
-add_library(regroup::sodium UNKNOWN IMPORTED)
+add_library(regroup::sodium UNKNOWN IMPORTED GLOBAL)
 set_target_properties(regroup::sodium PROPERTIES
     IMPORTED_LOCATION ${REGROUP_SODIUM}
     INTERFACE_INCLUDE_DIRECTORIES ${REGROUP_SODIUM_INCLUDE})
