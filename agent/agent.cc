@@ -12,7 +12,6 @@
 #include "agent/narrator.h"
 #include "agent/part_options.h"
 #include "agent/watch/node_watch.h"
-#include "rendezvous/net/listen.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -46,7 +45,7 @@ struct Agent::Impl {
                       watch.attached();
                   }),
           watch(io_in, clock_in, workers.launcher(), watch_options(options), watch_handlers()),
-          store(io_in, store_options(options)),
+          store(io_in, round_store_options(options, output_in)),
           timer(io_in) {}
 
     // ---- Events and effects. Events that effects cause wait in a queue.
@@ -142,9 +141,7 @@ struct Agent::Impl {
         }
         narrator.round_begins(effect.assignment);
         watch.round_began(effect.assignment, options.core.offer.workers);
-        if (effect.assignment.group_rank == 0) {
-            serve_store();
-        }
+        begin_store(effect.assignment);
     }
 
     void act(const LaunchWorkers& effect) { workers.launch(effect, client->local_address()); }
@@ -219,29 +216,22 @@ struct Agent::Impl {
         return bytes;
     }
 
-    // ---- The store. The offered socket serves this round. The next round needs a new one.
+    // ---- The store.
 
     Result<void> offer_store() {
-        if (options.fixed_store_port != 0) {
-            feed(StoreOffered{options.fixed_store_port});
-            return {};
+        const Result<std::uint16_t> port = store.offer();
+        if (!port) {
+            return port.error();
         }
-        Result<asio::ip::tcp::acceptor> socket = net::listen_on(io, "", 0);
-        if (!socket) {
-            return socket.error();
+        if (std::exchange(offered_port, *port) != *port) {
+            feed(StoreOffered{*port});
         }
-        offered = std::make_unique<asio::ip::tcp::acceptor>(std::move(*socket));
-        feed(StoreOffered{offered->local_endpoint().port()});
         return {};
     }
 
-    void serve_store() {
-        store.reset();
-        if (options.fixed_store_port != 0 || !offered) {
-            return;
-        }
-        store.serve(std::move(*offered));
-        offered.reset();
+    void begin_store(const rendezvous::Assignment& assignment) {
+        store.begin(assignment);
+        workers.use_relay(store.relay());
         if (const Result<void> next = offer_store(); !next) {
             output.say("cannot offer a store for the next round: " + next.error().detail);
         }
@@ -306,9 +296,9 @@ struct Agent::Impl {
     Narrator narrator;
     WorkerGroup workers;
     NodeWatch watch;
-    store::StoreServer store;
+    RoundStore store;
+    std::uint16_t offered_port = 0;
     LastWords last_words;
-    std::unique_ptr<asio::ip::tcp::acceptor> offered;
     std::unique_ptr<rendezvous::ControlClient> client;
     asio::steady_timer timer;
     std::deque<AgentEvent> events;
@@ -378,8 +368,8 @@ rendezvous::Goodput Agent::goodput() const {
     return seen;
 }
 
-store::StoreServer& Agent::store() {
-    return impl_->store;
+void Agent::adopt_store_client(asio::ip::tcp::socket socket, std::string_view first_bytes) {
+    impl_->store.adopt(std::move(socket), first_bytes);
 }
 
 }  // namespace regroup::agent

@@ -5,12 +5,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 
 #include "agent/core/agent_core.h"
 #include "agent/process/output_relay.h"
+#include "agent/round_store.h"
 #include "agent/watch/progress_watch.h"
 #include "agent/worker_group.h"
 #include "rendezvous/base/clock.h"
@@ -27,7 +30,9 @@ struct AgentOptions {
     std::string host;       ///< Short name of the host, for prefixes.
     std::string full_host;  ///< For failure reports.
     /// If not 0, the daemon in this process passes store connections from this port, its own, to
-    /// the agent in every round. If 0, each round has a store port of its own.
+    StoreMode store_mode = StoreMode::local;
+    /// the agent in every round. If 0, each round has a store port of its own. Not used with
+    /// StoreMode::relay.
     std::uint16_t fixed_store_port = 0;
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
     bool announces = true;  ///< Print the ranks of this node in each round.
@@ -85,8 +90,8 @@ class Agent {
     /// The recoveries since then that this node knows of.
     [[nodiscard]] rendezvous::Goodput goodput() const;
 
-    /// The store, to which the daemon in this process passes connections.
-    store::StoreServer& store();
+    /// Serves a store client that connected to the daemon in this process, and its first bytes.
+    void adopt_store_client(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
    private:
     struct Impl;

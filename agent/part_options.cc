@@ -3,10 +3,9 @@
 
 namespace regroup::agent {
 
-store::StoreServer::Options store_options(const AgentOptions& options) {
-    store::StoreServer::Options result;
-    result.older_dialect = options.store_dialect;
-    return result;
+RoundStoreOptions round_store_options(const AgentOptions& options, OutputRelay& output) {
+    return {options.store_mode, options.fixed_store_port, options.store_dialect,
+            [&output](const std::string& line) { output.say(line); }};
 }
 
 WorkerGroupOptions group_options(const AgentOptions& options) {

@@ -8,7 +8,8 @@
 
 namespace regroup::agent {
 
-[[nodiscard]] store::StoreServer::Options store_options(const AgentOptions& options);
+[[nodiscard]] RoundStoreOptions round_store_options(const AgentOptions& options,
+                                                    OutputRelay& output);
 [[nodiscard]] WorkerGroupOptions group_options(const AgentOptions& options);
 [[nodiscard]] NodeWatchOptions watch_options(const AgentOptions& options);
 

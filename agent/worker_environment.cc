@@ -19,6 +19,11 @@ const char* find_variable(const std::vector<std::string>& environment, const std
     return nullptr;
 }
 
+rendezvous::Endpoint store_of(const WorkerIdentity& worker) {
+    const Assignment& a = worker.assignment;
+    return worker.relay.value_or(rendezvous::Endpoint{a.master_addr, a.master_port});
+}
+
 Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank) {
     const char* list = find_variable(inherited, "CUDA_VISIBLE_DEVICES");
@@ -52,6 +57,7 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 /// The variables that depend on the round.
 Variables round_variables(const WorkerIdentity& worker) {
     const Assignment& a = worker.assignment;
+    const rendezvous::Endpoint store = store_of(worker);
     return {
         {"RANK", std::to_string(a.first_rank + worker.local_rank)},
         {"WORLD_SIZE", std::to_string(a.world_size)},
@@ -59,8 +65,9 @@ Variables round_variables(const WorkerIdentity& worker) {
         {"GROUP_WORLD_SIZE", std::to_string(a.group_world_size)},
         {"ROLE_RANK", std::to_string(a.role_first_rank + worker.local_rank)},
         {"ROLE_WORLD_SIZE", std::to_string(a.role_world_size)},
-        {"MASTER_ADDR", a.master_addr},
-        {"MASTER_PORT", std::to_string(a.master_port)},
+        {"MASTER_ADDR", store.host},
+        {"MASTER_PORT", std::to_string(store.port)},
+        {worker_link::kMasterNodeVariable, a.master_addr},
         {"TORCHELASTIC_RESTART_COUNT", std::to_string(a.restart_count)},
         {"REGROUP_ROUND", std::to_string(number(a.round))},
     };

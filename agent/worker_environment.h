@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/core/agent_core.h"
+#include "rendezvous/client/endpoint.h"
 
 namespace regroup::agent {
 
@@ -13,6 +14,8 @@ namespace regroup::agent {
 struct WorkerIdentity {
     std::string job;
     Assignment assignment;
+    /// Where the worker reaches the store, if not at the master.
+    std::optional<rendezvous::Endpoint> relay;
     std::string role;
     std::uint32_t local_rank = 0;
     std::uint32_t local_world_size = 1;
@@ -39,15 +42,18 @@ struct WorkerIdentity {
     std::uint32_t threads = 0;
 };
 
+/// MASTER_ADDR and MASTER_PORT.
+[[nodiscard]] rendezvous::Endpoint store_of(const WorkerIdentity& worker);
+
 /// The device that a worker with a virtual local rank sees: the entry of its local rank in the
 /// inherited CUDA_VISIBLE_DEVICES, or the local rank itself without that variable.
 /// Errors: invalid_argument, when the variable has too few entries.
 Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank);
 
-/// `inherited` ("NAME=value" each) with the variables of torchrun, REGROUP_ROUND and the variables
-/// of the link. Requires that visible_device() succeeds for a virtual local rank without
-/// `visible_devices`. Names and spellings are those of PyTorch.
+/// `inherited` ("NAME=value" each) with the variables of torchrun, REGROUP_ROUND,
+/// REGROUP_MASTER_NODE_ADDR and the variables of the link. Requires that visible_device() succeeds
+/// for a virtual local rank without `visible_devices`. Names and spellings are those of PyTorch.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                                           const WorkerIdentity& worker);
 

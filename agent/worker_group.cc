@@ -200,6 +200,7 @@ WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
     WorkerIdentity identity;
     identity.job = options_.job;
     identity.assignment = assignment;
+    identity.relay = relay_;
     identity.role = options_.role;
     identity.local_rank = local_rank;
     identity.local_world_size = options_.workers;

@@ -27,6 +27,7 @@
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/output_relay.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/client/endpoint.h"
 
 namespace regroup::agent {
 
@@ -93,6 +94,8 @@ class WorkerGroup {
     /// Starts the fork server, if the command has one. Workers then wait for its imports.
     void start_fork_server();
 
+    /// Where workers reach the store of the round that begins now; nothing: at the master.
+    void use_relay(std::optional<rendezvous::Endpoint> relay) { relay_ = std::move(relay); }
     /// Starts these workers in a round. Their predecessors must have ended. `own_address`: the
     /// address of this node on the connection to the daemon. It gives the network interface if the
     /// master is known only by name.
@@ -205,6 +208,7 @@ class WorkerGroup {
     bool draining_ = false;
     bool files_wanted_ = false;
     std::filesystem::path made_folder_;
+    std::optional<rendezvous::Endpoint> relay_;
     std::string network_interface_;      ///< The interface to the master of the last launch.
     std::optional<OomWatch> oom_watch_;  ///< Counts since the last round began.
 };

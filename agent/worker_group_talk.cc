@@ -110,8 +110,10 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.role_world_size = assignment.role_world_size;
         message.restart_count = assignment.restart_count;
         message.max_restarts = options_.max_restarts;
-        message.master_addr = assignment.master_addr;
-        message.master_port = assignment.master_port;
+        const rendezvous::Endpoint store = store_of(identity_of(assignment, local_rank));
+        message.master_addr = store.host;
+        message.master_port = store.port;
+        message.master_node_addr = assignment.master_addr;
         message.round_key = round_key(assignment);
         message.reason = describe(assignment.reason);
         link_->send(found->first, message);

@@ -114,7 +114,7 @@ class Node {
         if (daemon_.is_open() && plan_.fixed_master) {
             daemon_.daemon().set_store_handler(
                 [this](asio::ip::tcp::socket socket, const std::string& first_bytes) {
-                    agent_->store().adopt(std::move(socket), first_bytes);
+                    agent_->adopt_store_client(std::move(socket), first_bytes);
                 });
         }
         const Result<void> started = agent_->start([this](const agent::Quit& quit) { end(quit); });

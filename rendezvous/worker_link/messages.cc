@@ -48,7 +48,7 @@ class Writer {
         line(key, error == std::errc{} ? std::string_view(digits, end) : std::string_view("0"));
     }
     void flag(std::string_view key, bool value) { line(key, value ? "1" : "0"); }
-    void name(std::string_view key, const std::string& value) {
+    void name(std::string_view key, const std::string& value, bool /*required*/ = true) {
         line(key, beginning_of(value, kNameBytesMax));
     }
     void sentence(std::string_view key, const std::string& value) {
@@ -120,10 +120,10 @@ class Reader {
             out = *text == "1";
         }
     }
-    void name(std::string_view key, std::string& out) {
-        if (const std::string_view* text = find(key, true)) {
+    void name(std::string_view key, std::string& out, bool required = true) {
+        if (const std::string_view* text = find(key, required)) {
             out = unescaped(*text);
-            if (out.empty() || out.size() > kNameBytesMax) {
+            if ((out.empty() && required) || out.size() > kNameBytesMax) {
                 complain(key, "must have 1 to " + std::to_string(kNameBytesMax) + " bytes");
             }
         }
@@ -238,6 +238,7 @@ void visit_fields(Visitor& fields, M& m) {
         fields.number("max_restarts", m.max_restarts);
         fields.name("master_addr", m.master_addr);
         fields.number("master_port", m.master_port, true);
+        fields.name("master_node_addr", m.master_node_addr, false);
         fields.secret("round_key", m.round_key);
         fields.sentence("reason", m.reason);
     } else if constexpr (Is<M, EndRound>) {

@@ -25,6 +25,10 @@ inline constexpr const char* kWorkerIdVariable = "REGROUP_WORKER_ID";
 /// "1" for a process that was started ahead of its round: its rank and the rest come with Assign.
 inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 
+/// The address of the node of group rank 0, as other nodes reach it. MASTER_ADDR may be that of this
+/// node's agent, which relays to the store.
+inline constexpr const char* kMasterNodeVariable = "REGROUP_MASTER_NODE_ADDR";
+
 /// The version of this protocol. It increases with each message or field value that the other side
 /// must know, and with the page. A program contains its SDK, and the agent comes with the launcher,
 /// so they may be of different builds. The agent must not be the older one: it serves its own
@@ -128,6 +132,7 @@ struct AssignWorker {
     std::uint32_t max_restarts = 0;
     std::string master_addr;
     std::uint16_t master_port = 0;
+    std::string master_node_addr{};  ///< As kMasterNodeVariable; empty: `master_addr`.
     /// Secret: only the workers of the round know it. 64 hexadecimal digits, or empty: there is
     /// none.
     std::string round_key{};

@@ -82,6 +82,7 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetAllDocumentedVariablesAndNoOthers) {
             {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
             {"OMP_NUM_THREADS", "1"},
             {"REGROUP_ROUND", "1"},
+            {"REGROUP_MASTER_NODE_ADDR", "127.0.0.1"},
             {"OWN", "kept as it is"},
         };
         expect_variables(mark, expected);

@@ -37,17 +37,40 @@ WorkerIdentity worker() {
 
 TEST(WorkerEnvironment, EveryVariableOfTorchrunIsSet) {
     const auto environment = worker_environment({}, worker());
-    for (const char* entry :
-         {"LOCAL_RANK=5", "RANK=13", "WORLD_SIZE=16", "LOCAL_WORLD_SIZE=8", "GROUP_RANK=1",
-          "GROUP_WORLD_SIZE=2", "ROLE_NAME=trainer", "ROLE_RANK=8", "ROLE_WORLD_SIZE=11",
-          "MASTER_ADDR=10.0.0.4", "MASTER_PORT=40117", "TORCHELASTIC_RESTART_COUNT=2",
-          "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=nightly",
-          "TORCHELASTIC_USE_AGENT_STORE=True", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
-          "TORCHELASTIC_ERROR_FILE=/logs/rank-13.json",
-          "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT", "REGROUP_ROUND=4"}) {
+    for (const char* entry : {"LOCAL_RANK=5",
+                              "RANK=13",
+                              "WORLD_SIZE=16",
+                              "LOCAL_WORLD_SIZE=8",
+                              "GROUP_RANK=1",
+                              "GROUP_WORLD_SIZE=2",
+                              "ROLE_NAME=trainer",
+                              "ROLE_RANK=8",
+                              "ROLE_WORLD_SIZE=11",
+                              "MASTER_ADDR=10.0.0.4",
+                              "MASTER_PORT=40117",
+                              "TORCHELASTIC_RESTART_COUNT=2",
+                              "TORCHELASTIC_MAX_RESTARTS=3",
+                              "TORCHELASTIC_RUN_ID=nightly",
+                              "TORCHELASTIC_USE_AGENT_STORE=True",
+                              "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+                              "TORCHELASTIC_ERROR_FILE=/logs/rank-13.json",
+                              "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                              "REGROUP_ROUND=4",
+                              "REGROUP_MASTER_NODE_ADDR=10.0.0.4"}) {
         EXPECT_THAT(environment, Contains(entry));
     }
-    EXPECT_EQ(environment.size(), 19U);
+    EXPECT_EQ(environment.size(), 20U);
+}
+
+TEST(WorkerEnvironment, RelayIsTheMasterAndTheMastersNodeIsNamedBeside) {
+    WorkerIdentity relayed = worker();
+    relayed.relay = {"127.0.0.1", 29999};
+    const auto environment = worker_environment({"REGROUP_MASTER_NODE_ADDR=old"}, relayed);
+    for (const char* entry :
+         {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=29999", "REGROUP_MASTER_NODE_ADDR=10.0.0.4"}) {
+        EXPECT_THAT(environment, Contains(entry));
+    }
+    EXPECT_EQ(environment.size(), 20U);
 }
 
 TEST(WorkerEnvironment, OtherVariablesAreInherited) {

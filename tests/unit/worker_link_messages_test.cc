@@ -28,6 +28,7 @@ AssignWorker sample_assign() {
     assign.max_restarts = 4;
     assign.master_addr = "10.0.0.4";
     assign.master_port = 40117;
+    assign.master_node_addr = "10.0.0.4";
     assign.reason = "rank 5 on b ended by SIGKILL;\nstandby \\d took slot 1";
     return assign;
 }

@@ -243,6 +243,7 @@ void publish(const worker_link::AssignWorker& place) {
         {"ROLE_WORLD_SIZE", std::to_string(place.role_world_size)},
         {"MASTER_ADDR", place.master_addr},
         {"MASTER_PORT", std::to_string(place.master_port)},
+        {worker_link::kMasterNodeVariable, place.master_node_addr},
         {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},
         {"REGROUP_ROUND", std::to_string(place.round)}};
     for (const auto& [name, value] : variables) {
@@ -281,6 +282,7 @@ Context link::context_of(const Context& base, const worker_link::AssignWorker& p
     context.round = place.round;
     context.master_addr = place.master_addr;
     context.master_port = place.master_port;
+    context.master_node_addr = place.master_node_addr;
     context.agent_store = base.agent_store;
     context.cpu_transport = base.cpu_transport;
     context.group_secret = place.round_key.empty() ? base.group_secret : place.round_key;

@@ -104,8 +104,7 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
     net::Protection protection = net::protection_of(context, "regroup cpu connections");
 
     const bool shares = context.cpu_transport != "tcp";
-    net::Descriptor listener =
-        net::listen_on(net::local_address_towards(context.master_addr, context.master_port));
+    net::Descriptor listener = net::listen_on(net::own_address(context));
     // Make the share before the wait for the other ranks: most ranks arrive long before the last
     // one.
     const std::uint32_t neighbours =

@@ -61,8 +61,8 @@ std::string ControlRing::Door::text() const {
     return net::bound_address(listener).text() + " " + std::to_string(token);
 }
 
-ControlRing::Door ControlRing::open_door(const std::string& host, std::uint16_t port) {
-    Door door{.listener = net::listen_on(net::local_address_towards(host, port)), .token = 0};
+ControlRing::Door ControlRing::open_door(const net::SocketAddress& address) {
+    Door door{.listener = net::listen_on(address), .token = 0};
     if (::getrandom(&door.token, sizeof door.token, 0) != sizeof door.token) {
         throw Error(Errc::system, system_failure("getrandom", errno).detail);
     }

@@ -60,7 +60,7 @@ class ControlRing {
     };
     /// Opens a door on the local address from which this machine reaches `host`. Throws Error
     /// `system`.
-    [[nodiscard]] static Door open_door(const std::string& host, std::uint16_t port);
+    [[nodiscard]] static Door open_door(const net::SocketAddress& address);
 
     /// This rank's place in the group; the ranks differ only in `rank`.
     struct Place {

@@ -77,7 +77,7 @@ class Formation {
 };
 
 void Formation::arrive() {
-    door_ = ControlRing::open_door(context_.master_addr, context_.master_port);
+    door_ = ControlRing::open_door(net::own_address(context_));
     meeting_.store().set(Meeting::key(context_.rank, "here"),
                          door_->text() + " " + backend_.runtime.identity(device_.index));
     if (meeting_.store().add("arrivals", 1) == context_.world_size) {

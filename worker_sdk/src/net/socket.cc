@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/net/socket.h"
 
+#include <regroup/context.h>
 #include <regroup/error.h>
 
 #include <arpa/inet.h>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <netdb.h>
@@ -132,6 +134,18 @@ SocketAddress local_address_towards(const std::string& host, std::uint16_t port)
     throw Error(
         Errc::disconnected,
         system_failure("no route leads to the master \"" + host + "\"", error_number).detail);
+}
+
+SocketAddress own_address(const Context& context) {
+    std::string master = context.master_node_addr;
+    const char* const launched_for = std::getenv("MASTER_ADDR");
+    const char* const node = std::getenv("REGROUP_MASTER_NODE_ADDR");
+    if (master.empty() && node != nullptr && launched_for != nullptr &&
+        context.master_addr == launched_for) {
+        master = node;
+    }
+    return local_address_towards(master.empty() ? context.master_addr : master,
+                                 context.master_port);
 }
 
 Descriptor listen_on(const SocketAddress& address) {

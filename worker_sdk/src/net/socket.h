@@ -15,6 +15,10 @@
 #include "worker_sdk/src/net/fork_guard.h"
 #include "worker_sdk/src/net/record_cipher.h"
 
+namespace regroup {
+struct Context;
+}
+
 namespace regroup::net {
 
 using store::Descriptor;
@@ -45,6 +49,11 @@ class SocketAddress {
 /// `host`. Asks the routing table and sends no packets. Throws Error `disconnected` if `host` has
 /// no address or no route leads there.
 [[nodiscard]] SocketAddress local_address_towards(const std::string& host, std::uint16_t port);
+
+/// The address, with port 0, on which this rank listens for the others: that from which it reaches
+/// the master's node. Without `Context::master_node_addr`, that node is the one that the launcher
+/// named for the same master, or the master itself. Throws as local_address_towards.
+[[nodiscard]] SocketAddress own_address(const Context& context);
 
 /// A non-blocking listening socket on `address`. Throws Error `system`.
 [[nodiscard]] Descriptor listen_on(const SocketAddress& address);
