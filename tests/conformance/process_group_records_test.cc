@@ -135,6 +135,21 @@ TEST(FlightRecorder, KeepsTheLatestOperationsOfManyGroups) {
     EXPECT_EQ(record.at("entries").front().at("state"), "started");
 }
 
+TEST(FlightRecorder, LinkAtTheNameOfTheFileIsReplacedAndNotFollowed) {
+    namespace fs = std::filesystem;
+    const std::string pid = std::to_string(::getpid());
+    const fs::path folder = fs::temp_directory_path() / ("flight_link." + pid);
+    fs::create_directory(folder);
+    std::ofstream(folder / "precious") << "precious";
+    for (const std::string& name : {"record." + pid + ".partial", std::string("record")}) {
+        fs::create_symlink(folder / "precious", folder / name);
+    }
+    save_flight_record((folder / "record").string());
+    EXPECT_EQ(fs::file_size(folder / "precious"), 8U);
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "record")));
+    fs::remove_all(folder);
+}
+
 TEST(FlightRecorder, FailedGroupAndSignalWriteTheFile) {
     const auto folder =
         std::filesystem::temp_directory_path() / ("flight_record." + std::to_string(::getpid()));

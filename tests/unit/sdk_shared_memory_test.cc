@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of several processes, and their meeting at a barrier in it.
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -50,6 +53,15 @@ TEST(SharedMemory, WrongTicketIsRefused) {
     made.close_ticket();
     EXPECT_FALSE(SharedMemory::open(right));
     EXPECT_EQ(made.ticket().bytes, 0U);
+}
+
+TEST(SharedMemory, TicketToAFileOfTheUserIsRefused) {
+    std::string name = std::filesystem::temp_directory_path() / "regroup-shared-XXXXXX";
+    const net::Descriptor named(::mkstemp(name.data()));
+    ASSERT_TRUE(named.is_open());
+    EXPECT_EQ(::ftruncate(named.get(), 4096), 0);
+    EXPECT_FALSE(SharedMemory::open({.bytes = 4096, .file = FileTicket::of(named)}));
+    ::unlink(name.c_str());
 }
 
 /// The barrier of some processes that share `words`, with and without a processor for each.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <sys/stat.h>
 
 #include <gtest/gtest.h>
 
@@ -65,6 +66,19 @@ TEST_F(CheckpointFence, LaterRoundOverwritesAnEarlierOneAndNotTheReverse) {
     EXPECT_NE(std::string(error->what()).find("round 4 has saved it since"), std::string::npos)
         << error->what();
     EXPECT_EQ(saved(), 3);
+}
+
+TEST_F(CheckpointFence, PipesAtTheNamesOfItsFilesBlockNothing) {
+    const std::string pipe = path().string() + ".1-0.partial";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_FALSE(save(100, 3, 1));
+    ASSERT_EQ(::mkfifo((path().string() + "2.lock").c_str(), 0600), 0);
+    const auto error = error_of([&] { Checkpoint().save(path().string() + "2", {.round = 3}); });
+    ASSERT_TRUE(error);
+    EXPECT_NE(std::string(error->what()).find("it is no regular file"), std::string::npos)
+        << error->what();
+    ASSERT_EQ(::mkfifo((path().string() + "3").c_str(), 0600), 0);
+    EXPECT_TRUE(error_of([&] { static_cast<void>(Checkpoint::load(path().string() + "3")); }));
 }
 
 TEST_F(CheckpointFence, LaterTrainingOverwritesInAnyRound) {

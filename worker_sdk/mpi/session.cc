@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/printable.h"
 #include "worker_sdk/mpi/datatype.h"
 
 namespace regroup::mpi {
@@ -76,7 +77,7 @@ void say(const std::string& sentence) {
               ": ";
     }
     std::fflush(nullptr);
-    std::fprintf(stderr, "regroup_mpi: %s%s\n", who.c_str(), sentence.c_str());
+    std::fprintf(stderr, "regroup_mpi: %s%s\n", who.c_str(), printable(sentence).c_str());
 }
 
 int code_of(const Error& error) {

@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
@@ -78,7 +79,9 @@ std::string flight_record() {
 void save_flight_record(const std::string& path) {
     const std::string text = flight_record();
     const std::string partial = path + "." + std::to_string(::getpid()) + ".partial";
-    std::FILE* const file = std::fopen(partial.c_str(), "we");
+    // A killed process of this number may have left one. Nothing else at this name is written to.
+    ::unlink(partial.c_str());
+    std::FILE* const file = std::fopen(partial.c_str(), "wxe");
     if (file == nullptr) {
         fail("open", partial);
     }
@@ -116,7 +119,7 @@ void write_flight_record() noexcept {
             save_flight_record(place.prefix + std::to_string(place.rank));
         }
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "%s\n", error.what());
+        std::fprintf(stderr, "%s\n", printable(error.what()).c_str());
     }
 }
 

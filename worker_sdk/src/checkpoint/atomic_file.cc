@@ -155,7 +155,9 @@ void AtomicFile::remove_stale_partials() const {
          entry.increment(error)) {
         const std::string name = entry->path().filename().string();
         if (name.starts_with(prefix) && name.ends_with(kPartialSuffix)) {
-            const Descriptor partial(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
+            // A FIFO of that name must not block.
+            const Descriptor partial(
+                ::open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
             // Its writer may have renamed it in the meantime and created a new file of this name.
             if (partial.get() >= 0 && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
                 is_still(entry->path(), partial.get())) {

@@ -162,7 +162,8 @@ Verified verify(std::string_view content, const std::string& origin) {
 
 // Returns nullopt if there is no such file.
 std::optional<std::string> read_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // A FIFO must not block.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         if (errno == ENOENT) {
             return std::nullopt;
@@ -316,7 +317,7 @@ Checkpoint Checkpoint::parse(std::string_view content, const std::string& origin
 
 Author checkpointing::author_of(const std::filesystem::path& path) {
     std::array<char, kMagic.size() + kLengthBytes + sizeof(Author)> front{};
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return {};
     }

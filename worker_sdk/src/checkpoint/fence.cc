@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/own_file.h"
 #include "worker_sdk/src/link/process_link.h"
 
 namespace regroup::checkpointing {
@@ -48,11 +49,12 @@ void check_fence(const std::filesystem::path& path, const Author& author) {
 
 FileLock::FileLock(const std::filesystem::path& path) {
     const std::string name = path.string() + ".lock";
-    fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
-    if (fd_ < 0) {
+    const Result<int> file = files::open_own(name, O_RDWR | O_CREAT, kMode);
+    if (!file) {
         throw Error(Errc::system,
-                    system_failure("saving " + path.string() + ": open " + name, errno).detail);
+                    "saving " + path.string() + ": open " + name + ": " + file.error().detail);
     }
+    fd_ = *file;
     const Instant deadline = after(SteadyClock().now(), kLockLimit);
     // Polls, since flock() has no time-out and the holder may be stopped.
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {

@@ -72,7 +72,9 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     memory.bytes_ = ticket.bytes;
     memory.descriptor_ = ticket.file.open(O_RDWR);
     struct stat facts{};
+    // A peer may name any file of this user. Shared memory has no name in a file system.
     if (!memory.descriptor_.is_open() || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
+        !S_ISREG(facts.st_mode) || facts.st_nlink != 0 ||
         static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {
         return std::nullopt;
     }

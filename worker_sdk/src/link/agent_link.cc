@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/worker_link/packet.h"
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/link/robust_hold.h"
@@ -251,7 +252,7 @@ void AgentLink::receive_until_closed() {
             take(*message);
         } else {
             std::fprintf(stderr, "regroup: this worker's agent: %s\n",
-                         message.error().detail.c_str());
+                         printable(message.error().detail).c_str());
         }
     }
 }

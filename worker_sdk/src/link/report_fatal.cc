@@ -7,6 +7,7 @@
 #include <string>
 #include <unistd.h>
 
+#include "rendezvous/base/printable.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
 
@@ -50,8 +51,10 @@ void report_fatal(FatalKind kind, std::string_view text) noexcept {
     if (const auto link = link_to_agent()) {
         link->send(worker_link::Fatal{.kind = way.said, .text = std::string(text)});
     }
-    std::fprintf(stderr, "fatal (%s): %.*s\n", way.words, static_cast<int>(text.size()),
-                 text.data());
+    std::fprintf(stderr, "fatal (%s): ", way.words);
+    for (const std::string& line : printable_lines(text)) {
+        std::fprintf(stderr, "%s\n", line.c_str());
+    }
     std::fflush(nullptr);
     ::_exit(way.exit_code);
 }
