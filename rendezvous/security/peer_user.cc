@@ -208,6 +208,21 @@ bool is_trusted(uid_t user) noexcept {
     return user == ::geteuid() || user == 0;
 }
 
+std::optional<std::string> object_to_stranger(const tcp::endpoint& ours,
+                                              const tcp::endpoint& theirs) {
+    if (!is_within_this_host(ours, theirs)) {
+        return "it is not on this host";
+    }
+    const std::optional<uid_t> user = user_of_peer(ours, theirs);
+    if (!user) {
+        return "no process of this host holds its other end";
+    }
+    if (!is_trusted(*user)) {
+        return "it belongs to " + user_text(*user);
+    }
+    return std::nullopt;
+}
+
 std::string user_text(uid_t user) {
     passwd entry{};
     passwd* found = nullptr;

@@ -28,6 +28,12 @@ namespace regroup::security {
 /// True for the user of this process, and for root.
 [[nodiscard]] bool is_trusted(uid_t user) noexcept;
 
+/// Why a connection without a secret is not one of this user's: the predicate of a sentence about
+/// the peer, "it belongs to user ann". Nothing if its other end is a process of a trusted user on
+/// this host.
+[[nodiscard]] std::optional<std::string> object_to_stranger(
+    const boost::asio::ip::tcp::endpoint& ours, const boost::asio::ip::tcp::endpoint& theirs);
+
 /// "user ann", or "user 1001" without a name.
 [[nodiscard]] std::string user_text(uid_t user);
 

@@ -12,7 +12,6 @@
 
 #include "rendezvous/net/listen.h"
 #include "rendezvous/server/store_probe.h"
-#include "rendezvous/store_server/store_server.h"
 
 namespace regroup::rendezvous {
 
@@ -396,6 +395,7 @@ class LauncherStore::Impl : public store::RequestListener {
         job.port = acceptor->local_endpoint(ignored).port();
         store::StoreServer::Options options = server_options(nullptr);
         options.limits.total_bytes_max = kWorkersBytesMax;
+        options.objection = options_.objection;
         job.store = std::make_unique<store::StoreServer>(io_, std::move(options));
         job.store->serve(*std::move(acceptor));
         return true;

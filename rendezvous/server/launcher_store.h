@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/store/store_wire.h"
+#include "rendezvous/store_server/store_server.h"
 
 namespace regroup::rendezvous {
 
@@ -37,6 +38,8 @@ class LauncherStore {
         store::Dialect older_dialect = store::Dialect::v1_13;
         /// Jobs beyond this can meet too, but their workers' stores are not served here.
         std::size_t jobs_max = 1024;
+        /// To connections to the workers' stores. Empty: all may stay.
+        store::Objection objection;
         Duration probe_limit = std::chrono::seconds(2);
         /// How long all keys stay after the last client of all has disconnected.
         Duration empty_limit = std::chrono::minutes(10);
