@@ -126,7 +126,8 @@ struct Agent::Impl {
         if (!options.on_last_word || !daemon) {
             return;
         }
-        options.on_last_word(*daemon, words_if_killed(options.core, core.report()));
+        options.on_last_word(*daemon, client->daemon_host(),
+                             words_if_killed(options.core, core.report()));
     }
 
     void act(const DropLink& /*effect*/) {
@@ -269,7 +270,8 @@ struct Agent::Impl {
             }
         };
         client = std::make_unique<rendezvous::ControlClient>(
-            io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout);
+            io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout,
+            security::Identity{options.credentials, {security::Role::node, options.core.job}});
         client->start();
     }
 

@@ -18,19 +18,20 @@
 #include "agent/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/security/credentials.h"
 
 namespace regroup::agent {
 
 struct AgentOptions {
     AgentConfig core;
     std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemons. See ControlClient.
+    security::Credentials credentials;            ///< Of this node, towards the daemons.
     WorkerCommand command;
     OutputOptions output;
     std::string host;       ///< Short name of the host, for prefixes.
     std::string full_host;  ///< For failure reports.
-    /// If not 0, the daemon in this process passes store connections from this port, its own, to
     StoreMode store_mode = StoreMode::local;
+    /// If not 0, the daemon in this process passes store connections from this port, its own, to
     /// the agent in every round. If 0, each round has a store port of its own. Not used with
     /// StoreMode::relay.
     std::uint16_t fixed_store_port = 0;
@@ -39,8 +40,11 @@ struct AgentOptions {
     HangLimits hangs{};
     std::string search_path;  ///< The value of PATH, to find tools that show stacks.
     /// Called with the bytes that the warden must send to the daemon if this process is killed (see
-    /// Warden::set_last_word), whenever they change. May be empty.
-    std::function<void(const rendezvous::Endpoint& daemon, const std::string& bytes)> on_last_word;
+    /// Warden::set_last_word), whenever they change. `name`: the daemon's host as the user wrote
+    /// it. May be empty.
+    std::function<void(const rendezvous::Endpoint& daemon, const std::string& name,
+                       const std::string& bytes)>
+        on_last_word;
     /// Called each time that no daemon answers and this node may serve the rendezvous. Returns the
     /// new configuration of the node if this process has started a daemon, else nothing. May be
     /// empty.

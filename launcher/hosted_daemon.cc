@@ -80,6 +80,9 @@ Result<void> HostedDaemon::serve(RunPlan& plan) {
     auto daemon =
         std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
     daemon->set_older_dialect(options_.store_dialect);
+    if (const Result<void> set = daemon->set_credentials(plan.credentials); !set) {
+        return set.error();
+    }
     Result<std::uint16_t> port = daemon->listen(plan.bind_address, plan.endpoint.port);
     if (!port && plan.bind_address == "127.0.0.1" && plan.endpoint.port == 0) {
         // The machine has no IPv4. Use the IPv6 loopback.

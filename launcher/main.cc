@@ -13,6 +13,7 @@
 #include "launcher/run_options.h"
 #include "launcher/say.h"
 #include "launcher/serve_command.h"
+#include "launcher/token_command.h"
 
 namespace {
 
@@ -28,6 +29,7 @@ constexpr const char* kHelp =
     "  drain    let one node leave its job at the next step boundary\n"
     "  stop     end a job on all its nodes\n"
     "  replay   print the decisions of a daemon and their reasons, from its journal\n"
+    "  token    make the token by which hosts trust each other\n"
     "  version  print the version\n"
     "\n"
     "regroup COMMAND --help explains the flags. For example:\n"
@@ -40,7 +42,7 @@ using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
     const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
-                                            "drain", "stop",   "replay", "version"};
+                                            "drain", "stop",   "replay", "token", "version"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -80,6 +82,9 @@ int main(int argc, char** argv) {
     if (command == "version" || command == "--version") {
         std::puts("regroup " REGROUP_VERSION);
         return 0;
+    }
+    if (command == "token") {
+        return regroup::launcher::token_command(rest);
     }
     if (command == "serve") {
         return regroup::launcher::serve_command(rest);

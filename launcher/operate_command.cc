@@ -21,6 +21,7 @@
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/status_text.h"
+#include "launcher/trust.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
 
@@ -41,6 +42,7 @@ struct OperateOptions {
     Duration limit = std::chrono::seconds(10);
     bool wait = false;
     Duration wait_limit = std::chrono::minutes(5);
+    security::CredentialSources trust;
     bool json = false;
 };
 
@@ -53,12 +55,12 @@ std::string author() {
 class Conversation {
    public:
     Conversation(const std::vector<rendezvous::Endpoint>& endpoints, const Operate& wish,
-                 const OperateOptions& options)
+                 const OperateOptions& options, security::Identity identity)
         : wish_(wish),
           options_(options),
           deadline_(io_, options.limit),
           signals_(io_),
-          client_(io_, endpoints, handlers()) {}
+          client_(io_, endpoints, handlers(), std::chrono::seconds(30), std::move(identity)) {}
 
     /// Errors: disconnected, with the last cause, when no daemon answers in time; deadline_exceeded
     /// when --wait-timeout is over; closed when a signal ends the wait; the code of the daemon when
@@ -239,6 +241,7 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     flags.value({"--timeout", "SECONDS", "10", "How long to wait for an answer of the daemon",
                  "--timeout=3", "-", true},
                 seconds_into(out.limit));
+    add_trust_flags(flags, out.trust);
 }
 
 int report(Operate::Action action, const std::string& command, const OperateOptions& options,
@@ -296,7 +299,15 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     }
     const Operate wish{options.job, action,         drains ? rest.front() : "",
                        author(),    options.reason, options.wait};
-    Conversation conversation(*endpoints, wish, options);
+    Result<security::Credentials> credentials = security::load_credentials(options.trust);
+    if (!credentials) {
+        return complain(credentials.error().detail);
+    }
+    const bool only_reads = action == Operate::Action::status;
+    Conversation conversation(
+        *endpoints, wish, options,
+        {std::move(*credentials),
+         {only_reads ? security::Role::observer : security::Role::operator_role, options.job}});
     const int code = report(action, command, options, conversation.run());
     if (conversation.signal() != 0) {
         std::signal(conversation.signal(), SIG_DFL);

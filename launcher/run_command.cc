@@ -29,6 +29,7 @@
 #include "launcher/say.h"
 #include "launcher/torchrun_report.h"
 #include "launcher/worker_command.h"
+#include "rendezvous/client/deliver.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
@@ -39,6 +40,7 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
+constexpr Duration kLastWordLimit = std::chrono::milliseconds(400);
 constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 // The signals that end the run, and SIGUSR1 and SIGUSR2, which are passed on to the workers.
@@ -156,10 +158,12 @@ class Node {
         options.daemon_remembers = is_directory(run_options_.state);
         options.endpoints = plan_.other_endpoints;
         options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
+        options.credentials = plan_.credentials;
         options.command = std::move(command_);
         options.output = output_plan_.options;
         options.host = short_host_name();
         options.full_host = full_host_name();
+        options.store_mode = plan_.store_mode;
         options.store_dialect = run_options_.store_dialect;
         options.hangs = hang_limits(run_options_);
         const char* path = std::getenv("PATH");
@@ -171,8 +175,8 @@ class Node {
             };
         }
         options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
-                                         const std::string& bytes) {
-            warden.set_last_word(daemon.host, daemon.port, bytes);
+                                         const std::string& name, const std::string& bytes) {
+            warden.set_last_word({daemon.host, daemon.port, name, bytes});
         };
         options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
         return options;
@@ -368,6 +372,15 @@ Result<Preparation> prepare(RunOptions options) {
     return prepared;
 }
 
+// The warden runs it when the agent is dead. The daemon may be gone, too.
+agent::Warden::Deliver last_word_sender(const RunPlan& plan) {
+    const security::Identity identity{plan.credentials, {security::Role::node, plan.agent.job}};
+    return [identity](const agent::Warden::LastWord& word) {
+        rendezvous::deliver({word.address, word.port}, word.name, word.bytes, identity,
+                            kLastWordLimit);
+    };
+}
+
 }  // namespace
 
 Ending run_command(Front front, std::span<const std::string> arguments) {
@@ -383,7 +396,8 @@ Ending run_command(Front front, std::span<const std::string> arguments) {
     if (!prepared) {
         return usage_ending(prepared.error());
     }
-    Result<agent::Warden> warden = agent::Warden::split(signals_of(prepared->options));
+    Result<agent::Warden> warden =
+        agent::Warden::split(signals_of(prepared->options), last_word_sender(prepared->plan));
     if (!warden) {
         complain("regroup", warden.error().detail);
         return {agent::kExitJobFailed, 0};

@@ -9,6 +9,7 @@
 #include "launcher/etcd_flags.h"
 #include "launcher/flag_values.h"
 #include "launcher/recovery_flags.h"
+#include "launcher/trust.h"
 
 namespace regroup::launcher {
 
@@ -366,6 +367,7 @@ void declare_program(FlagTable& flags, RunOptions& options, SpecialFlags& specia
 void declare_run_flags(FlagTable& flags, RunOptions& options, SpecialFlags& special) {
     declare_job(flags, options);
     declare_rendezvous(flags, options, special.conf);
+    add_trust_flags(flags, options.trust);
     declare_time(flags, options);
     declare_recovery(flags, options);
     declare_output(flags, options);

@@ -15,6 +15,8 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/journal/etcd_access.h"
+#include "rendezvous/security/credentials.h"
 #include "rendezvous/store/store_wire.h"
 
 namespace regroup::launcher {
@@ -52,6 +54,7 @@ struct RunOptions {
     std::string local_addr;
     std::string state = "none";  ///< Of the daemon in this process. See StateOptions.
     journal::EtcdAccess etcd;    ///< The same.
+    security::CredentialSources trust;
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< Of clients that send no greeting.
 
     // Time.

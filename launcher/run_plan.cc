@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "launcher/host.h"
+#include "launcher/trust.h"
+#include "rendezvous/security/key.h"
 
 namespace regroup::launcher {
 
@@ -193,6 +195,35 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
     return check_localhost(options, plan);
 }
 
+// Whether this process would talk to other hosts, and what it can prove to them.
+Result<void> plan_trust(const RunOptions& options, RunPlan& plan) {
+    Result<security::Credentials> credentials = security::load_credentials(options.trust);
+    if (!credentials) {
+        return credentials.error();
+    }
+    plan.credentials = std::move(*credentials);
+    std::vector<rendezvous::Endpoint> endpoints = plan.other_endpoints;
+    endpoints.push_back(plan.endpoint);
+    const bool is_local = std::all_of(endpoints.begin(), endpoints.end(), [](const auto& endpoint) {
+        return is_loopback_host(endpoint.host);
+    });
+    plan.store_mode = plan.credentials.insecure                        ? agent::StoreMode::direct
+                      : is_local || plan.agent.policy.nodes_max == 1 ? agent::StoreMode::local
+                                                                     : agent::StoreMode::relay;
+    if (is_local && !plan.credentials.insecure && plan.hosting != Hosting::never &&
+        plan.bind_address.empty()) {
+        plan.bind_address = plan.endpoint.host == "localhost" ? "127.0.0.1" : plan.endpoint.host;
+    }
+    if (is_local || plan.credentials.can_prove() || plan.credentials.insecure) {
+        return {};
+    }
+    // A job of this node alone, whose daemon is here: only this user's processes are served.
+    if (plan.agent.policy.nodes_max == 1 && plan.hosting != Hosting::never) {
+        return {};
+    }
+    return no_credentials("the rendezvous at " + plan.endpoint.text());
+}
+
 // A stream or filter for a local rank that does not exist would be ignored silently.
 Result<void> check_local_ranks(const RunOptions& options, std::uint32_t workers) {
     const auto check = [&](const char* flag, std::uint32_t local_rank) -> Result<void> {
@@ -342,6 +373,8 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     if (const Result<void> checked = check_local_ranks(options, *workers); !checked) {
         return checked.error();
     }
+    agent.offer.secret = security::random_hex(security::Key::kBytes);
+    agent.offer.store_key = security::random_hex(security::Key::kBytes);
     agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(random_number());
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
@@ -363,6 +396,9 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
                    is_static(options) ? plan_static(options, plan) : plan_dynamic(options, plan);
                !planned) {
         return planned.error();
+    }
+    if (const Result<void> trusted = plan_trust(options, plan); !trusted) {
+        return trusted.error();
     }
     note_unused_standbys(options, plan);
     if (plan.fixed_master && agent.offer.slot == 0U) {

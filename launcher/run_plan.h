@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "agent/core/agent_core.h"
+#include "agent/round_store.h"
 #include "launcher/run_options.h"
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/security/credentials.h"
 
 namespace regroup::launcher {
 
@@ -29,6 +31,8 @@ struct RunPlan {
     std::vector<rendezvous::Endpoint> other_endpoints;
     Hosting hosting = Hosting::never;
     std::string bind_address;  ///< Address on which a hosted daemon listens; empty: all.
+    security::Credentials credentials;
+    agent::StoreMode store_mode = agent::StoreMode::local;
     /// MASTER_ADDR and MASTER_PORT are the endpoint itself, in every round (static back end).
     bool fixed_master = false;
     std::vector<std::string> notes;  ///< Notices to print at the start.

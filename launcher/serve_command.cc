@@ -17,6 +17,7 @@
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/state.h"
+#include "launcher/trust.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/server/daemon.h"
 
@@ -107,13 +108,14 @@ int serve_command(std::span<const std::string> arguments) {
     std::string listen;
     StateOptions state;
     store::Dialect dialect = store::Dialect::v1_13;
+    bool serves_torchrun = false;
     FlagTable flags("regroup serve");
     flags.usage = "regroup serve [FLAGS]";
     flags.introduction =
         "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
         "Launchers of regroup connect by: regroup run --rdzv-backend=c10d\n"
         "--rdzv-endpoint=HOST:PORT ...\n"
-        "Launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"
+        "With --serve-torchrun, launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"
         "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
     flags.footer =
         "After SIGTERM or SIGINT, jobs that are kept in a directory or in etcd go on until a\n"
@@ -126,6 +128,15 @@ int serve_command(std::span<const std::string> arguments) {
                  "--listen=10.0.0.1:29400", "-", true},
                 text_into(listen));
     add_state_flags(flags, state);
+    security::CredentialSources trust;
+    add_trust_flags(flags, trust);
+    flags.toggle({"--serve-torchrun", "", "",
+                  "Let launchers of PyTorch's torchrun meet at this daemon, too. They unpickle what "
+                  "they read there: whoever is served can run code on all their hosts. Only "
+                  "processes of this user on this host are served, and with --insecure everybody "
+                  "who reaches the port",
+                  "--serve-torchrun", "-", true},
+                 serves_torchrun);
     flags.value(store_dialect_flag("-"), dialect_into(dialect));
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
@@ -148,6 +159,18 @@ int serve_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
 
+    Result<security::Credentials> credentials = security::load_credentials(trust);
+    if (!credentials) {
+        complain(kName, credentials.error().detail);
+        return agent::kExitUsage;
+    }
+    const bool is_local = !everywhere && is_loopback_host(where->host);
+    if (!is_local && !credentials->can_prove() && !credentials->insecure) {
+        complain(kName, no_credentials("--listen " + (listen.empty() ? ":29400" : listen)).detail +
+                            "; --listen=127.0.0.1:29400 serves this user on this host only");
+        return agent::kExitUsage;
+    }
+
     std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
     std::signal(SIGTTOU, SIG_IGN);  // A daemon in the background must not stop as it logs.
     raise_descriptor_limit();
@@ -157,6 +180,13 @@ int serve_command(std::span<const std::string> arguments) {
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
                               [&log](const std::string& line) { log.say(line); });
     daemon.set_older_dialect(dialect);
+    if (serves_torchrun) {
+        daemon.serve_torchrun();
+    }
+    if (const Result<void> set = daemon.set_credentials(*std::move(credentials)); !set) {
+        complain(kName, set.error().detail);
+        return agent::kExitUsage;
+    }
     const Result<std::uint16_t> port = daemon.listen(everywhere ? "" : where->host, where->port);
     if (!port) {
         log.say("cannot listen: " + port.error().detail);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/warden.h"
 
-#include <arpa/inet.h>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <new>
 #include <poll.h>
 #include <sys/mman.h>
@@ -17,9 +15,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "rendezvous/base/printable.h"
 #include "agent/process/exit_status.h"
 #include "agent/process/process_tree.h"
+#include "rendezvous/base/printable.h"
 
 namespace regroup::agent {
 namespace {
@@ -120,11 +118,23 @@ void sweep(const Family& family, const ExitStatus& status) {
 /// Written by the agent, read by the warden after the death of the agent. Of the two places,
 /// `present` names the complete one.
 struct Warden::LastWords {
+    static constexpr std::size_t kNameBytesMax = 256;
+
+    template <std::size_t Max>
+    struct Text {
+        std::size_t size = 0;
+        std::array<char, Max> text{};
+
+        void set(const std::string& from) noexcept {
+            size = from.size() <= Max ? from.copy(text.data(), from.size()) : 0;
+        }
+        [[nodiscard]] std::string get() const { return {text.data(), std::min(size, Max)}; }
+    };
     struct Word {
-        sockaddr_storage address{};
-        socklen_t address_bytes = 0;
-        std::size_t bytes = 0;
-        std::array<char, kLastWordBytesMax> text{};
+        Text<kNameBytesMax> address;
+        std::uint16_t port = 0;
+        Text<kNameBytesMax> name;
+        Text<kLastWordBytesMax> bytes;
     };
 
     std::array<Word, 2> words{};
@@ -135,63 +145,32 @@ void Warden::Unmap::operator()(LastWords* words) const noexcept {
     ::munmap(words, sizeof(LastWords));
 }
 
-void Warden::set_last_word(const std::string& address, std::uint16_t port,
-                           std::string_view bytes) noexcept {
+void Warden::set_last_word(const LastWord& word) noexcept {
     if (!words_) {
         return;
     }
     const unsigned other = 1 - words_->present.load();
-    LastWords::Word& word = words_->words[other];
-    word.address_bytes = 0;
-    sockaddr_in v4{};
-    sockaddr_in6 v6{};
-    if (::inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-        v4.sin_family = AF_INET;
-        v4.sin_port = htons(port);
-        std::memcpy(&word.address, &v4, word.address_bytes = sizeof v4);
-    } else if (::inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
-        v6.sin6_family = AF_INET6;
-        v6.sin6_port = htons(port);
-        std::memcpy(&word.address, &v6, word.address_bytes = sizeof v6);
-    }
-    word.bytes = bytes.size() <= word.text.size() ? bytes.copy(word.text.data(), bytes.size()) : 0;
+    LastWords::Word& place = words_->words[other];
+    place.address.set(word.address);
+    place.port = word.port;
+    place.name.set(word.name);
+    place.bytes.set(word.bytes);
     words_->present.store(other);
 }
 
-void Warden::send_last_word(const LastWords* words) noexcept {
-    constexpr int kLimitMs = 200;  // The daemon may be gone, too.
+void Warden::send_last_word(const LastWords* words, const Deliver& deliver) {
     if (words == nullptr) {
         return;
     }
     const LastWords::Word& word = words->words[words->present.load() & 1U];
-    if (word.bytes == 0 || word.address_bytes == 0) {
-        return;
-    }
-    const UniqueFd socket(
-        ::socket(word.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket) {
-        return;
-    }
-    pollfd entry{.fd = socket.get(), .events = POLLOUT, .revents = 0};
-    const auto* const address = reinterpret_cast<const sockaddr*>(&word.address);
-    if ((::connect(socket.get(), address, word.address_bytes) != 0 && errno != EINPROGRESS) ||
-        ::poll(&entry, 1, kLimitMs) != 1) {
-        return;
-    }
-    // Fits into the empty buffer of a fresh connection.
-    ::send(socket.get(), word.text.data(), word.bytes, MSG_NOSIGNAL);
-    ::shutdown(socket.get(), SHUT_WR);
-    // Wait until it was read: closing a connection with unread input would discard the bytes.
-    std::array<char, 4096> answer{};
-    entry.events = POLLIN;
-    while (::poll(&entry, 1, kLimitMs) == 1 &&
-           ::recv(socket.get(), answer.data(), answer.size(), 0) > 0) {
+    if (word.bytes.size > 0 && word.address.size > 0) {
+        deliver({word.address.get(), word.port, word.name.get(), word.bytes.get()});
     }
 }
 
 /// The main function of the warden. `watched`: SIGCHLD and the signals to pass on, all blocked.
-void Warden::stand_guard(const LastWords* words, pid_t agent, std::set<pid_t> inherited,
-                         UniqueFd own_end, const sigset_t& watched) {
+void Warden::stand_guard(const LastWords* words, const Deliver& deliver, pid_t agent,
+                         std::set<pid_t> inherited, UniqueFd own_end, const sigset_t& watched) {
     Family family{.agent = agent, .inherited = std::move(inherited)};
     const UniqueFd bond = close_all_but(std::move(own_end));
     ::prctl(PR_SET_NAME, "regroup-warden", 0, 0, 0);
@@ -209,7 +188,7 @@ void Warden::stand_guard(const LastWords* words, pid_t agent, std::set<pid_t> in
     char goodbye = 0;
     if (::recv(bond.get(), &goodbye, 1, MSG_DONTWAIT) != 1) {
         // Send this first: the workers die with their parent anyway, and the daemon waits for it.
-        send_last_word(words);
+        send_last_word(words, deliver);
         sweep(family, *status);
     }
     end_like(*status);
@@ -232,7 +211,7 @@ bool is_ignored(int number) noexcept {
     return now.sa_handler == SIG_IGN;
 }
 
-Result<Warden> Warden::split(const std::vector<int>& signals) {
+Result<Warden> Warden::split(const std::vector<int>& signals, const Deliver& deliver) {
     open_standard_fds();
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) < 0) {
@@ -275,7 +254,8 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
         if (children) {
             inherited.insert(children->begin(), children->end());
         }
-        stand_guard(words.get(), child, std::move(inherited), std::move(wardens_end), watched);
+        stand_guard(words.get(), deliver, child, std::move(inherited), std::move(wardens_end),
+                    watched);
     }
     wardens_end.reset();
     ::setpgid(0, 0);

@@ -3,10 +3,10 @@
 
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <sys/types.h>
 #include <vector>
 
@@ -44,6 +44,15 @@ inline const std::vector<int> kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT,
 /// process that outlives both could kill it.
 class Warden {
    public:
+    /// What the daemon must learn if the agent dies.
+    struct LastWord {
+        std::string address;  ///< Of the daemon: IPv4 or IPv6.
+        std::uint16_t port = 0;
+        std::string name;  ///< The daemon's host as the user wrote it.
+        std::string bytes;
+    };
+    using Deliver = std::function<void(const LastWord& word)>;
+
     /// Forks this process and returns in the child, the agent. The parent, the warden, never
     /// returns. Call it before there is any thread, event loop or signal handler. Both processes
     /// become subreapers, with SIGCHLD at its default and /dev/null for each closed descriptor of
@@ -52,7 +61,9 @@ class Warden {
     /// The warden passes on those of `signals` that are not ignored. Others have their usual
     /// effect. A SIGINT or SIGQUIT that is ignored, as in the background job of a script, is passed
     /// on if a process has sent it, and not if it comes from the keyboard.
-    static Result<Warden> split(const std::vector<int>& signals);
+    ///
+    /// The warden calls `deliver` with the last word of the agent, if there is one.
+    static Result<Warden> split(const std::vector<int>& signals, const Deliver& deliver);
 
     /// Delivers one byte, the number, for each signal that the warden received, and the end of file
     /// when the warden is gone. See QuitSignals.
@@ -61,12 +72,10 @@ class Warden {
     /// Tells the warden that the agent has cleaned up and ends now.
     void say_goodbye() noexcept;
 
-    /// Sets the bytes that the warden sends to a TCP port of an IPv4 or IPv6 address if the agent
-    /// ends without say_goodbye(), so that the daemon learns of its death. Replaces the last ones.
-    /// Costs no system call. With more than kLastWordBytesMax bytes or an invalid address nothing
-    /// is sent.
-    void set_last_word(const std::string& address, std::uint16_t port,
-                       std::string_view bytes) noexcept;
+    /// Sets the last word, which the warden delivers if the agent ends without say_goodbye().
+    /// Replaces the former one. Costs no system call. One with more than kLastWordBytesMax bytes
+    /// is not delivered.
+    void set_last_word(const LastWord& word) noexcept;
     static constexpr std::size_t kLastWordBytesMax = 32000;
 
    private:
@@ -77,9 +86,9 @@ class Warden {
 
     Warden(UniqueFd fd, std::unique_ptr<LastWords, Unmap> words)
         : fd_(std::move(fd)), words_(std::move(words)) {}
-    static void send_last_word(const LastWords* words) noexcept;
-    [[noreturn]] static void stand_guard(const LastWords* words, pid_t agent,
-                                         std::set<pid_t> inherited, UniqueFd own_end,
+    static void send_last_word(const LastWords* words, const Deliver& deliver);
+    [[noreturn]] static void stand_guard(const LastWords* words, const Deliver& deliver,
+                                         pid_t agent, std::set<pid_t> inherited, UniqueFd own_end,
                                          const sigset_t& watched);
 
     UniqueFd fd_;

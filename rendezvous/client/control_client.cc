@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <optional>
 #include <set>
 #include <unistd.h>
 #include <utility>
@@ -17,12 +18,13 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
 #include "rendezvous/base/random.h"
+#include "rendezvous/client/check_daemon.h"
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "rendezvous/security/stream.h"
 
 namespace regroup::rendezvous {
 
@@ -47,12 +49,13 @@ constexpr std::size_t kReadBytes = 16384;
 
 struct ControlClient::Impl {
     Impl(asio::io_context& io_in, std::vector<Endpoint> endpoints_in, Handlers handlers_in,
-         Duration heartbeat_timeout_in)
+         Duration heartbeat_timeout_in, security::Identity identity_in)
         : io(io_in),
           heartbeat_timeout(heartbeat_timeout_in),
+          identity(std::move(identity_in)),
           turn(std::move(endpoints_in)),
           handlers(std::move(handlers_in)),
-          socket(io_in),
+          stream(std::make_unique<security::Stream>(tcp::socket(io_in))),
           resolver(io_in),
           pause(io_in),
           connect_timer(io_in),
@@ -64,10 +67,14 @@ struct ControlClient::Impl {
 
     static asio::awaitable<void> run(std::shared_ptr<Impl> self);
     static asio::awaitable<bool> connect(std::shared_ptr<Impl> self);
+    /// Connects to one address, and checks who serves there. Errors: disconnected.
+    static asio::awaitable<Result<void>> reach(std::shared_ptr<Impl> self, tcp::endpoint candidate,
+                                               Duration limit);
     /// True if the peer is a daemon.
     static asio::awaitable<bool> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
+    void begin_writing();
     void leave_for(const Elsewhere& elsewhere);
 
     void close();
@@ -77,12 +84,15 @@ struct ControlClient::Impl {
     std::weak_ptr<Impl> self;
     asio::io_context& io;
     const Duration heartbeat_timeout;
+    const security::Identity identity;
     EndpointTurn turn;
     std::set<std::string> daemons;         ///< Endpoints at which a daemon has answered.
     std::set<std::string> mute;            ///< Endpoints reported to close without an answer.
     std::set<std::string> elsewhere_told;  ///< Reports since the last answer of a leader.
     Handlers handlers;
-    tcp::socket socket;
+    /// A new one for each attempt; reader and writer of an earlier one hold that.
+    std::shared_ptr<security::Stream> stream;
+    std::optional<security::Tls> tls;  ///< Made when it is first needed.
     tcp::resolver resolver;
     asio::steady_timer pause;
     asio::steady_timer connect_timer;
@@ -91,6 +101,7 @@ struct ControlClient::Impl {
     std::deque<std::string> outbox;
     std::function<void()> on_stopped;
     std::string peer;
+    std::string daemon_host;
     std::string local_address;
     std::uint64_t attempt = 0;  ///< Counts connection attempts; timers of earlier ones are ignored.
     bool connected = false;
@@ -125,40 +136,58 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
                                     self->heartbeat_timeout);
     std::string reasons;
     for (const tcp::endpoint& candidate : candidates) {
-        self->socket = tcp::socket(self->io);
-        ErrorCode open_error;
-        self->socket.open(candidate.protocol(), open_error);
-        if (!open_error) {
-            net::set_close_on_exec(self->socket.native_handle());
-            self->connect_timer.expires_after(limit);
-            const std::uint64_t attempt = ++self->attempt;
-            self->connect_timer.async_wait([impl = self, attempt](ErrorCode timer_error) {
-                if (!timer_error && impl->attempt == attempt) {
-                    impl->close();
-                }
-            });
-            const auto [connect_error] = co_await self->socket.async_connect(candidate, kAwait);
-            ++self->attempt;
-            self->connect_timer.cancel();
-            open_error = connect_error;
-        }
-        const std::string address = candidate.address().to_string();
-        if (!open_error && !self->stopping) {
-            const Endpoint reached{address, candidate.port()};
-            self->peer = reached.text();
-            co_return true;
-        }
+        const Result<void> reached = co_await reach(self, candidate, limit);
         if (self->stopping) {
             co_return false;
         }
-        const std::string why = open_error == asio::error::operation_aborted ||
-                                        open_error == asio::error::bad_descriptor
-                                    ? "no answer within " + format_duration(limit)
-                                    : open_error.message();
-        reasons.append(reasons.empty() ? "" : "; ").append(address).append(": ").append(why);
+        const std::string address = candidate.address().to_string();
+        if (reached) {
+            const Endpoint endpoint{address, candidate.port()};
+            self->peer = endpoint.text();
+            self->daemon_host = self->turn.current().host;
+            co_return true;
+        }
+        reasons.append(reasons.empty() ? "" : "; ")
+            .append(address)
+            .append(": ")
+            .append(reached.error().detail);
     }
     self->trouble("cannot connect to " + self->turn.current().text() + " (" + reasons + ")", false);
     co_return false;
+}
+
+asio::awaitable<Result<void>> ControlClient::Impl::reach(std::shared_ptr<Impl> self,
+                                                         tcp::endpoint candidate, Duration limit) {
+    const auto stream = std::make_shared<security::Stream>(tcp::socket(self->io));
+    self->stream = stream;
+    tcp::socket& socket = stream->socket();
+    ErrorCode error;
+    socket.open(candidate.protocol(), error);
+    if (error) {
+        co_return Failure(Errc::disconnected, error.message());
+    }
+    net::set_close_on_exec(socket.native_handle());
+    self->connect_timer.expires_after(limit);
+    const std::uint64_t attempt = ++self->attempt;
+    self->connect_timer.async_wait([impl = self, attempt](ErrorCode timer_error) {
+        if (!timer_error && impl->attempt == attempt) {
+            impl->close();
+        }
+    });
+    const auto [connect_error] = co_await socket.async_connect(candidate, kAwait);
+    Result<void> reached;
+    if (connect_error) {
+        reached = Failure(Errc::disconnected, connect_error.message());
+    } else if (stream->is_open()) {
+        reached =
+            co_await check_daemon(*stream, self->turn.current().host, self->identity, self->tls);
+    }
+    ++self->attempt;
+    self->connect_timer.cancel();
+    if (!stream->is_open() && !self->stopping) {
+        reached = Failure(Errc::disconnected, "no answer within " + format_duration(limit));
+    }
+    co_return reached;
 }
 
 void ControlClient::Impl::leave_for(const Elsewhere& elsewhere) {
@@ -181,8 +210,9 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
         const bool up = co_await connect(self);
         if (up) {
             ErrorCode ignored;
-            self->socket.set_option(tcp::no_delay(true), ignored);
-            self->local_address = self->socket.local_endpoint(ignored).address().to_string();
+            tcp::socket& socket = self->stream->socket();
+            socket.set_option(tcp::no_delay(true), ignored);
+            self->local_address = socket.local_endpoint(ignored).address().to_string();
             self->connected = true;
             self->handlers.on_up();
             const bool is_daemon = co_await read(self);
@@ -222,9 +252,9 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
     bool is_daemon = false;
     protocol::FrameReader reader;
     std::array<char, kReadBytes> buffer{};
-    while (self->socket.is_open()) {
-        const auto [error, count] =
-            co_await self->socket.async_read_some(asio::buffer(buffer), kAwait);
+    const auto stream = self->stream;
+    while (stream->is_open()) {
+        const auto [error, count] = co_await stream->read_some(asio::buffer(buffer));
         if (self->stopping && (error || !self->writing)) {
             co_return is_daemon;
         }
@@ -244,7 +274,7 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
         }
         reader.feed(std::string_view(buffer.data(), count));
         // A handler may stop or drop the connection; the remaining messages are then ignored.
-        while (!self->stopping && self->socket.is_open()) {
+        while (!self->stopping && stream->is_open()) {
             Result<std::optional<std::string>> payload = reader.next();
             if (!payload) {
                 self->trouble(self->peer + ": " + payload.error().detail, true);
@@ -270,24 +300,31 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
 }
 
 asio::awaitable<void> ControlClient::Impl::write(std::shared_ptr<Impl> self) {
-    while (!self->outbox.empty() && self->socket.is_open()) {
+    const auto stream = self->stream;
+    while (!self->outbox.empty() && stream->is_open()) {
         const std::string frame = std::move(self->outbox.front());
         self->outbox.pop_front();
-        const auto [error, count] =
-            co_await asio::async_write(self->socket, asio::buffer(frame), kAwait);
+        const auto [error, count] = co_await stream->write(asio::buffer(frame));
         if (error) {
-            self->close();  // The reader notices it.
+            stream->close();  // The reader notices it.
         }
     }
     self->writing = false;
+    if (self->connected && !self->outbox.empty() && self->stream->is_open()) {
+        self->begin_writing();  // On the connection that has replaced this one.
+    }
     if (self->stopping) {
         self->finish_stop();
     }
 }
 
+void ControlClient::Impl::begin_writing() {
+    writing = true;
+    asio::co_spawn(io, write(self.lock()), asio::detached);
+}
+
 void ControlClient::Impl::close() {
-    ErrorCode ignored;
-    socket.close(ignored);
+    stream->close();
 }
 
 void ControlClient::Impl::finish_stop() {
@@ -308,9 +345,10 @@ ControlClient::ControlClient(asio::io_context& io, Endpoint endpoint, Handlers h
     : ControlClient(io, std::vector<Endpoint>{std::move(endpoint)}, std::move(handlers)) {}
 
 ControlClient::ControlClient(asio::io_context& io, std::vector<Endpoint> endpoints,
-                             Handlers handlers, Duration heartbeat_timeout)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers),
-                                   heartbeat_timeout)) {
+                             Handlers handlers, Duration heartbeat_timeout,
+                             security::Identity identity)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers), heartbeat_timeout,
+                                   std::move(identity))) {
     impl_->self = impl_;
 }
 
@@ -338,8 +376,7 @@ void ControlClient::send(const FromAgent& message) {
     }
     impl_->outbox.push_back(protocol::make_frame(protocol::encode(message)));
     if (!impl_->writing) {
-        impl_->writing = true;
-        asio::co_spawn(impl_->io, Impl::write(impl_), asio::detached);
+        impl_->begin_writing();
     }
 }
 
@@ -366,6 +403,10 @@ void ControlClient::stop(Duration limit, std::function<void()> done) {
 
 const std::string& ControlClient::peer() const {
     return impl_->peer;
+}
+
+const std::string& ControlClient::daemon_host() const {
+    return impl_->daemon_host;
 }
 
 const std::string& ControlClient::local_address() const {

@@ -11,6 +11,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/endpoint.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/security/credentials.h"
 
 namespace regroup::rendezvous {
 
@@ -18,7 +19,10 @@ namespace regroup::rendezvous {
 /// back-off as long as the client exists. With several endpoints, it tries the endpoint of the last
 /// good connection first and then the others in turn, with a pause after each turn. When a daemon
 /// answers Elsewhere, the client connects to the daemon that it names; the owner never sees that
-/// message. Everything runs on the io_context's one thread.
+/// message.
+///
+/// See check_daemon for the daemons that it believes. Everything runs on the io_context's one
+/// thread.
 class ControlClient {
    public:
     struct Handlers {
@@ -35,7 +39,8 @@ class ControlClient {
     /// Requires at least one endpoint. A node that does not reconnect within `heartbeat_timeout` is
     /// lost. Therefore no attempt takes longer than that, and no pause longer than a quarter of it.
     ControlClient(boost::asio::io_context& io, std::vector<Endpoint> endpoints, Handlers handlers,
-                  Duration heartbeat_timeout = std::chrono::seconds(30));
+                  Duration heartbeat_timeout = std::chrono::seconds(30),
+                  security::Identity identity = {});
     ~ControlClient();
     ControlClient(const ControlClient&) = delete;
     ControlClient& operator=(const ControlClient&) = delete;
@@ -51,6 +56,8 @@ class ControlClient {
 
     /// The daemon's address as resolved and connected to, for people; empty before that.
     [[nodiscard]] const std::string& peer() const;
+    /// Its host as the endpoint names it.
+    [[nodiscard]] const std::string& daemon_host() const;
     /// This node's address on that connection.
     [[nodiscard]] const std::string& local_address() const;
 

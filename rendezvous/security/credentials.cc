@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/security/credentials.h"
 
-#include <cstdlib>
 #include <unistd.h>
 
 namespace regroup::security {
 namespace {
-
-constexpr const char* kTokenFileVariable = "REGROUP_TOKEN_FILE";
-constexpr const char* kInsecureVariable = "REGROUP_INSECURE";
-
-std::string variable(const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-}
 
 Result<void> check_certificates(const Certificates& files) {
     const bool is_complete =
@@ -29,7 +20,7 @@ Result<void> check_certificates(const Certificates& files) {
 
 Result<Credentials> load_credentials(const CredentialSources& sources) {
     Credentials credentials;
-    credentials.insecure = sources.insecure || variable(kInsecureVariable) == "1";
+    credentials.insecure = sources.insecure;
     const Certificates& files = sources.certificates;
     if (!files.certificate.empty() || !files.key.empty() || !files.authority.empty()) {
         if (const Result<void> complete = check_certificates(files); !complete) {
@@ -38,14 +29,9 @@ Result<Credentials> load_credentials(const CredentialSources& sources) {
         credentials.certificates = files;
     }
     std::string path = sources.token_file;
-    std::string source = "--token-file: ";
-    if (path.empty()) {
-        path = variable(kTokenFileVariable);
-        source = std::string(kTokenFileVariable) + ": ";
-    }
+    const std::string source = path.empty() ? "" : "--token-file: ";
     if (path.empty()) {
         path = usual_token_file();
-        source.clear();
         if (path.empty() || ::access(path.c_str(), F_OK) != 0) {
             return credentials;
         }

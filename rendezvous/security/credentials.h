@@ -26,21 +26,27 @@ struct Credentials {
     [[nodiscard]] bool can_prove() const noexcept { return token || certificates; }
 };
 
+/// Who a process is towards a daemon.
+struct Identity {
+    Credentials credentials;
+    Scope scope;  ///< What it needs; a full token proves just this.
+};
+
 /// A peer that has proved who it is.
 struct Peer {
     Scope scope;
     std::string name;  ///< "token 1f2e3d4c (node)", "certificate CN=node7", "user ann".
 };
 
-/// Where the flags and the environment say that the credentials are.
+/// Where the flags say that the credentials are.
 struct CredentialSources {
-    std::string token_file;  ///< --token-file.
+    std::string token_file;  ///< Empty: the usual token file, if there is one.
     Certificates certificates;
     bool insecure = false;
 };
 
-/// Reads the files. Without a token file in `sources` it takes REGROUP_TOKEN_FILE, and else the
-/// usual token file if there is one. Errors: those of the files, each with the flag or variable.
+/// Reads the token; a Tls reads the certificates. Errors: those of read_token; invalid_argument if
+/// some of the certificate files are missing.
 [[nodiscard]] Result<Credentials> load_credentials(const CredentialSources& sources);
 
 }  // namespace regroup::security

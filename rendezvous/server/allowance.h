@@ -27,6 +27,10 @@ class Allowance {
         left_ -= static_cast<double>(bytes);
         return true;
     }
+    /// `bytes` that were taken are not used up after all.
+    void give_back(std::size_t bytes) {
+        left_ = std::min(static_cast<double>(rate_.burst), left_ + static_cast<double>(bytes));
+    }
     /// True if it is as good as new.
     [[nodiscard]] bool is_full(Instant now) {
         refill(now);

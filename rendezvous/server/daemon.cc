@@ -7,6 +7,7 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/net/listen.h"
+#include "rendezvous/security/peer_user.h"
 #include "rendezvous/server/daemon_impl.h"
 #include "rendezvous/store/store_wire.h"
 
@@ -51,15 +52,30 @@ Result<std::uint16_t> Daemon::listen(const std::string& address, std::uint16_t p
         return acceptor.error();
     }
     impl_->acceptor = std::make_unique<tcp::acceptor>(std::move(*acceptor));
-    LauncherStore::Options options;
-    options.address = address;
-    options.older_dialect = impl_->older_dialect;
-    options.jobs_max = impl_->limits.jobs_max;
-    impl_->store =
-        std::make_unique<LauncherStore>(impl_->io, impl_->clock, std::move(options), impl_->log);
+    if (impl_->serves_torchrun) {
+        LauncherStore::Options options;
+        options.address = address;
+        options.older_dialect = impl_->older_dialect;
+        options.jobs_max = impl_->limits.jobs_max;
+        if (!impl_->credentials.insecure) {
+            options.objection = security::object_to_stranger;
+        }
+        impl_->store = std::make_unique<LauncherStore>(impl_->io, impl_->clock, std::move(options),
+                                                       impl_->log);
+    }
     asio::co_spawn(impl_->io, Impl::accept(impl_), asio::detached);
     impl_->sweep();
     return impl_->acceptor->local_endpoint().port();
+}
+
+Result<void> Daemon::set_credentials(security::Credentials credentials) {
+    impl_->credentials = std::move(credentials);
+    // Otherwise OpenSSL is not used before a peer speaks TLS: it takes a millisecond to start.
+    return impl_->credentials.certificates ? impl_->open_tls() : Result<void>();
+}
+
+void Daemon::serve_torchrun() {
+    impl_->serves_torchrun = true;
 }
 
 void Daemon::set_store_handler(StoreHandler handler) {

@@ -13,6 +13,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/security/credentials.h"
 #include "rendezvous/store/store_wire.h"
 
 namespace regroup::rendezvous {
@@ -53,6 +54,9 @@ struct DaemonTraffic {
 /// events, steps the job's core, encodes the effects into bounded outboxes, and keeps one timer at
 /// the cores' next deadline. It makes no decisions itself.
 ///
+/// A peer is accepted if its socket belongs to this process's user or to root, on this host, or if
+/// it proves by TLS that it has a token or a certificate (see set_credentials).
+///
 /// Everything runs on the io_context's one thread. `io` and `clock` outlive the Daemon.
 class Daemon {
    public:
@@ -72,9 +76,18 @@ class Daemon {
     /// is visible.
     Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
 
-    /// Sets the handler for connections that speak the store's protocol. Without a handler the
-    /// daemon serves them itself; see LauncherStore.
+    /// How peers of other hosts and users prove who they are. Without a call none can. To be called
+    /// before `listen`. Errors: those of Tls::server.
+    Result<void> set_credentials(security::Credentials credentials);
+
+    /// Sets the handler for connections that speak the store's protocol. Without a handler, and
+    /// without `serve_torchrun`, they are refused.
     void set_store_handler(StoreHandler handler);
+
+    /// Lets launchers of PyTorch meet at this daemon; see LauncherStore. They unpickle what they
+    /// read, so each peer that is served can execute code on the hosts of all of them. To be called
+    /// before `listen`.
+    void serve_torchrun();
 
     /// Keeps all jobs in `journal`, and restores those that it contains. Without a journal, jobs
     /// end with this process: their nodes form them anew with the next daemon. At most once, before

@@ -23,6 +23,9 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kReadBytes = 4096;
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
+/// Further refusals within a second are only counted.
+constexpr std::size_t kRefusalsLogged = 20;
+
 /// Hosts whose store clients speak an older dialect are remembered, up to this many.
 constexpr std::size_t kOlderHostsMax = 4096;
 
@@ -55,44 +58,55 @@ void Daemon::Impl::open(tcp::socket socket) {
     if (!session->is_known()) {
         return;  // The peer is gone already.
     }
-    if (connections_count() >= limits.sessions_max) {
-        turn_away(session->socket, session->peer);
-        return;
+    if (strangers.size() >= limits.strangers_max) {
+        evict_oldest_stranger();
     }
     session->expires = after(clock.now(), limits.hello_limit);
+    session->stranger = ++last_stranger;
+    strangers.emplace(session->stranger, session);
     sessions.insert(session);
     asio::co_spawn(io, serve(self.lock(), session), asio::detached);
 }
 
-std::size_t Daemon::Impl::connections_count() const {
-    return sessions.size() + (store ? store->clients_count() : 0);
+void Daemon::Impl::evict_oldest_stranger() {
+    const std::shared_ptr<Session> oldest = strangers.begin()->second;
+    log_refusal("closed the connection of " + oldest->peer + ", the oldest of " +
+                std::to_string(strangers.size()) + " that have said nothing yet");
+    strangers.erase(strangers.begin());
+    oldest->stranger = 0;
+    sessions.erase(oldest);
+    oldest->close();
 }
 
-// The peer gets the reason without a session, since a session would exceed the limit.
-void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
-    const std::string reason =
-        "the daemon has " + std::to_string(connections_count()) + " connections already";
-    log("refused " + peer + ": " + reason);
-    const std::string frame =
-        protocol::make_frame(protocol::encode(Refused{Errc::overloaded, reason}));
-    ErrorCode ignored;
-    socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(frame), ignored);  // The buffer of a new socket holds all of it.
+std::size_t Daemon::Impl::members_count() const {
+    return sessions.size() - strangers.size() + (store ? store->clients_count() : 0);
+}
+
+bool Daemon::Impl::promote(const std::shared_ptr<Session>& session) {
+    if (session->stranger == 0) {
+        return true;
+    }
+    if (members_count() >= limits.sessions_max) {
+        refuse(session, Errc::overloaded,
+               "the daemon has " + std::to_string(members_count()) + " connections already");
+        return false;
+    }
+    strangers.erase(std::exchange(session->stranger, 0));
+    return true;
 }
 
 asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
                                           std::shared_ptr<Session> session) {
     std::vector<char> buffer(kReadBytes);
-    bool open = true;
-    while (open && session->socket.is_open()) {
-        const auto [error, count] =
-            co_await session->socket.async_read_some(asio::buffer(buffer), kAwait);
-        if (session->goes_to_store && session->socket.is_open() && !self->closed) {
+    bool open = co_await identify(self, session);
+    while (open && session->stream.is_open()) {
+        const auto [error, count] = co_await session->stream.read_some(asio::buffer(buffer));
+        if (session->goes_to_store && session->stream.is_open() && !self->closed) {
             session->first_bytes.append(buffer.data(), count);
             self->hand_to_store(*session);
             break;
         }
-        if (error || !session->socket.is_open()) {
+        if (error || !session->stream.is_open()) {
             break;  // The session was closed meanwhile, perhaps with the Daemon.
         }
         const std::string_view bytes(buffer.data(), count);
@@ -113,6 +127,10 @@ bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_vi
         case PortProtocol::store:
             break;
     }
+    if (const std::string why = objection_to_store(*session); !why.empty()) {
+        log_refusal("refused a store client at " + session->peer + ": " + why);
+        return false;
+    }
     const bool is_older = !session->first_bytes.starts_with(std::string_view("\0\xCE", 2));
     if (is_older && older_hosts.size() < kOlderHostsMax) {
         older_hosts.insert(session->address);
@@ -124,10 +142,10 @@ bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_vi
 void Daemon::Impl::hand_to_store(Session& session) {
     session.protocol_told = true;
     if (store_handler) {
-        store_handler(std::move(session.socket), std::move(session.first_bytes));
+        store_handler(std::move(session.stream.socket()), std::move(session.first_bytes));
         return;
     }
-    store->adopt(std::move(session.socket), session.first_bytes);
+    store->adopt(std::move(session.stream.socket()), session.first_bytes);
 }
 
 bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
@@ -136,7 +154,10 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
     if (!session->close_when_flushed) {
         session->reader.feed(bytes);
     }
-    while (!session->close_when_flushed && session->socket.is_open()) {
+    if (!session->proven && !session->close_when_flushed) {
+        refuse(session, Errc::invalid_argument, objection(*session));
+    }
+    while (!session->close_when_flushed && session->stream.is_open()) {
         Result<std::optional<std::string>> payload = session->reader.next();
         if (!payload) {
             refuse(session, payload.error().code, payload.error().detail);
@@ -151,16 +172,24 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
             refuse(session, message.error().code, message.error().detail);
             break;
         }
+        if (const std::string why = objection(*session, *message); !why.empty()) {
+            refuse(session, Errc::invalid_argument, why);
+            break;
+        }
+        if (!promote(session)) {
+            break;
+        }
+        log_operator(*session, *message);
         jobs->handle(session, std::move(*message));
         if (!session->close_when_flushed) {
             session->expires = after(clock.now(), session->silence_limit);
         }
     }
-    return session->socket.is_open();
+    return session->stream.is_open();
 }
 
 void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
-    if (!session->socket.is_open() || session->close_when_flushed) {
+    if (!session->stream.is_open() || session->close_when_flushed) {
         return;
     }
     ++traffic.messages_out;
@@ -173,15 +202,22 @@ void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemo
 
 void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
                           const std::string& reason) {
-    log((session->job.empty() ? "" : "job " + session->job + ": ") + "refused " + session->peer +
-        ": " + reason);
+    log_refusal((session->job.empty() ? "" : "job " + session->job + ": ") + "refused " +
+                session->peer + ": " + reason);
     send(session, Refused{code, reason});
     session->close_when_flushed = true;
+}
+
+void Daemon::Impl::log_refusal(const std::string& line) {
+    if (++refusals <= kRefusalsLogged) {
+        log(line);
+    }
 }
 
 void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
     session->close();
     sessions.erase(session);
+    strangers.erase(session->stranger);
     if (jobs) {
         jobs->end(session);
     }
@@ -201,7 +237,14 @@ void Daemon::Impl::sweep() {
                 impl->expire(*session);
             }
         }
-        impl->store->sweep();
+        if (impl->refusals > kRefusalsLogged) {
+            impl->log("refused " + std::to_string(impl->refusals - kRefusalsLogged) +
+                      " more within the last second");
+        }
+        impl->refusals = 0;
+        if (impl->store) {
+            impl->store->sweep();
+        }
         impl->jobs->sweep();
         impl->sweep();
     });
@@ -217,7 +260,7 @@ void Daemon::Impl::expire(Session& session) {
     }
     session.goes_to_store = true;
     ErrorCode ignored;
-    session.socket.cancel(ignored);
+    session.stream.socket().cancel(ignored);
 }
 
 void Daemon::Impl::check_flushed() {

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -41,7 +44,26 @@ struct Daemon::Impl {
                                        std::shared_ptr<Session> session);
 
     void open(tcp::socket socket);
-    void turn_away(tcp::socket& socket, const std::string& peer);
+    /// Makes room for one more stranger.
+    void evict_oldest_stranger();
+    /// True if the session may go on as a connection of the daemon.
+    bool promote(const std::shared_ptr<Session>& session);
+    Result<void> open_tls();
+    /// Finds out who the peer is, by TLS or by its user. False: read nothing from the session.
+    static asio::awaitable<bool> identify(std::shared_ptr<Impl> self,
+                                          std::shared_ptr<Session> session);
+    static asio::awaitable<bool> shake_hands(std::shared_ptr<Impl> self,
+                                             std::shared_ptr<Session> session);
+    void identify_plain(Session& session) const;
+    /// Logs who asks for an action.
+    void log_operator(const Session& session, const FromAgent& message) const;
+    /// Why a peer that has proved nothing is refused.
+    [[nodiscard]] std::string objection(const Session& session) const;
+    /// Why a peer that speaks the store's protocol is refused; empty if it is served.
+    [[nodiscard]] std::string objection_to_store(const Session& session) const;
+    /// Why the peer may not send `message`; empty if it may. If the peer may see one job only, a
+    /// request for any job becomes one for that.
+    [[nodiscard]] static std::string objection(const Session& session, FromAgent& message);
     /// Handles a connection's first bytes. False: read no more from the session.
     bool begin(const std::shared_ptr<Session>& session, std::string_view bytes);
     void hand_to_store(Session& session);
@@ -52,7 +74,8 @@ struct Daemon::Impl {
     void end(const std::shared_ptr<Session>& session);
     void sweep();
     void expire(Session& session);
-    [[nodiscard]] std::size_t connections_count() const;
+    [[nodiscard]] std::size_t members_count() const;
+    void log_refusal(const std::string& line);
     void check_flushed();
     void flush(Duration limit, std::function<void()> done);
 
@@ -64,7 +87,8 @@ struct Daemon::Impl {
     Log log;
     StoreHandler store_handler;
     store::Dialect older_dialect = store::Dialect::v1_13;
-    std::unique_ptr<LauncherStore> store;  ///< Used when there is no store_handler.
+    bool serves_torchrun = false;
+    std::unique_ptr<LauncherStore> store;  ///< With serves_torchrun; used without a store_handler.
     std::set<std::string> older_hosts;
     std::unique_ptr<tcp::acceptor> acceptor;
     asio::steady_timer sweep_timer;
@@ -72,6 +96,12 @@ struct Daemon::Impl {
     std::function<void()> on_flushed;
     std::unique_ptr<JobTable> jobs;  ///< Null once the Daemon is destroyed.
     std::set<std::shared_ptr<Session>> sessions;
+    /// Those of `sessions` that are no members yet, the oldest first.
+    std::map<std::uint64_t, std::shared_ptr<Session>> strangers;
+    std::uint64_t last_stranger = 0;
+    std::size_t refusals = 0;  ///< Since the last sweep.
+    security::Credentials credentials;
+    std::optional<security::Tls> tls;
     DaemonTraffic traffic;
     bool closed = false;
 };

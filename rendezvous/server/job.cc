@@ -71,12 +71,10 @@ Instant Job::next_deadline() const {
     return next == Instant::max() ? next : next - shift_ + std::chrono::microseconds(1);
 }
 
-bool Job::Attendance::add(const NodeId& node) {
-    if (nodes.size() >= RendezvousCore::kNodesLimit || !nodes.insert(node).second) {
-        return false;
+void Job::Attendance::add(const NodeId& node) {
+    if (nodes.size() < RendezvousCore::kNodesLimit && nodes.insert(node).second) {
+        bytes += kIdBytes + node.size();
     }
-    bytes += kIdBytes + node.size();
-    return true;
 }
 
 void Job::Attendance::note(const Event& event, const RendezvousCore& after) {
@@ -87,8 +85,8 @@ void Job::Attendance::note(const Event& event, const RendezvousCore& after) {
     }
 }
 
-bool Job::remember(const NodeId& node) {
-    return attendance_.add(node);
+void Job::remember(const NodeId& node) {
+    attendance_.add(node);
 }
 
 std::shared_ptr<Session> Job::connect(const NodeId& node, std::shared_ptr<Session> session) {

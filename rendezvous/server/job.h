@@ -44,8 +44,8 @@ class Job {
     [[nodiscard]] Instant timeline(Instant now) const;
     [[nodiscard]] Instant next_deadline() const;
 
-    /// Records that the node has joined. False if it was recorded before, or too many are.
-    bool remember(const NodeId& node);
+    /// Records that the node has joined.
+    void remember(const NodeId& node);
     /// About how many bytes the records of nodes that have joined take.
     [[nodiscard]] std::size_t attendance_bytes() const noexcept { return attendance_.bytes; }
 
@@ -63,6 +63,8 @@ class Job {
     /// protects it no more.
     [[nodiscard]] bool may_grow_for(const NodeId& node, std::size_t bytes, Instant now);
     [[nodiscard]] bool may_grow_for_newcomer(std::size_t bytes, Instant now);
+    /// The newcomer was refused.
+    void has_not_grown(std::size_t bytes) { newcomers_.give_back(bytes); }
     /// Forgets what is no longer needed to answer that.
     void forget_allowances(Instant now);
 
@@ -112,7 +114,7 @@ class Job {
         std::size_t bytes = 0;   // That they take, about.
         bool left = false;       // All of them have left in order.
 
-        bool add(const NodeId& node);
+        void add(const NodeId& node);
         void note(const Event& event, const RendezvousCore& after);
     };
 

@@ -13,25 +13,12 @@ namespace {
 
 // The most reports that wait to be kept: enough for the end or beginning of a large round.
 constexpr std::size_t kDeferredMax = 4096;
-// Beyond this further nodes are not remembered: if such a node comes back after the end of its job,
-// it begins the job anew.
-constexpr std::size_t kAttendanceBytesMax = std::size_t{64} << 20U;
-// The growth of all journals by new nodes: a node of the largest job, and many others.
-constexpr Allowance::Rate kNewcomersRate{std::size_t{128} << 20U, std::size_t{128} << 10U};
-// An entry of a journal besides the texts in it.
-constexpr std::size_t kEntryBytes = 256;
-// A report of this size is accepted at any time.
-constexpr std::size_t kSmallReportBytes = 2048;
 
 }  // namespace
 
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
                    Hooks hooks)
-    : clock_(clock),
-      limits_(limits),
-      hooks_(std::move(hooks)),
-      newcomers_(kNewcomersRate),
-      timer_(io) {}
+    : clock_(clock), limits_(limits), hooks_(std::move(hooks)), timer_(io) {}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.
 bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
@@ -94,84 +81,10 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
         job.disconnect(session->node, clock_.now());
         step(job, NodeLeft{session->node, std::move(leave->reason), leave->killed});
     } else if (const auto* resumed = std::get_if<Resumed>(&message)) {
-        if (!journal_ || job.may_grow_for(session->node, kEntryBytes, clock_.now())) {
+        if (may_keep(job, session->node, 0)) {
             step(job, NodeResumed{session->node, *resumed});
         }
     }
-}
-
-// A report that would take too much loses its details first. Then it counts as a lost message: the
-// node repeats its state.
-void JobTable::report(const std::shared_ptr<Session>& session, Job& job, NodeReport report) {
-    const std::size_t bytes = bytes_of(report);
-    if (bytes > kSmallReportBytes &&
-        (!job.core.has_member(session->node) || nodes_bytes() + bytes > limits_.nodes_bytes_max)) {
-        remove_details(report);
-    }
-    NodeReported event{session->node, std::move(report)};
-    if (journal_ && !job.core.is_routine(event)) {
-        const auto may_keep = [&] {
-            return job.may_grow_for(event.node, kEntryBytes + bytes_of(event.report), clock_.now());
-        };
-        if (!may_keep()) {
-            remove_details(event.report);
-            if (!may_keep()) {
-                return;
-            }
-        }
-    }
-    step(job, event);
-}
-
-std::size_t JobTable::nodes_bytes() const {
-    std::size_t bytes = 0;
-    for (const auto& [id, job] : jobs_) {
-        bytes += job.core.nodes_bytes();
-    }
-    return bytes;
-}
-
-std::size_t JobTable::attendance_bytes() const {
-    std::size_t bytes = 0;
-    for (const auto& [id, job] : jobs_) {
-        bytes += job.attendance_bytes();
-    }
-    return bytes;
-}
-
-std::string JobTable::excess(Job* job, const Join& join) {
-    const bool is_new = job == nullptr || !job->core.knows(join.node);
-    const std::size_t bytes = kEntryBytes + bytes_of(join);
-    if (is_new && nodes_bytes() + bytes > limits_.nodes_bytes_max) {
-        return "the nodes of all jobs take all the memory that the daemon has for them";
-    }
-    if (!journal_) {
-        return "";
-    }
-    const Instant now = clock_.now();
-    const bool may_grow = is_new ? (job == nullptr || job->may_grow_for_newcomer(bytes, now)) &&
-                                       newcomers_.take(bytes, now)
-                                 : job->may_grow_for(join.node, bytes, now);
-    return may_grow ? "" : "nodes join job " + join.job + " faster than its journal may grow";
-}
-
-bool JobTable::make_room() {
-    auto found = jobs_.end();
-    for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
-        if (job->second.is_expendable() &&
-            (found == jobs_.end() ||
-             job->second.deserted_since() < found->second.deserted_since())) {
-            found = job;
-        }
-    }
-    if (found == jobs_.end()) {
-        return false;
-    }
-    hooks_.log("job " + found->first +
-               ": forgotten to make room for another job; no node of it is connected, and it has "
-               "no round");
-    forget(found);
-    return true;
 }
 
 void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
@@ -185,7 +98,9 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     if (found == jobs_.end() || !found->second.core.has_member(join.node)) {
         remove_details(join.report);
     }
-    if (const std::string why = excess(found == jobs_.end() ? nullptr : &found->second, join);
+    const std::size_t bytes = bytes_of(join);
+    if (const std::string why =
+            excess(found == jobs_.end() ? nullptr : &found->second, join, bytes);
         !why.empty()) {
         hooks_.refuse(session, Errc::overloaded, why);
         return;
@@ -235,9 +150,6 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     }
     session->job = join.job;
     session->node = join.node;
-    if (attendance_bytes() < kAttendanceBytesMax) {
-        found->second.remember(join.node);
-    }
     session->silence_limit = std::max(limits_.hello_limit, join.policy.heartbeat_timeout);
     const std::shared_ptr<Session> former = found->second.connect(join.node, session);
     if (former && former != session) {
@@ -249,6 +161,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     const NodeJoined event{join.node, std::move(join.policy), std::move(join.offer),
                            std::move(join.report)};
     step(found->second, event);
+    settle(found->second, event.node, bytes);
 }
 
 void JobTable::forget(std::map<std::string, Job>::iterator job) {

@@ -82,17 +82,24 @@ class JobTable {
     void end_former(Job& job, Instant now);
 
     void join(const std::shared_ptr<Session>& session, Join join);
+    [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
+    void forget(std::map<std::string, Job>::iterator job);
+
+    // What peers may make it grow (job_table_growth.cc).
+
     void report(const std::shared_ptr<Session>& session, Job& job, NodeReport report);
-    /// Why `join` would take too much of the daemon, or of the job's journal; empty: it would not.
-    /// `job` may be null, for a new job.
-    [[nodiscard]] std::string excess(Job* job, const Join& join);
+    /// True if the job's journal may grow by `bytes`, and an entry, for what the node says.
+    [[nodiscard]] bool may_keep(Job& job, const NodeId& node, std::size_t bytes) const;
+    /// Why a join of `bytes` would take too much of the daemon, or of the job's journal; empty: it
+    /// would not, and it has its part of the allowances. `job` may be null, for a new job.
+    [[nodiscard]] std::string excess(Job* job, const Join& join, std::size_t bytes);
+    /// Call after the core has decided about such a join.
+    void settle(Job& job, const NodeId& node, std::size_t bytes);
     /// Makes room for one more job. False if every job has to stay.
     bool make_room();
     /// About how many bytes all nodes of all jobs take.
     [[nodiscard]] std::size_t nodes_bytes() const;
     [[nodiscard]] std::size_t attendance_bytes() const;
-    [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
-    void forget(std::map<std::string, Job>::iterator job);
 
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
@@ -140,7 +147,8 @@ class JobTable {
     bool closed_ = false;
     std::set<std::pair<Instant, std::string>> deadlines_;  // Of each job that has one.
     std::set<std::string> waited_for_;  // The jobs in whose `drain_waits` operators may wait.
-    Allowance newcomers_;               // To all jobs together.
+    // The growth of all journals by new nodes: those of some of the largest jobs, and many others.
+    Allowance newcomers_{{std::size_t{128} << 20U, std::size_t{128} << 10U}};
     Instant timer_at_ = Instant::max();
     boost::asio::steady_timer timer_;
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

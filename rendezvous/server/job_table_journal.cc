@@ -113,7 +113,7 @@ void JobTable::begin_leading() {
         }
     }
     for (const auto& [session, message] : words) {
-        if (session->socket.is_open() && !session->close_when_flushed) {
+        if (session->stream.is_open() && !session->close_when_flushed) {
             handle(session, message);
         }
     }

@@ -3,12 +3,9 @@
 
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/descriptor.h"
@@ -21,12 +18,11 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-
 }  // namespace
 
 Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> written_in)
-    : socket(std::move(socket_in)), written_(std::move(written_in)) {
+    : stream(std::move(socket_in)), written_(std::move(written_in)) {
+    tcp::socket& socket = stream.socket();
     net::set_close_on_exec(socket.native_handle());
     ErrorCode error;
     socket.set_option(tcp::no_delay(true), error);
@@ -39,13 +35,12 @@ Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> w
 }
 
 void Session::close() {
-    ErrorCode ignored;
-    socket.close(ignored);
+    stream.close();
 }
 
 bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
                    std::size_t frames_max) {
-    if (!session->socket.is_open() || session->close_when_flushed) {
+    if (!session->stream.is_open() || session->close_when_flushed) {
         return true;
     }
     if (session->outbox_.size() >= frames_max) {
@@ -54,17 +49,16 @@ bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
     session->outbox_.push_back(std::move(frame));
     if (!session->writing_) {
         session->writing_ = true;
-        asio::co_spawn(session->socket.get_executor(), write(session), asio::detached);
+        asio::co_spawn(session->stream.socket().get_executor(), write(session), asio::detached);
     }
     return true;
 }
 
 asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
-    while (!session->outbox_.empty() && session->socket.is_open()) {
+    while (!session->outbox_.empty() && session->stream.is_open()) {
         const std::string frame = std::move(session->outbox_.front());
         session->outbox_.pop_front();
-        const auto [error, count] =
-            co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
+        const auto [error, count] = co_await session->stream.write(asio::buffer(frame));
         session->written_(count);
         if (error) {
             // The peer reads no more. Its last messages may still be unread; the reader closes the
@@ -74,11 +68,11 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
     }
     session->outbox_.clear();
     session->writing_ = false;
-    if (session->close_when_flushed && session->socket.is_open()) {
+    if (session->close_when_flushed && session->stream.is_open()) {
         // Closes only the sending direction: the peer reads all, closes, and the reader ends the
         // session.
         ErrorCode ignored;
-        session->socket.shutdown(tcp::socket::shutdown_send, ignored);
+        session->stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
     }
     session->written_(0);
 }

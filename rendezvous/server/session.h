@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
@@ -13,6 +15,8 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/protocol/framing.h"
+#include "rendezvous/security/credentials.h"
+#include "rendezvous/security/stream.h"
 
 namespace regroup::rendezvous {
 
@@ -32,9 +36,11 @@ struct Session {
     /// is closed or is to close.
     static bool send(const std::shared_ptr<Session>& session, std::string frame,
                      std::size_t frames_max);
-    [[nodiscard]] bool is_flushed() const { return !writing_ || !socket.is_open(); }
+    [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
 
-    boost::asio::ip::tcp::socket socket;
+    security::Stream stream;
+    /// Who the peer has proved to be; nothing before, and for a peer that could not.
+    std::optional<security::Peer> proven;
     std::string peer;     ///< "10.0.0.4:41234", for the log.
     std::string address;  ///< "10.0.0.4".
     /// When the connection is closed. Every message of a joined node postpones it.
@@ -47,6 +53,7 @@ struct Session {
     std::string job;             ///< Empty until it has joined.
     NodeId node;
     bool close_when_flushed = false;
+    std::uint64_t stranger = 0;  ///< Its key among the daemon's strangers; 0: it is a member.
 
    private:
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);

@@ -46,6 +46,9 @@ TEST(DaemonAllowance, BurstIsUsedUpAndComesBackWithTime) {
     EXPECT_FALSE(allowance.is_full(now + seconds(99)));
     EXPECT_TRUE(allowance.is_full(now + seconds(100)));
     EXPECT_FALSE(allowance.take(1001, now + std::chrono::hours(9)));
+    EXPECT_TRUE(allowance.take(1000, now + std::chrono::hours(9)));
+    allowance.give_back(300);
+    EXPECT_TRUE(allowance.take(300, now + std::chrono::hours(9)));
 }
 
 // ---- Jobs.
@@ -308,6 +311,24 @@ TEST_F(DaemonJournalGrowth, NodeThatJoinsAgainAndAgainIsRefusedAsOverload) {
     EXPECT_LT(bytes_of(only_job().entries), std::size_t{6} << 20U);
     member.say(running(RoundId{1}));
     EXPECT_TRUE(member.expect<Alive>());
+}
+
+// The kinds of refusals that a stranger can repeat at will must not keep others out.
+TEST_F(DaemonJournalGrowth, RefusedJoinsUseNothingUp) {
+    const auto daemon = host();
+    Peer member(loop, daemon->port());
+    member.say(join_of("job", "a", 1));
+    ASSERT_TRUE(member.expect<Assign>());
+    Join wrong = join_of("job", "b", 2);
+    wrong.offer.other_addresses.assign(protocol::kNamesMax, std::string(255, 'x'));
+    const std::string frame = protocol::make_frame(protocol::encode(FromAgent(wrong)));
+    for (std::size_t sent = 0; sent < std::size_t{40} << 20U; sent += frame.size()) {
+        Peer stranger(loop, daemon->port());
+        ASSERT_TRUE(stranger.send(frame));
+        const auto refused = stranger.expect<Refused>();
+        ASSERT_TRUE(refused);
+        ASSERT_EQ(refused->code, Errc::invalid_argument) << describe(refused->reason);
+    }
 }
 
 // ---- Who speaks for a node.

@@ -35,18 +35,20 @@ void Loop::run_for(Duration time) {
     until([] { return false; }, time);
 }
 
-DaemonHost::DaemonHost(Loop& loop, const DaemonLimits& limits, std::uint16_t port)
+DaemonHost::DaemonHost(Loop& loop, const DaemonLimits& limits, std::uint16_t port,
+                       const std::function<void(Daemon& daemon)>& prepare)
     : daemon_(std::make_unique<Daemon>(loop.io(), clock_, limits,
                                        [this](const std::string& line) { log_.push_back(line); })) {
+    prepare(*daemon_);
     const Result<std::uint16_t> bound = daemon_->listen("127.0.0.1", port);
     port_ = bound ? *bound : 0;
     EXPECT_NE(port_, 0) << (bound ? "" : bound.error().detail);
 }
 
-bool DaemonHost::has_logged(const std::string& text) const {
-    return std::any_of(log_.begin(), log_.end(), [&](const std::string& line) {
-        return line.find(text) != std::string::npos;
-    });
+std::size_t DaemonHost::count_logged(const std::string& text) const {
+    return static_cast<std::size_t>(std::count_if(
+        log_.begin(), log_.end(),
+        [&](const std::string& line) { return line.find(text) != std::string::npos; }));
 }
 
 Peer::Peer(Loop& loop, std::uint16_t port, int receive_buffer)

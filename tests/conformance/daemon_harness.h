@@ -38,13 +38,18 @@ class Loop {
 /// A daemon on a free port of 127.0.0.1, with a log to look into.
 class DaemonHost {
    public:
-    explicit DaemonHost(Loop& loop, const rendezvous::DaemonLimits& limits = {},
-                        std::uint16_t port = 0);
+    /// `prepare` is called before the daemon listens.
+    explicit DaemonHost(
+        Loop& loop, const rendezvous::DaemonLimits& limits = {}, std::uint16_t port = 0,
+        const std::function<void(rendezvous::Daemon& daemon)>& prepare = [](rendezvous::Daemon&) {
+        });
 
     rendezvous::Daemon& daemon() { return *daemon_; }
     void destroy() { daemon_.reset(); }
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    [[nodiscard]] bool has_logged(const std::string& text) const;
+    [[nodiscard]] bool has_logged(const std::string& text) const { return count_logged(text) > 0; }
+    /// The lines with `text`.
+    [[nodiscard]] std::size_t count_logged(const std::string& text) const;
 
    private:
     SteadyClock clock_;

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -111,7 +112,8 @@ class StorePeer {
 
 class DaemonStore : public ::testing::Test {
    protected:
-    explicit DaemonStore(const DaemonLimits& limits = {}) : host(loop, limits) {}
+    explicit DaemonStore(const DaemonLimits& limits = {})
+        : host(loop, limits, 0, [](Daemon& daemon) { daemon.serve_torchrun(); }) {}
 
     /// A launcher of job `id`, known as such to the daemon.
     std::unique_ptr<StorePeer> launcher(const std::string& id, const char* address = "127.0.0.1") {
@@ -188,6 +190,89 @@ TEST_F(DaemonStore, OlderClientIsRecognizedByAnyFirstRequest) {
     }
     EXPECT_FALSE(host.has_logged("disconnected"));
     EXPECT_FALSE(host.has_logged("refused"));
+}
+
+TEST(DaemonWithoutTorchrun, StoreClientIsRefusedAtOnceAndTheLogNamesTheFlag) {
+    Loop loop;
+    DaemonHost host(loop);
+    for (const Dialect dialect : {Dialect::current, Dialect::v1_13}) {
+        StorePeer client(loop, host.port());
+        client.send({{Opcode::set, {"/key", "value"}}, {Opcode::get, {"/key"}}}, dialect);
+        EXPECT_TRUE(client.is_closed_by_peer(milliseconds(5000)));
+    }
+    EXPECT_TRUE(host.has_logged("--serve-torchrun"));
+    EXPECT_EQ(host.daemon().sessions_count(), 0U);
+    // PyTorch 1.13 opens a second connection that says nothing; it waits for nobody here.
+    DaemonLimits hasty;
+    hasty.hello_limit = milliseconds(300);
+    DaemonHost other(loop, hasty);
+    StorePeer first(loop, other.port());
+    first.send({{Opcode::num_keys, {}}}, Dialect::v1_13);
+    EXPECT_TRUE(first.is_closed_by_peer());
+    StorePeer second(loop, other.port());
+    EXPECT_TRUE(second.is_closed_by_peer());
+}
+
+TEST(DaemonWithoutTorchrun, LogOfRefusedStoreClientsIsBounded) {
+    Loop loop;
+    DaemonHost host(loop);
+    for (int i = 0; i < 100; ++i) {
+        StorePeer client(loop, host.port());
+        client.send({{Opcode::num_keys, {}}});
+        ASSERT_TRUE(client.is_closed_by_peer());
+    }
+    EXPECT_LT(host.count_logged("--serve-torchrun"), 100U);
+}
+
+/// True if a process of another user gets no answer from the store on `port`. Requires root.
+bool other_user_is_refused(Loop& loop, std::uint16_t port) {
+    constexpr uid_t kOtherUser = 65534;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (::setuid(kOtherUser) != 0) {
+            ::_exit(2);
+        }
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(port);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+        std::string request;
+        store::encode({Opcode::validate, {}, store::kMagic}, request);
+        store::encode({Opcode::num_keys, {}}, request);
+        const bool sent = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 &&
+                          ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) > 0;
+        char answer = 0;
+        ::_exit(!sent ? 2 : ::recv(fd, &answer, 1, 0) > 0 ? 1 : 0);
+    }
+    int status = -1;
+    EXPECT_TRUE(loop.until([&] { return ::waitpid(child, &status, WNOHANG) == child; }));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) < 2) << status;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(DaemonStore, AnotherUserOfThisHostIsRefused) {
+    if (::geteuid() != 0) {
+        GTEST_SKIP() << "only root can become another user";
+    }
+    EXPECT_TRUE(other_user_is_refused(loop, host.port()));
+    EXPECT_TRUE(host.has_logged("it belongs to user "));
+    EXPECT_TRUE(host.has_logged("--insecure"));
+    // The store of the workers, which has a port of its own.
+    LaunchersOwnStore own(loop);
+    auto first = launcher("job");
+    publish(*first, "job", 0, own.port);
+    const std::string port = first->get(key("job", 0, "MASTER_PORT"));
+    EXPECT_NE(port, std::to_string(own.port));
+    EXPECT_TRUE(other_user_is_refused(loop, static_cast<std::uint16_t>(std::stoul(port))));
+
+    DaemonHost trusting(loop, {}, 0, [](Daemon& daemon) {
+        security::Credentials credentials;
+        credentials.insecure = true;
+        EXPECT_TRUE(daemon.set_credentials(credentials));
+        daemon.serve_torchrun();
+    });
+    EXPECT_FALSE(other_user_is_refused(loop, trusting.port()));
 }
 
 class DaemonStoreInHaste : public DaemonStore {

@@ -3,7 +3,9 @@
 // Invalid input is refused with a reason or disconnected, and two agents of another job do not
 // notice.
 #include <fstream>
+#include <memory>
 #include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -87,7 +89,6 @@ TEST_F(DaemonStrangers, MalformedFramesAreRefusedWithTheReason) {
 
 TEST_F(DaemonStrangers, OtherProtocolsAreRefused) {
     expect_refused("GET / HTTP/1.1\r\nHost: node0\r\n\r\n", "exceeds the limit of 524288");
-    expect_refused(std::string("\x16\x03\x01\x02\x00\x01\x00", 7), "exceeds the limit");
     expect_refused("SSH-2.0-OpenSSH_9.2\r\n", "does not speak regroup's control protocol");
     expect_refused(std::string(100000, '\xFF'), "exceeds the limit");
 }
@@ -169,6 +170,7 @@ class DaemonBounds : public DaemonStrangers {
         limits.hello_limit = milliseconds(300);
         limits.outbox_frames_max = 8;
         limits.sessions_max = 4;
+        limits.strangers_max = 8;
         limits.jobs_max = 2;
         return limits;
     }
@@ -295,6 +297,7 @@ TEST_F(DaemonBounds, ConnectionBeyondTheLimitIsRefusedWithTheReason) {
     fourth.say(join_of("other", "y", 2));
     ASSERT_TRUE(third.expect<Assign>());
     Peer fifth(loop, host.port());
+    fifth.say(join_of("other", "z", 2));
     const auto refused = fifth.expect<Refused>();
     ASSERT_TRUE(refused);
     EXPECT_EQ(refused->code, Errc::overloaded);
@@ -307,6 +310,36 @@ TEST_F(DaemonBounds, ConnectionBeyondTheLimitIsRefusedWithTheReason) {
     const auto heard = sixth.expect<Refused>();
     ASSERT_TRUE(heard);
     EXPECT_EQ(heard->code, Errc::invalid_argument);
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, MemberComesBackThroughAFloodOfStrangers) {
+    const std::string greeting("\x00\xCE\xF7\x85\x3C", 5);
+    std::vector<std::unique_ptr<Peer>> flood;
+    for (int i = 0; i < 40; ++i) {
+        flood.push_back(std::make_unique<Peer>(loop, host.port()));
+        flood.back()->send(i % 2 == 0 ? greeting : std::string("\x16\x03\x01\x02\x00\x01", 6));
+    }
+    EXPECT_TRUE(flood.front()->is_closed_by_peer());
+    a.hang_up();
+    Peer again(loop, host.port());
+    for (int i = 0; i < 4; ++i) {
+        flood.push_back(std::make_unique<Peer>(loop, host.port()));
+    }
+    Join join = join_of("healthy", "a", 2);
+    join.report = running(round).report;
+    again.say(join);
+    again.say(running(round));
+    const auto alive = again.expect<Alive>();
+    EXPECT_TRUE(alive);
+    EXPECT_LE(sessions(), 2U + 8U);
+}
+
+TEST_F(DaemonBounds, TlsClientIsToldThatThereIsNoTls) {
+    Peer stranger(loop, host.port());
+    stranger.send(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));
+    EXPECT_TRUE(stranger.is_closed_by_peer());
+    EXPECT_TRUE(host.has_logged("this daemon has no token and no certificate"));
     expect_healthy();
 }
 

@@ -85,9 +85,9 @@ TEST_F(RunEndpoint, AgentRetriesAnUnansweredEndpointUntilTheJoinTimeout) {
 }
 
 TEST_F(RunEndpoint, UnresolvableNameIsReported) {
-    Program job = run_probe(
-        {"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400", "--join-timeout=2"},
-        {"mark=up"});
+    Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400",
+                             "--insecure", "--join-timeout=2"},
+                            {"mark=up"});
     EXPECT_EQ(job.wait(), 3) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("no-such-host.invalid"));
     EXPECT_THAT(marks("up"), IsEmpty());

@@ -123,7 +123,8 @@ class RunNamespaces : public EndToEnd {
                                                  const Words& flags) const {
         return std::make_unique<Program>(ProgramSpec{
             cable_.inside(index, host,
-                          Words{regroup_program(), "run", "--rdzv-backend=c10d", "--grow-after=0"} +
+                          Words{regroup_program(), "run", "--rdzv-backend=c10d", "--insecure",
+                                "--grow-after=0"} +
                               flags + Words{probe_program(), "store", "mark=up", "await=finish"}),
             {"PROBE_DIR=" + folder()},
             folder()});

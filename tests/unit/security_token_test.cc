@@ -23,8 +23,6 @@ class TokenFiles : public testing::Test {
         ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
         folder_ = pattern;
         ::setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
-        ::unsetenv("REGROUP_TOKEN_FILE");
-        ::unsetenv("REGROUP_INSECURE");
     }
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -119,18 +117,14 @@ TEST_F(TokenFiles, WhatIsNoFileIsRefused) {
     EXPECT_FALSE(read_token(path("empty")));
 }
 
-TEST_F(TokenFiles, FlagGoesBeforeVariableBeforeUsualFile) {
+TEST_F(TokenFiles, NamedFileGoesBeforeTheUsualOne) {
     EXPECT_FALSE(load_credentials({})->can_prove());
     const Token usual = Token::generate();
     ASSERT_TRUE(write_token(usual_token_file(), usual));
     EXPECT_EQ(load_credentials({})->token->id(), usual.id());
-    const Token by_variable = Token::generate();
-    ASSERT_TRUE(write_token(path("variable"), by_variable));
-    ::setenv("REGROUP_TOKEN_FILE", path("variable").c_str(), 1);
-    EXPECT_EQ(load_credentials({})->token->id(), by_variable.id());
-    const Token by_flag = Token::generate();
-    ASSERT_TRUE(write_token(path("flag"), by_flag));
-    EXPECT_EQ(load_credentials({path("flag"), {}, false})->token->id(), by_flag.id());
+    const Token named = Token::generate();
+    ASSERT_TRUE(write_token(path("named"), named));
+    EXPECT_EQ(load_credentials({path("named"), {}, false})->token->id(), named.id());
     EXPECT_FALSE(load_credentials({path("absent"), {}, false}));
 }
 

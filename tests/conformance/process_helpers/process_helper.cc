@@ -254,7 +254,7 @@ int run_agent(const std::vector<std::string>& arguments) {
         ::signal(SIGINT, SIG_IGN);
         ::signal(SIGQUIT, SIG_IGN);
     }
-    auto warden = Warden::split(kAgentSignals);
+    auto warden = Warden::split(kAgentSignals, [](const Warden::LastWord&) {});
     if (!warden) {
         return 99;
     }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "launcher/flag_table.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/security/credentials.h"
+
+namespace regroup::launcher {
+
+/// Declares --token-file, --tls-cert, --tls-key, --tls-ca and --insecure.
+void add_trust_flags(FlagTable& flags, security::CredentialSources& out);
+
+/// True for localhost and for the addresses of the loopback interface.
+[[nodiscard]] bool is_loopback_host(const std::string& host);
+
+/// What to do when a process without credentials is to talk to other hosts: one sentence, from
+/// `subject` ("--listen :29400") on.
+[[nodiscard]] Failure no_credentials(const std::string& subject);
+
+}  // namespace regroup::launcher
