@@ -343,6 +343,24 @@ TEST_F(LineWriterTest, WriterNeverWaitsForASocket) {
     EXPECT_EQ(write_many(ends[1], UniqueFd(ends[0])).size(), kMany * 100);
 }
 
+TEST_F(LineWriterTest, LinesOfTheAgentBeyondTheBoundAreCounted) {
+    constexpr std::size_t kLines = 30000;
+    auto [reading, writing] = make_pipe();
+    {
+        LineWriter writer(io_, writing.get(), "");
+        for (std::size_t count = 0; count < kLines; ++count) {
+            writer.write_own(std::string(99, 'x') + "\n", 1);
+        }
+        reader_.emplace(std::move(reading));
+        EXPECT_TRUE(run_until(io_, [&] { return writer.flush(clock_, clock_.now()); }));
+    }
+    writing.reset();
+    const std::vector<std::string> lines = lines_of(reader_->text());
+    EXPECT_LT(lines.size(), kLines);
+    EXPECT_EQ(lines.back(), "regroup: " + std::to_string(kLines - (lines.size() - 1)) +
+                                " lines were dropped here: nobody took them in time");
+}
+
 TEST_F(LineWriterTest, WriterNeverWaitsForATerminal) {
     UniqueFd screen(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
     ASSERT_TRUE(screen);
