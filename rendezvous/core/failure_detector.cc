@@ -46,7 +46,7 @@ void FailureDetector::heard(const NodeId& node, Instant now) {
     move_deadline(node, entry, after(now, silence_limit_));
 }
 
-void FailureDetector::suspect(const NodeId& node, Instant now) {
+void FailureDetector::suspect(const NodeId& node, Instant now, Duration limit) {
     const auto found = entries_.find(node);
     if (found == entries_.end() || found->second.suspected) {
         return;
@@ -54,7 +54,8 @@ void FailureDetector::suspect(const NodeId& node, Instant now) {
     found->second.suspected = true;
     found->second.suspected_at = now;
     ++suspects_count_;
-    move_deadline(node, found->second, std::min(found->second.deadline, after(now, return_limit_)));
+    move_deadline(node, found->second,
+                  std::min(found->second.deadline, after(now, std::min(limit, return_limit_))));
 }
 
 void FailureDetector::suspect_all(Instant now) {

@@ -37,8 +37,8 @@ class FailureDetector {
     /// A sign of life; also ends a suspicion. Unknown nodes become known.
     void heard(const NodeId& node, Instant now);
     /// The node's connection broke. Unknown nodes are ignored. A second call does not prolong the
-    /// suspicion.
-    void suspect(const NodeId& node, Instant now);
+    /// suspicion. `limit`: it has no more time than this to come back.
+    void suspect(const NodeId& node, Instant now, Duration limit = Duration::max());
     /// The daemon was away and all nodes have to come back. All known nodes are under suspicion,
     /// each for `absence_limit`, or for the rest of it after a further restart.
     void suspect_all(Instant now);

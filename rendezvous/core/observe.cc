@@ -143,7 +143,9 @@ void RendezvousCore::observe(Instant now, const NodeDisconnected& event) {
         lose(now, event.node, {Departure::Kind::disconnected}, now);
         return;
     }
-    detector_.suspect(event.node, now);
+    // A node that only says that it was in a round is not kept for as long as a member.
+    const bool was_here = node.member_of != RoundId::none;
+    detector_.suspect(event.node, now, was_here ? Duration::max() : FailureDetector::kReturnCycle);
     place(now, event.node, found->second);
 }
 

@@ -122,6 +122,21 @@ TEST(RendezvousAdmission, NodeThatWasInNoRoundIsForgottenWithItsConnection) {
     EXPECT_NE(job.told<Assign>("a"), nullptr);
 }
 
+TEST(RendezvousAdmission, NodeThatOnlyClaimsARoundIsForgottenSoonAfterItsConnection) {
+    JobPolicy policy = small_policy();
+    policy.regroup_window = policy.heartbeat_timeout = kHeartbeatTimeoutMax;
+    Job job(policy);
+    NodeReport claim;
+    claim.round = RoundId{5};
+    claim.held_step = 7;
+    job.join("a", Job::offer_of("a"), claim);
+    job.disconnect("a");
+    job.silence("a");
+    EXPECT_EQ(job.core.nodes_count(), 1U);
+    job.pass(FailureDetector::kReturnCycle);
+    EXPECT_EQ(job.core.nodes_count(), 0U);
+}
+
 TEST(RendezvousAdmission, MemberWhoseConnectionBreaksStaysUntilItsTimeIsOver) {
     JobPolicy policy = fixed_policy(2);
     policy.regroup_window = policy.heartbeat_timeout;
