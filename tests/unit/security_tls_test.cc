@@ -1,94 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <optional>
 #include <string>
-#include <vector>
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/io_context.hpp>
 #include <gtest/gtest.h>
 
-#include "rendezvous/security/stream.h"
 #include "rendezvous/security/tls.h"
+#include "tests/unit/security_handshake.h"
 
 namespace regroup::security {
 namespace {
-
-namespace asio = boost::asio;
-using asio::ip::tcp;
-
-/// A client and a server that shake hands over loopback.
-class Handshake {
-   public:
-    Handshake(const Tls& server, const Tls& client)
-        : acceptor_(io_, tcp::endpoint(asio::ip::make_address("127.0.0.1"), 0)) {
-        tcp::socket socket(io_);
-        socket.connect(acceptor_.local_endpoint());
-        client_.emplace(std::move(socket));
-        server_.emplace(acceptor_.accept());
-        spawn(*client_, client.connection("localhost"), client_result_);
-        spawn(*server_, server.connection(), server_result_);
-        io_.run();
-        io_.restart();
-    }
-
-    [[nodiscard]] bool client_accepts() const { return client_result_ && *client_result_; }
-    [[nodiscard]] bool server_accepts() const { return server_result_ && *server_result_; }
-    [[nodiscard]] std::string errors() const {
-        return (client_accepts() ? "" : client_result_->error().detail) + " | " +
-               (server_accepts() ? "" : server_result_->error().detail);
-    }
-    [[nodiscard]] Result<Peer> peer() const { return Tls::peer_of(server_->ssl()); }
-
-    /// Sends `text` from the client to the server, and returns what arrives.
-    std::string pass(const std::string& text) {
-        std::string arrived;
-        asio::co_spawn(
-            io_,
-            [&]() -> asio::awaitable<void> {
-                co_await client_->write(asio::buffer(text));
-                client_->close();
-            },
-            asio::detached);
-        asio::co_spawn(
-            io_,
-            [&]() -> asio::awaitable<void> {
-                std::vector<char> buffer(10000);
-                for (;;) {
-                    const auto [error, count] = co_await server_->read_some(asio::buffer(buffer));
-                    if (error) {
-                        co_return;
-                    }
-                    arrived.append(buffer.data(), count);
-                }
-            },
-            asio::detached);
-        io_.run();
-        return arrived;
-    }
-
-   private:
-    void spawn(Stream& stream, Ssl ssl, std::optional<Result<void>>& result) {
-        asio::co_spawn(
-            io_,
-            [&stream, ssl = std::move(ssl), &result]() mutable -> asio::awaitable<void> {
-                result = co_await stream.shake_hands(std::move(ssl));
-                if (!*result) {
-                    stream.close();
-                }
-            },
-            asio::detached);
-    }
-
-    asio::io_context io_;
-    tcp::acceptor acceptor_;
-    std::optional<Stream> client_;
-    std::optional<Stream> server_;
-    std::optional<Result<void>> client_result_;
-    std::optional<Result<void>> server_result_;
-};
 
 Credentials with(const Token& token) {
     Credentials credentials;

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cost of trust between hosts, for each way to prove who is who:
+//
+//     trust_bench [JOINS [NODES]]
+//
+// join: from the start of a client to the daemon's first answer, one after another. reconnect: all
+// nodes of a job at once, until the last has its assignment, with the daemon's CPU time and memory.
+// Daemon and clients are two processes of one machine. To make them prove themselves all the same,
+// the daemon runs as another user, which takes root.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/security/token.h"
+#include "rendezvous/server/daemon.h"
+#include "tests/bench/report.h"
+
+namespace regroup::bench {
+namespace {
+
+using namespace rendezvous;  // NOLINT: the values of the protocol.
+using std::chrono::steady_clock;
+
+constexpr int kDefaultJoins = 200;
+constexpr std::uint32_t kDefaultNodes = 1000;
+constexpr uid_t kOtherUser = 54321;
+constexpr Duration kLimit = std::chrono::seconds(60);
+
+double ms_since(steady_clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(steady_clock::now() - begin).count();
+}
+
+/// One way to prove who is who.
+struct Way {
+    std::string name;
+    security::Credentials credentials;
+    bool is_other_user = true;  ///< The daemon runs as another user.
+};
+
+/// A folder with a certificate authority and one certificate for 127.0.0.1.
+std::optional<security::Certificates> make_certificates(const std::filesystem::path& folder) {
+    const std::string script =
+        "cd '" + folder.string() +
+        "' && exec 2>/dev/null && "
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 "
+        "-subj /CN=authority -keyout ca.key -out ca.pem && "
+        "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=node "
+        "-keyout node.key -out node.csr && "
+        "printf 'subjectAltName=IP:127.0.0.1\\n' > ext && "
+        "openssl x509 -req -in node.csr -CA ca.pem -CAkey ca.key -days 1 -extfile ext "
+        "-out node.pem && chmod 644 *";
+    if (std::system(script.c_str()) != 0) {  // NOLINT: a fixed script.
+        return std::nullopt;
+    }
+    return security::Certificates{folder / "node.pem", folder / "node.key", folder / "ca.pem"};
+}
+
+struct Spent {
+    double cpu_ms = 0;
+    double memory_kib = 0;
+};
+
+/// A daemon in a process of its own.
+class DaemonProcess {
+   public:
+    explicit DaemonProcess(const Way& way) {
+        int ends[2];
+        if (::pipe(ends) != 0) {
+            std::perror("pipe");
+            std::exit(1);
+        }
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            ::close(ends[0]);
+            serve(way, ends[1]);
+        }
+        ::close(ends[1]);
+        if (::read(ends[0], &port_, sizeof port_) != sizeof port_) {
+            std::fprintf(stderr, "trust_bench: the daemon did not start\n");
+            std::exit(1);
+        }
+        ::close(ends[0]);
+    }
+    ~DaemonProcess() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    DaemonProcess(const DaemonProcess&) = delete;
+    DaemonProcess& operator=(const DaemonProcess&) = delete;
+
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+
+    [[nodiscard]] Spent spent() const {
+        const std::string folder = "/proc/" + std::to_string(pid_);
+        Spent spent;
+        std::ifstream schedstat(folder + "/schedstat");
+        double nanoseconds = 0;
+        schedstat >> nanoseconds;
+        spent.cpu_ms = nanoseconds / 1e6;
+        std::ifstream status(folder + "/status");
+        for (std::string line; std::getline(status, line);) {
+            if (line.starts_with("VmRSS:")) {
+                spent.memory_kib = std::strtod(line.c_str() + 6, nullptr);
+            }
+        }
+        return spent;
+    }
+
+   private:
+    [[noreturn]] static void serve(const Way& way, int out) {
+        if (way.is_other_user && (::setgid(kOtherUser) != 0 || ::setuid(kOtherUser) != 0)) {
+            std::perror("become another user");
+            std::_Exit(1);
+        }
+        boost::asio::io_context io(1);
+        const SteadyClock clock;
+        Daemon daemon(io, clock, DaemonLimits(), [](const std::string&) {});
+        const Result<void> set = daemon.set_credentials(way.credentials);
+        const Result<std::uint16_t> port = daemon.listen("127.0.0.1", 0);
+        if (!set || !port) {
+            std::fprintf(stderr, "%s\n", (set ? port.error() : set.error()).detail.c_str());
+            std::_Exit(1);
+        }
+        const std::uint16_t number = *port;
+        if (::write(out, &number, sizeof number) != sizeof number) {
+            std::_Exit(1);
+        }
+        io.run();
+        std::_Exit(0);
+    }
+
+    pid_t pid_ = -1;
+    std::uint16_t port_ = 0;
+};
+
+/// A node that joins and waits for its assignment.
+class Node {
+   public:
+    Node(boost::asio::io_context& io, const Way& way, std::uint16_t port, const std::string& job,
+         std::uint32_t index, std::uint32_t nodes, std::function<void()> on_assigned) {
+        Join join;
+        join.job = job;
+        join.node = "node" + std::to_string(index);
+        join.policy.nodes_min = join.policy.nodes_max = nodes;
+        join.policy.heartbeat_timeout = std::chrono::seconds(30);
+        join.offer.name = join.node;
+        join.report.store_port = 1;
+        ControlClient::Handlers handlers;
+        handlers.on_up = [this, join] { client_->send(join); };
+        handlers.on_message = [assigned = std::move(on_assigned)](const FromDaemon& message) {
+            if (std::holds_alternative<Assign>(message)) {
+                assigned();
+            }
+        };
+        handlers.on_down = [] {};
+        handlers.on_trouble = [](const std::string& reason, bool /*answered*/) {
+            std::fprintf(stderr, "trust_bench: %s\n", reason.c_str());
+        };
+        client_ = std::make_unique<ControlClient>(
+            io, std::vector<Endpoint>{{"127.0.0.1", port}}, std::move(handlers), kLimit,
+            security::Identity{way.credentials, {security::Role::node, job}});
+        client_->start();
+    }
+
+   private:
+    std::unique_ptr<ControlClient> client_;
+};
+
+/// Milliseconds until all nodes of one new job have their assignment.
+double form(const Way& way, std::uint16_t port, const std::string& job, std::uint32_t nodes) {
+    boost::asio::io_context io(1);
+    std::uint32_t assigned = 0;
+    std::vector<std::unique_ptr<Node>> all;
+    const auto begin = steady_clock::now();
+    for (std::uint32_t i = 0; i < nodes; ++i) {
+        all.push_back(std::make_unique<Node>(io, way, port, job, i, nodes, [&] {
+            if (++assigned == nodes) {
+                io.stop();
+            }
+        }));
+    }
+    io.run_for(kLimit);
+    if (assigned < nodes) {
+        std::fprintf(stderr, "trust_bench: %u of %u nodes were assigned\n", assigned, nodes);
+        std::exit(1);
+    }
+    return ms_since(begin);
+}
+
+std::vector<Way> ways(const std::filesystem::path& folder) {
+    std::vector<Way> all{{"same user, this host", {}, false}};
+    if (::geteuid() != 0) {
+        std::printf("Only root can run the daemon as another user: the rest is left out.\n");
+        return all;
+    }
+    security::Credentials insecure;
+    insecure.insecure = true;
+    all.push_back({"--insecure", insecure});
+    security::Credentials token;
+    token.token = security::Token::generate();
+    all.push_back({"token", token});
+    security::Credentials certificates;
+    certificates.certificates = make_certificates(folder);
+    if (certificates.certificates) {
+        all.push_back({"certificates", certificates});
+    } else {
+        std::printf("The program openssl cannot make certificates here: left out.\n");
+    }
+    return all;
+}
+
+void run(int joins, std::uint32_t nodes) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "trustXXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+        std::perror("mkdtemp");
+        std::exit(1);
+    }
+    const std::filesystem::path folder = pattern;
+    std::filesystem::permissions(folder, std::filesystem::perms(0755));
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    print_head("Trust between hosts");
+    std::printf("join: one node, %d times, median (worst). reconnect: %u nodes at once.\n\n", joins,
+                nodes);
+    Table table({"way", "join ms", "reconnect ms", "daemon's CPU ms", "KiB per node"});
+    for (const Way& way : ways(folder)) {
+        const DaemonProcess daemon(way);
+        std::vector<double> times;
+        for (int i = 0; i < joins; ++i) {
+            times.push_back(form(way, daemon.port(), "join" + std::to_string(i), 1));
+        }
+        const Summary join = summarize(times);
+        const DaemonProcess other(way);
+        const Spent before = other.spent();
+        const double all = form(way, other.port(), "all", nodes);
+        const Spent after = other.spent();
+        table.add({way.name, fixed(join.median, 2) + " (" + fixed(join.worst, 2) + ")",
+                   fixed(all, 0), fixed(after.cpu_ms - before.cpu_ms, 0),
+                   fixed((after.memory_kib - before.memory_kib) / nodes, 1)});
+    }
+    table.print();
+    std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace regroup::bench
+
+int main(int argc, char** argv) {
+    const int joins = argc > 1 ? std::atoi(argv[1]) : regroup::bench::kDefaultJoins;
+    const int nodes =
+        argc > 2 ? std::atoi(argv[2]) : static_cast<int>(regroup::bench::kDefaultNodes);
+    if (joins < 1 || nodes < 1 || nodes > 10000) {
+        std::fprintf(stderr, "trust_bench: JOINS must be positive, NODES from 1 to 10000\n");
+        return 2;
+    }
+    regroup::bench::run(joins, static_cast<std::uint32_t>(nodes));
+    return 0;
+}
