@@ -139,8 +139,7 @@ struct StackSaver::Run {
         const Result<int> opened =
             files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
         UniqueFd file(opened ? *opened : -1);
-        const std::string text =
-            printable(head) + "\n\nAs the kernel sees it:\n" + kernel_view(pid);
+        const std::string text = head + "\n\nAs the kernel sees it:\n" + kernel_view(pid);
         if (!file || !write_all(file.get(), text)) {
             complain("cannot write " + path.string() + ": " +
                      (opened ? std::string(std::strerror(errno)) : opened.error().detail));
@@ -160,10 +159,11 @@ struct StackSaver::Run {
         }
         for (const StackSubject& subject : subjects) {
             const std::string name = file_name(subject);
-            const std::string title = heading + "\nrank " + std::to_string(subject.rank);
+            const std::string title = printable(heading) + "\nrank " + std::to_string(subject.rank);
             const std::string pid = std::to_string(subject.pid);
             note(folder / (name + ".txt"), subject.pid,
-                 title + ", pid " + pid + (subject.doing.empty() ? "" : ", " + subject.doing));
+                 title + ", pid " + pid +
+                     (subject.doing.empty() ? "" : ", " + printable(subject.doing)));
             // The descendants of a wrapper, and processes that load data.
             std::size_t count = 0;
             for (const pid_t child : descendants(subject.pid)) {
