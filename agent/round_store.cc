@@ -117,24 +117,12 @@ void RoundStore::relay_for(const rendezvous::Assignment& assignment) {
 }
 
 void RoundStore::adopt(tcp::socket socket, std::string_view first_bytes) {
-    boost::system::error_code error;
-    const tcp::endpoint ours = socket.local_endpoint(error);
-    const tcp::endpoint theirs = error ? tcp::endpoint() : socket.remote_endpoint(error);
-    if (error) {
-        return;  // It has left already.
+    if (is_fixed()) {
+        server_.adopt(std::move(socket), first_bytes);
+    } else {
+        say("a client of the store came to the daemon; in this job workers reach the store through "
+            "their own agent (MASTER_ADDR and MASTER_PORT)");
     }
-    std::optional<std::string> why;
-    if (!is_fixed()) {
-        why = "the store of this job is reached through the worker's own agent";
-    } else if (const store::Objection objection = objection_of(options_.mode)) {
-        why = objection(ours, theirs);
-    }
-    if (why) {
-        say("the store disconnected " +
-            rendezvous::Endpoint{theirs.address().to_string(), theirs.port()}.text() + ": " + *why);
-        return;
-    }
-    server_.adopt(std::move(socket), first_bytes);
 }
 
 void RoundStore::say(const std::string& sentence) {

@@ -64,7 +64,8 @@ class RoundStore {
         return relay_;
     }
 
-    /// A store client that connected to the daemon in this process, and its first bytes.
+    /// Serves a client that the daemon in this process has accepted and checked, with its first
+    /// bytes.
     void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
    private:

@@ -171,6 +171,20 @@ void try_store(const std::string& key) {
     }
 }
 
+// Tries to use a store at `port` of `host`, with no agent.
+void reach(const std::string& place) {
+    const std::size_t colon = place.rfind(':');
+    try {
+        const auto store = regroup::connect_store(
+            place.substr(0, colon), static_cast<std::uint16_t>(std::stoi(place.substr(colon + 1))),
+            std::chrono::milliseconds(500));
+        static_cast<void>(store->add("probe/stranger", 1));
+        std::cout << "reached " << place << std::endl;
+    } catch (const regroup::Error& error) {
+        std::cout << "refused by " << place << ": " << error.what() << std::endl;
+    }
+}
+
 // Writes to all the memory it allocates, so that the kernel has to provide it.
 void use_memory(std::size_t megabytes) {
     constexpr std::size_t kMegabyte = std::size_t{1} << 20U;
@@ -256,6 +270,8 @@ class Probe {
             std::cout << "got " << round_store(kGroupLimit)->get(value) << std::endl;
         } else if (what == "try_store") {
             try_store(value);
+        } else if (what == "reach") {
+            reach(value);
         } else if (what == "memory") {
             use_memory(std::stoul(value));
         } else if (what == "attach") {

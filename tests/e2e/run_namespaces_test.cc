@@ -2,11 +2,9 @@
 //
 // Two nodes in two network namespaces with a cable between them. They have their own addresses and
 // host names that do not resolve, and the cable can be pulled.
-#include <filesystem>
 #include <memory>
-#include <optional>
-#include <unistd.h>
 
+#include "tests/e2e/cable.h"
 #include "tests/e2e/end_to_end.h"
 
 namespace regroup::testing {
@@ -14,99 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-std::string find_tool(const std::string& name) {
-    for (const char* place : {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"}) {
-        if (std::filesystem::exists(place + name)) {
-            return place + name;
-        }
-    }
-    return "";
-}
-
-/// Two network namespaces with a cable between them: 10.77.0.1 and 10.77.0.2, or fd77::1 and
-/// fd77::2 and no IPv4 at all. Removed with the object.
-class Cable {
-   public:
-    explicit Cable(bool ipv6 = false) : ipv6_(ipv6) {}
-
-    /// Returns a sentence that says what is missing on this machine, if anything is.
-    std::optional<std::string> lay() {
-        if (::geteuid() != 0) {
-            return "network namespaces need root";
-        }
-        if (find_tool("ip").empty() || find_tool("unshare").empty()) {
-            return "the programs ip (iproute2) and unshare (util-linux) are needed";
-        }
-        for (const std::string& name : names_) {
-            if (!ip({"netns", "add", name})) {
-                return "network namespaces cannot be made here: " + said_;
-            }
-        }
-        if (!ip({"netns", "exec", names_[0], "true"})) {
-            return "no program can be run in a network namespace here: " + said_;
-        }
-        if (!ip({"link", "add", "cable0", "netns", names_[0], "type", "veth", "peer", "name",
-                 "cable0", "netns", names_[1]})) {
-            return "virtual network cables cannot be made here: " + said_;
-        }
-        for (int i = 0; i < 2; ++i) {
-            const std::string& name = names_[static_cast<std::size_t>(i)];
-            const std::string number = std::to_string(i + 1);
-            if (ipv6_) {
-                // nodad: duplicate address detection takes a second.
-                ip({"-n", name, "address", "add", "fd77::" + number + "/64", "dev", "cable0",
-                    "nodad"});
-            } else {
-                ip({"-n", name, "address", "add", "10.77.0." + number + "/24", "dev", "cable0"});
-            }
-            ip({"-n", name, "link", "set", "lo", "up"});
-            if (ipv6_) {
-                ip({"-n", name, "-4", "address", "flush", "dev", "lo"});
-            }
-            ip({"-n", name, "link", "set", "cable0", "up"});
-        }
-        return std::nullopt;
-    }
-    ~Cable() {
-        for (const std::string& name : names_) {
-            if (std::filesystem::exists("/run/netns/" + name)) {
-                ip({"netns", "delete", name});
-            }
-        }
-    }
-
-    void pull() { ip({"-n", names_[1], "link", "set", "cable0", "down"}); }
-    void plug() { ip({"-n", names_[1], "link", "set", "cable0", "up"}); }
-
-    /// The command line that runs `command` in namespace `index`, with host name `host`.
-    [[nodiscard]] Words inside(std::size_t index, const std::string& host,
-                               const Words& command) const {
-        return Words{find_tool("ip"),
-                     "netns",
-                     "exec",
-                     names_[index],
-                     find_tool("unshare"),
-                     "--uts",
-                     "/bin/sh",
-                     "-c",
-                     "hostname " + host + " && exec \"$0\" \"$@\""} +
-               command;
-    }
-
-   private:
-    bool ip(const Words& words) {
-        Program program({Words{find_tool("ip")} + words, {}, ""});
-        const bool done = program.wait() == 0;
-        said_ = program.output();
-        return done;
-    }
-
-    bool ipv6_;
-    const std::string base_ = "regroup-test-" + std::to_string(::getpid());
-    const std::vector<std::string> names_{base_ + "-a", base_ + "-b"};
-    std::string said_;
-};
 
 class RunNamespaces : public EndToEnd {
    protected:
