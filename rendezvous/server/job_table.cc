@@ -18,7 +18,11 @@ constexpr std::size_t kDeferredMax = 4096;
 
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
                    Hooks hooks)
-    : clock_(clock), limits_(limits), hooks_(std::move(hooks)), timer_(io) {}
+    : clock_(clock),
+      limits_(limits),
+      hooks_(std::move(hooks)),
+      peers_log_([this](const std::string& line) { hooks_.log(line); }),
+      timer_(io) {}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.
 bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
@@ -121,7 +125,9 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
             return;
         }
         if (!closed_ && found->second.is_done_without(join)) {
-            hooks_.log("job " + join.job + ": begun anew by node " + join.offer.name);
+            peers_log_.log("begun anew", session->address,
+                           "job " + join.job + ": begun anew by node " + join.offer.name,
+                           clock_.now());
             std::vector<journal::Entry> entries;
             Job next = Job::following(found->second, join.policy, beginning_ms(), clock_.now(),
                                       limits_.closed_retention, entries);
@@ -138,7 +144,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
         }
     }
     if (found == jobs_.end()) {
-        if (closed_ || (jobs_.size() >= limits_.jobs_max && !make_room())) {
+        if (closed_ || (jobs_.size() >= limits_.jobs_max && !make_room(session->address))) {
             hooks_.refuse(session, Errc::overloaded,
                           closed_
                               ? std::string("the daemon is being stopped")
@@ -342,6 +348,7 @@ void JobTable::end(const std::shared_ptr<Session>& session) {
 
 void JobTable::sweep() {
     const Instant now = clock_.now();
+    peers_log_.sweep(now);
     for (auto next = jobs_.begin(); next != jobs_.end();) {
         const auto found = next++;
         Job& job = found->second;

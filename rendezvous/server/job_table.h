@@ -19,6 +19,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/daemon.h"
 #include "rendezvous/server/job.h"
+#include "rendezvous/server/log_limiter.h"
 #include "rendezvous/server/session.h"
 
 namespace regroup::rendezvous {
@@ -95,8 +96,8 @@ class JobTable {
     [[nodiscard]] std::string excess(Job* job, const Join& join, std::size_t bytes);
     /// Call after the core has decided about such a join.
     void settle(Job& job, const NodeId& node, std::size_t bytes);
-    /// Makes room for one more job. False if every job has to stay.
-    bool make_room();
+    /// Makes room for one more job, of the peer at `address`. False if every job has to stay.
+    bool make_room(const std::string& address);
     /// About how many bytes all nodes of all jobs take.
     [[nodiscard]] std::size_t nodes_bytes() const;
     [[nodiscard]] std::size_t attendance_bytes() const;
@@ -134,6 +135,7 @@ class JobTable {
     const Hooks hooks_;
     std::unique_ptr<journal::Journal> journal_;  // May be null.
     std::function<void(const std::string&)> journal_log_;
+    LogLimiter peers_log_;  // Lines that peers cause as often as they like.
     std::map<std::string, Job> jobs_;
     std::int64_t last_beginning_ms_ = 0;
     struct TakingUp {

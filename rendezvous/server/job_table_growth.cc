@@ -85,7 +85,7 @@ void JobTable::settle(Job& job, const NodeId& node, std::size_t bytes) {
     }
 }
 
-bool JobTable::make_room() {
+bool JobTable::make_room(const std::string& address) {
     auto found = jobs_.end();
     for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
         if (job->second.is_expendable() &&
@@ -97,9 +97,11 @@ bool JobTable::make_room() {
     if (found == jobs_.end()) {
         return false;
     }
-    hooks_.log("job " + found->first +
-               ": forgotten to make room for another job; no node of it is connected, and it has "
-               "no round");
+    peers_log_.log("make room", address,
+                   "job " + found->first +
+                       ": forgotten to make room for another job; no node of it is connected, and "
+                       "it has no round",
+                   clock_.now());
     forget(found);
     return true;
 }

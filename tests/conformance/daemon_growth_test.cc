@@ -15,6 +15,7 @@
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/server/allowance.h"
+#include "rendezvous/server/log_limiter.h"
 #include "tests/support/words.h"
 
 namespace regroup::rendezvous {
@@ -49,6 +50,39 @@ TEST(DaemonAllowance, BurstIsUsedUpAndComesBackWithTime) {
     EXPECT_TRUE(allowance.take(1000, now + std::chrono::hours(9)));
     allowance.give_back(300);
     EXPECT_TRUE(allowance.take(300, now + std::chrono::hours(9)));
+}
+
+// ---- Lines of the log.
+
+TEST(DaemonLogLimiter, FirstLinesOfEachKindAndAddressAreWrittenAndTheOthersCounted) {
+    std::vector<std::string> lines;
+    LogLimiter limiter([&](const std::string& line) { lines.push_back(line); });
+    Instant now = Instant{} + seconds(5);
+    for (int i = 0; i < 100; ++i) {
+        limiter.log("refused", "10.0.0.4", "refused 10.0.0.4:" + std::to_string(i), now);
+    }
+    EXPECT_EQ(lines.size(), LogLimiter::kLinesMax);
+    limiter.log("refused", "10.0.0.5", "refused 10.0.0.5:1", now);
+    limiter.log("slow", "10.0.0.4", "slow 10.0.0.4:1", now);
+    EXPECT_EQ(lines.size(), LogLimiter::kLinesMax + 2);
+    limiter.sweep(now + LogLimiter::kWindow - milliseconds(1));
+    EXPECT_EQ(lines.size(), LogLimiter::kLinesMax + 2);
+    now += LogLimiter::kWindow;
+    limiter.sweep(now);
+    ASSERT_EQ(lines.size(), LogLimiter::kLinesMax + 3);
+    EXPECT_THAT(lines.back(), HasSubstr("refused 10.0.0.4:99 (and 96 more like it from 10.0.0.4"));
+    limiter.log("refused", "10.0.0.4", "refused again", now);
+    EXPECT_EQ(lines.back(), "refused again");
+}
+
+TEST(DaemonLogLimiter, ManyAddressesTogetherAreLimitedToo) {
+    std::size_t lines = 0;
+    LogLimiter limiter([&](const std::string& /*line*/) { ++lines; });
+    const Instant now = Instant{} + seconds(5);
+    for (int i = 0; i < 100000; ++i) {
+        limiter.log("refused", std::to_string(i), "refused", now);
+    }
+    EXPECT_LE(lines, LogLimiter::kCountsMax + LogLimiter::kLinesMax);
 }
 
 // ---- Jobs.
