@@ -129,7 +129,6 @@ int serve_command(std::span<const std::string> arguments) {
                 text_into(listen));
     add_state_flags(flags, state);
     security::CredentialSources trust;
-    add_trust_flags(flags, trust);
     flags.toggle({"--serve-torchrun", "", "",
                   "Let launchers of PyTorch's torchrun meet at this daemon, too. They unpickle what "
                   "they read there: whoever is served can run code on all their hosts. Only "
@@ -138,6 +137,7 @@ int serve_command(std::span<const std::string> arguments) {
                   "--serve-torchrun", "-", true},
                  serves_torchrun);
     flags.value(store_dialect_flag("-"), dialect_into(dialect));
+    add_trust_flags(flags, trust);
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
         complain(kName, parsed.error().detail);

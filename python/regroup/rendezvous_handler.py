@@ -5,7 +5,7 @@
 
 torchrun finds it as an entry point of the group ``torchrun.handlers``. The rendezvous itself is
 PyTorch's, over the store of the daemon, so that settings of ``--rdzv-conf`` have their usual
-meaning. No launcher serves the store.
+meaning. No launcher serves the store. The daemon does, with ``regroup serve --serve-torchrun``.
 """
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def create_handler(params: "RendezvousParameters") -> "RendezvousHandler":
 
     if params.get_as_bool("is_host", False):
         raise ValueError("--rdzv-conf is_host: with --rdzv-backend=regroup no launcher serves the "
-                         "store; start `regroup serve`, and name it in --rdzv-endpoint")
+                         "store; start `regroup serve --serve-torchrun`, and name it in "
+                         "--rdzv-endpoint")
     if params.get("store_type", "tcp").strip().lower() != "tcp":
         raise ValueError("--rdzv-conf store_type: with --rdzv-backend=regroup the launchers meet "
                          "at a daemon")

@@ -151,9 +151,10 @@ std::vector<Server> start_servers(const Options& options) {
             servers.push_back(*std::move(server));
         }
     };
-    add(start(
-        "regroup", {options.regroup, "serve", "--listen", "127.0.0.1:0"}, "listening on",
-        [](const std::string& operation) { return speak_store(operation, Dialect::current); }));
+    add(start("regroup", {options.regroup, "serve", "--listen", "127.0.0.1:0", "--serve-torchrun"},
+              "listening on", [](const std::string& operation) {
+                  return speak_store(operation, Dialect::current);
+              }));
     for (const std::string& interpreter : options.interpreters) {
         const bool is_old = interpreter.starts_with("1.13=");
         // The link is not resolved: Python finds its virtual environment by it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `regroup serve`: one daemon for many jobs. It survives garbage on its port and ends on SIGTERM.
+#include <algorithm>
 #include <arpa/inet.h>
 #include <csignal>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <random>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
@@ -44,6 +46,16 @@ class Connection {
 
     void send(const std::string& bytes) const {
         ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+
+    /// `count` bytes; fewer at the end of the connection or after 20 s.
+    [[nodiscard]] std::string receive(std::size_t count) const {
+        const timeval limit{20, 0};
+        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        std::string bytes(count, '\0');
+        bytes.resize(static_cast<std::size_t>(
+            std::max(ssize_t{0}, ::recv(fd_, bytes.data(), count, MSG_WAITALL))));
+        return bytes;
     }
 
    private:
@@ -183,6 +195,20 @@ TEST_F(ServeCommand, ReaderOfTheLogThatIsStuckBlocksNoJob) {
     Program job = run_probe(node(1, "1", endpoint), {"mark=up"});
     EXPECT_EQ(job.wait(), 0) << job.output();
     ::close(reader);
+}
+
+TEST_F(ServeCommand, StoreOfTorchrunLaunchersIsServedOnlyWithItsFlag) {
+    const std::string key_count("\0\xCE\xF7\x85\x3C\x07", 6);  // A greeting, and NUM_KEYS.
+    Rendezvous usual;
+    Connection refused(usual.port());
+    refused.send(key_count);
+    EXPECT_TRUE(usual.program().prints("refused a store client at 127.0.0.1:"));
+    EXPECT_TRUE(usual.program().prints("--serve-torchrun"));
+
+    Rendezvous serving({"--listen=127.0.0.1:0", "--serve-torchrun"});
+    Connection served(serving.port());
+    served.send(key_count);
+    EXPECT_EQ(served.receive(8), std::string(8, '\0'));
 }
 
 TEST_F(ServeCommand, GarbageOnThePortHarmsNobody) {

@@ -53,7 +53,7 @@ def answers_of_pytorch(interpreter):
 
 
 def answers_of_regroup(arguments):
-    daemon = Daemon(arguments.regroup)
+    daemon = Daemon(arguments.regroup, "--serve-torchrun")
     try:
         return answers(arguments.interpreter, daemon.port)
     finally:

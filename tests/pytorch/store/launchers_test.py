@@ -139,7 +139,9 @@ HANDLER_SCENARIOS = [the_first_node_is_replaced]
 
 
 def run(arguments, scenario):
-    daemon = None if arguments.on_pytorchs_store else Daemon(arguments.regroup)
+    daemon = None
+    if not arguments.on_pytorchs_store:
+        daemon = Daemon(arguments.regroup, "--serve-torchrun")
     job = Job(arguments, scenario.__name__, daemon.port if daemon else free_port())
     try:
         scenario(job)
