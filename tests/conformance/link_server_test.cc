@@ -17,6 +17,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/link/round_key.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/worker_link/packet.h"
 
@@ -99,6 +100,41 @@ TEST_F(LinkServerTest, WorkersOfKnownVersionsAreServed) {
     }
     EXPECT_EQ(hellos_, static_cast<int>(kLinkVersion - kOldestLinkVersion + 1));
     EXPECT_THAT(troubles_, IsEmpty());
+}
+
+TEST_F(LinkServerTest, WelcomeBringsTheKeyOfTheRound) {
+    const worker_link::Welcome welcome{.round = 7, .key = std::string(64, 'c')};
+    const auto page = SharedPage::create();
+    ASSERT_TRUE(page);
+    id_ = server_->expect(kKey, *page, welcome);
+    const UniqueFd socket = connect(kLinkVersion);
+    std::string answer(worker_link::kMessageLimit, '\0');
+    ssize_t count = -1;
+    const Instant deadline = after(SteadyClock().now(), std::chrono::seconds(60));
+    while (count < 0 && SteadyClock().now() < deadline) {
+        io_.run_for(std::chrono::milliseconds(1));
+        count = ::recv(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    }
+    ASSERT_GT(count, 0);
+    answer.resize(static_cast<std::size_t>(count));
+    const Result<worker_link::ToWorker> heard = worker_link::decode_to_worker(answer);
+    ASSERT_TRUE(heard) << heard.error().detail;
+    EXPECT_EQ(*heard, worker_link::ToWorker(welcome));
+}
+
+TEST(RoundKey, KeyIsThatOfTheRoundOnAllNodesAndDoesNotShowTheStoreKey) {
+    rendezvous::Assignment first;
+    first.round = rendezvous::RoundId{7};
+    first.store_key = std::string(64, '5');
+    rendezvous::Assignment second = first;
+    second.group_rank = 1;
+    EXPECT_EQ(round_key(first).size(), 64U);
+    EXPECT_EQ(round_key(first), round_key(second));
+    EXPECT_NE(round_key(first), first.store_key);
+    second.round = rendezvous::RoundId{8};
+    EXPECT_NE(round_key(first), round_key(second));
+    second.store_key.clear();
+    EXPECT_EQ(round_key(second), "");
 }
 
 TEST_F(LinkServerTest, LastMessageOfAnEndedWorkerIsRead) {

@@ -9,7 +9,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <utility>
 #include <vector>
@@ -83,10 +85,10 @@ TEST_F(OwnAddress, LauncherNamesTheNodeOfItsOwnMasterOnly) {
 }
 
 using net::Acceptor;
-using net::Challenge;
 using net::Introduction;
 using net::Outbound;
 using net::Partial;
+using net::Proof;
 using net::Protection;
 using net::Verdict;
 using net::Welcome;
@@ -146,12 +148,6 @@ class Door : public ::testing::Test {
         poll.want_write(stream);
         poll.wait(deadline);
         return stream;
-    }
-    /// True once the acceptor has said its Challenge on it.
-    static bool is_greeted(net::Stream& stream) {
-        std::array<std::byte, 1> byte{};
-        stream.readable = true;
-        return stream.read_some(byte) != 0;
     }
     /// What the acceptor says next on it; nothing if it hangs up.
     template <class T>
@@ -246,15 +242,15 @@ TEST_F(Door, StrangersThatSayHalfAnIntroductionDoNotDelayRanks) {
 
 TEST_F(Door, CallerThatAFloodHasDisplacedCallsAgain) {
     Outbound caller = call(right, own);
-    std::vector<net::Stream> strangers;
     while (acceptor.next_deadline() == Instant::max()) {
         turn();  // The caller has a place, and has not spoken yet.
     }
+    std::vector<net::Stream> strangers;
     for (std::size_t i = 0; i < Acceptor::kVisitorsMax; ++i) {
         strangers.push_back(dial());
     }
-    while (!is_greeted(strangers.back())) {
-        turn();
+    for (int i = 0; i < 10; ++i) {
+        turn();  // All of them have a place.
     }
     greet(caller);
     EXPECT_TRUE(caller.ready()) << caller.ending();
@@ -265,20 +261,27 @@ class LockedDoor : public Door {
    protected:
     LockedDoor() : Door(secret("of round 7")) {}
 
-    /// An Introduction that a rank of the group would say on a connection with that challenge.
-    [[nodiscard]] Introduction good(const Challenge& challenge) const {
-        return net::introduce(right, challenge, own);
+    /// The answer to `introduction` on a new connection.
+    std::optional<Welcome> answer_to(const Introduction& introduction, net::Stream& stream) {
+        stream.write_some(net::bytes_of(introduction));
+        return hear<Welcome>(stream);
     }
-    /// The verdict about `introduction` on a new connection.
-    std::optional<Verdict> verdict_on(const std::function<Introduction(const Challenge&)>& say) {
+    std::optional<Verdict> verdict_on(const Introduction& introduction) {
         net::Stream stream = dial();
-        const auto challenge = hear<Challenge>(stream);
-        if (!challenge) {
-            return std::nullopt;
-        }
-        stream.write_some(net::bytes_of(say(*challenge)));
-        const auto welcome = hear<Welcome>(stream);
+        const auto welcome = answer_to(introduction, stream);
         return welcome ? std::optional(welcome->verdict) : std::nullopt;
+    }
+    /// What a rank of the group hears from the caller that was let in last, which sends `bytes`.
+    std::string heard(net::Stream& caller, std::string_view bytes) {
+        caller.write_some(std::as_bytes(std::span(bytes)));
+        std::array<std::byte, 64> space{};
+        net::Stream& stream = let_in.back().stream;
+        std::size_t count = 0;
+        while (count == 0 && !stream.ended() && SteadyClock().now() < deadline) {
+            stream.readable = true;
+            count = stream.read_some(space);
+        }
+        return {reinterpret_cast<const char*>(space.data()), count};
     }
 };
 
@@ -289,12 +292,9 @@ TEST_F(LockedDoor, RanksWithTheKeyAreAccepted) {
 
 TEST_F(LockedDoor, StrangerThatKnowsAllButTheKeyIsRefused) {
     EXPECT_THAT(refusal_of(right, {}), HasSubstr("asks for the group's secret"));
-    EXPECT_EQ(verdict_on([&](const Challenge& challenge) {
-                  Introduction said = net::introduce(right, challenge, {});
-                  said.traits = challenge.traits;
-                  return said;
-              }),
-              Verdict::no_secret);
+    Introduction said = net::introduce(right, own);
+    said.code = {};
+    EXPECT_EQ(verdict_on(said), Verdict::no_secret);
     EXPECT_TRUE(let_in.empty());
     EXPECT_TRUE(lets_in(right)) << "its place is still free";
 }
@@ -304,40 +304,52 @@ TEST_F(LockedDoor, KeyOfAnotherRoundIsRefused) {
     EXPECT_TRUE(let_in.empty());
 }
 
-TEST_F(LockedDoor, RecordedIntroductionIsRefused) {
-    Introduction recorded;
-    ASSERT_EQ(verdict_on([&](const Challenge& challenge) {
-                  net::Hello other = right;
-                  other.kind = 0;
-                  recorded = good(challenge);
-                  return net::introduce(other, challenge, own);
-              }),
-              Verdict::welcome);
-    EXPECT_EQ(verdict_on([&](const Challenge&) { return recorded; }), Verdict::no_secret);
-    EXPECT_EQ(let_in.size(), 1U);
-    EXPECT_TRUE(lets_in(right));
+TEST_F(LockedDoor, IntroductionForAnotherPlaceIsRefused) {
+    Introduction said = net::introduce(right, own);
+    said.hello.source = 0;
+    EXPECT_EQ(verdict_on(said), Verdict::no_secret);
+    EXPECT_TRUE(let_in.empty());
 }
 
-TEST_F(LockedDoor, IntroductionForAnotherPlaceIsRefused) {
-    EXPECT_EQ(verdict_on([&](const Challenge& challenge) {
-                  Introduction said = good(challenge);
-                  said.hello.source = 0;
-                  return said;
-              }),
-              Verdict::no_secret);
-    EXPECT_TRUE(let_in.empty());
+TEST_F(LockedDoor, IntroductionRecordedInAnotherGroupIsRefused) {
+    net::Hello elsewhere = right;
+    elsewhere.token = 8765;  // Each listener has its own.
+    Introduction recorded = net::introduce(elsewhere, own);
+    EXPECT_EQ(verdict_on(recorded), Verdict::stranger);
+    recorded.hello.token = right.token;
+    EXPECT_EQ(verdict_on(recorded), Verdict::no_secret);
+}
+
+TEST_F(LockedDoor, RecordedConversationIsNotHeard) {
+    const Introduction recorded = net::introduce(right, own);
+    const Welcome old = net::make_welcome(Verdict::welcome, recorded, own);
+    const Proof proof = net::session_of(net::End::dialling, recorded, old, own).proof;
+    net::Stream replayed = dial();
+    ASSERT_TRUE(answer_to(recorded, replayed));
+    ASSERT_EQ(let_in.size(), 1U) << "it may come earlier than the rank itself";
+    replayed.write_some(net::bytes_of(proof));
+    EXPECT_EQ(heard(replayed, "data"), "");
+    EXPECT_TRUE(let_in.back().stream.ended());
+}
+
+TEST_F(LockedDoor, RankIsHeardAfterItsProof) {
+    const Introduction introduction = net::introduce(right, own);
+    net::Stream stream = dial();
+    const auto welcome = answer_to(introduction, stream);
+    ASSERT_TRUE(welcome);
+    const Proof proof = net::session_of(net::End::dialling, introduction, *welcome, own).proof;
+    stream.write_some(net::bytes_of(proof));
+    EXPECT_EQ(heard(stream, "data"), "data");
 }
 
 /// A listener that the test answers for itself, in place of rank 1.
 class FalseDoor : public ::testing::Test {
    protected:
-    /// What the caller finds wrong with this answer.
-    std::string objection(const std::function<Welcome(const Challenge&, const Introduction&)>& say,
-                          const Protection& shown) {
+    /// What the caller finds wrong with this answer; empty if nothing.
+    std::string objection(const std::function<Welcome(const Introduction&)>& say) {
         net::Pollable listener{.fd = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))};
         Outbound caller(net::bound_address(listener.fd), right, own);
         std::optional<net::Stream> stream;
-        const Challenge challenge = net::make_challenge(shown);
         Partial<Introduction> introduction;
         const Instant deadline = after(SteadyClock().now(), kPatience);
         while (!caller.ended() && !caller.ready() && SteadyClock().now() < deadline) {
@@ -346,13 +358,12 @@ class FalseDoor : public ::testing::Test {
                     ::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
                 if (socket.is_open()) {
                     stream.emplace(std::move(socket));
-                    stream->write_some(net::bytes_of(challenge));
                 }
             } else if (!introduction.complete()) {
                 stream->readable = true;
                 introduction.filled(stream->read_some(introduction.space()));
                 if (introduction.complete()) {
-                    stream->write_some(net::bytes_of(say(challenge, introduction.value())));
+                    stream->write_some(net::bytes_of(say(introduction.value())));
                 }
             }
             net::PollSet poll;
@@ -368,31 +379,34 @@ class FalseDoor : public ::testing::Test {
 };
 
 TEST_F(FalseDoor, RankWithoutTheKeyIsNotTrusted) {
-    const auto plain = [&](const Challenge& challenge, const Introduction& introduction) {
-        return net::make_welcome(challenge, introduction, {});
-    };
-    EXPECT_EQ(objection(plain, own), "does not know the group's secret");
-    EXPECT_THAT(objection(plain, {}), HasSubstr("has no secret of the group"));
+    EXPECT_THAT(objection([&](const Introduction& introduction) {
+                    return net::make_welcome(Verdict::welcome, introduction, {});
+                }),
+                HasSubstr("has no secret of the group"));
+    EXPECT_EQ(objection([&](const Introduction& introduction) {
+                  Welcome welcome = net::make_welcome(Verdict::welcome, introduction, own);
+                  welcome.code = {};
+                  return welcome;
+              }),
+              "does not know the group's secret");
 }
 
 TEST_F(FalseDoor, OwnCodeIsNoAnswer) {
-    EXPECT_EQ(objection(
-                  [](const Challenge&, const Introduction& introduction) {
-                      return Welcome{.code = introduction.code};
-                  },
-                  own),
+    EXPECT_EQ(objection([](const Introduction& introduction) {
+                  return Welcome{.traits = introduction.traits,
+                                 .nonce = introduction.nonce,
+                                 .code = introduction.code};
+              }),
               "does not know the group's secret");
 }
 
 TEST_F(FalseDoor, AnswerToAnEarlierCallIsRefused) {
     Welcome recorded;
-    EXPECT_EQ(objection(
-                  [&](const Challenge& challenge, const Introduction& introduction) {
-                      return recorded = net::make_welcome(challenge, introduction, own);
-                  },
-                  own),
+    EXPECT_EQ(objection([&](const Introduction& introduction) {
+                  return recorded = net::make_welcome(Verdict::welcome, introduction, own);
+              }),
               "");
-    EXPECT_EQ(objection([&](const Challenge&, const Introduction&) { return recorded; }, own),
+    EXPECT_EQ(objection([&](const Introduction&) { return recorded; }),
               "does not know the group's secret");
 }
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <sys/fsuid.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -31,6 +33,18 @@ TEST(SharedMemory, MemoryIsSharedWithTheHolderOfItsTicket) {
     EXPECT_EQ(opened->data()[8191], std::byte{0});
     made.data()[8191] = std::byte{7};
     EXPECT_EQ(opened->data()[8191], std::byte{7});
+}
+
+TEST(SharedMemory, MemoryOfAnotherUserIsRefused) {
+    if (::geteuid() != 0) {
+        GTEST_SKIP() << "only root can open it otherwise";
+    }
+    std::optional<SharedMemory> made;
+    std::thread([&] {
+        ::setfsuid(65534);  // Of this thread.
+        made = SharedMemory::create(4096, false);
+    }).join();
+    EXPECT_FALSE(SharedMemory::open(made->ticket()));
 }
 
 TEST(SharedMemory, WrongTicketIsRefused) {

@@ -28,6 +28,7 @@ AssignWorker sample_assign() {
     assign.max_restarts = 4;
     assign.master_addr = "10.0.0.4";
     assign.master_port = 40117;
+    assign.round_key = std::string(64, 'a');
     assign.master_node_addr = "10.0.0.4";
     assign.reason = "rank 5 on b ended by SIGKILL;\nstandby \\d took slot 1";
     return assign;
@@ -40,13 +41,21 @@ std::vector<FromWorker> samples_from_worker() {
 }
 
 std::vector<ToWorker> samples_to_worker() {
-    return {Welcome{}, sample_assign(), EndRound{7, "node c is lost"},
-            Pause{7, true, 30000, "drain"}};
+    return {Welcome{}, Welcome{7, std::string(64, 'f')}, sample_assign(),
+            EndRound{7, "node c is lost"}, Pause{7, true, 30000, "drain"}};
 }
 
 std::string error_of(std::string_view packet) {
     const Result<ToWorker> decoded = decode_to_worker(packet);
     return decoded ? "no error" : decoded.error().detail;
+}
+
+TEST(WorkerLink, KeyThatIsNoneIsRefusedAndNotRepeated) {
+    for (const std::string& key : {std::string(63, 'a'), std::string(64, 'x')}) {
+        const std::string error = error_of("welcome\nround=7\nround_key=" + key);
+        EXPECT_THAT(error, HasSubstr("field 'round_key' of welcome must be 64"));
+        EXPECT_EQ(error.find(key), std::string::npos);
+    }
 }
 
 TEST(WorkerLink, EveryMessageOfAWorkerKeepsEveryField) {
@@ -73,7 +82,7 @@ TEST(WorkerLink, EveryMessageOfAnAgentKeepsEveryField) {
 TEST(WorkerLink, PacketHasItsNameAndALineForEachField) {
     EXPECT_EQ(encode(FromWorker(Suspended{6, 812})), "suspended\nround=6\nstep=812\nat_boundary=0");
     EXPECT_EQ(encode(ToWorker(EndRound{6, "a\nb\\c"})), "end_round\nround=6\nreason=a\\nb\\\\c");
-    EXPECT_EQ(encode(ToWorker(Welcome{})), "welcome");
+    EXPECT_EQ(encode(ToWorker(Welcome{})), "welcome\nround=0");
 }
 
 TEST(WorkerLink, UnknownFieldsAreIgnoredAndOptionalOnesMayBeMissing) {

@@ -26,9 +26,11 @@ net::Descriptor FileTicket::open(int flags) const {
     net::Descriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat facts{};
     // Process ids differ between containers: check that this is the file of the ticket. Ranks on
-    // one machine share a kernel, in which inodes of files without a name are unique.
+    // one machine share a kernel, in which inodes of files without a name are unique. Root could
+    // open the file of another user, whose process is no rank.
     const bool is_right = file.is_open() && ::fstat(file.get(), &facts) == 0 &&
-                          facts.st_dev == device && facts.st_ino == inode;
+                          facts.st_dev == device && facts.st_ino == inode &&
+                          facts.st_uid == ::geteuid();
     return is_right ? std::move(file) : net::Descriptor();
 }
 

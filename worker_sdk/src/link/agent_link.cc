@@ -140,11 +140,13 @@ Result<WorkerPage*> map_page(const Descriptor& file) {
     return page;
 }
 
-/// Of the process at the other end; 0 if it is in a namespace that is not visible from here.
-pid_t peer_of(int socket) {
+/// The process at the other end. The pid is 0 if it is in a namespace that is not visible from
+/// here.
+std::optional<ucred> peer_of(int socket) {
     ucred peer{};
     socklen_t bytes = sizeof peer;
-    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? std::optional(peer)
+                                                                             : std::nullopt;
 }
 
 bool post(int socket, const FromWorker& message) noexcept {
@@ -161,6 +163,11 @@ Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& socket,
         return dialled.error();
     }
     const int fd = dialled->get();
+    // Anyone can listen at the name of an agent that has ended.
+    if (const auto peer = peer_of(fd); !peer || peer->uid != ::geteuid()) {
+        return Failure(Errc::disconnected,
+                       "the process that listens at " + socket + " is not of this user");
+    }
     worker_link::Hello hello;
     hello.worker_id = worker_id;
     if (!post(fd, hello)) {
@@ -195,7 +202,7 @@ AgentLink::AgentLink(Descriptor socket, Descriptor page_file, WorkerPage* page,
       page_(page),
       stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       sigterm_bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      agent_pid_(peer_of(socket_.get())) {
+      agent_pid_(peer_of(socket_.get()).value_or(ucred{}).pid) {
     thread_ = start_helper_thread("regroup-link", [this] { run(); });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return holding_; });

@@ -14,15 +14,16 @@ namespace {
 
 /// For a connection without an Introduction.
 constexpr Duration kIntroductionLimit = std::chrono::seconds(10);
-/// Few enough that a caller can answer before as many others take its place.
+/// Few enough that those which are accepted together are also heard before they must make room.
 constexpr std::size_t kAcceptsPerTurn = Acceptor::kVisitorsMax / 4;
 
 }  // namespace
 
 void Acceptor::Accepted::welcome(Stream& moved) const {
     static_cast<void>(moved.write_some(bytes_of(answer)));  // It always fits.
-    if (keys) {
-        moved.encrypt(*keys);
+    moved.expect(session.proof);
+    if (session.keys) {
+        moved.encrypt(*session.keys);
     }
 }
 
@@ -35,15 +36,6 @@ bool Acceptor::expects(const Hello& hello) const {
     right.kind = hello.kind;
     return hello == right && hello.source < guests_.world_size && hello.source != hello.target &&
            hello.kind < guests_.kinds && !admitted_.contains({hello.source, hello.kind});
-}
-
-Verdict Acceptor::judge(const Visitor& visitor) const {
-    const Introduction introduction = visitor.introduction.value();
-    if (!expects(introduction.hello)) {
-        return Verdict::stranger;
-    }
-    return proves(introduction, visitor.challenge, guests_.protection) ? Verdict::welcome
-                                                                       : Verdict::no_secret;
 }
 
 void Acceptor::watch(PollSet& poll) {
@@ -72,12 +64,8 @@ void Acceptor::accept_some(Instant now) {
             if (visitors_.size() == kVisitorsMax) {
                 send_away_one();
             }
-            Visitor& visitor =
-                visitors_.emplace_back(Visitor{.stream = Stream(std::move(socket)),
-                                               .until = after(now, kIntroductionLimit),
-                                               .challenge = make_challenge(guests_.protection)});
-            static_cast<void>(visitor.stream.write_some(bytes_of(visitor.challenge)));
-            visitor.stream.readable = false;  // It answers.
+            visitors_.push_back(
+                {.stream = Stream(std::move(socket)), .until = after(now, kIntroductionLimit)});
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             listener_.readable = false;
         } else if ((errno == EMFILE || errno == ENFILE) && !visitors_.empty()) {
@@ -90,7 +78,7 @@ void Acceptor::accept_some(Instant now) {
 
 std::vector<Acceptor::Accepted> Acceptor::progress(Instant now) {
     std::vector<Accepted> accepted;
-    // Those that are here come first: the newcomers may need their places.
+    accept_some(now);
     for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
         Stream& stream = visitor->stream;
         if (stream.readable) {
@@ -102,24 +90,23 @@ std::vector<Acceptor::Accepted> Acceptor::progress(Instant now) {
             continue;
         }
         const Introduction introduction = visitor->introduction.value();
-        const Verdict verdict = judge(*visitor);
+        const Hello& hello = introduction.hello;
+        const Verdict verdict =
+            expects(hello) ? judge(introduction, guests_.protection) : Verdict::stranger;
+        const Welcome answer = make_welcome(verdict, introduction, guests_.protection);
         if (verdict == Verdict::welcome) {
-            const Hello& hello = introduction.hello;
             admitted_.insert({hello.source, hello.kind});
             accepted.push_back(
                 {.source = hello.source,
                  .kind = hello.kind,
                  .stream = std::move(stream),
-                 .answer = make_welcome(visitor->challenge, introduction, guests_.protection),
-                 .keys = session_keys(End::accepting, visitor->challenge, introduction,
-                                      guests_.protection)});
+                 .answer = answer,
+                 .session = session_of(End::accepting, introduction, answer, guests_.protection)});
         } else {
-            const Welcome refusal{.verdict = verdict};
-            static_cast<void>(stream.write_some(bytes_of(refusal)));
+            static_cast<void>(stream.write_some(bytes_of(answer)));
         }
         visitor = visitors_.erase(visitor);
     }
-    accept_some(now);
     return accepted;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <list>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -34,7 +33,7 @@ class Acceptor {
         std::uint32_t kind = 0;
         Stream stream;
         Welcome answer{};
-        std::optional<SessionKeys> keys{};
+        Session session{};
 
         /// Lets the peer send. To be called once the stream is where its owner looks for it. If the
         /// connection has broken, the stream ends.
@@ -54,12 +53,10 @@ class Acceptor {
     struct Visitor {
         Stream stream;
         Instant until;
-        Challenge challenge{};
         Partial<Introduction> introduction{};
     };
 
     [[nodiscard]] bool expects(const Hello& hello) const;
-    [[nodiscard]] Verdict judge(const Visitor& visitor) const;
     void accept_some(Instant now);
     void send_away_one();
 

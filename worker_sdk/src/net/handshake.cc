@@ -12,9 +12,12 @@ constexpr std::uint32_t kProves = 1;
 constexpr std::uint32_t kEncrypts = 2;
 constexpr std::uint32_t kHasAes = 4;
 
-// Each end signs under a label of its own, so that neither can be answered with its own words.
-constexpr std::string_view kDials = "regroup connection, dialling rank";
-constexpr std::string_view kAccepts = "regroup connection, accepting rank";
+// Each code has a label of its own, so that nobody can be answered with his own words.
+constexpr std::string_view kDials = "regroup connection: introduction";
+constexpr std::string_view kAccepts = "regroup connection: welcome";
+constexpr std::string_view kProof = "regroup connection: proof";
+constexpr std::string_view kDialledData = "regroup connection: data of the dialling rank";
+constexpr std::string_view kAcceptedData = "regroup connection: data of the accepting rank";
 
 std::uint32_t traits_of(const Protection& protection) {
     return (protection.key ? kProves : 0) | (protection.encrypts ? kEncrypts : 0) |
@@ -36,92 +39,100 @@ void add(std::string& text, const T& value) {
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-std::string spoken(std::string_view label, const Challenge& challenge,
-                   const Introduction& introduction) {
+std::string spoken(std::string_view label, const Introduction& introduction) {
     std::string text(label);
-    add(text, challenge);
     add(text, introduction.hello);
     add(text, introduction.traits);
     add(text, introduction.nonce);
     return text;
 }
 
-}  // namespace
-
-Challenge make_challenge(const Protection& own) {
-    return {.traits = traits_of(own), .nonce = fresh_nonce()};
+std::string spoken(std::string_view label, const Introduction& introduction,
+                   const Welcome& welcome) {
+    std::string text = spoken(label, introduction);
+    add(text, welcome.verdict);
+    add(text, welcome.traits);
+    add(text, welcome.nonce);
+    return text;
 }
 
-Introduction introduce(const Hello& hello, const Challenge& challenge, const Protection& own) {
-    Introduction introduction{.hello = hello, .traits = traits_of(own), .nonce = fresh_nonce()};
-    if (own.key) {
-        introduction.code = own.key->mac(spoken(kDials, challenge, introduction));
-    }
-    return introduction;
-}
-
-Welcome make_welcome(const Challenge& challenge, const Introduction& introduction,
-                     const Protection& own) {
-    Welcome welcome;
-    if (own.key) {
-        welcome.code = own.key->mac(spoken(kAccepts, challenge, introduction));
-    }
-    return welcome;
-}
-
-std::string objection_to(const Challenge& challenge, const Protection& own) {
-    if (challenge.magic != Challenge::kMagic) {
-        return "gave an answer that is not of this group";
-    }
-    const std::uint32_t differences = agreed(challenge.traits ^ traits_of(own));
+/// Why ranks whose traits differ cannot talk.
+std::string difference(const Protection& own, std::uint64_t theirs) {
+    const std::uint32_t differences = agreed(theirs ^ traits_of(own));
     if ((differences & kProves) != 0) {
         return own.key ? "has no secret of the group, unlike this rank; give all ranks the same "
                          "one (Context::group_secret, REGROUP_GROUP_SECRET_FILE), or none"
                        : "asks for the group's secret, which this rank does not have; give all "
                          "ranks the same one (Context::group_secret, REGROUP_GROUP_SECRET_FILE)";
     }
-    if (differences != 0) {
-        return own.encrypts ? "does not encrypt, unlike this rank; set REGROUP_GROUP_ENCRYPTION "
-                              "alike on all ranks"
-                            : "encrypts, unlike this rank; set REGROUP_GROUP_ENCRYPTION alike on "
-                              "all ranks";
-    }
-    return {};
+    return std::string(own.encrypts ? "does not encrypt" : "encrypts") +
+           ", unlike this rank; set REGROUP_GROUP_ENCRYPTION alike on all ranks";
 }
 
-std::string objection_to(const Welcome& welcome, const Challenge& challenge,
-                         const Introduction& introduction, const Protection& own) {
-    if (welcome.magic == Welcome::kMagic && welcome.verdict == Verdict::no_secret) {
-        return "does not accept this rank: the two have different secrets of the group";
+}  // namespace
+
+Introduction introduce(const Hello& hello, const Protection& own) {
+    Introduction introduction{.hello = hello, .traits = traits_of(own), .nonce = fresh_nonce()};
+    if (own.key) {
+        introduction.code = own.key->mac(spoken(kDials, introduction));
     }
-    if (welcome.magic != Welcome::kMagic || welcome.verdict != Verdict::welcome) {
+    return introduction;
+}
+
+Verdict judge(const Introduction& introduction, const Protection& own) {
+    if (agreed(introduction.traits) != agreed(traits_of(own))) {
+        return Verdict::differs;
+    }
+    return own.key && !own.key->verifies(spoken(kDials, introduction), introduction.code)
+               ? Verdict::no_secret
+               : Verdict::welcome;
+}
+
+Welcome make_welcome(Verdict verdict, const Introduction& introduction, const Protection& own) {
+    Welcome welcome{.verdict = verdict, .traits = traits_of(own)};
+    if (verdict == Verdict::welcome) {
+        welcome.nonce = fresh_nonce();
+        if (own.key) {
+            welcome.code = own.key->mac(spoken(kAccepts, introduction, welcome));
+        }
+    }
+    return welcome;
+}
+
+std::string objection_to(const Welcome& welcome, const Introduction& introduction,
+                         const Protection& own) {
+    if (welcome.magic != Welcome::kMagic || welcome.verdict == Verdict::stranger) {
         return "gave an answer that is not of this group";
     }
-    if (own.key && !own.key->verifies(spoken(kAccepts, challenge, introduction), welcome.code)) {
+    if (agreed(welcome.traits) != agreed(traits_of(own))) {
+        return difference(own, welcome.traits);
+    }
+    if (welcome.verdict != Verdict::welcome) {
+        return "does not accept this rank: the two have different secrets of the group";
+    }
+    if (own.key && !own.key->verifies(spoken(kAccepts, introduction, welcome), welcome.code)) {
         return "does not know the group's secret";
     }
     return {};
 }
 
-std::optional<SessionKeys> session_keys(End own_end, const Challenge& challenge,
-                                        const Introduction& introduction, const Protection& own) {
+Session session_of(End own_end, const Introduction& introduction, const Welcome& welcome,
+                   const Protection& own) {
+    Session session;
+    if (!own.key) {
+        return session;
+    }
+    session.proof = own.key->mac(spoken(kProof, introduction, welcome));
     if (!own.encrypts) {
-        return std::nullopt;
+        return session;
     }
     // Both nonces are in what was spoken, so no other connection has these keys.
-    const security::Key from_dialling =
-        own.key->derive(spoken("regroup data of the dialling rank", challenge, introduction));
-    const security::Key from_accepting =
-        own.key->derive(spoken("regroup data of the accepting rank", challenge, introduction));
-    const bool aes = (challenge.traits & introduction.traits & kHasAes) != 0;
-    return own_end == End::dialling ? SessionKeys{from_dialling, from_accepting, aes}
-                                    : SessionKeys{from_accepting, from_dialling, aes};
-}
-
-bool proves(const Introduction& introduction, const Challenge& challenge, const Protection& own) {
-    return agreed(introduction.traits) == agreed(traits_of(own)) &&
-           (!own.key ||
-            own.key->verifies(spoken(kDials, challenge, introduction), introduction.code));
+    const security::Key dialled = own.key->derive(spoken(kDialledData, introduction, welcome));
+    const security::Key accepted = own.key->derive(spoken(kAcceptedData, introduction, welcome));
+    const bool aes = (introduction.traits & welcome.traits & kHasAes) != 0;
+    session.keys = own_end == End::dialling ? SessionKeys{dialled, accepted, aes}
+                                            : SessionKeys{accepted, dialled, aes};
+    return session;
 }
 
 }  // namespace regroup::net

@@ -2,14 +2,14 @@
 //
 // How two ranks of a group greet each other on a new connection:
 //
-//     accepting rank            dialling rank
-//     Challenge    ------->                     a nonce
-//                  <-------     Introduction    who calls whom, a nonce, and a code
-//     Welcome      ------->                     the verdict, and a code
+//     dialling rank          accepting rank
+//     Introduction  ------->              who calls whom, a nonce, and a code
+//                   <-------  Welcome     the verdict, a nonce, and a code
+//     Proof         ------->              a code; what the rank sends follows at once
 //
-// Each code is computed with the group's key from all that was said before and from the direction.
-// So a stranger, a recorded conversation, a mirrored one and a rank with the key of another round
-// are refused. Without a key the codes are zero, and prove nothing.
+// Each code is computed with the group's key from all that was said before and from its place in
+// the conversation. So a stranger, a recorded conversation, a mirrored one and a rank with the key
+// of another round are refused. Without a key the codes are zero, and prove nothing.
 #pragma once
 
 #include <array>
@@ -47,14 +47,6 @@ struct Hello {
 
 using Nonce = std::array<std::uint8_t, 32>;
 
-struct Challenge {
-    static constexpr std::uint32_t kMagic = 0x35504752;  // "RGP5"
-
-    std::uint32_t magic = kMagic;
-    std::uint32_t traits = 0;  ///< Of the accepting rank's Protection.
-    Nonce nonce{};
-};
-
 struct Introduction {
     Hello hello{};
     std::uint64_t traits = 0;  ///< Of the dialling rank's Protection.
@@ -65,37 +57,43 @@ struct Introduction {
 enum class Verdict : std::uint32_t {
     welcome,
     stranger,   ///< The caller wants a connection that does not exist, or has it already.
+    differs,    ///< Its Protection is another.
     no_secret,  ///< The code of the Introduction is wrong.
 };
 
 struct Welcome {
-    static constexpr std::uint32_t kMagic = 0x36504752;  // "RGP6"
+    static constexpr std::uint32_t kMagic = 0x35504752;  // "RGP5"
 
     std::uint32_t magic = kMagic;
     Verdict verdict = Verdict::welcome;
+    std::uint64_t traits = 0;  ///< Of the accepting rank's Protection.
+    Nonce nonce{};
     security::Mac code{};
 };
 
-static_assert(WireStruct<Challenge> && WireStruct<Introduction> && WireStruct<Welcome>);
+using Proof = security::Mac;
 
-[[nodiscard]] Challenge make_challenge(const Protection& own);
-[[nodiscard]] Introduction introduce(const Hello& hello, const Challenge& challenge,
-                                     const Protection& own);
-[[nodiscard]] Welcome make_welcome(const Challenge& challenge, const Introduction& introduction,
+static_assert(WireStruct<Introduction> && WireStruct<Welcome> && WireStruct<Proof>);
+
+[[nodiscard]] Introduction introduce(const Hello& hello, const Protection& own);
+
+/// The accepting rank's verdict about a caller with the right Hello.
+[[nodiscard]] Verdict judge(const Introduction& introduction, const Protection& own);
+[[nodiscard]] Welcome make_welcome(Verdict verdict, const Introduction& introduction,
                                    const Protection& own);
 
-/// For the dialling rank: why it cannot go on after these words, as the rest of a sentence about
-/// the accepting rank; empty if it can.
-[[nodiscard]] std::string objection_to(const Challenge& challenge, const Protection& own);
-[[nodiscard]] std::string objection_to(const Welcome& welcome, const Challenge& challenge,
-                                       const Introduction& introduction, const Protection& own);
-/// The keys of the connection, if it is to be encrypted.
+/// Why the dialling rank cannot go on, as the rest of a sentence about the accepting rank; empty if
+/// it can.
+[[nodiscard]] std::string objection_to(const Welcome& welcome, const Introduction& introduction,
+                                       const Protection& own);
+
+/// What both ranks know after the handshake.
+struct Session {
+    Proof proof{};
+    std::optional<SessionKeys> keys{};  ///< If they encrypt.
+};
 enum class End { dialling, accepting };
-[[nodiscard]] std::optional<SessionKeys> session_keys(End own_end, const Challenge& challenge,
-                                                      const Introduction& introduction,
-                                                      const Protection& own);
-/// For the accepting rank. It checks `introduction.hello` itself.
-[[nodiscard]] bool proves(const Introduction& introduction, const Challenge& challenge,
-                          const Protection& own);
+[[nodiscard]] Session session_of(End own_end, const Introduction& introduction,
+                                 const Welcome& welcome, const Protection& own);
 
 }  // namespace regroup::net

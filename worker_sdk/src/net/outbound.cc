@@ -24,7 +24,6 @@ void Outbound::dial() {
     stream_.readable = false;
     stream_.writable = false;  // Until poll reports the end of connecting.
     state_ = State::connecting;
-    challenge_.reset();
     welcome_.reset();
 }
 
@@ -47,8 +46,6 @@ void Outbound::progress() {
         case State::connecting:
             return connected();
         case State::greeting:
-            return read_challenge();
-        case State::introduced:
             return read_welcome();
         case State::ready:
             // The peer never sends on this connection, so any event here is its end.
@@ -70,20 +67,8 @@ void Outbound::connected() {
         return;
     }
     stream_.limit_local_backlog(kLocalBacklogBytes);
+    introduction_ = introduce(hello_, protection_);
     state_ = State::greeting;
-}
-
-void Outbound::read_challenge() {
-    challenge_.filled(stream_.read_some(challenge_.space()));
-    if (!challenge_.complete()) {
-        return check_hang_up();
-    }
-    ending_ = objection_to(challenge_.value(), protection_);
-    if (ended()) {
-        return;
-    }
-    introduction_ = introduce(hello_, challenge_.value(), protection_);
-    state_ = State::introduced;
     // So few bytes always fit into a new connection.
     if (stream_.write_some(bytes_of(introduction_)) != sizeof introduction_) {
         check_hang_up();
@@ -95,13 +80,18 @@ void Outbound::read_welcome() {
     if (!welcome_.complete()) {
         return check_hang_up();
     }
-    ending_ = objection_to(welcome_.value(), challenge_.value(), introduction_, protection_);
+    const Welcome welcome = welcome_.value();
+    ending_ = objection_to(welcome, introduction_, protection_);
     if (ended()) {
         return;
     }
-    if (const auto keys =
-            session_keys(End::dialling, challenge_.value(), introduction_, protection_)) {
-        stream_.encrypt(*keys);
+    const Session session = session_of(End::dialling, introduction_, welcome, protection_);
+    if (stream_.write_some(bytes_of(session.proof)) != sizeof session.proof) {
+        ending_ = "hung up during the handshake";
+        return;
+    }
+    if (session.keys) {
+        stream_.encrypt(*session.keys);
     }
     state_ = State::ready;
 }

@@ -9,8 +9,8 @@
 
 namespace regroup::net {
 
-/// A connection that this rank has dialled: connecting -> greeting -> introduced -> ready, or ended
-/// at any point. Dials again if an Acceptor with too many callers sends it away.
+/// A connection that this rank has dialled: connecting -> greeting -> ready, or ended at any point.
+/// Dials again if an Acceptor with too many callers sends it away.
 class Outbound {
    public:
     Outbound(const SocketAddress& address, const Hello& hello, const Protection& protection);
@@ -28,11 +28,10 @@ class Outbound {
     [[nodiscard]] Stream& stream() noexcept { return stream_; }
 
    private:
-    enum class State { connecting, greeting, introduced, ready };
+    enum class State { connecting, greeting, ready };
 
     void dial();
     void connected();
-    void read_challenge();
     void read_welcome();
     void check_hang_up();
 
@@ -42,7 +41,6 @@ class Outbound {
     Stream stream_;
     State state_ = State::connecting;
     int hang_ups_ = 0;
-    Partial<Challenge> challenge_;
     Introduction introduction_;
     Partial<Welcome> welcome_;
     std::string ending_;

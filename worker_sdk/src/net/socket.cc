@@ -196,11 +196,38 @@ Stream& Stream::operator=(Stream&& other) noexcept {
     std::swap(fd, other.fd);
     readable = other.readable;
     writable = other.writable;
+    proof_ = other.proof_;
+    proof_left_ = other.proof_left_;
+    proof_wrong_ = other.proof_wrong_;
     records_ = std::move(other.records_);
     input_closed_ = other.input_closed_;
     input_ended_ = other.input_ended_;
     output_ended_ = other.output_ended_;
     return *this;
+}
+
+void Stream::expect(const security::Mac& proof) noexcept {
+    proof_ = proof;
+    proof_left_ = proof_.size();
+}
+
+/// True once the proof has arrived and is right.
+bool Stream::read_proof() {
+    security::Mac bytes{};
+    while (proof_left_ > 0) {
+        const std::size_t at = proof_.size() - proof_left_;
+        const std::size_t count =
+            raw_read(std::as_writable_bytes(std::span(bytes)).first(proof_left_));
+        for (std::size_t i = 0; i < count; ++i) {
+            proof_wrong_ |= bytes[i] ^ proof_[at + i];
+        }
+        proof_left_ -= count;
+        if (count == 0) {
+            break;
+        }
+    }
+    input_ended_ = input_closed_ || (proof_left_ == 0 && proof_wrong_ != 0);
+    return proof_left_ == 0 && !input_ended_;
 }
 
 void Stream::encrypt(const SessionKeys& keys) {
@@ -209,6 +236,9 @@ void Stream::encrypt(const SessionKeys& keys) {
 
 std::size_t Stream::read_some(std::span<std::byte> into) {
     if (!readable || input_ended_ || into.empty()) {
+        return 0;
+    }
+    if (proof_left_ > 0 && !read_proof()) {
         return 0;
     }
     if (!records_) {

@@ -86,6 +86,9 @@ class Stream : public Pollable {
     std::size_t write_some(std::span<const iovec> parts);
     std::size_t write_some(std::span<const std::byte> bytes);
 
+    /// The far end has to begin with these bytes, which `read_some` does not give; else the stream
+    /// ends.
+    void expect(const security::Mac& proof) noexcept;
     /// Encrypts all further bytes of both directions. A caller of `write_some` must then come back
     /// with the bytes that did not fit, unchanged.
     void encrypt(const SessionKeys& keys);
@@ -100,10 +103,14 @@ class Stream : public Pollable {
     [[nodiscard]] bool input_ended() const noexcept { return input_ended_; }
 
    private:
+    [[nodiscard]] bool read_proof();
     std::size_t raw_read(std::span<std::byte> into);
     std::size_t raw_write(std::span<const iovec> parts);
 
     ForkGuard guard_;
+    security::Mac proof_{};
+    std::size_t proof_left_ = 0;  // Bytes of `proof_` that have not arrived.
+    std::uint8_t proof_wrong_ = 0;
     std::unique_ptr<RecordChannel> records_;  // Null: not encrypted.
     bool input_closed_ = false;               // The connection gives nothing more.
     bool input_ended_ = false;
