@@ -4,6 +4,8 @@
 // nodes with four ranks each, simulated on this machine: first in the nodes, and as a flat ring.
 //
 //     all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]
+//
+// With REGROUP_GROUP_ENCRYPTION=1 the ranks encrypt what they send over TCP.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -130,6 +132,10 @@ void run_rank(std::uint32_t rank, World world, std::uint16_t port, bool quick, s
     context.master_port = port;
     const auto shared = ProcessGroup::create("cpu", context, {.name = "shared"});
     context.cpu_transport = "tcp";
+    if (std::getenv("REGROUP_GROUP_ENCRYPTION") != nullptr) {
+        context.group_secret = "the secret of the benchmark's ranks";
+        context.group_encryption = true;
+    }
     const auto tcp = ProcessGroup::create("cpu", context, {.name = "tcp"});
     const auto tell = [&](const std::string& name, std::size_t bytes, const Times& times) {
         if (out == nullptr) {
