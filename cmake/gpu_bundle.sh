@@ -38,7 +38,7 @@ mkdir -p "$folder/bin" "$folder/third_party"
 cp "$xxhash" "$nccl" "$sodium" "$sodium_archive" "$folder/third_party"
 cp -r "${sodium%.h}" "$folder/third_party"
 find "$out/objects" -maxdepth 1 -type f -exec cp {} "$folder/bin" \;
-find LICENSE NOTICE rendezvous/base rendezvous/security rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
+find LICENSE NOTICE rendezvous/base rendezvous/files rendezvous/security rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
      -type f -name '*[a-zA-Z]' | tar cf - -T - | tar xf - -C "$folder"
 tar czf build/regroup-gpu.tar.gz -C "$out" regroup-gpu
 newest() {

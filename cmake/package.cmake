@@ -7,7 +7,7 @@
 set(REGROUP_PACKAGE_MAINTAINER "The authors of regroup <root@localhost>" CACHE STRING
     "Whom a package that is built here names as its maintainer")
 
-install(FILES LICENSE NOTICE CHANGELOG.md CONTRIBUTING.md README.md
+install(FILES LICENSE NOTICE CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
 regroup_copy_guides(${PROJECT_BINARY_DIR}/guides/installed "examples/|CONTRIBUTING")
 install(DIRECTORY ${PROJECT_BINARY_DIR}/guides/installed/ docs/
