@@ -25,16 +25,16 @@ constexpr std::chrono::milliseconds kShortagePause{100};
 
 }  // namespace
 
-struct AcceptLoop::Impl : std::enable_shared_from_this<AcceptLoop::Impl> {
+struct AcceptLoop::Impl {
     Impl(boost::asio::io_context& io, OnSocket on_socket_in)
         : on_socket(std::move(on_socket_in)), shortage_pause(io) {}
 
     /// Each start, pause and close makes the handlers before it void.
     [[nodiscard]] auto handler() {
-        return [weak = weak_from_this(), number = turn](const error_code&) {
-            const auto self = weak.lock();
-            if (self && self->turn == number) {
-                self->accept_some();
+        return [weak = self, number = turn](const error_code&) {
+            const auto impl = weak.lock();
+            if (impl && impl->turn == number) {
+                impl->accept_some();
             }
         };
     }
@@ -70,6 +70,7 @@ struct AcceptLoop::Impl : std::enable_shared_from_this<AcceptLoop::Impl> {
         wait();
     }
 
+    std::weak_ptr<Impl> self;
     OnSocket on_socket;
     std::optional<tcp::acceptor> acceptor;
     boost::asio::steady_timer shortage_pause;
@@ -77,7 +78,9 @@ struct AcceptLoop::Impl : std::enable_shared_from_this<AcceptLoop::Impl> {
 };
 
 AcceptLoop::AcceptLoop(boost::asio::io_context& io, OnSocket on_socket)
-    : impl_(std::make_shared<Impl>(io, std::move(on_socket))) {}
+    : impl_(std::make_shared<Impl>(io, std::move(on_socket))) {
+    impl_->self = impl_;
+}
 
 AcceptLoop::~AcceptLoop() {
     close();

@@ -33,11 +33,13 @@ constexpr std::size_t kUnsentLimit = 4 * kUnsentMax;
 
 std::shared_ptr<MuxConnection> MuxConnection::make(std::unique_ptr<security::Stream> stream,
                                                    Handlers handlers) {
-    return Self(new MuxConnection(std::move(stream), std::move(handlers)));
+    const Self made(new MuxConnection(std::move(stream), std::move(handlers)));
+    made->self_ = made;
+    return made;
 }
 
 void MuxConnection::start() {
-    asio::co_spawn(stream_->socket().get_executor(), read(shared_from_this()), asio::detached);
+    asio::co_spawn(stream_->socket().get_executor(), read(self_.lock()), asio::detached);
 }
 
 std::size_t MuxConnection::room() noexcept {
@@ -63,7 +65,7 @@ void MuxConnection::write_soon() {
     if (!writes_ && !ended_ && !unsent_.empty()) {
         writes_ = true;
         // In the next turn: else each frame would be sent alone.
-        asio::post(stream_->socket().get_executor(), [self = shared_from_this()] {
+        asio::post(stream_->socket().get_executor(), [self = self_.lock()] {
             asio::co_spawn(self->stream_->socket().get_executor(), write(self), asio::detached);
         });
     }

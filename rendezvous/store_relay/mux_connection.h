@@ -15,7 +15,7 @@ namespace regroup::store {
 /// A TLS connection that carries channels. What is sent in one turn of the event loop leaves
 /// together. All calls from the one thread of the socket's io_context, which outlives it. Handlers
 /// are not called after `close`.
-class MuxConnection : public std::enable_shared_from_this<MuxConnection> {
+class MuxConnection {
    public:
     struct Handlers {
         /// May close the connection.
@@ -52,6 +52,7 @@ class MuxConnection : public std::enable_shared_from_this<MuxConnection> {
     static boost::asio::awaitable<void> write(Self self);
     void write_soon();
 
+    std::weak_ptr<MuxConnection> self_;
     std::unique_ptr<security::Stream> stream_;
     Handlers handlers_;
     std::string unsent_;   ///< Frames for the next turn.

@@ -59,7 +59,7 @@ using WorkerAt = std::shared_ptr<Worker>;
 
 }  // namespace
 
-struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
+struct RelayClient::Impl {
     Impl(asio::io_context& io_in, Server server_in, security::Tls tls_in, Options options_in)
         : io(io_in),
           server(std::move(server_in)),
@@ -74,10 +74,10 @@ struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
 
     /// Calls `act` unless the worker has been forgotten meanwhile.
     auto handler(const WorkerAt& worker, void (Impl::*act)(const WorkerAt&)) {
-        return [weak = weak_from_this(), worker, act](const error_code& error) {
-            const auto self = weak.lock();
-            if (self && !error && self->connection && worker->socket.is_open()) {
-                (self.get()->*act)(worker);
+        return [weak = self, worker, act](const error_code& error) {
+            const auto impl = weak.lock();
+            if (impl && !error && impl->connection && worker->socket.is_open()) {
+                (impl.get()->*act)(worker);
             }
         };
     }
@@ -107,7 +107,7 @@ struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
         if (connection) {
             open(worker);
         } else if (!std::exchange(dials, true)) {
-            asio::co_spawn(io, dial(shared_from_this()), asio::detached);
+            asio::co_spawn(io, dial(self.lock()), asio::detached);
         }
     }
 
@@ -313,7 +313,7 @@ struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
             return;
         }
         tell("gave up after " + format_duration(options.patience) +
-             ": no connection to the store at " + place() + ", which " + why);
+             ": no connection to the store at " + place() + ": it " + why);
         for (const WorkerAt& worker : late) {
             forget(worker);
         }
@@ -380,10 +380,10 @@ struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
 
     void limit_attempt(Instant end) {
         attempt_timer.expires_at(end);
-        attempt_timer.async_wait([weak = weak_from_this()](const error_code& error) {
-            const auto self = weak.lock();
-            if (self && !error && self->dialled) {
-                self->dialled->close();
+        attempt_timer.async_wait([weak = self](const error_code& error) {
+            const auto impl = weak.lock();
+            if (impl && !error && impl->dialled) {
+                impl->dialled->close();
             }
         });
     }
@@ -414,6 +414,7 @@ struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
         forget_all();
     }
 
+    std::weak_ptr<Impl> self;
     asio::io_context& io;
     const Server server;
     const security::Tls tls;
@@ -437,6 +438,7 @@ struct RelayClient::Impl : std::enable_shared_from_this<RelayClient::Impl> {
 RelayClient::RelayClient(asio::io_context& io, tcp::acceptor acceptor, Server server,
                          security::Tls tls, Options options)
     : impl_(std::make_shared<Impl>(io, std::move(server), std::move(tls), std::move(options))) {
+    impl_->self = impl_;
     impl_->accept_loop.start(std::move(acceptor));
 }
 

@@ -147,7 +147,7 @@ std::string text_of(const tcp::endpoint& endpoint) {
 
 }  // namespace
 
-struct RelayServer::Impl : std::enable_shared_from_this<RelayServer::Impl> {
+struct RelayServer::Impl {
     Impl(asio::io_context& io_in, StoreServer& store_in, security::Tls tls_in, Options options_in)
         : io(io_in),
           store(store_in),
@@ -171,8 +171,7 @@ struct RelayServer::Impl : std::enable_shared_from_this<RelayServer::Impl> {
         }
         handshakes.push_back({std::make_unique<security::Stream>(std::move(socket)), text_of(peer),
                               SteadyClock().now()});
-        asio::co_spawn(io, shake_hands(shared_from_this(), std::prev(handshakes.end())),
-                       asio::detached);
+        asio::co_spawn(io, shake_hands(self.lock(), std::prev(handshakes.end())), asio::detached);
         if (is_full()) {
             accept_loop.pause();
         }
@@ -206,7 +205,9 @@ struct RelayServer::Impl : std::enable_shared_from_this<RelayServer::Impl> {
         if (done) {
             self->begin(std::move(ended));
         } else {
-            self->tell("the store refused " + ended.peer + ", which " + done.error().detail);
+            self->tell("the store refused " + ended.peer +
+                       ", which did not prove that it is a node of this round: it " +
+                       done.error().detail);
         }
     }
 
@@ -231,10 +232,10 @@ struct RelayServer::Impl : std::enable_shared_from_this<RelayServer::Impl> {
             return;
         }
         sweep_timer.expires_at(handshakes.front().began + limit());
-        sweep_timer.async_wait([weak = weak_from_this()](const error_code& error) {
-            const auto self = weak.lock();
-            if (!error && self && !self->closed) {
-                self->sweep();
+        sweep_timer.async_wait([weak = self](const error_code& error) {
+            const auto impl = weak.lock();
+            if (!error && impl && !impl->closed) {
+                impl->sweep();
             }
         });
     }
@@ -270,6 +271,7 @@ struct RelayServer::Impl : std::enable_shared_from_this<RelayServer::Impl> {
         nodes.clear();
     }
 
+    std::weak_ptr<Impl> self;
     asio::io_context& io;
     StoreServer& store;
     const security::Tls tls;
@@ -285,6 +287,7 @@ struct RelayServer::Impl : std::enable_shared_from_this<RelayServer::Impl> {
 RelayServer::RelayServer(asio::io_context& io, StoreServer& store, security::Tls tls,
                          tcp::acceptor acceptor, Options options)
     : impl_(std::make_shared<Impl>(io, store, std::move(tls), std::move(options))) {
+    impl_->self = impl_;
     impl_->accept_loop.start(std::move(acceptor));
 }
 

@@ -101,31 +101,34 @@ TEST(StoreRelayStrangers, ManySilentConnectionsKeepNoNodeOut) {
     EXPECT_LE(store.handshakes(), 8U);
 }
 
+asio::awaitable<std::string> send_and_read(asio::ip::tcp::socket socket, std::string bytes,
+                                           std::size_t count) {
+    security::Stream stream(std::move(socket));
+    const security::Tls tls = security::Tls::client(test_key(), kName);
+    const Result<void> shaken = co_await stream.shake_hands(tls.connection());
+    EXPECT_TRUE(shaken);
+    co_await stream.write(asio::buffer(bytes));
+    std::string answer;
+    char buffer[4096];
+    while (answer.size() < count) {
+        const auto [error, got] = co_await stream.read_some(asio::buffer(buffer));
+        if (error) {
+            break;
+        }
+        answer.append(buffer, got);
+    }
+    co_return answer;
+}
+
 /// A node with the key of the round that sends bytes of the test. Returns what it gets back, to the
 /// end of the connection or `count` bytes.
 std::string talk(StoreNode& store, const std::string& bytes, std::size_t count) {
     LoopThread loop;
-    const auto session = [&]() -> asio::awaitable<std::string> {
-        asio::ip::tcp::socket socket(loop.io());
-        co_await socket.async_connect({asio::ip::address_v4::loopback(), store.port()},
-                                      asio::use_awaitable);
-        security::Stream stream(std::move(socket));
-        const security::Tls tls = security::Tls::client(test_key(), kName);
-        const Result<void> shaken = co_await stream.shake_hands(tls.connection());
-        EXPECT_TRUE(shaken);
-        co_await stream.write(asio::buffer(bytes));
-        std::string answer;
-        char buffer[4096];
-        while (answer.size() < count) {
-            const auto [error, got] = co_await stream.read_some(asio::buffer(buffer));
-            if (error) {
-                break;
-            }
-            answer.append(buffer, got);
-        }
-        co_return answer;
-    };
-    return asio::co_spawn(loop.io(), session, asio::use_future).get();
+    asio::ip::tcp::socket socket(loop.io());
+    socket.connect({asio::ip::address_v4::loopback(), store.port()});
+    return asio::co_spawn(loop.io(), send_and_read(std::move(socket), bytes, count),
+                          asio::use_future)
+        .get();
 }
 
 TEST(StoreRelayStrangers, NodeThatBreaksTheFramesIsDisconnected) {
