@@ -193,4 +193,13 @@ Result<std::uint32_t> count_workers(const std::string& nproc_per_node) {
     return static_cast<std::uint32_t>(std::strtoul(nproc_per_node.c_str(), nullptr, 10));
 }
 
+std::string state_folder() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    if (state != nullptr && *state == '/') {
+        return state + std::string("/regroup");
+    }
+    const char* home = std::getenv("HOME");
+    return home != nullptr && *home == '/' ? home + std::string("/.local/state/regroup") : "";
+}
+
 }  // namespace regroup::launcher

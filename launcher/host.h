@@ -37,4 +37,8 @@ namespace regroup::launcher {
 /// none.
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
 
+/// The folder of what regroup keeps for this user: regroup in XDG_STATE_HOME, or in .local/state of
+/// the home folder. Empty if neither variable is set.
+[[nodiscard]] std::string state_folder();
+
 }  // namespace regroup::launcher

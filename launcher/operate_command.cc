@@ -299,7 +299,7 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     }
     const Operate wish{options.job, action,         drains ? rest.front() : "",
                        author(),    options.reason, options.wait};
-    Result<security::Credentials> credentials = security::load_credentials(options.trust);
+    Result<security::Credentials> credentials = read_credentials(options.trust);
     if (!credentials) {
         return complain(credentials.error().detail);
     }

@@ -197,7 +197,7 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
 
 // Whether this process would talk to other hosts, and what it can prove to them.
 Result<void> plan_trust(const RunOptions& options, RunPlan& plan) {
-    Result<security::Credentials> credentials = security::load_credentials(options.trust);
+    Result<security::Credentials> credentials = read_credentials(options.trust);
     if (!credentials) {
         return credentials.error();
     }

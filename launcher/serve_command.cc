@@ -159,7 +159,7 @@ int serve_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
 
-    Result<security::Credentials> credentials = security::load_credentials(trust);
+    Result<security::Credentials> credentials = read_credentials(trust);
     if (!credentials) {
         complain(kName, credentials.error().detail);
         return agent::kExitUsage;

@@ -9,6 +9,7 @@
 
 #include "launcher/etcd_flags.h"
 #include "launcher/flag_values.h"
+#include "launcher/host.h"
 #include "launcher/run_plan.h"
 #include "rendezvous/client/endpoint.h"
 #include "rendezvous/journal/etcd_client.h"
@@ -124,13 +125,8 @@ bool is_directory(const std::string& where) {
 }
 
 std::string usual_state(std::uint16_t port) {
-    const std::string name = "/regroup/serve-" + std::to_string(port);
-    const char* state = std::getenv("XDG_STATE_HOME");
-    if (state != nullptr && *state == '/') {
-        return state + name;
-    }
-    const char* home = std::getenv("HOME");
-    return home != nullptr && *home == '/' ? std::string(home) + "/.local/state" + name : "";
+    const std::string folder = state_folder();
+    return folder.empty() ? "" : folder + "/serve-" + std::to_string(port);
 }
 
 Result<std::unique_ptr<journal::Journal>> open_state(boost::asio::io_context& io,

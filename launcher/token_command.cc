@@ -10,6 +10,7 @@
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/say.h"
+#include "launcher/trust.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher {
@@ -128,7 +129,7 @@ int token_command(std::span<const std::string> arguments) {
         return fail("--job and --out go with --role");
     }
     if (options.file.empty()) {
-        options.file = security::usual_token_file();
+        options.file = usual_token_file();
     }
     const Result<std::string> done = run(options);
     if (!done) {

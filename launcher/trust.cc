@@ -4,6 +4,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "launcher/flag_values.h"
+#include "launcher/host.h"
 
 namespace regroup::launcher {
 
@@ -30,6 +31,16 @@ void add_trust_flags(FlagTable& flags, security::CredentialSources& out) {
                   "Trust everybody who reaches the ports of this job: no token, no encryption", "",
                   "REGROUP_INSECURE", true},
                  out.insecure);
+}
+
+std::string usual_token_file() {
+    const std::string folder = state_folder();
+    return folder.empty() ? "" : folder + "/token";
+}
+
+Result<security::Credentials> read_credentials(security::CredentialSources sources) {
+    sources.usual_token_file = usual_token_file();
+    return security::load_credentials(sources);
 }
 
 bool is_loopback_host(const std::string& host) {

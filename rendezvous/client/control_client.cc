@@ -42,6 +42,8 @@ constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
 // A known daemon is most likely being restarted, and limits the time for the agent to come back.
 constexpr Duration kBackoffLimitOfKnown = std::chrono::milliseconds(500);
+// An overloaded daemon must not be kept busy with refusals.
+constexpr Duration kBackoffLimitOfOverloaded = std::chrono::seconds(10);
 constexpr std::size_t kOutboxFramesMax = 256;
 constexpr std::size_t kReadBytes = 16384;
 
@@ -70,8 +72,9 @@ struct ControlClient::Impl {
     /// Connects to one address, and checks who serves there. Errors: disconnected.
     static asio::awaitable<Result<void>> reach(std::shared_ptr<Impl> self, tcp::endpoint candidate,
                                                Duration limit);
-    /// True if the peer is a daemon.
-    static asio::awaitable<bool> read(std::shared_ptr<Impl> self);
+    /// What the peer has answered.
+    enum class Answer : std::uint8_t { none, overloaded, daemon };
+    static asio::awaitable<Answer> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
     void begin_writing();
@@ -206,6 +209,7 @@ void ControlClient::Impl::leave_for(const Elsewhere& elsewhere) {
 asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
     Duration backoff = kBackoffFirst;
     while (!self->stopping) {
+        Answer answer = Answer::none;
         self->turn.advance();
         const bool up = co_await connect(self);
         if (up) {
@@ -215,9 +219,10 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             self->local_address = socket.local_endpoint(ignored).address().to_string();
             self->connected = true;
             self->handlers.on_up();
-            const bool is_daemon = co_await read(self);
-            // The back-off stays for a peer that accepts and closes without an answer.
-            if (is_daemon) {
+            answer = co_await read(self);
+            // The back-off stays for a peer that accepts and closes without an answer, and for a
+            // daemon that has no room.
+            if (answer == Answer::daemon) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
                 self->daemons.insert(self->turn.current().text());
@@ -242,21 +247,25 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
         self->pause.expires_after(
             Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
         co_await self->pause.async_wait(kAwait);
+        if (answer == Answer::overloaded) {
+            backoff = std::min(backoff * 2, kBackoffLimitOfOverloaded);
+            continue;
+        }
         const Duration limit = self->daemons.empty() ? kBackoffLimit : kBackoffLimitOfKnown;
         backoff = std::min({backoff * 3 / 2, limit, self->heartbeat_timeout / 4});
     }
     self->finish_stop();
 }
 
-asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
-    bool is_daemon = false;
+asio::awaitable<ControlClient::Impl::Answer> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
+    Answer answer = Answer::none;
     protocol::FrameReader reader;
     std::array<char, kReadBytes> buffer{};
     const auto stream = self->stream;
     while (stream->is_open()) {
         const auto [error, count] = co_await stream->read_some(asio::buffer(buffer));
         if (self->stopping && (error || !self->writing)) {
-            co_return is_daemon;
+            co_return answer;
         }
         if (self->stopping) {
             continue;  // Returning would close the connection before all messages are sent.
@@ -264,13 +273,13 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
         if (error) {
             // A daemon that answered before is being restarted; other peers are reported once.
             const std::string endpoint = self->turn.current().text();
-            if (!is_daemon && error != asio::error::operation_aborted &&
+            if (answer == Answer::none && error != asio::error::operation_aborted &&
                 !self->daemons.contains(endpoint) && self->mute.insert(endpoint).second) {
                 self->trouble(self->peer + " closed the connection without an answer (" +
                                   error.message() + "); is it a regroup daemon?",
                               true);
             }
-            co_return is_daemon;
+            co_return answer;
         }
         reader.feed(std::string_view(buffer.data(), count));
         // A handler may stop or drop the connection; the remaining messages are then ignored.
@@ -278,7 +287,7 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
             Result<std::optional<std::string>> payload = reader.next();
             if (!payload) {
                 self->trouble(self->peer + ": " + payload.error().detail, true);
-                co_return false;
+                co_return Answer::none;
             }
             if (!*payload) {
                 break;
@@ -286,17 +295,19 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
             Result<FromDaemon> message = protocol::decode_from_daemon(**payload);
             if (!message) {
                 self->trouble(self->peer + ": " + message.error().detail, true);
-                co_return false;
+                co_return Answer::none;
             }
             if (const auto* elsewhere = std::get_if<Elsewhere>(&*message)) {
                 self->leave_for(*elsewhere);
-                co_return false;
+                co_return Answer::none;
             }
-            is_daemon = true;
+            const auto* refused = std::get_if<Refused>(&*message);
+            answer = refused != nullptr && refused->code == Errc::overloaded ? Answer::overloaded
+                                                                             : Answer::daemon;
             self->handlers.on_message(std::move(*message));
         }
     }
-    co_return is_daemon;
+    co_return answer;
 }
 
 asio::awaitable<void> ControlClient::Impl::write(std::shared_ptr<Impl> self) {

@@ -31,7 +31,7 @@ Result<Credentials> load_credentials(const CredentialSources& sources) {
     std::string path = sources.token_file;
     const std::string source = path.empty() ? "" : "--token-file: ";
     if (path.empty()) {
-        path = usual_token_file();
+        path = sources.usual_token_file;
         if (path.empty() || ::access(path.c_str(), F_OK) != 0) {
             return credentials;
         }

@@ -40,7 +40,8 @@ struct Peer {
 
 /// Where the flags say that the credentials are.
 struct CredentialSources {
-    std::string token_file;  ///< Empty: the usual token file, if there is one.
+    std::string token_file;
+    std::string usual_token_file{};  ///< Used, if it exists, in place of an empty `token_file`.
     Certificates certificates;
     bool insecure = false;
 };

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
@@ -199,15 +198,6 @@ Result<void> write_token(const std::string& path, const Token& token) {
         return system_failure("cannot write " + path, reason);
     }
     return {};
-}
-
-std::string usual_token_file() {
-    const char* state = std::getenv("XDG_STATE_HOME");
-    if (state != nullptr && *state == '/') {
-        return std::string(state) + "/regroup/token";
-    }
-    const char* home = std::getenv("HOME");
-    return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/regroup/token" : "";
 }
 
 }  // namespace regroup::security

@@ -77,8 +77,4 @@ class Token {
 /// invalid_argument if the file exists.
 [[nodiscard]] Result<void> write_token(const std::string& path, const Token& token);
 
-/// regroup/token in XDG_STATE_HOME, or in .local/state of the home folder. Empty if neither
-/// variable is set.
-[[nodiscard]] std::string usual_token_file();
-
 }  // namespace regroup::security

@@ -23,9 +23,6 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kReadBytes = 4096;
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
-/// Further refusals within a second are only counted.
-constexpr std::size_t kRefusalsLogged = 20;
-
 /// Hosts whose store clients speak an older dialect are remembered, up to this many.
 constexpr std::size_t kOlderHostsMax = 4096;
 
@@ -70,8 +67,9 @@ void Daemon::Impl::open(tcp::socket socket) {
 
 void Daemon::Impl::evict_oldest_stranger() {
     const std::shared_ptr<Session> oldest = strangers.begin()->second;
-    log_refusal("closed the connection of " + oldest->peer + ", the oldest of " +
-                std::to_string(strangers.size()) + " that have said nothing yet");
+    log_refusal("eviction", *oldest,
+                "closed the connection of " + oldest->peer + ", the oldest of " +
+                    std::to_string(strangers.size()) + " that have said nothing yet");
     strangers.erase(strangers.begin());
     oldest->stranger = 0;
     sessions.erase(oldest);
@@ -128,7 +126,8 @@ bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_vi
             break;
     }
     if (const std::string why = objection_to_store(*session); !why.empty()) {
-        log_refusal("refused a store client at " + session->peer + ": " + why);
+        log_refusal("store client", *session,
+                    "refused a store client at " + session->peer + ": " + why);
         return false;
     }
     const bool is_older = !session->first_bytes.starts_with(std::string_view("\0\xCE", 2));
@@ -202,16 +201,16 @@ void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemo
 
 void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
                           const std::string& reason) {
-    log_refusal((session->job.empty() ? "" : "job " + session->job + ": ") + "refused " +
-                session->peer + ": " + reason);
+    log_refusal("refusal", *session,
+                (session->job.empty() ? "" : "job " + session->job + ": ") + "refused " +
+                    session->peer + ": " + reason);
     send(session, Refused{code, reason});
     session->close_when_flushed = true;
 }
 
-void Daemon::Impl::log_refusal(const std::string& line) {
-    if (++refusals <= kRefusalsLogged) {
-        log(line);
-    }
+void Daemon::Impl::log_refusal(const std::string& kind, const Session& session,
+                               const std::string& line) {
+    refusals.log(kind, session.address, line, clock.now());
 }
 
 void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
@@ -237,11 +236,7 @@ void Daemon::Impl::sweep() {
                 impl->expire(*session);
             }
         }
-        if (impl->refusals > kRefusalsLogged) {
-            impl->log("refused " + std::to_string(impl->refusals - kRefusalsLogged) +
-                      " more within the last second");
-        }
-        impl->refusals = 0;
+        impl->refusals.sweep(now);
         if (impl->store) {
             impl->store->sweep();
         }

@@ -22,6 +22,7 @@
 #include "rendezvous/server/daemon.h"
 #include "rendezvous/server/job_table.h"
 #include "rendezvous/server/launcher_store.h"
+#include "rendezvous/server/log_limiter.h"
 #include "rendezvous/server/session.h"
 
 namespace regroup::rendezvous {
@@ -37,7 +38,8 @@ struct Daemon::Impl {
           limits(limits_in),
           log(std::move(log_in)),
           sweep_timer(io_in),
-          flush_timer(io_in) {}
+          flush_timer(io_in),
+          refusals([this](const std::string& line) { log(line); }) {}
 
     static asio::awaitable<void> accept(std::shared_ptr<Impl> self);
     static asio::awaitable<void> serve(std::shared_ptr<Impl> self,
@@ -75,7 +77,8 @@ struct Daemon::Impl {
     void sweep();
     void expire(Session& session);
     [[nodiscard]] std::size_t members_count() const;
-    void log_refusal(const std::string& line);
+    /// `kind` is one of a few words.
+    void log_refusal(const std::string& kind, const Session& session, const std::string& line);
     void check_flushed();
     void flush(Duration limit, std::function<void()> done);
 
@@ -99,7 +102,7 @@ struct Daemon::Impl {
     /// Those of `sessions` that are no members yet, the oldest first.
     std::map<std::uint64_t, std::shared_ptr<Session>> strangers;
     std::uint64_t last_stranger = 0;
-    std::size_t refusals = 0;  ///< Since the last sweep.
+    LogLimiter refusals;  ///< Lines that strangers cause as often as they like.
     security::Credentials credentials;
     std::optional<security::Tls> tls;
     DaemonTraffic traffic;

@@ -51,14 +51,15 @@ asio::awaitable<bool> Daemon::Impl::shake_hands(std::shared_ptr<Impl> self,
                                                 std::shared_ptr<Session> session) {
     if (!self->tls && self->credentials.can_prove()) {
         if (const Result<void> opened = self->open_tls(); !opened) {
-            self->log_refusal("cannot speak TLS: " + opened.error().detail);
+            self->log_refusal("TLS", *session, "cannot speak TLS: " + opened.error().detail);
         }
     }
     if (!self->tls) {
         // An alert tells the client more than the end of the connection would.
         constexpr std::string_view kHandshakeFailure("\x15\x03\x03\x00\x02\x02\x28", 7);
-        self->log_refusal("refused " + session->peer +
-                          ", which speaks TLS: this daemon has no token and no certificate");
+        self->log_refusal("TLS", *session,
+                          "refused " + session->peer +
+                              ", which speaks TLS: this daemon has no token and no certificate");
         ErrorCode ignored;
         asio::write(session->stream.socket(), asio::buffer(kHandshakeFailure), ignored);
         co_return false;
@@ -70,7 +71,8 @@ asio::awaitable<bool> Daemon::Impl::shake_hands(std::shared_ptr<Impl> self,
     const Result<security::Peer> peer =
         shaken ? security::Tls::peer_of(session->stream.ssl()) : shaken.error();
     if (!peer) {
-        self->log_refusal("refused " + session->peer + ": it " + peer.error().detail);
+        self->log_refusal("TLS", *session,
+                          "refused " + session->peer + ": it " + peer.error().detail);
         co_return false;
     }
     session->proven = *peer;
@@ -100,8 +102,8 @@ void Daemon::Impl::log_operator(const Session& session, const FromAgent& message
     }
     log((operate->job.empty() ? "" : "job " + operate->job + ": ") +
         std::string(to_string(operate->action)) +
-        (operate->node.empty() ? "" : " of " + operate->node) + " asked for by " +
-        operate->author + " (" + session.proven->name + ") from " + session.peer);
+        (operate->node.empty() ? "" : " of " + operate->node) + " asked for by " + operate->author +
+        " (" + session.proven->name + ") from " + session.peer);
 }
 
 std::string Daemon::Impl::objection(const Session& session) const {

@@ -280,6 +280,29 @@ TEST_F(DaemonClient, PeerThatClosesWithoutAnAnswerIsNamedAndRetriedSlowly) {
     EXPECT_GT(times.back() - times.front(), 5 * milliseconds(50));
 }
 
+TEST_F(DaemonClient, OverloadedDaemonIsRetriedSlowlyThoughItAnswers) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    const auto answer = [&](const FromDaemon& message) {
+        Peer peer = listener.accept();
+        peer.send(protocol::make_frame(protocol::encode(message)));
+        EXPECT_TRUE(loop.until([&] { return !story.messages.empty(); }));
+        story.messages.clear();
+    };
+    answer(Alive{});  // It is known, and had room once.
+    Instant last = SteadyClock().now();
+    std::vector<Duration> pauses;
+    for (int i = 0; i < 6; ++i) {
+        answer(Refused{Errc::overloaded, "full"});
+        const Instant now = SteadyClock().now();
+        pauses.push_back(now - std::exchange(last, now));
+    }
+    EXPECT_TRUE(story.troubles.empty());
+    // An answer would make the next pause the first one again, 50 ms at most.
+    EXPECT_GT(pauses.back(), milliseconds(100));
+}
+
 TEST_F(DaemonClient, MessagesAreReadInAnySegmentation) {
     Listener listener(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());

@@ -20,12 +20,13 @@ namespace fs = std::filesystem;
 /// Commands of others, of which only the syntax is checked.
 const std::set<std::string>& foreign_commands() {
     static const std::set<std::string> names = {
-        "[",       "apt",       "apt-get", "c++",        "cat",      "cc",     "cd",     "chmod",
-        "command", "cp",        "curl",    "do",         "dpkg",     "echo",   "export", "for",
-        "g++",     "git",       "gcc",     "jq",         "kill",     "ln",     "ls",     "mkdir",
-        "mv",      "pgrep",     "pip",     "pwd",        "ps",       "python", "rm",     "seq",
-        "set",     "systemctl", "tail",    "test",       "trap",     "true",   "unset",  "wait",
-        "head",    "sleep",     "sbatch",  "journalctl", "scontrol", "tar"};
+        "[",        "apt",    "apt-get", "c++",   "cat",  "cc",        "cd",     "chmod",
+        "command",  "chrt",   "cp",      "curl",  "do",   "dpkg",      "echo",   "etcdctl",
+        "export",   "for",    "g++",     "git",   "gcc",  "jq",        "kill",   "ln",
+        "openssl",  "umask",  "ls",      "mkdir", "mv",   "pgrep",     "pip",    "pwd",
+        "ps",       "python", "rm",      "seq",   "set",  "systemctl", "tail",   "test",
+        "trap",     "true",   "unset",   "wait",  "head", "sleep",     "sbatch", "journalctl",
+        "scontrol", "tar"};
     return names;
 }
 
@@ -225,11 +226,15 @@ std::string CommandChecker::check_regroup(const Words& words) const {
     Words arguments = behind(words, 1);
     std::string harmless;
     if (command == "serve") {
-        arguments.emplace_back("--listen=192.0.2.1:1");  // No address of any machine.
+        // No address of any machine.
+        arguments.insert(arguments.end(), {"--listen=192.0.2.1:1", "--insecure"});
         harmless = "cannot listen";
     } else if (command == "drain" || command == "stop" || command == "status" || command == "top") {
         arguments.insert(arguments.end(), {"--endpoint=127.0.0.1:1", "--timeout=0.01"});
         harmless = "no daemon has answered";
+    } else if (command == "token") {
+        arguments.emplace_back("--token-file=/proc/none/token");
+        harmless = "/proc/none/token";
     } else if (command == "replay") {
         harmless = "cannot open";
     }

@@ -35,6 +35,7 @@ std::string error_of(const RunOptions& options) {
 RunOptions program() {
     RunOptions options;
     options.program = "/opt/jobs/train";
+    options.trust.insecure = true;  // The endpoints of most tests are on other hosts.
     return options;
 }
 
@@ -308,6 +309,60 @@ TEST(LauncherEndpoint, MalformedEndpointsAreRefusedWithTheReason) {
         EXPECT_THAT(endpoint.error().detail,
                     AllOf(HasSubstr(bad.why), HasSubstr("'" + std::string(bad.text) + "'")));
     }
+}
+
+// ---- Trust.
+
+RunOptions without_credentials(const std::string& endpoint) {
+    RunOptions options = program();
+    options.trust.insecure = false;
+    options.trust.token_file.clear();
+    options.rdzv_backend = "c10d";
+    options.rdzv_endpoint = endpoint;
+    options.nodes_min = options.nodes_max = 2;
+    return options;
+}
+
+class LauncherPlanTrust : public testing::Test {
+   protected:
+    void SetUp() override {
+        ::setenv("XDG_STATE_HOME", testing::TempDir().c_str(), 1);  // Without a token.
+    }
+};
+
+TEST_F(LauncherPlanTrust, OtherHostsTakeCredentials) {
+    EXPECT_THAT(error_of(without_credentials(kElsewhere)),
+                AllOf(HasSubstr("--insecure"), HasSubstr("regroup token --generate"),
+                      HasSubstr("--tls-cert")));
+    RunOptions host = without_credentials(short_host_name());
+    EXPECT_THAT(error_of(host), HasSubstr("--insecure"));
+    host.nodes_min = host.nodes_max = 1;
+    EXPECT_EQ(planned(host).hosting, Hosting::if_port_free);
+}
+
+TEST_F(LauncherPlanTrust, JobOnOneHostNeedsNoneAndListensOnLoopback) {
+    const RunPlan plan = planned(without_credentials("127.0.0.1:29400"));
+    EXPECT_EQ(plan.bind_address, "127.0.0.1");
+    EXPECT_EQ(plan.store_mode, agent::StoreMode::local);
+    EXPECT_FALSE(plan.credentials.can_prove());
+}
+
+TEST_F(LauncherPlanTrust, CredentialsDecideHowTheStoreIsReached) {
+    RunOptions options = without_credentials(kElsewhere);
+    options.trust.insecure = true;
+    EXPECT_EQ(planned(options).store_mode, agent::StoreMode::direct);
+    options.trust.insecure = false;
+    options.trust.certificates = {"cert.pem", "key.pem", "ca.pem"};
+    EXPECT_EQ(planned(options).store_mode, agent::StoreMode::relay);
+}
+
+TEST_F(LauncherPlanTrust, EachNodeHasSecretsOfItsOwn) {
+    const RunPlan one = planned(program());
+    const RunPlan two = planned(program());
+    EXPECT_EQ(one.agent.offer.secret.size(), 64U);
+    EXPECT_EQ(one.agent.offer.store_key.size(), 64U);
+    EXPECT_NE(one.agent.offer.secret, two.agent.offer.secret);
+    EXPECT_NE(one.agent.offer.store_key, two.agent.offer.store_key);
 }
 
 }  // namespace

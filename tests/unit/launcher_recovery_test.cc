@@ -92,14 +92,15 @@ TEST(RecoveryFlags, ImpossibleStandbysGiveANotice) {
         "--standbys 1 is not used: in a job of this node alone no other node can wait for a place";
     EXPECT_THAT(notes_of({"--standalone", "--standbys=1"}), ElementsAre(kAlone));
     EXPECT_THAT(notes_of({"--standbys=1"}), ElementsAre(kAlone));
-    EXPECT_THAT(notes_of({"--standbys=1", "--nnodes=2", "--node-rank=1", "--master-addr=a"}),
-                ElementsAre("--standbys 1 is not used: with fixed ranks (--rdzv-backend=static) no "
-                            "other node can wait for a place"));
+    EXPECT_THAT(
+        notes_of({"--standbys=1", "--nnodes=2", "--node-rank=1", "--master-addr=a", "--insecure"}),
+        ElementsAre("--standbys 1 is not used: with fixed ranks (--rdzv-backend=static) no "
+                    "other node can wait for a place"));
     EXPECT_THAT(notes_of({"--standalone"}), IsEmpty());
     // Beyond a fixed number of nodes they replace those that are lost, one node included.
     for (const char* nodes : {"1", "2", "2:4"}) {
         EXPECT_THAT(notes_of({"--standbys=1", std::string("--nnodes=") + nodes,
-                              "--rdzv-backend=c10d", "--rdzv-endpoint=a"}),
+                              "--rdzv-backend=c10d", "--rdzv-endpoint=a", "--insecure"}),
                     IsEmpty());
     }
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
@@ -22,7 +21,6 @@ class TokenFiles : public testing::Test {
         std::string pattern = testing::TempDir() + "tokenXXXXXX";
         ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
         folder_ = pattern;
-        ::setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
     }
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -118,19 +116,23 @@ TEST_F(TokenFiles, WhatIsNoFileIsRefused) {
 }
 
 TEST_F(TokenFiles, NamedFileGoesBeforeTheUsualOne) {
-    EXPECT_FALSE(load_credentials({})->can_prove());
+    CredentialSources sources;
+    sources.usual_token_file = path("usual");
+    EXPECT_FALSE(load_credentials(sources)->can_prove());
     const Token usual = Token::generate();
-    ASSERT_TRUE(write_token(usual_token_file(), usual));
-    EXPECT_EQ(load_credentials({})->token->id(), usual.id());
+    ASSERT_TRUE(write_token(path("usual"), usual));
+    EXPECT_EQ(load_credentials(sources)->token->id(), usual.id());
     const Token named = Token::generate();
     ASSERT_TRUE(write_token(path("named"), named));
-    EXPECT_EQ(load_credentials({path("named"), {}, false})->token->id(), named.id());
-    EXPECT_FALSE(load_credentials({path("absent"), {}, false}));
+    sources.token_file = path("named");
+    EXPECT_EQ(load_credentials(sources)->token->id(), named.id());
+    sources.token_file = path("absent");
+    EXPECT_FALSE(load_credentials(sources));
 }
 
 TEST_F(TokenFiles, CertificateFilesBelongTogether) {
-    EXPECT_FALSE(load_credentials({"", {"cert.pem", "", "ca.pem"}, false}));
-    EXPECT_TRUE(load_credentials({"", {"cert.pem", "key.pem", "ca.pem"}, false}));
+    EXPECT_FALSE(load_credentials({"", "", {"cert.pem", "", "ca.pem"}, false}));
+    EXPECT_TRUE(load_credentials({"", "", {"cert.pem", "key.pem", "ca.pem"}, false}));
 }
 
 }  // namespace
