@@ -123,7 +123,11 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
 }
 
 void RendezvousCore::observe(Instant now, const NodeReported& event) {
-    if (const auto found = nodes_.find(event.node); found != nodes_.end()) {
+    // No daemon has given a later round. If it counted, the node would count as out of all rounds
+    // that follow.
+    const RoundId latest = std::max({round_.id, round_floor_, kRoundClaimMax});
+    const auto found = nodes_.find(event.node);
+    if (found != nodes_.end() && (phase_ == Phase::closed || event.report.round <= latest)) {
         hear(now, event.node, found->second, event.report);
     } else if (phase_ == Phase::closed) {
         effects_.push_back({event.node, Closed{*verdict_}});

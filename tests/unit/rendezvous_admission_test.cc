@@ -290,5 +290,24 @@ TEST(RendezvousAdmission, NodeThatClaimsAnImpossibleRoundIsRefusedAndTheJobGoesO
     EXPECT_GT(job.core.round(), RendezvousCore::kRoundClaimMax);
 }
 
+TEST(RendezvousAdmission, NodeThatReportsAnImpossibleRoundIsFencedAndTheOthersGoOn) {
+    Job job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    job.report("a", NodeState::running);
+    job.report("b", NodeState::running);
+    job.report("b", NodeState::stopped, RoundId{(std::uint64_t{1} << 52U) + 1});
+    EXPECT_NE(job.told<Fenced>("b"), nullptr);
+    EXPECT_EQ(job.core.phase(), Phase::training);
+    // It is lost like a silent node, and another one takes its place.
+    job.silence("b");
+    job.pass(seconds(4));
+    job.report("a", NodeState::stopped);
+    job.clear();
+    job.join("c");
+    EXPECT_NE(job.told<Assign>("a"), nullptr);
+    EXPECT_NE(job.told<Assign>("c"), nullptr);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous
