@@ -143,7 +143,8 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
             found->second = std::move(next);
         }
     }
-    if (found == jobs_.end()) {
+    const bool is_new = found == jobs_.end();
+    if (is_new) {
         if (closed_ || (jobs_.size() >= limits_.jobs_max && !make_room(session->address))) {
             hooks_.refuse(session, Errc::overloaded,
                           closed_
@@ -168,6 +169,12 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
                            std::move(join.report)};
     step(found->second, event);
     settle(found->second, event.node, bytes);
+    if (is_new && found->second.core.nodes_count() == 0 &&
+        found->second.core.phase() != Phase::closed) {
+        // The node was refused. A job begins with a node, in the journal too.
+        disarm(found->second);
+        jobs_.erase(found);
+    }
 }
 
 void JobTable::forget(std::map<std::string, Job>::iterator job) {

@@ -381,6 +381,23 @@ TEST_F(DaemonJobs, JobWithoutNodesAcceptsAnotherPolicy) {
     EXPECT_TRUE(right.expect<Assign>());
 }
 
+TEST_F(DaemonJobs, RefusedNodeBeginsNoJob) {
+    Join wrong = join_of("job", "a", 2);
+    wrong.offer.slot = 5;
+    Peer refused = joined(wrong);
+    ASSERT_TRUE(refused.expect<Refused>());
+
+    Peer person(loop, host.port());
+    Operate stop;
+    stop.action = Operate::Action::stop;
+    stop.job = "job";
+    person.say(stop);
+    const auto answer = person.expect<Operated>();
+    ASSERT_TRUE(answer);
+    EXPECT_FALSE(answer->done);
+    EXPECT_THAT(answer->text, HasSubstr("there is no job job"));
+}
+
 TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherStays) {
     Peer first = joined(join_of("job", "a", 2));
     Join other = join_of("job", "b", 2);
