@@ -29,7 +29,8 @@ std::optional<Endpoint> Endpoint::parse(std::string_view text) {
     const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
     if (bracketed) {
         host = host.substr(1, host.size() - 2);
-    } else if (host.find_first_of(":[]") != host.npos) {
+    }
+    if (host.find_first_of(bracketed ? "[]" : ":[]") != host.npos) {
         return std::nullopt;
     }
     Endpoint endpoint{std::string(host), 0};

@@ -32,7 +32,7 @@ TEST(Endpoint, EndpointIsReadAsItIsWritten) {
         EXPECT_EQ(Endpoint::parse(endpoint.text()), endpoint);
     }
     for (const char* text : {"", "host", ":1", "host:", "host:0", "host:65536", "host:1x", "::1",
-                             "::1:29400", "[]:1", "host:-1"}) {
+                             "::1:29400", "[]:1", "[[::1]:1", "[a]b]:1", "host:-1"}) {
         EXPECT_EQ(Endpoint::parse(text), std::nullopt) << text;
     }
 }

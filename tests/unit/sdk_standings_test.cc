@@ -94,5 +94,15 @@ TEST(Signatures, DifferIfTheSameNumberIsAnotherCollective) {
     EXPECT_FALSE(differ({}, {.kind = OperationKind::all_reduce}));
 }
 
+// A rank of another build, or one that is out of its mind.
+TEST(StandingTextTest, NumbersThatNameNothingAreUnknown) {
+    Standing standing;
+    standing.latest.number = 3;
+    standing.latest.kind = OperationKind::all_reduce;
+    standing.latest.dtype = static_cast<DType>(200);
+    standing.latest.reduce_op = static_cast<ReduceOp>(200);
+    EXPECT_EQ(describe(standing), "after all_reduce #3 (unknown, 0 x unknown)");
+}
+
 }  // namespace
 }  // namespace regroup

@@ -39,8 +39,13 @@ DTypeFacts facts(DType dtype) noexcept {
         case DType::float8_e5m2:
             return {"float8_e5m2", 1, true};
     }
-    ENSURE(false);
-    return {};
+    return {"unknown", 0, false};  // A number of another rank.
+}
+
+DTypeFacts known_facts(DType dtype) noexcept {
+    const DTypeFacts known = facts(dtype);
+    ENSURE(known.item_bytes > 0);
+    return known;
 }
 
 }  // namespace
@@ -50,11 +55,11 @@ std::string_view to_string(DType dtype) noexcept {
 }
 
 std::size_t item_bytes(DType dtype) noexcept {
-    return facts(dtype).item_bytes;
+    return known_facts(dtype).item_bytes;
 }
 
 bool is_floating_point(DType dtype) noexcept {
-    return facts(dtype).floating_point;
+    return known_facts(dtype).floating_point;
 }
 
 std::string to_string(const Device& device) {
