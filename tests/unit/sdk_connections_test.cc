@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,37 +50,13 @@ TEST(LocalAddress, AddressIsTheOneOfTheRouteToTheHost) {
     EXPECT_THROW((void)net::local_address_towards("no such host", 80), Error);
 }
 
-class OwnAddress : public ::testing::Test {
-   protected:
-    void SetUp() override { clear(); }
-    void TearDown() override { clear(); }
-
-    static void clear() {
-        ::unsetenv("MASTER_ADDR");
-        ::unsetenv("REGROUP_MASTER_NODE_ADDR");
-    }
-    /// Of a rank whose master is 127.0.0.1.
-    static std::string address(const std::string& node = "") {
-        Context context;
-        context.master_addr = "127.0.0.1";
-        context.master_port = 80;
-        context.master_node_addr = node;
-        return net::own_address(context).text();
-    }
-};
-
-TEST_F(OwnAddress, RouteToTheMastersNodeDecides) {
-    EXPECT_EQ(address(), "127.0.0.1:0");
-    EXPECT_EQ(address("::1"), "[::1]:0");
-}
-
-TEST_F(OwnAddress, LauncherNamesTheNodeOfItsOwnMasterOnly) {
-    ::setenv("REGROUP_MASTER_NODE_ADDR", "::1", 1);
-    EXPECT_EQ(address(), "127.0.0.1:0");
-    ::setenv("MASTER_ADDR", "10.0.0.1", 1);
-    EXPECT_EQ(address(), "127.0.0.1:0");
-    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    EXPECT_EQ(address(), "[::1]:0");
+TEST(OwnAddress, RouteToTheMastersNodeDecides) {
+    Context context;
+    context.master_addr = "127.0.0.1";
+    context.master_port = 80;
+    EXPECT_EQ(net::own_address(context).text(), "127.0.0.1:0");
+    context.master_node_addr = "::1";
+    EXPECT_EQ(net::own_address(context).text(), "[::1]:0");
 }
 
 using net::Acceptor;

@@ -28,6 +28,7 @@ const std::vector<std::string> kNames = {"RANK",
                                          "GROUP_RANK",
                                          "GROUP_WORLD_SIZE",
                                          "REGROUP_ROUND",
+                                         "REGROUP_MASTER_NODE_ADDR",
                                          "REGROUP_CPU_TRANSPORT",
                                          "TORCHELASTIC_RUN_ID",
                                          "TORCHELASTIC_RESTART_COUNT",
@@ -71,6 +72,16 @@ const Variables kUnderALauncher = {{"RANK", "9"},
                                    {"TORCHELASTIC_RESTART_COUNT", "3"},
                                    {"TORCHELASTIC_MAX_RESTARTS", "5"},
                                    {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+
+TEST(ContextFromEnvironment, LauncherNamesTheNodeOfItsOwnMasterOnly) {
+    Variables variables = kUnderALauncher;
+    EXPECT_EQ(context_from(variables).master_node_addr, "");
+    variables["MASTER_ADDR"] = "127.0.0.1";
+    variables["REGROUP_MASTER_NODE_ADDR"] = "10.0.0.4";
+    EXPECT_EQ(context_from(variables).master_node_addr, "10.0.0.4");
+    EXPECT_EQ(Context::master_node_of("127.0.0.1"), "10.0.0.4");
+    EXPECT_EQ(Context::master_node_of("node0"), "");
+}
 
 TEST(ContextFromEnvironment, EmptyEnvironmentIsAWorldOfOne) {
     const Context context = context_from({});

@@ -30,9 +30,9 @@ struct Context {
     std::uint64_t round = 0;             ///< REGROUP_ROUND; 0 without the regroup launcher.
     std::string master_addr;             ///< MASTER_ADDR; empty in a world of one.
     std::uint16_t master_port = 0;       ///< MASTER_PORT.
-    /// The address of group rank 0's node, where `master_addr` may be this node's agent, which
-    /// relays to the store. Groups listen on the address from which that node is reached. Empty:
-    /// REGROUP_MASTER_NODE_ADDR if MASTER_ADDR is `master_addr`, else `master_addr`.
+    /// REGROUP_MASTER_NODE_ADDR: the address of group rank 0's node, where `master_addr` may be this
+    /// node's agent, which relays to the store. Groups listen on the address from which that node is
+    /// reached. Empty: `master_addr`.
     std::string master_node_addr;
     /// True if the launcher serves the store (TORCHELASTIC_USE_AGENT_STORE=True). Otherwise the
     /// process of rank 0 serves it while its store object lives, so rank 0 must leave last. A world
@@ -96,6 +96,10 @@ struct Context {
     /// the process has a rank, and then sets the variables above. It throws Error `disconnected` if
     /// the agent goes away before.
     [[nodiscard]] static Context from_environment();
+
+    /// `master_node_addr` for a Context that the program fills in: REGROUP_MASTER_NODE_ADDR if
+    /// MASTER_ADDR is `master_addr`, else empty.
+    [[nodiscard]] static std::string master_node_of(std::string_view master_addr);
 
    private:
     friend struct ContextScope;

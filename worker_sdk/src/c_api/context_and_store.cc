@@ -45,6 +45,8 @@ regroup_errc regroup_context_create(uint32_t rank, uint32_t world_size, const ch
         created->value.world_size = created->value.local_world_size = world_size;
         created->value.master_addr = call.text(master_addr, "master_addr");
         created->value.master_port = master_port;
+        created->value.master_node_addr =
+            regroup::Context::master_node_of(created->value.master_addr);
         result = created.release();
     });
 }

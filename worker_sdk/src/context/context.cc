@@ -362,6 +362,12 @@ void Context::use_store(std::shared_ptr<Store> store) {
     store_slot_->store = std::move(store);
 }
 
+std::string Context::master_node_of(std::string_view master_addr) {
+    return variable("MASTER_ADDR") == master_addr
+               ? variable(worker_link::kMasterNodeVariable).value_or("")
+               : "";
+}
+
 Context Context::from_environment() {
     read_flight_record();
     const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
@@ -403,6 +409,7 @@ Context Context::from_environment() {
         context.local_world_size = context.world_size;
     }
     require_below("RANK", context.rank, "WORLD_SIZE", context.world_size);
+    context.master_node_addr = master_node_of(context.master_addr);
     context.job = variable("TORCHELASTIC_RUN_ID").value_or(context.job);
     context.local_rank = number_or("LOCAL_RANK", context.local_rank);
     context.local_world_size = number_or("LOCAL_WORLD_SIZE", context.local_world_size, 1U);

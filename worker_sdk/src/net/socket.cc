@@ -7,7 +7,6 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <netdb.h>
@@ -137,15 +136,9 @@ SocketAddress local_address_towards(const std::string& host, std::uint16_t port)
 }
 
 SocketAddress own_address(const Context& context) {
-    std::string master = context.master_node_addr;
-    const char* const launched_for = std::getenv("MASTER_ADDR");
-    const char* const node = std::getenv("REGROUP_MASTER_NODE_ADDR");
-    if (master.empty() && node != nullptr && launched_for != nullptr &&
-        context.master_addr == launched_for) {
-        master = node;
-    }
-    return local_address_towards(master.empty() ? context.master_addr : master,
-                                 context.master_port);
+    return local_address_towards(
+        context.master_node_addr.empty() ? context.master_addr : context.master_node_addr,
+        context.master_port);
 }
 
 Descriptor listen_on(const SocketAddress& address) {

@@ -51,8 +51,7 @@ class SocketAddress {
 [[nodiscard]] SocketAddress local_address_towards(const std::string& host, std::uint16_t port);
 
 /// The address, with port 0, on which this rank listens for the others: that from which it reaches
-/// the master's node. Without `Context::master_node_addr`, that node is the one that the launcher
-/// named for the same master, or the master itself. Throws as local_address_towards.
+/// the master's node. Throws as local_address_towards.
 [[nodiscard]] SocketAddress own_address(const Context& context);
 
 /// A non-blocking listening socket on `address`. Throws Error `system`.
