@@ -10,7 +10,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
+.PHONY: help demo test simulate chaos fuzz test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -45,6 +45,12 @@ simulate: ## run the whole protocol through simulated disasters: SEEDS=1000000 F
 	@cmake --build --preset release -j $(jobs) --target swarm
 	@sh tests/simulation/simulate.sh build/release/tests/simulation/swarm \
 	    $(or $(FROM),1) $(or $(SEEDS),1000000) $(jobs)
+
+fuzz: ## feed random input to everything that reads bytes of others: FUZZ_SECONDS=60 TARGETS=...
+	$(setup) sanitize
+	@cmake --preset fuzz >/dev/null
+	@cmake --build --preset fuzz -j $(jobs)
+	@sh tests/fuzz/fuzz.sh build/fuzz $(or $(FUZZ_SECONDS),60) $(TARGETS)
 
 test-pytorch: ## get two PyTorch releases (12 GB, once) and libraries, and run the tests with them
 	$(setup) pytorch

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs each fuzz target with libFuzzer, one after another:
+#
+#     sh tests/fuzz/fuzz.sh BUILD_FOLDER SECONDS [TARGET]...
+#
+# What it learns stays in BUILD_FOLDER/corpus/TARGET, and an input that breaks a property goes to
+# BUILD_FOLDER/artifacts/TARGET. The exit code is 1 if there is one.
+set -u
+
+build=$1
+seconds=$2
+shift 2
+sources=$(dirname "$0")
+programs=$build/tests/fuzz
+if [ $# -eq 0 ]; then
+    set -- $(cd "$programs" && ls -d fuzz_* | sed 's/^fuzz_//')
+fi
+
+export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=0:${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
+symbolizer=$(command -v llvm-symbolizer-19 || true)
+[ -z "$symbolizer" ] || export ASAN_SYMBOLIZER_PATH="$symbolizer"
+
+found=0
+for target in "$@"; do
+    program=$programs/fuzz_$target
+    corpus=$build/corpus/$target
+    artifacts=$build/artifacts/$target
+    log=$artifacts/log
+    if [ ! -x "$program" ]; then
+        echo "fuzz: there is no target '$target' in $programs" >&2
+        exit 2
+    fi
+    mkdir -p "$corpus" "$artifacts"
+    "$program" --write-seeds="$corpus" || exit 2
+    set -- "$corpus"
+    [ ! -d "$sources/corpus/$target" ] || set -- "$@" "$sources/corpus/$target"
+    case $target in
+        control_protocol | etcd_replies | journal) set -- "-dict=$sources/json.dict" "$@" ;;
+        worker_link) set -- "-dict=$sources/worker_link.dict" "$@" ;;
+    esac
+    if "$program" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 \
+        -artifact_prefix="$artifacts/" -print_final_stats=1 "$@" >"$log" 2>&1; then
+        runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+        echo "fuzz: $target: $runs executions, nothing found"
+    else
+        found=1
+        grep -m 3 -E 'broken property|broken invariant|ERROR: |runtime error|SUMMARY' "$log"
+        echo "fuzz: $target: FOUND something; see $log and the input beside it"
+    fi
+done
+exit $found
