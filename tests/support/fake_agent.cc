@@ -118,6 +118,11 @@ void FakeAgent::run() {
     }
 }
 
+void FakeAgent::greet_with(worker_link::Welcome welcome) {
+    const std::lock_guard lock(mutex_);
+    welcome_ = std::move(welcome);
+}
+
 void FakeAgent::admit(int socket, const std::string& packet) {
     std::erase(visitors_, socket);
     const auto message = worker_link::decode_from_worker(packet);
@@ -137,7 +142,7 @@ void FakeAgent::admit(int socket, const std::string& packet) {
     worker.socket = socket;
     worker.page = new (address) WorkerPage();
     worker.said.emplace_back(*hello);
-    post(socket, worker_link::Welcome(), file);
+    post(socket, welcome_, file);
     ::close(file);
     changed_.notify_all();
 }
@@ -264,6 +269,8 @@ void FakeAgent::let_leave(const std::string& worker, std::uint64_t round) {
 std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,
                                                          const std::string& reason) {
     ++round_;
+    const std::string key(64, static_cast<char>('0' + round_ % 10));
+    agent_.greet_with({round_, key});
     stores_.push_back(std::make_unique<StoreService>(std::uint16_t{0}));
     std::vector<worker_link::AssignWorker> places;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
@@ -275,7 +282,7 @@ std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,
                           .local_world_size = static_cast<std::uint32_t>(world_size),
                           .master_addr = "127.0.0.1",
                           .master_port = stores_.back()->port(),
-                          .round_key = std::string(64, static_cast<char>('0' + round_ % 10)),
+                          .round_key = key,
                           .reason = reason});
     }
     return places;

@@ -33,6 +33,9 @@ class FakeAgent {
     /// For REGROUP_AGENT_SOCKET.
     [[nodiscard]] const std::string& socket() const noexcept { return socket_name_; }
 
+    /// What workers that connect from now on are told first. From any thread.
+    void greet_with(worker_link::Welcome welcome);
+
     // Each of these waits for an action of the worker. After a long time-out it throws
     // std::runtime_error, which fails the test.
 
@@ -81,6 +84,7 @@ class FakeAgent {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<std::string, Worker> workers_;  // guarded by mutex_
+    worker_link::Welcome welcome_;           // guarded by mutex_
 
     std::thread thread_;
 };

@@ -46,42 +46,39 @@ class Handshake {
     /// Sends `text` from the client to the server, and returns what arrives.
     std::string pass(const std::string& text) {
         std::string arrived;
-        boost::asio::co_spawn(
-            io_,
-            [&]() -> boost::asio::awaitable<void> {
-                co_await client_->write(boost::asio::buffer(text));
-                client_->close();
-            },
-            boost::asio::detached);
-        boost::asio::co_spawn(
-            io_,
-            [&]() -> boost::asio::awaitable<void> {
-                std::vector<char> buffer(10000);
-                for (;;) {
-                    const auto [error, count] =
-                        co_await server_->read_some(boost::asio::buffer(buffer));
-                    if (error) {
-                        co_return;
-                    }
-                    arrived.append(buffer.data(), count);
-                }
-            },
-            boost::asio::detached);
+        boost::asio::co_spawn(io_, send(*client_, text), boost::asio::detached);
+        boost::asio::co_spawn(io_, receive(*server_, arrived), boost::asio::detached);
         io_.run();
         return arrived;
     }
 
    private:
+    static boost::asio::awaitable<void> send(Stream& stream, const std::string& text) {
+        co_await stream.write(boost::asio::buffer(text));
+        stream.close();
+    }
+
+    static boost::asio::awaitable<void> receive(Stream& stream, std::string& arrived) {
+        std::vector<char> buffer(10000);
+        for (;;) {
+            const auto [error, count] = co_await stream.read_some(boost::asio::buffer(buffer));
+            if (error) {
+                co_return;
+            }
+            arrived.append(buffer.data(), count);
+        }
+    }
+
+    static boost::asio::awaitable<void> shake(Stream& stream, Ssl ssl,
+                                              std::optional<Result<void>>& result) {
+        result = co_await stream.shake_hands(std::move(ssl));
+        if (!*result) {
+            stream.close();
+        }
+    }
+
     void spawn(Stream& stream, Ssl ssl, std::optional<Result<void>>& result) {
-        boost::asio::co_spawn(
-            io_,
-            [&stream, ssl = std::move(ssl), &result]() mutable -> boost::asio::awaitable<void> {
-                result = co_await stream.shake_hands(std::move(ssl));
-                if (!*result) {
-                    stream.close();
-                }
-            },
-            boost::asio::detached);
+        boost::asio::co_spawn(io_, shake(stream, std::move(ssl), result), boost::asio::detached);
     }
 
     boost::asio::io_context io_;
