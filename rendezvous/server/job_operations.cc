@@ -31,9 +31,12 @@ constexpr std::size_t kWaitsMax = 64;
 /// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
 
-std::string no_such(const std::string& job, const std::map<std::string, Job>& jobs) {
-    return "there is no job " + job + "; the daemon has " +
-           (jobs.empty() ? "none" : names_of(jobs));
+/// A token for one job does not show the names of others.
+std::string no_such(const std::string& job, const Session& session,
+                    const std::map<std::string, Job>& jobs) {
+    const bool sees_all = session.proven && session.proven->scope.job.empty();
+    return "there is no job " + job +
+           (sees_all ? "; the daemon has " + (jobs.empty() ? "none" : names_of(jobs)) : "");
 }
 
 }  // namespace
@@ -45,7 +48,7 @@ void JobTable::answer(const std::shared_ptr<Session>& session, bool done, std::s
 
 void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& operate) {
     if (!operate.job.empty() && !jobs_.contains(operate.job)) {
-        answer(session, false, no_such(operate.job, jobs_));
+        answer(session, false, no_such(operate.job, *session, jobs_));
         return;
     }
     if (operate.action == Operate::Action::status) {
