@@ -9,6 +9,7 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
@@ -144,6 +145,9 @@ asio::awaitable<std::tuple<Stream::ErrorCode, std::size_t>> Stream::read_some(
         std::size_t count = 0;
         const int result = SSL_read_ex(ssl_.get(), buffer.data(), buffer.size(), &count);
         if (result == 1) {
+            // As after a read without TLS, others have their turn: a peer can send faster than its
+            // bytes are handled.
+            co_await asio::post(socket_.get_executor(), asio::use_awaitable);
             co_return std::tuple(ErrorCode(), count);
         }
         if (const ErrorCode error = co_await wait_for(result)) {
