@@ -80,11 +80,12 @@ std::size_t Daemon::Impl::members_count() const {
     return sessions.size() - strangers.size() + (store ? store->clients_count() : 0);
 }
 
-bool Daemon::Impl::promote(const std::shared_ptr<Session>& session) {
+bool Daemon::Impl::promote(const std::shared_ptr<Session>& session, const FromAgent& message) {
     if (session->stranger == 0) {
         return true;
     }
-    if (members_count() >= limits.sessions_max) {
+    // A node that comes back is not kept out: its older connection ends.
+    if (members_count() >= limits.sessions_max && !jobs->has_place(message)) {
         refuse(session, Errc::overloaded,
                "the daemon has " + std::to_string(members_count()) + " connections already");
         return false;
@@ -175,7 +176,7 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
             refuse(session, Errc::invalid_argument, why);
             break;
         }
-        if (!promote(session)) {
+        if (!promote(session, *message)) {
             break;
         }
         log_operator(*session, *message);

@@ -48,8 +48,8 @@ struct Daemon::Impl {
     void open(tcp::socket socket);
     /// Makes room for one more stranger.
     void evict_oldest_stranger();
-    /// True if the session may go on as a connection of the daemon.
-    bool promote(const std::shared_ptr<Session>& session);
+    /// True if the session, whose next message this is, may go on as a connection of the daemon.
+    bool promote(const std::shared_ptr<Session>& session, const FromAgent& message);
     Result<void> open_tls();
     /// Finds out who the peer is, by TLS or by its user. False: read nothing from the session.
     static asio::awaitable<bool> identify(std::shared_ptr<Impl> self,

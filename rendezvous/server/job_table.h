@@ -50,6 +50,8 @@ class JobTable {
     [[nodiscard]] bool has_journal() const noexcept { return journal_ != nullptr; }
 
     void handle(const std::shared_ptr<Session>& session, FromAgent message);
+    /// True for the join of a node that its job knows, with the node's secret.
+    [[nodiscard]] bool has_place(const FromAgent& message) const;
     /// The session's connection has ended.
     void end(const std::shared_ptr<Session>& session);
 

@@ -39,6 +39,13 @@ void JobTable::report(const std::shared_ptr<Session>& session, Job& job, NodeRep
     step(job, event);
 }
 
+bool JobTable::has_place(const FromAgent& message) const {
+    const auto* join = std::get_if<Join>(&message);
+    const auto job = join == nullptr ? jobs_.end() : jobs_.find(join->job);
+    return job != jobs_.end() && job->second.core.knows(join->node) &&
+           job->second.core.is_proven(join->node, join->offer);
+}
+
 bool JobTable::may_keep(Job& job, const NodeId& node, std::size_t bytes) const {
     return !journal_ || job.may_grow_for(node, kEntryBytes + bytes, clock_.now());
 }

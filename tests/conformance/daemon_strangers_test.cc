@@ -313,6 +313,33 @@ TEST_F(DaemonBounds, ConnectionBeyondTheLimitIsRefusedWithTheReason) {
     expect_healthy();
 }
 
+TEST_F(DaemonBounds, MemberComesBackWhenOthersHaveTakenAllConnections) {
+    Join join = join_of("healthy", "a", 2);
+    join.report = running(round).report;
+    a.hang_up();
+    ASSERT_TRUE(loop.until([&] { return sessions() == 1; }));
+    std::vector<std::unique_ptr<Peer>> others;
+    for (const char* name : {"x", "y", "z"}) {
+        others.push_back(std::make_unique<Peer>(loop, host.port()));
+        others.back()->say(join_of("other", name, 3));
+    }
+    ASSERT_TRUE(others.back()->expect<Assign>());
+    Join guess = join;
+    guess.offer.secret = "guess";
+    for (const Join& refused : {join_of("other", "w", 3), guess}) {
+        Peer newcomer(loop, host.port());
+        newcomer.say(refused);
+        const auto answer = newcomer.expect<Refused>();
+        ASSERT_TRUE(answer);
+        EXPECT_EQ(answer->code, Errc::overloaded);
+        EXPECT_TRUE(newcomer.is_closed_by_peer());
+    }
+    Peer again(loop, host.port());
+    again.say(join);
+    again.say(running(round));
+    EXPECT_TRUE(again.expect<Alive>());
+}
+
 TEST_F(DaemonBounds, MemberComesBackThroughAFloodOfStrangers) {
     const std::string greeting("\x00\xCE\xF7\x85\x3C", 5);
     std::vector<std::unique_ptr<Peer>> flood;
