@@ -89,7 +89,7 @@ void RoundStore::relay_for(const rendezvous::Assignment& assignment) {
     }
     const tcp::endpoint own = own_->local_endpoint();
     relay_ = rendezvous::Endpoint{own.address().to_string(), own.port()};
-    const std::optional<security::Key> key = security::Key::from_hex(assignment.store_key);
+    const std::optional<security::Key> key = security::Key::from_secret(assignment.store_key);
     if (!key) {
         say("the node of group rank 0 gave no key for the store of the round; all nodes need the "
             "same version of regroup");

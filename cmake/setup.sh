@@ -12,7 +12,7 @@ task=${1:-build}
 unpack_etcd=
 
 tools="clang++-19 ld.lld-19 cmake ninja"
-packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
+packages="clang-19 lld-19 llvm-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
           libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev libxxhash-dev libsodium-dev
           libssl-dev"
 case $task in

@@ -373,8 +373,8 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     if (const Result<void> checked = check_local_ranks(options, *workers); !checked) {
         return checked.error();
     }
-    agent.offer.secret = security::random_hex(security::Key::kBytes);
-    agent.offer.store_key = security::random_hex(security::Key::kBytes);
+    agent.offer.secret = security::random_text();
+    agent.offer.store_key = security::random_text();
     agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(random_number());
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&

@@ -6,7 +6,7 @@
 namespace regroup::agent {
 
 std::string round_key(const rendezvous::Assignment& assignment) {
-    const auto key = security::Key::from_hex(assignment.store_key);
+    const auto key = security::Key::from_secret(assignment.store_key);
     return key ? key->derive("regroup workers, round " + std::to_string(number(assignment.round)))
                      .hex()
                : "";

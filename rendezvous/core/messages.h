@@ -54,7 +54,7 @@ struct Offer {
     /// this NodeId comes from the same agent.
     std::string secret;
     /// Random, and given to the members of each round whose store this node serves: from it they
-    /// derive the keys of that round. Hexadecimal.
+    /// derive the keys of that round. At least 22 characters.
     std::string store_key;
 };
 

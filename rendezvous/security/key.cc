@@ -8,6 +8,9 @@
 namespace regroup::security {
 namespace {
 
+constexpr std::size_t kTextBits = 128;
+constexpr std::size_t kSecretBytesMin = 22;  // Of random_text().
+
 // A second call costs nothing.
 void prepare() {
     ENSURE(sodium_init() >= 0);
@@ -47,6 +50,17 @@ std::optional<Key> Key::from_hex(std::string_view text) {
     return key;
 }
 
+std::optional<Key> Key::from_secret(std::string_view text) {
+    prepare();
+    if (text.size() < kSecretBytesMin) {
+        return std::nullopt;
+    }
+    static_assert(crypto_hash_sha256_BYTES == kBytes);
+    Key key;
+    crypto_hash_sha256(key.bytes_.data(), bytes_of(text), text.size());
+    return key;
+}
+
 Key::~Key() {
     sodium_memzero(bytes_.data(), kBytes);
 }
@@ -79,11 +93,16 @@ bool operator==(const Key& a, const Key& b) noexcept {
     return sodium_memcmp(a.bytes_.data(), b.bytes_.data(), Key::kBytes) == 0;
 }
 
-std::string random_hex(std::size_t count) {
+std::string random_text() {
     prepare();
-    std::string bytes(count, '\0');
-    randombytes_buf(bytes.data(), count);
-    return to_hex(reinterpret_cast<const std::uint8_t*>(bytes.data()), count);
+    std::array<unsigned char, kTextBits / 8> bytes{};
+    randombytes_buf(bytes.data(), bytes.size());
+    std::array<char,
+               sodium_base64_ENCODED_LEN(kTextBits / 8, sodium_base64_VARIANT_URLSAFE_NO_PADDING)>
+        text{};
+    sodium_bin2base64(text.data(), text.size(), bytes.data(), bytes.size(),
+                      sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+    return text.data();
 }
 
 }  // namespace regroup::security

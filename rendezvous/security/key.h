@@ -23,6 +23,10 @@ class Key {
     /// From 64 hexadecimal digits, as `hex` writes them.
     [[nodiscard]] static std::optional<Key> from_hex(std::string_view text);
 
+    /// From a secret in words or digits that somebody else made, such as random_text(). Nothing if
+    /// it is shorter than that.
+    [[nodiscard]] static std::optional<Key> from_secret(std::string_view text);
+
     Key(const Key&) = default;
     Key& operator=(const Key&) = default;
     ~Key();
@@ -44,7 +48,7 @@ class Key {
     std::array<std::uint8_t, kBytes> bytes_{};
 };
 
-/// `count` bytes from the system's random generator, in hexadecimal digits.
-[[nodiscard]] std::string random_hex(std::size_t count);
+/// 128 bits from the system's random generator, as 22 letters, digits, '-' and '_'.
+[[nodiscard]] std::string random_text();
 
 }  // namespace regroup::security

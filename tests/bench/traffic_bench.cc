@@ -23,6 +23,7 @@
 
 #include "agent/core/agent_core.h"
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/security/key.h"
 #include "rendezvous/server/daemon.h"
 #include "tests/bench/peers.h"
 #include "tests/bench/report.h"
@@ -47,6 +48,8 @@ agent::AgentConfig config_of(std::uint32_t index, std::uint32_t nodes) {
     config.offer.name = "node" + std::to_string(1000 + index);
     config.offer.workers = kWorkers;
     config.offer.other_addresses = {"192.168.100.101"};
+    config.offer.secret = security::random_text();
+    config.offer.store_key = security::random_text();
     config.node = config.offer.name + "-12345-00c0ffee";
     return config;
 }

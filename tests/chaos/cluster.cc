@@ -70,6 +70,10 @@ Result<std::unique_ptr<Cluster>> Cluster::build(const ClusterPlan& plan) {
             {nullptr, std::make_unique<Dial>(cluster->path("clock-" + node_name(node)).c_str()),
              false});
     }
+    Program token({{plan.regroup, "token", "--generate", cluster->token_flag()}, {}, plan.folder});
+    if (done && token.wait() != 0) {
+        done = Failure(Errc::system, "no token can be made: " + token.output());
+    }
     done = done ? cluster->start_slow_line() : done;
     if (!done) {
         return done.error();
@@ -99,7 +103,7 @@ void Cluster::start_daemon() {
     }
     std::vector<std::string> command{plan_.regroup, "serve",
                                      "--listen=" + Network::address(0) + ":" + kPort,
-                                     "--state=" + state_disk()};
+                                     "--state=" + state_disk(), token_flag()};
     command.insert(command.end(), plan_.serve_flags.begin(), plan_.serve_flags.end());
     network_.within(0, "daemon", [&] {
         daemon_ = std::make_unique<Program>(
@@ -120,7 +124,7 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         "--grow-after=0", "--last-call=1", "--shutdown-timeout=5",
         // Nodes and workers are lost often.
         "--max-restarts=100000", "--max-node-failures=0", "--standbys=" + std::to_string(standbys),
-        "--log-dir=" + run_disk(node)};
+        "--log-dir=" + run_disk(node), token_flag()};
     if (plan_.traits.form != JobForm::in_place) {
         // The launcher does not see steps of restarted workers. Without this flag, the job would
         // wait in the back-off most of the time.
@@ -159,7 +163,7 @@ bool Cluster::drain(std::uint32_t node) const {
     std::optional<int> code;
     network_.within(0, "daemon", [&] {
         Program program({{plan_.regroup, "drain", "--endpoint=" + Network::address(0) + ":" + kPort,
-                          std::string("--job=") + kJob, node_name(node)},
+                          std::string("--job=") + kJob, token_flag(), node_name(node)},
                          {},
                          plan_.folder});
         code = program.wait(kLimit);
@@ -176,7 +180,7 @@ std::optional<std::uint32_t> Cluster::standby() const {
     network_.within(0, "daemon", [&] {
         Program program(
             {{plan_.regroup, "status", "--json", "--endpoint=" + Network::address(0) + ":" + kPort,
-              std::string("--job=") + kJob},
+              std::string("--job=") + kJob, token_flag()},
              {},
              plan_.folder});
         answer = program.wait(kLimit) == 0 ? program.output() : "";

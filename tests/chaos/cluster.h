@@ -96,6 +96,9 @@ class Cluster {
     void free_disk(const std::string& disk) const;
     /// The small disks, each a folder: a node's run directory, the daemon's state.
     [[nodiscard]] std::string run_disk(std::uint32_t node) const;
+    [[nodiscard]] std::string token_flag() const {
+        return "--token-file=" + plan_.folder + "/token";
+    }
     [[nodiscard]] std::string state_disk() const { return plan_.folder + "/state"; }
     [[nodiscard]] std::string step_logs() const { return plan_.folder + "/steps"; }
 

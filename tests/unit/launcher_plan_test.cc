@@ -359,8 +359,8 @@ TEST_F(LauncherPlanTrust, CredentialsDecideHowTheStoreIsReached) {
 TEST_F(LauncherPlanTrust, EachNodeHasSecretsOfItsOwn) {
     const RunPlan one = planned(program());
     const RunPlan two = planned(program());
-    EXPECT_EQ(one.agent.offer.secret.size(), 64U);
-    EXPECT_EQ(one.agent.offer.store_key.size(), 64U);
+    EXPECT_EQ(one.agent.offer.secret.size(), 22U);
+    EXPECT_EQ(one.agent.offer.store_key.size(), 22U);
     EXPECT_NE(one.agent.offer.secret, two.agent.offer.secret);
     EXPECT_NE(one.agent.offer.store_key, two.agent.offer.store_key);
 }

@@ -24,6 +24,16 @@ TEST(SecurityKeys, CodesAreThoseOfHmacSha256) {
     EXPECT_EQ(key.mac("what do ya want for nothing?"), expected.bytes());
 }
 
+TEST(SecurityKeys, SecretGivesAKeyUnlessItIsTooShort) {
+    const std::string text = random_text();
+    EXPECT_EQ(text.size(), 22U);
+    EXPECT_NE(text, random_text());
+    EXPECT_EQ(Key::from_secret(text), Key::from_secret(text));
+    EXPECT_FALSE(Key::from_secret(text) == Key::from_secret(random_text()));
+    EXPECT_FALSE(Key::from_secret(text.substr(1)));
+    EXPECT_FALSE(Key::from_secret(""));
+}
+
 TEST(SecurityKeys, OnlyTheSameKeyAndMessageVerify) {
     const Key key = Key::random();
     Mac mac = key.mac("hello");
