@@ -259,7 +259,7 @@ int run(std::uint32_t nodes_max, const std::string& script) {
     table.print();
     std::printf("\n");
     print_verdict("messages for each node in a rendezvous, most", worst.messages, Aim::at_most, 3);
-    print_verdict("bytes for each node in a rendezvous, most", worst.bytes, Aim::at_most, 512);
+    print_verdict("bytes for each node in a rendezvous, most", worst.bytes, Aim::at_most, 640);
     print_verdict("exponent of all bytes in the number of nodes", exponent, Aim::at_most, 1.05);
     return 0;
 }

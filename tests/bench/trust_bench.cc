@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -129,6 +130,7 @@ class DaemonProcess {
             std::perror("become another user");
             std::_Exit(1);
         }
+        ::malloc_trim(0);  // What the clients of earlier daemons have left behind.
         boost::asio::io_context io(1);
         const SteadyClock clock;
         Daemon daemon(io, clock, DaemonLimits(), [](const std::string&) {});
