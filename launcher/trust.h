@@ -22,7 +22,7 @@ void add_trust_flags(FlagTable& flags, security::CredentialSources& out);
 /// True for localhost and for the addresses of the loopback interface.
 [[nodiscard]] bool is_loopback_host(const std::string& host);
 
-/// What to do when a process without credentials is to talk to other hosts: one sentence, from
+/// The remedy for a process without credentials that is to talk to other hosts: one sentence, from
 /// `subject` ("--listen :29400") on.
 [[nodiscard]] Failure no_credentials(const std::string& subject);
 

@@ -44,7 +44,7 @@ inline const std::vector<int> kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT,
 /// process that outlives both could kill it.
 class Warden {
    public:
-    /// What the daemon must learn if the agent dies.
+    /// A message that the daemon must get if the agent dies.
     struct LastWord {
         std::string address;  ///< Of the daemon: IPv4 or IPv6.
         std::uint16_t port = 0;

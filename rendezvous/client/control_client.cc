@@ -72,7 +72,7 @@ struct ControlClient::Impl {
     /// Connects to one address, and checks who serves there. Errors: disconnected.
     static asio::awaitable<Result<void>> reach(std::shared_ptr<Impl> self, tcp::endpoint candidate,
                                                Duration limit);
-    /// What the peer has answered.
+    /// The peer's answer.
     enum class Answer : std::uint8_t { none, overloaded, daemon };
     static asio::awaitable<Answer> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);

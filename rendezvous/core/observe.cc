@@ -12,7 +12,7 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// What a node takes besides its offer and its last report, without its id.
+// Memory of a node besides its offer and its last report, without its id.
 constexpr std::size_t kNodeBytes = 1024;
 // The places in which its id is kept.
 constexpr std::size_t kIdCopies = 8;

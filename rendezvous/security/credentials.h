@@ -26,7 +26,7 @@ struct Credentials {
     [[nodiscard]] bool can_prove() const noexcept { return token || certificates; }
 };
 
-/// Who a process is towards a daemon.
+/// The identity of a process towards a daemon.
 struct Identity {
     Credentials credentials;
     Scope scope;  ///< What it needs; a full token proves just this.

@@ -35,7 +35,7 @@ std::string entry_of(const X509* certificate, int nid) {
 
 }  // namespace
 
-/// What all connections of one Tls share.
+/// The part that all connections of one Tls share.
 struct Tls::Parts {
     std::unique_ptr<SSL_CTX, FreeSsl> context;
     bool is_server = false;
@@ -46,7 +46,7 @@ struct Tls::Parts {
 
 namespace {
 
-/// What belongs to one connection.
+/// The state of one connection.
 struct Connection {
     std::shared_ptr<const Tls::Parts> parts;
     std::optional<Peer> peer;  // Named by the client; proved once the handshake is done.

@@ -11,7 +11,7 @@
 
 namespace regroup::security {
 
-/// What the holder of a token or of a certificate may do. Each may do all that the ones before it
+/// The rights of the holder of a token or of a certificate. Each may do all that the ones before it
 /// may, except that only `node` and `full` may join a job.
 enum class Role : std::uint8_t {
     observer,       ///< Read the status.

@@ -26,7 +26,7 @@ struct DaemonLimits {
     std::size_t strangers_max = 2048;
     /// Beyond this, a new job takes the place of one that has no connection and no round.
     std::size_t jobs_max = 1024;
-    /// What all nodes of all jobs take together, about. Beyond it no new node may join, and reports
+    /// Memory of all nodes of all jobs together, about. Beyond it no new node may join, and reports
     /// lose their details.
     std::size_t nodes_bytes_max = std::size_t{256} << 20U;
     /// The most frames that wait for a slow peer; beyond that the peer is disconnected.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who a peer is, and what it may ask for.
+// The identity of a peer, and its rights.
 #include <optional>
 #include <utility>
 

@@ -88,7 +88,7 @@ class JobTable {
     [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
     void forget(std::map<std::string, Job>::iterator job);
 
-    // What peers may make it grow (job_table_growth.cc).
+    // Bounds on its growth by peers (job_table_growth.cc).
 
     void report(const std::shared_ptr<Session>& session, Job& job, NodeReport report);
     /// True if the job's journal may grow by `bytes`, and an entry, for what the node says.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What peers may make a job table, and its journal, grow.
+// Bounds on the growth of a job table, and of its journal, by peers.
 #include <utility>
 
 #include "rendezvous/core/message_bytes.h"

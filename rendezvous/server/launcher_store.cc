@@ -35,7 +35,7 @@ constexpr std::size_t kKeysMax = 65536;
 // The most values that are held back during a probe: a few addresses, no data.
 constexpr std::size_t kPublishedMax = 64;
 constexpr std::size_t kPublishedBytesMax = 256;
-// What the keys in this class take together, for all jobs. Beyond it the same holds as beyond
+// Memory of the keys in this class, for all jobs together. Beyond it the same holds as beyond
 // kKeysMax, kAwaitedMax and kPublishedMax.
 constexpr std::size_t kHeldBytesMax = std::size_t{128} << 20U;
 // An element of a set, without the key.

@@ -39,7 +39,7 @@ struct Session {
     [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
 
     security::Stream stream;
-    /// Who the peer has proved to be; nothing before, and for a peer that could not.
+    /// The identity that the peer has proved; nothing before, and for a peer that could not.
     std::optional<security::Peer> proven;
     std::string peer;     ///< "10.0.0.4:41234", for the log.
     std::string address;  ///< "10.0.0.4".

@@ -12,7 +12,7 @@
 
 namespace regroup::store {
 
-/// A TLS connection that carries channels. What is sent in one turn of the event loop leaves
+/// A TLS connection that carries channels. All that is sent in one turn of the event loop leaves
 /// together. All calls from the one thread of the socket's io_context, which outlives it. Handlers
 /// are not called after `close`.
 class MuxConnection {

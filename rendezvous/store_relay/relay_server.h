@@ -16,7 +16,7 @@
 namespace regroup::store {
 
 /// Accepts the TLS connections of RelayClients on other hosts, and serves their workers as clients
-/// of one StoreServer, without a socket for each worker. What strangers cost is bounded: see
+/// of one StoreServer, without a socket for each worker. The cost of strangers is bounded: see
 /// Options.
 ///
 /// All calls from the io_context's only thread, which outlives the server. So does the StoreServer.

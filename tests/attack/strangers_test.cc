@@ -20,7 +20,7 @@ constexpr std::size_t kConnections = 3000;
 /// With 2,048 connections that have said nothing, each in the middle of a TLS handshake.
 constexpr std::size_t kMemoryMax = std::size_t{256} << 20U;
 
-/// What a TLS client sends first.
+/// The first bytes of a TLS client.
 std::string client_hello() {
     Siege siege;
     testing::Listener listener;

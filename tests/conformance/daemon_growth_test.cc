@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What peers can make a daemon and its journal grow, and who may speak for a node.
+// Bounds on the growth of a daemon and its journal, and the right to speak for a node.
 #include <algorithm>
 #include <string>
 #include <vector>

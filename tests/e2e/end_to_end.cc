@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <netinet/in.h>
 #include <regex>
 #include <sys/socket.h>
@@ -53,7 +54,10 @@ std::string byte_lm_program() {
 
 pid_t pid_of(const Mark& mark) {
     const auto pid = mark.find("pid");
-    return pid == mark.end() ? -1 : std::atoi(pid->second.c_str());
+    const pid_t number = pid == mark.end() ? 0 : std::atoi(pid->second.c_str());
+    // Tests send it signals. Those for 0 and -1 would reach this process and all others.
+    EXPECT_GT(number, 1) << "a worker has written no pid";
+    return number > 1 ? number : std::numeric_limits<pid_t>::max();
 }
 
 Listener::Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

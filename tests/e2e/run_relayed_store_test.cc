@@ -45,7 +45,7 @@ class RunRelayedStore : public EndToEnd {
             folder()});
     }
 
-    /// What a program in namespace `index` prints.
+    /// The output of a program in namespace `index`.
     [[nodiscard]] std::string output_in(std::size_t index, const Words& command) const {
         Program program({cable_.inside(index, "stranger", command), {}, folder()});
         program.wait();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput, which ends the
-// process when its property does not hold, and with seeds(). libFuzzer drives it in the preset
+// The common part of the fuzz targets. A target is one file with LLVMFuzzerTestOneInput, which ends
+// the process when its property does not hold, and with seeds(). libFuzzer drives it in the preset
 // `fuzz`; replay_main.cc drives it in all other builds.
 #pragma once
 

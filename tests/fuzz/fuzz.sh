@@ -4,7 +4,7 @@
 #
 #     sh tests/fuzz/fuzz.sh BUILD_FOLDER SECONDS [TARGET]...
 #
-# What it learns stays in BUILD_FOLDER/corpus/TARGET, and an input that breaks a property goes to
+# Its inputs stay in BUILD_FOLDER/corpus/TARGET, and an input that breaks a property goes to
 # BUILD_FOLDER/artifacts/TARGET. The exit code is 1 if there is one.
 set -u
 

@@ -25,7 +25,7 @@ struct Kept {
     std::vector<std::string> records;
     bool ended = false;
 };
-/// What outlives a daemon.
+/// The state that outlives a daemon.
 using Disk = std::map<journal::JobKey, Kept>;
 
 std::vector<journal::Entry> read(const std::vector<std::string>& records) {

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 53U;
 [[nodiscard]] std::optional<rendezvous::FromAgent> received(const rendezvous::FromAgent& message);
 [[nodiscard]] std::optional<rendezvous::FromDaemon> received(const rendezvous::FromDaemon& message);
 
-/// What a message may plausibly name.
+/// Names that a message may plausibly have.
 struct Near {
     rendezvous::RoundId round = rendezvous::RoundId::none;
     std::uint64_t step = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other: offers of node memory, standings, and signatures of collectives.
+// Messages between ranks: offers of node memory, standings, and signatures of collectives.
 #include "tests/fuzz/fuzz.h"
 #include "worker_sdk/src/cpu/node_offer.h"
 #include "worker_sdk/src/cpu/wire.h"

@@ -33,7 +33,7 @@ class FakeAgent {
     /// For REGROUP_AGENT_SOCKET.
     [[nodiscard]] const std::string& socket() const noexcept { return socket_name_; }
 
-    /// What workers that connect from now on are told first. From any thread.
+    /// Sets the first message to workers that connect from now on. From any thread.
     void greet_with(worker_link::Welcome welcome);
 
     // Each of these waits for an action of the worker. After a long time-out it throws

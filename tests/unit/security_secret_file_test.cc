@@ -19,7 +19,7 @@ class SecretFile : public ::testing::Test {
         folder_ = ::mkdtemp(pattern.data());
     }
     ~SecretFile() override { std::filesystem::remove_all(folder_); }
-    /// What is read from a file of that content.
+    /// The line that is read from a file of that content.
     [[nodiscard]] Result<std::string> read(const std::string& content, mode_t mode = 0600) const {
         const std::string path = folder_ + "/file";
         std::ofstream(path, std::ios::trunc) << content;

@@ -30,9 +30,9 @@ struct Context {
     std::uint64_t round = 0;             ///< REGROUP_ROUND; 0 without the regroup launcher.
     std::string master_addr;             ///< MASTER_ADDR; empty in a world of one.
     std::uint16_t master_port = 0;       ///< MASTER_PORT.
-    /// REGROUP_MASTER_NODE_ADDR: the address of group rank 0's node, where `master_addr` may be this
-    /// node's agent, which relays to the store. Groups listen on the address from which that node is
-    /// reached. Empty: `master_addr`.
+    /// REGROUP_MASTER_NODE_ADDR: the address of group rank 0's node, where `master_addr` may be
+    /// this node's agent, which relays to the store. Groups listen on the address from which that
+    /// node is reached. Empty: `master_addr`.
     std::string master_node_addr;
     /// True if the launcher serves the store (TORCHELASTIC_USE_AGENT_STORE=True). Otherwise the
     /// process of rank 0 serves it while its store object lives, so rank 0 must leave last. A world
@@ -43,7 +43,7 @@ struct Context {
     /// TCP; "shm": forming a group that is not on one node, or cannot share memory, throws an Error
     /// with the reason. The same on all ranks.
     std::string cpu_transport = "auto";
-    /// What only the ranks of the job know: with it the ranks that form a group prove to each other
+    /// A secret of the ranks of the job: with it the ranks that form a group prove to each other
     /// that they belong to it, so that no other process gets in (docs/collectives.md). Under the
     /// regroup launcher the agents give each round a secret of its own. Without it the contents of
     /// the file that REGROUP_GROUP_SECRET_FILE names, or what the program sets here; at least

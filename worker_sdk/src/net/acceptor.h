@@ -13,7 +13,7 @@
 
 namespace regroup::net {
 
-/// Who may call an Acceptor: the ranks of its group, once for each kind of traffic.
+/// The callers that an Acceptor expects: the ranks of its group, once for each kind of traffic.
 struct Guests {
     Hello hello{};  ///< That of a peer; its `source` and `kind` do not matter.
     std::uint32_t world_size = 1;

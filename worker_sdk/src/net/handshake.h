@@ -87,7 +87,7 @@ static_assert(WireStruct<Introduction> && WireStruct<Welcome> && WireStruct<Proo
 [[nodiscard]] std::string objection_to(const Welcome& welcome, const Introduction& introduction,
                                        const Protection& own);
 
-/// What both ranks know after the handshake.
+/// The result of a handshake, equal for both ranks.
 struct Session {
     Proof proof{};
     std::optional<SessionKeys> keys{};  ///< If they encrypt.

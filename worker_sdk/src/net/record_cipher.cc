@@ -110,7 +110,7 @@ std::size_t RecordChannel::write(std::span<const iovec> parts, const Move& raw_w
             out_begin_ += count;
         }
         written_ += std::exchange(out_plain_, 0);
-        // What is written may be less than what the caller has given, or more.
+        // Fewer or more bytes may be written than the caller has given.
         std::size_t skip = told + written_;
         std::size_t given = 0;
         out_begin_ = out_end_ = 0;
