@@ -134,7 +134,9 @@ class Program:
         self.show("there", s.wait, ["w"])
         self.show("none", s.wait, [])
         self.show("twice", s.wait, ["w", "w"], seconds(5))
-        late = threading.Timer(0.3, lambda: self.connect().set("w_late", "now"))
+        # It stays connected: of a client that has gone, the server may not learn the user any more.
+        setter = self.connect()
+        late = threading.Timer(0.3, lambda: setter.set("w_late", "now"))
         late.start()
         self.show("late", s.get, "w_late")
         late.join()
