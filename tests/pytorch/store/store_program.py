@@ -223,7 +223,8 @@ class Program:
         timed = self.connect(timeout=1)
         self.show("pop_timeout", timed.queue_pop, "q_never")
         # Waits for a queue with items and for a key.
-        other = threading.Timer(0.3, lambda: self.connect().set("q_key", "now"))
+        setter = self.connect()
+        other = threading.Timer(0.3, lambda: setter.set("q_key", "now"))
         other.start()
         self.show("wait_mixed", self.connect().wait, ["q2", "q_key"], seconds(3))
         other.join()
