@@ -28,7 +28,11 @@ asio::awaitable<void> send(security::Stream& stream, tcp::endpoint daemon, const
     std::optional<security::Tls> tls;
     const auto [error] =
         co_await stream.socket().async_connect(daemon, asio::as_tuple(asio::use_awaitable));
-    if (error || !co_await check_daemon(stream, name, identity, tls)) {
+    if (error) {
+        co_return;
+    }
+    const Result<void> believed = co_await check_daemon(stream, name, identity, tls);
+    if (!believed) {
         co_return;
     }
     const auto [write_error, count] = co_await stream.write(asio::buffer(frames));

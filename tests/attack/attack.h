@@ -53,7 +53,7 @@ struct Target {
     [[nodiscard]] std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-/// What an attacker does with. All connections stay open until the attack ends. One thread.
+/// The connections of an attacker. All stay open until the attack ends. One thread.
 class Siege {
    public:
     /// `end_fd` becomes readable when the attack is to end; -1: the caller decides.
@@ -71,7 +71,7 @@ class Siege {
     int dial(const Target& target, std::string_view bytes = "");
     /// Sends what the peer takes; false once the connection has ended.
     static bool send(int fd, std::string_view bytes);
-    /// What comes within `limit`, until the peer closes or `count` bytes are there.
+    /// The bytes that come within `limit`, until the peer closes or `count` bytes are there.
     static std::string receive(int fd, std::size_t count, milliseconds limit = seconds(5));
 
     [[nodiscard]] boost::asio::io_context& io() { return io_; }
@@ -153,8 +153,8 @@ class Victim {
         std::uint64_t step = 0;
         std::size_t world_size = 0;
     };
-    /// What `regroup status` says, from the second node's host; the test fails without an answer in
-    /// time.
+    /// The output of `regroup status`, from the second node's host; the test fails without an
+    /// answer in time.
     [[nodiscard]] State state() const;
     [[nodiscard]] nlohmann::json status(const Words& flags = {}) const;
     /// The number of the last step that rank 0 began.

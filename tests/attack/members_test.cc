@@ -34,7 +34,7 @@ class Members : public ::testing::Test {
    protected:
     static void SetUpTestSuite() { victim_ = std::make_unique<Victim>(Victim::Options{}); }
     static void TearDownTestSuite() {
-        // The attacked daemon dies. What it has kept is what the job relies on.
+        // The attacked daemon dies. The job relies on the state that it has kept.
         const Victim::State before = victim_->state();
         EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMemoryMax)
             << victim_->daemon_peak();

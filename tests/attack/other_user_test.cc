@@ -26,7 +26,7 @@ using testing::read_file;
 
 constexpr std::size_t kMemoryMax = std::size_t{128} << 20U;
 
-/// What a store would answer: the number of its keys, after a key was set.
+/// The answer of a store: the number of its keys, after a key was set.
 std::string store_requests() {
     std::string bytes;
     store::encode({store::Opcode::validate, {}, store::kMagic}, bytes);
@@ -51,7 +51,7 @@ class OtherUser : public ::testing::TestWithParam<bool> {
             network_ = std::make_unique<chaos::Network>(*std::move(laid));
         }
         victim_ = std::make_unique<Victim>(Victim::Options{network_.get()});
-        // What protects the job's files is not the folder of this test.
+        // The folder of this test does not protect the job's files.
         ::chmod(victim_->folder().c_str(), 0755);
         processes_ = victim_->node(0).family();
         if (!network_) {

@@ -16,7 +16,7 @@ namespace {
 using store::Opcode;
 using store::Request;
 
-/// What clients hold has a limit of 512 MiB, and the test stores a quarter of that.
+/// The memory of clients has a limit of 512 MiB, and the test stores a quarter of that.
 constexpr std::size_t kMemoryMax = std::size_t{1} << 30U;
 
 std::string bytes_of(const Request& request) {

@@ -124,7 +124,7 @@ class Door : public ::testing::Test {
         poll.wait(deadline);
         return stream;
     }
-    /// What the acceptor says next on it; nothing if it hangs up.
+    /// The acceptor's next message on it; nothing if it hangs up.
     template <class T>
     std::optional<T> hear(net::Stream& stream) {
         Partial<T> message;
@@ -246,7 +246,8 @@ class LockedDoor : public Door {
         const auto welcome = answer_to(introduction, stream);
         return welcome ? std::optional(welcome->verdict) : std::nullopt;
     }
-    /// What a rank of the group hears from the caller that was let in last, which sends `bytes`.
+    /// The message that a rank of the group gets from the caller that was let in last, which sends
+    /// `bytes`.
     std::string heard(net::Stream& caller, std::string_view bytes) {
         caller.write_some(std::as_bytes(std::span(bytes)));
         std::array<std::byte, 64> space{};
@@ -320,7 +321,7 @@ TEST_F(LockedDoor, RankIsHeardAfterItsProof) {
 /// A listener that the test answers for itself, in place of rank 1.
 class FalseDoor : public ::testing::Test {
    protected:
-    /// What the caller finds wrong with this answer; empty if nothing.
+    /// The caller's objection to this answer; empty if nothing.
     std::string objection(const std::function<Welcome(const Introduction&)>& say) {
         net::Pollable listener{.fd = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))};
         Outbound caller(net::bound_address(listener.fd), right, own);
