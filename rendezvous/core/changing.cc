@@ -116,6 +116,7 @@ void RendezvousCore::begin_change(Instant now) {
     round_.change->deadline = after(now, policy_.prepare_timeout);
     round_.told_at = now;
     phase_ = Phase::changing;
+    note(now, JobEvent::Kind::changing).detail = round_.change->cause;
     begin_planned_incident(now);
     concern_members();
 }

@@ -88,6 +88,7 @@ std::optional<Verdict> RendezvousCore::charge_failure(Instant now) {
             return failed(std::move(ending));
         }
         failures_.quarantine(failure.node, cause, true, now);
+        note_quarantined(now, failure.node);
     } else if (reaction == Reaction::restart) {
         charge = failure.kind == FailureKind::hang ? Charge::hang : Charge::failure;
         if (!round_.judgement.blameless && !failure.by_silence) {
@@ -137,6 +138,7 @@ void RendezvousCore::count_failure(Instant now, const std::string& name) {
     if (failures_.count(name, now) && others >= policy_.nodes_min &&
         failures_.quarantined().size() < most) {
         failures_.quarantine(name, round_.judgement.cause, false, now);
+        note_quarantined(now, name);
     }
 }
 
@@ -209,12 +211,13 @@ void RendezvousCore::close_stopped(Instant now) {
 }
 
 void RendezvousCore::close(Instant now, Verdict verdict) {
-    tell_recovered(ledger_.close(now, verdict.outcome == Outcome::succeeded));
+    tell_recovered(now, ledger_.close(now, verdict.outcome == Outcome::succeeded));
     phase_ = Phase::closed;
     verdict.restarts = budget_.restarts();
     verdict.goodput = ledger_.goodput();
     verdict.goodput.lasted = first_began_ ? now - *first_began_ : Duration::zero();
     verdict_ = std::move(verdict);
+    note(now, JobEvent::Kind::closed).detail = Boxed<Verdict>(*verdict_);
     round_.members.clear();
     round_.inquiry.reset();
     round_.trains_since.reset();

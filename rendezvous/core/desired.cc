@@ -176,12 +176,4 @@ void RendezvousCore::reconcile(Instant now) {
     }
 }
 
-void RendezvousCore::tell_recovered(const std::vector<Incident>& incidents) {
-    for (const Incident& incident : incidents) {
-        for (const auto& [id, assignment] : round_.members) {
-            effects_.push_back({id, Recovered{incident}});
-        }
-    }
-}
-
 }  // namespace regroup::rendezvous

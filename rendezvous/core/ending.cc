@@ -97,6 +97,7 @@ void RendezvousCore::begin_ending(Instant now) {
     round_.ended_at = now;
     round_.inquiry.reset();
     phase_ = Phase::ending;
+    note(now, JobEvent::Kind::ending).detail = round_.cause_of_end();
     overdue_at_ = std::min(overdue_at_, after(after(now, policy_.shutdown_timeout), kStopMargin));
     concern_members();
 }

@@ -60,7 +60,9 @@ bool RendezvousCore::needs_quarantined(Instant /*clock*/) const {
 }
 
 void RendezvousCore::release_quarantined(Instant now) {
-    place_named(now, failures_.release());
+    const std::vector<std::string> released = failures_.release();
+    note_released(now, released);
+    place_named(now, released);
 }
 
 // A round forms only when no node is outstanding: an outstanding node may hold later state, so the
@@ -128,6 +130,7 @@ void RendezvousCore::form(Instant now) {
         nodes_.at(member.node).member_of = round_.id;
     }
     last_call_until_ = give_up_at_ = Instant::max();
+    note_assigned(now);
     place_all(now);
     concern_members();
 }

@@ -59,6 +59,8 @@ void RendezvousCore::begin_inquiry(Instant now, const NodeId& id, const Hang& ha
                              places_.in(Place::working),
                              std::nullopt,
                              {}};
+    note(now, JobEvent::Kind::hanging, id, nodes_.at(id)).detail =
+        Cause(Cause::Hung{round_.id, hang.text, {}, false});
     concern_members();
 }
 

@@ -31,6 +31,10 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, I
             kept_wishes_.pop_front();
         }
     }
+    if (phase_ != Phase::closed) {
+        note(now, how.is_loss() ? JobEvent::Kind::lost : JobEvent::Kind::left, id, node).detail =
+            how;
+    }
     observe_loss(now, id, node, how, sign);
     if (is_member(node) && !node.report.elastic) {
         --round_.non_elastic_members;

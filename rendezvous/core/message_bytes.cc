@@ -30,6 +30,10 @@ std::size_t bytes_of(const WorkerFailure& failure) noexcept {
                                  failure.error_message, failure.error_file);
 }
 
+std::size_t bytes_of(const Telemetry& telemetry) noexcept {
+    return kFixed + kPart * (telemetry.values.size() + telemetry.slow_ranks.size());
+}
+
 void shorten(std::string& text) {
     if (text.size() <= kShortBytes) {
         return;
@@ -84,7 +88,7 @@ std::size_t bytes_of(const FromAgent& message) noexcept {
         std::size_t operator()(const Join& join) const noexcept { return bytes_of(join); }
         std::size_t operator()(const Operate& operate) const noexcept { return bytes_of(operate); }
         std::size_t operator()(const Report& report) const noexcept {
-            return bytes_of(report.report);
+            return bytes_of(report.report) + (report.telemetry ? bytes_of(*report.telemetry) : 0);
         }
         std::size_t operator()(const Leave& leave) const noexcept {
             return kFixed + bytes_of(leave.reason);

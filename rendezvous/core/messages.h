@@ -21,6 +21,7 @@
 #include "rendezvous/core/job_policy.h"
 #include "rendezvous/core/round_id.h"
 #include "rendezvous/core/situation.h"
+#include "rendezvous/core/telemetry.h"
 #include "rendezvous/core/worker_failure.h"
 
 namespace regroup::rendezvous {
@@ -156,6 +157,9 @@ struct Join {
 };
 struct Report {
     NodeReport report;
+    /// From the node with rank 0, if it has changed since the last one on this connection. For
+    /// people and metrics: it is no part of the state of the node.
+    std::optional<Telemetry> telemetry{};
 };
 /// The node leaves by itself; its workers are being ended.
 struct Leave {

@@ -100,6 +100,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     }
     hear(now, event.node, node, event.report);
     if (is_new) {
+        note(now, JobEvent::Kind::joined, event.node, node);
         place_leavers(now);
     }
     if (phase_ == Phase::forming || is_member(node)) {
@@ -170,6 +171,7 @@ void RendezvousCore::observe(Instant now, const DrainRequested& event) {
         // An id identifies one node, a name all launchers on a host.
         if ((id == event.node || node.offer.name == event.node) && !node.wish) {
             node.wish = LeaveWish{"", event.author, event.reason};
+            note(now, JobEvent::Kind::draining, id, node).detail = why_leaving(node);
             place(now, id, node);
             concern(id);
         }
@@ -242,8 +244,8 @@ void RendezvousCore::observe(Instant now, const NodeResumed& event) {
                                     {name_of(*furthest), held_by(*furthest), resumed.step - 1}}});
         return;
     }
-    tell_recovered(
-        ledger_.resumed(now, resumed, reached_.before(resumed.step), reached_.is_stale()));
+    begin_training(
+        now, ledger_.resumed(now, resumed, reached_.before(resumed.step), reached_.is_stale()));
     reached_.begun(resumed.step);
     begin_planned_incident(now);
 }
@@ -296,6 +298,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     }
     if (!report.draining.empty() && !node.wish) {
         node.wish = LeaveWish{report.draining, "", ""};
+        note(now, JobEvent::Kind::draining, id, node).detail = why_leaving(node);
     } else if (report.draining.empty() && node.wish && !node.wish->said.empty()) {
         node.wish.reset();
     }
@@ -338,7 +341,7 @@ void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeR
         report.step > round_.step_before || (goes_on && report.held_step > before.held_step);
     if (!round_.announces_training) {
         if (round_.unconfirmed.empty()) {
-            tell_recovered(ledger_.running(now, budget_.step()));
+            begin_training(now, ledger_.running(now, budget_.step()));
         }
     } else if (!round_.trains_since && trains) {
         // Resumed may still arrive, and has more details.
@@ -360,6 +363,8 @@ void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& n
     if (report.failure) {
         const bool is_hang = round_.inquiry && report.failure->kind == FailureKind::hang;
         if (!leaves_unawaited(id) && (is_first || before.failure != report.failure)) {
+            note(now, JobEvent::Kind::failed, id, node).detail =
+                Boxed<WorkerFailure>(*report.failure);
             round_.add_report(id, {is_hang ? round_.inquiry->sign : now,
                                    Evidence::WorkerFailed{*report.failure}});
         }

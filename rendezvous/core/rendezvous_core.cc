@@ -33,6 +33,7 @@ RendezvousCore::RendezvousCore(JobPolicy policy)
 }
 
 Effects RendezvousCore::step(Instant now, const Event& event) {
+    job_events_.clear();
     std::visit([&](const auto& e) { observe(now, e); }, event);
     transit(now, Instant::min());
     reconcile(now);
@@ -40,9 +41,12 @@ Effects RendezvousCore::step(Instant now, const Event& event) {
 }
 
 Effects RendezvousCore::advance(Instant now) {
+    job_events_.clear();
     observe_silence(now);
     if (phase_ != Phase::closed) {
-        place_named(now, failures_.expire(now));
+        const std::vector<std::string> released = failures_.expire(now);
+        note_released(now, released);
+        place_named(now, released);
         if (now >= back_off_until_) {
             back_off_until_ = Instant::max();
         }
@@ -57,7 +61,7 @@ Effects RendezvousCore::advance(Instant now) {
         }
         if (round_.trains_since && now >= after(*round_.trains_since, policy_.heartbeat_timeout)) {
             const Instant since = *std::exchange(round_.trains_since, std::nullopt);
-            tell_recovered(ledger_.running(since, budget_.step()));
+            begin_training(now, ledger_.running(since, budget_.step()));
             begin_planned_incident(now);
         }
     }

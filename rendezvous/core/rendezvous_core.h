@@ -11,6 +11,7 @@
 
 #include "rendezvous/core/failure_detector.h"
 #include "rendezvous/core/incident_ledger.h"
+#include "rendezvous/core/job_event.h"
 #include "rendezvous/core/job_status.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/node_failures.h"
@@ -64,6 +65,9 @@ class RendezvousCore {
 
     /// Applies the passing of time. Due at `next_deadline()`; an earlier call does no harm.
     [[nodiscard]] Effects advance(Instant now);
+
+    /// What the last `step` or `advance` did to the job, in order.
+    [[nodiscard]] const std::vector<JobEvent>& job_events() const noexcept { return job_events_; }
 
     /// When `advance` is next due; Instant::max() when nothing is pending. Before that, `advance`
     /// changes nothing, so that a journal need not record the call.
@@ -283,7 +287,17 @@ class RendezvousCore {
     void concern_members();
     void start_prestarts(Instant now);
     void reconcile(Instant now);
-    void tell_recovered(const std::vector<Incident>& incidents);
+
+    // What people want to know (job_events.cc).
+
+    JobEvent& note(Instant now, JobEvent::Kind kind);
+    JobEvent& note(Instant now, JobEvent::Kind kind, const NodeId& id, const Node& node);
+    void note_assigned(Instant now);
+    void note_quarantined(Instant now, const std::string& name);
+    void note_released(Instant now, const std::vector<std::string>& names);
+    /// The round begins to train, which ends `incidents`.
+    void begin_training(Instant now, const std::vector<Incident>& incidents);
+    void tell_recovered(Instant now, const std::vector<Incident>& incidents);
 
     // Names (status.cc).
 
@@ -323,6 +337,7 @@ class RendezvousCore {
     std::set<NodeId> concerned_;     ///< The nodes that this step concerns.
     std::optional<NodeId> speaker_;  ///< The sender of this step's message: it gets an answer.
     Effects effects_;
+    std::vector<JobEvent> job_events_;
 };
 
 }  // namespace regroup::rendezvous

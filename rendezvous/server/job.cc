@@ -21,14 +21,16 @@ constexpr std::size_t kIdBytes = 80;
 Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
     : key(std::move(key_in)),
       core(std::move(policy)),
+      history(key.id),
       shift_(-now.time_since_epoch()),
       deserted_since_(now),
       newcomers_(kNewcomersRate) {}
 
-Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift,
-         Instant now)
+Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance,
+         JobHistory history_in, Duration shift, Instant now)
     : key(std::move(key_in)),
       core(std::move(core_in)),
+      history(std::move(history_in)),
       shift_(shift),
       deserted_since_(now),
       newcomers_(kNewcomersRate),
@@ -175,11 +177,14 @@ std::vector<journal::Entry> Job::take_deferred() {
 
 Result<bool> JobRestoration::read() {
     return reader_.read([this](const journal::Entry& entry, const Effects& /*effects*/) {
+        history_.record(reader_.core().job_events(), entry.wall_ms);
         if (!entry.event) {
             return;
         }
         if (const auto* joined = std::get_if<NodeJoined>(&*entry.event)) {
             attendance_.add(joined->node);
+        } else if (const auto* reported = std::get_if<NodeReported>(&*entry.event)) {
+            history_.reached(entry.at, reported->report.step);
         }
         attendance_.note(*entry.event, reader_.core());
     });
@@ -194,7 +199,8 @@ Job JobRestoration::finish(std::int64_t wall_ms, Instant now) && {
         std::clamp<std::int64_t>(wall_ms - reader_.last_wall_ms(), 0, kAwayMax.count());
     const Duration shift = reader_.last_at().time_since_epoch() +
                            std::chrono::milliseconds(away_ms) - now.time_since_epoch();
-    Job job(reader_.key(), std::move(reader_.core()), std::move(attendance_), shift, now);
+    Job job(reader_.key(), std::move(reader_.core()), std::move(attendance_), std::move(history_),
+            shift, now);
     if (job.core.phase() == Phase::closed) {
         job.idle_since = now - std::chrono::milliseconds(away_ms);
     }

@@ -14,6 +14,7 @@
 #include "rendezvous/server/allowance.h"
 #include "rendezvous/server/drain_waits.h"
 #include "rendezvous/server/session.h"
+#include "rendezvous/view/job_history.h"
 
 namespace regroup::rendezvous {
 
@@ -97,6 +98,7 @@ class Job {
     Instant idle_since = Instant::max();  ///< Closed, or without a node, since then.
     std::string last_log;
     DrainWaits drain_waits;
+    JobHistory history;
 
    private:
     friend class JobRestoration;
@@ -118,8 +120,8 @@ class Job {
         void note(const Event& event, const RendezvousCore& after);
     };
 
-    Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift,
-        Instant now);
+    Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance,
+        JobHistory history_in, Duration shift, Instant now);
     void drain_held();
 
     Duration shift_{};  // From the daemon's instants to the job's.
@@ -137,7 +139,8 @@ class Job {
 /// seconds, during which the daemon must serve others.
 class JobRestoration {
    public:
-    explicit JobRestoration(journal::KeptJob kept) : reader_(std::move(kept)) {}
+    explicit JobRestoration(journal::KeptJob kept)
+        : reader_(std::move(kept)), history_(reader_.key().id) {}
 
     /// Reads some entries; false once there are no more. Errors: those of JobReader.
     Result<bool> read();
@@ -151,6 +154,7 @@ class JobRestoration {
    private:
     journal::JobReader reader_;
     Job::Attendance attendance_;
+    JobHistory history_;
 };
 
 }  // namespace regroup::rendezvous

@@ -5,9 +5,9 @@
 
 #include "rendezvous/core/message_bytes.h"
 #include "rendezvous/protocol/codec.h"
-#include "rendezvous/server/job_status_text.h"
 #include "rendezvous/server/job_table.h"
 #include "rendezvous/text/describe.h"
+#include "rendezvous/view/job_view.h"
 
 namespace regroup::rendezvous {
 
@@ -28,6 +28,8 @@ std::string names_of(const std::map<std::string, Job>& jobs) {
 
 /// The most operators that wait for one job: for each, the daemon watches all nodes that leave.
 constexpr std::size_t kWaitsMax = 64;
+// "Now" for the rate of steps.
+constexpr Duration kRateWindow = std::chrono::seconds(10);
 /// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
 
@@ -52,7 +54,7 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
         return;
     }
     if (operate.action == Operate::Action::status) {
-        answer(session, true, status(operate.job));
+        answer(session, true, jobs_json(views(operate.job), protocol::kStatusBytesMax));
         return;
     }
     if (jobs_.empty()) {
@@ -84,15 +86,33 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     }
 }
 
-std::string JobTable::status(const std::string& job_id) const {
-    std::vector<NamedStatus> all;
+std::vector<JobView> JobTable::views(const std::string& job_id) const {
+    std::vector<JobView> views;
     for (const auto& [id, job] : jobs_) {
-        if (job_id.empty() || id == job_id) {
-            all.push_back({id, job.core.status(job.timeline(clock_.now())),
-                           journal_ ? journal_->trouble(job.key) : ""});
+        if (!job_id.empty() && id != job_id) {
+            continue;
         }
+        JobView& view = views.emplace_back();
+        view.job = id;
+        view.began_ms = job.key.began_ms;
+        view.now_ms = wall_ms();
+        view.now = job.timeline(clock_.now());
+        view.status = job.core.status(view.now);
+        view.journal = journal_ ? journal_->trouble(job.key) : "";
+        view.state = job.history.state();
+        view.totals = job.history.totals(view.now);
+        view.step_rate = job.history.step_rate(view.now, kRateWindow);
+        view.samples = job.history.samples();
+        view.last_failure = job.history.last_failure();
+        view.last_failure_ms = job.history.last_failure_ms();
+        view.last_event = job.history.last_number();
     }
-    return status_text(all, protocol::kStatusBytesMax);
+    return views;
+}
+
+const JobHistory* JobTable::history(const std::string& job_id) const {
+    const auto found = jobs_.find(job_id);
+    return found == jobs_.end() ? nullptr : &found->second.history;
 }
 
 void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {

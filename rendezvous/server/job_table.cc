@@ -13,6 +13,9 @@ namespace {
 
 // The most reports that wait to be kept: enough for the end or beginning of a large round.
 constexpr std::size_t kDeferredMax = 4096;
+// The events that are kept of one job, and of all jobs.
+constexpr std::size_t kHistoryBytesMax = std::size_t{1} << 20U;
+constexpr std::size_t kHistoriesBytesMax = std::size_t{128} << 20U;
 
 }  // namespace
 
@@ -203,23 +206,24 @@ void JobTable::step(Job& job, const Event& event, Then then) {
     journal::Entry entry = entry_of(job, event);
     const bool says_nothing_new = journal_ && job.core.is_routine(event);
     const auto before = std::pair(job.core.phase(), job.core.round());
-    Effects effects = journal::apply(job.core, entry);
+    StepResult outcome = run(job, entry);
+    const Effects& effects = outcome.effects;
     job.told(event);
     if (says_nothing_new) {
         job.hold(std::get<NodeReported>(event).node, std::move(entry));
-        apply(job, effects);
+        apply(job, outcome);
     } else if (journal_ && std::pair(job.core.phase(), job.core.round()) == before &&
                journal::is_only_noted(event, effects)) {
         job.defer(std::move(entry));
         if (job.deferred_count() >= kDeferredMax) {
             keep_deferred(job);
         }
-        apply(job, effects);
+        apply(job, outcome);
     } else if (journal_ && !journal::is_refusal(event, effects)) {
-        record(job, std::move(entry), std::move(effects), std::move(then));
+        record(job, std::move(entry), std::move(outcome), std::move(then));
         then = nullptr;
     } else {
-        apply(job, effects);
+        apply(job, outcome);
     }
     if (then) {
         then();
@@ -232,32 +236,48 @@ void JobTable::advance(Job& job, Instant now) {
         return;
     }
     journal::Entry entry = entry_of(job, std::nullopt);
-    Effects effects = journal::apply(job.core, entry);
+    StepResult outcome = run(job, entry);
     if (journal_) {
-        record(job, std::move(entry), std::move(effects), nullptr);
+        record(job, std::move(entry), std::move(outcome), nullptr);
     } else {
-        apply(job, effects);
+        apply(job, outcome);
     }
 }
 
-void JobTable::record(Job& job, journal::Entry entry, Effects effects, Then then) {
-    entry.assigned = journal::assignments_of(effects);
+JobTable::StepResult JobTable::run(Job& job, const journal::Entry& entry) {
+    StepResult outcome{journal::apply(job.core, entry), {}, entry.wall_ms};
+    outcome.events = job.core.job_events();
+    return outcome;
+}
+
+void JobTable::record(Job& job, journal::Entry entry, StepResult outcome, Then then) {
+    entry.assigned = journal::assignments_of(outcome.effects);
     journal_->append(job.key, job.with_held(std::move(entry)),
                      [this, alive = std::weak_ptr(alive_), key = job.key,
-                      effects = std::move(effects), then = std::move(then)] {
+                      outcome = std::move(outcome), then = std::move(then)] {
                          const auto found = alive.expired() ? jobs_.end() : jobs_.find(key.id);
                          if (alive.expired() || found == jobs_.end() || found->second.key != key) {
                              return;
                          }
-                         apply(found->second, effects);
+                         apply(found->second, outcome);
                          if (then) {
                              then();
                          }
                      });
 }
 
-void JobTable::apply(Job& job, const Effects& effects) {
-    for (const Send& effect : effects) {
+void JobTable::apply(Job& job, const StepResult& outcome) {
+    if (!outcome.events.empty()) {
+        const std::uint64_t before = job.history.last_number();
+        job.history.record(outcome.events, outcome.wall_ms);
+        job.history.limit(std::min(kHistoryBytesMax, kHistoriesBytesMax / jobs_.size()));
+        const std::deque<RecordedEvent>& events = job.history.events();
+        const std::size_t count = std::min(events.size(), job.history.last_number() - before);
+        for (std::size_t i = events.size() - count; hooks_.event && i < events.size(); ++i) {
+            hooks_.event(job.key.id, events[i]);
+        }
+    }
+    for (const Send& effect : outcome.effects) {
         const auto found = job.sessions().find(effect.node);
         if (found == job.sessions().end()) {
             continue;  // The node has no connection now; its next join gets the current order.

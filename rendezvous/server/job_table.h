@@ -21,6 +21,7 @@
 #include "rendezvous/server/job.h"
 #include "rendezvous/server/log_limiter.h"
 #include "rendezvous/server/session.h"
+#include "rendezvous/view/job_view.h"
 
 namespace regroup::rendezvous {
 
@@ -35,6 +36,8 @@ class JobTable {
         std::function<void(const std::shared_ptr<Session>&, Errc, const std::string& reason)>
             refuse;
         std::function<void(const std::string& line)> log;
+        /// Something happened to a job, and is kept. May be empty.
+        std::function<void(const std::string& job, const RecordedEvent& event)> event;
     };
 
     /// `io` and `clock` outlive it. Its timer's handler may run, cancelled, after its end.
@@ -54,6 +57,11 @@ class JobTable {
     [[nodiscard]] bool has_place(const FromAgent& message) const;
     /// The session's connection has ended.
     void end(const std::shared_ptr<Session>& session);
+
+    /// The job of this name, or all jobs if it is empty.
+    [[nodiscard]] std::vector<JobView> views(const std::string& job_id) const;
+    /// The events of the job; null if there is no such job.
+    [[nodiscard]] const JobHistory* history(const std::string& job_id) const;
 
     /// Forgets jobs that are no longer needed.
     void sweep();
@@ -108,7 +116,6 @@ class JobTable {
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
     void drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
     void stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
-    [[nodiscard]] std::string status(const std::string& job_id) const;
     void answer(const std::shared_ptr<Session>& session, bool done, std::string text);
     /// Answers the operators whose nodes have left.
     void answer_waiting(Job& job);
@@ -116,9 +123,16 @@ class JobTable {
     /// Calls `then` when the event is kept and its effects are queued.
     void step(Job& job, const Event& event, Then then = nullptr);
     void advance(Job& job, Instant now);
-    /// Appends `entry` to the journal, and then sends its `effects`.
-    void record(Job& job, journal::Entry entry, Effects effects, Then then);
-    void apply(Job& job, const Effects& effects);
+    /// What a step of a core has done.
+    struct StepResult {
+        Effects effects;
+        std::vector<JobEvent> events;
+        std::int64_t wall_ms = 0;
+    };
+    [[nodiscard]] static StepResult run(Job& job, const journal::Entry& entry);
+    /// Appends `entry` to the journal, and then applies its outcome.
+    void record(Job& job, journal::Entry entry, StepResult outcome, Then then);
+    void apply(Job& job, const StepResult& outcome);
     [[nodiscard]] journal::Entry entry_of(const Job& job, std::optional<Event> event) const;
     [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
     /// Keeps the index of deadlines, and the timer, up to date. Call after each step of the job.

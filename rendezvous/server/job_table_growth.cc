@@ -28,6 +28,7 @@ void JobTable::report(const std::shared_ptr<Session>& session, Job& job, NodeRep
         (!job.core.has_member(session->node) || nodes_bytes() + bytes > limits_.nodes_bytes_max)) {
         remove_details(report);
     }
+    job.history.reached(job.timeline(clock_.now()), report.step);
     NodeReported event{session->node, std::move(report)};
     if (journal_ && !job.core.is_routine(event) &&
         !may_keep(job, event.node, bytes_of(event.report))) {

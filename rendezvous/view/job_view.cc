@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/server/job_status_text.h"
+#include "rendezvous/view/job_view.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,6 +9,7 @@
 
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/text/describe.h"
+#include "rendezvous/view/event_line.h"
 
 namespace regroup::rendezvous {
 
@@ -38,11 +39,58 @@ json to_json(const JobStatus::Node& node) {
     return object;
 }
 
-json to_json(const NamedStatus& named, std::size_t count_max) {
+json to_json(const JobTotals& totals) {
+    json time = json::object();
+    for (std::size_t i = 0; i < kJobStates; ++i) {
+        time[std::string(to_string(static_cast<JobState>(i)))] = seconds(totals.time[i]);
+    }
+    const auto by_cause = [](const std::array<std::uint64_t, kCauseWords>& counts) {
+        json object = json::object();
+        for (std::size_t i = 0; i < kCauseWords; ++i) {
+            if (counts[i] > 0) {
+                object[std::string(to_string(static_cast<CauseWord>(i)))] = counts[i];
+            }
+        }
+        return object;
+    };
+    return {{"time_s", std::move(time)},
+            {"restarts", by_cause(totals.restarts)},
+            {"planned", by_cause(totals.planned)},
+            {"rounds", totals.rounds},
+            {"nodes_joined", totals.nodes_joined},
+            {"nodes_left", totals.nodes_left},
+            {"nodes_lost", totals.nodes_lost},
+            {"nodes_quarantined", totals.nodes_quarantined},
+            {"worker_failures", totals.worker_failures},
+            {"lost_steps", totals.lost_steps}};
+}
+
+json to_json(const WorkerFailure& failure, std::int64_t wall_ms) {
+    json object = {{"time", utc_time(wall_ms)},
+                   {"rank", failure.rank},
+                   {"node", failure.node},
+                   {"host", failure.host},
+                   {"pid", failure.pid},
+                   {"exit_code", shell_exit_code(failure)},
+                   {"text", protocol::sentence(describe(failure))}};
+    protocol::put_sentence(object, "last_output", failure.last_output);
+    protocol::put_sentence(object, "log_file", failure.log_file);
+    protocol::put_sentence(object, "error_message", failure.error_message);
+    return object;
+}
+
+json to_json(const JobView& named, std::size_t count_max) {
     const JobStatus& status = named.status;
     const Goodput& goodput = status.goodput;
     json object = {{"job", named.job},
                    {"phase", to_string(status.phase)},
+                   {"state", to_string(named.state)},
+                   {"began", utc_time(named.began_ms)},
+                   {"time", utc_time(named.now_ms)},
+                   {"age_s", seconds(named.now.time_since_epoch())},
+                   {"step_rate", named.step_rate},
+                   {"last_event", named.last_event},
+                   {"totals", to_json(named.totals)},
                    {"text", protocol::sentence(describe(status.situation))},
                    {"round", number(status.round)},
                    {"world_size", status.world_size},
@@ -85,6 +133,16 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
         protocol::write(incident, status.incidents[i]);
         object["incidents"].push_back(std::move(incident));
     }
+    json& samples = object["step_samples"] = json::array();
+    const std::size_t every =
+        std::max<std::size_t>(1, (named.samples.size() + count_max - 1) / count_max);
+    for (std::size_t i = 0; i < named.samples.size(); i += every) {
+        const StepSample& sample = named.samples[i];
+        samples.push_back({seconds(sample.at.time_since_epoch()), sample.step});
+    }
+    if (named.last_failure) {
+        object["last_failure"] = to_json(*named.last_failure, named.last_failure_ms);
+    }
     if (nodes < status.nodes.size()) {
         object["nodes_left_out"] = status.nodes.size() - nodes;
     }
@@ -105,9 +163,9 @@ std::string text_of(const json& object) {
 
 /// The first `jobs_max` jobs, or nothing if they take more than `bytes_max`. Takes no longer than
 /// so many bytes do.
-std::optional<std::string> texts_of(const std::vector<NamedStatus>& jobs, std::size_t jobs_max,
+std::optional<std::string> texts_of(const std::vector<JobView>& jobs, std::size_t jobs_max,
                                     std::size_t count_max, std::size_t bytes_max) {
-    std::string text = R"({"jobs":[)";
+    std::string text = R"({"version":)" + std::to_string(kViewVersion) + R"(,"jobs":[)";
     for (std::size_t i = 0; i < jobs_max; ++i) {
         text += (i > 0 ? "," : "") + text_of(to_json(jobs[i], count_max));
         if (text.size() + kFrameBytes > bytes_max) {
@@ -123,7 +181,7 @@ std::optional<std::string> texts_of(const std::vector<NamedStatus>& jobs, std::s
 
 }  // namespace
 
-std::string status_text(const std::vector<NamedStatus>& jobs, std::size_t bytes_max) {
+std::string jobs_json(const std::vector<JobView>& jobs, std::size_t bytes_max) {
     // First as many jobs as fit, then as many rows of each.
     std::size_t jobs_max = 0;
     for (std::size_t bytes = kFrameBytes; jobs_max < jobs.size(); ++jobs_max) {

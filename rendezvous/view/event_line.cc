@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/view/event_line.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <variant>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/protocol/parts.h"
+#include "rendezvous/text/describe.h"
+#include "rendezvous/view/job_history.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+double seconds(Duration duration) {
+    return std::chrono::duration<double>(duration).count();
+}
+
+std::string_view word(Departure::Kind kind) {
+    switch (kind) {
+        case Departure::Kind::left:
+            return "left";
+        case Departure::Kind::killed:
+            return "killed";
+        case Departure::Kind::silent:
+            return "silent";
+        case Departure::Kind::disconnected:
+            return "disconnected";
+        case Departure::Kind::absent:
+            return "absent";
+        case Departure::Kind::launcher_ended:
+            return "launcher_ended";
+        case Departure::Kind::stuck:
+            return "stuck";
+    }
+    return "unknown";
+}
+
+void write(ordered_json& line, const Cause& cause) {
+    line["cause"] = to_string(cause_word(cause));
+    line["text"] = protocol::sentence(describe(cause));
+}
+
+struct Details {
+    ordered_json& line;
+
+    void operator()(std::monostate /*none*/) const {}
+    void operator()(const Cause& cause) const { write(line, cause); }
+    void operator()(const Departure& departure) const {
+        line["cause"] = word(departure.kind);
+        if (!departure.reason.empty()) {
+            line["text"] = protocol::sentence(departure.reason);
+        }
+    }
+    void operator()(const Boxed<WorkerFailure>& failure) const {
+        line["cause"] = to_string(failure->kind);
+        line["rank"] = failure->rank;
+        line["local_rank"] = failure->local_rank;
+        line["host"] = failure->host;
+        line["pid"] = failure->pid;
+        line["exit_code"] = shell_exit_code(*failure);
+        if (failure->signal != 0) {
+            line["signal"] = signal_name(failure->signal);
+        }
+        if (!failure->log_file.empty()) {
+            line["log_file"] = failure->log_file;
+        }
+        line["text"] = protocol::sentence(describe(*failure));
+    }
+    void operator()(const Boxed<Incident>& incident) const {
+        line["planned"] = incident->planned;
+        line["cut_short"] = incident->cut_short;
+        line["next_round"] = number(incident->next_round);
+        write(line, incident->cause);
+        ordered_json& parts = line["stages_s"] = ordered_json::object();
+        const auto durations = stages(*incident);
+        for (std::size_t i = 0; i < durations.size(); ++i) {
+            parts[std::string(kStageNames[i])] = seconds(durations[i]);
+        }
+        line["lost_steps"] = incident->lost_steps;
+    }
+    void operator()(const Boxed<Verdict>& verdict) const {
+        line["outcome"] = to_string(verdict->outcome);
+        line["exit_code"] = verdict->exit_code;
+        line["restarts"] = verdict->restarts;
+        line["author"] = describe(verdict->author);
+        line["text"] = protocol::sentence(describe(verdict->reason));
+    }
+    void operator()(const JobEvent::Members& members) const {
+        std::uint64_t ranks = 0;
+        ordered_json& nodes = line["nodes"] = ordered_json::array();
+        for (const JobEvent::Member& member : members) {
+            nodes.push_back({{"node", member.node},
+                             {"first_rank", member.first_rank},
+                             {"workers", member.workers}});
+            ranks += member.workers;
+        }
+        line["world_size"] = ranks;
+    }
+};
+
+}  // namespace
+
+std::string utc_time(std::int64_t wall_ms) {
+    const auto whole = static_cast<std::time_t>(wall_ms / 1000);
+    std::tm parts{};
+    std::array<char, 40> text{};
+    if (::gmtime_r(&whole, &parts) == nullptr) {
+        return "?";
+    }
+    const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+    std::snprintf(text.data() + length, text.size() - length, ".%03dZ",
+                  static_cast<int>(wall_ms % 1000));
+    return text.data();
+}
+
+std::string event_line(const std::string& job, const RecordedEvent& entry) {
+    const JobEvent& event = entry.event;
+    ordered_json line = {{"time", utc_time(entry.wall_ms)},
+                         {"job", job},
+                         {"number", entry.number},
+                         {"job_time_s", seconds(event.at.time_since_epoch())},
+                         {"event", to_string(event.kind)},
+                         {"round", number(event.round)},
+                         {"step", event.step}};
+    if (!event.node.empty()) {
+        line["node"] = event.node;
+    }
+    if (event.workers > 0) {
+        line["first_rank"] = event.first_rank;
+        line["workers"] = event.workers;
+    }
+    if (event.kind == JobEvent::Kind::assigned) {
+        write(line, event.cause);
+    }
+    std::visit(Details{line}, event.detail);
+    return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace regroup::rendezvous

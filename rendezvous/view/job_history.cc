@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/view/job_history.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "rendezvous/view/event_line.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+constexpr std::size_t kRecentMax = 64;
+constexpr Duration kRecentEvery = std::chrono::milliseconds(200);
+// An event without its line, about.
+constexpr std::size_t kEventBytes = 512;
+
+bool is_planned(const Cause& cause) noexcept {
+    const CauseWord word = cause_word(cause);
+    return word == CauseWord::joined || word == CauseWord::drained;
+}
+
+std::size_t bytes_of(const RecordedEvent& entry) noexcept {
+    return kEventBytes + 2 * entry.line->size();
+}
+
+}  // namespace
+
+void JobHistory::record(const std::vector<JobEvent>& events, std::int64_t wall_ms) {
+    for (const JobEvent& event : events) {
+        count(event);
+        if (const auto* failure = std::get_if<Boxed<WorkerFailure>>(&event.detail)) {
+            last_failure_ = *failure;
+            last_failure_ms_ = wall_ms;
+        }
+        RecordedEvent entry{++last_number_, wall_ms, event, nullptr};
+        entry.line = std::make_shared<const std::string>(event_line(job_, entry));
+        bytes_ += bytes_of(entry);
+        events_.push_back(std::move(entry));
+    }
+    if (!events.empty()) {
+        limit(bytes_max_);
+    }
+}
+
+void JobHistory::limit(std::size_t bytes_max) {
+    bytes_max_ = bytes_max;
+    while (events_.size() > 1 && (events_.size() > kEventsMax || bytes_ > bytes_max_)) {
+        bytes_ -= bytes_of(events_.front());
+        events_.pop_front();
+    }
+}
+
+void JobHistory::spend(Instant at, JobState state) {
+    if (at > settled_) {
+        totals_.time[static_cast<std::size_t>(state)] += at - settled_;
+        settled_ = at;
+    }
+}
+
+void JobHistory::count(const JobEvent& event) {
+    if (!std::exchange(began_, true)) {
+        settled_ = event.at;
+    }
+    switch (event.kind) {
+        case JobEvent::Kind::joined:
+            ++totals_.nodes_joined;
+            break;
+        case JobEvent::Kind::left:
+            ++totals_.nodes_left;
+            break;
+        case JobEvent::Kind::lost:
+            ++totals_.nodes_lost;
+            break;
+        case JobEvent::Kind::quarantined:
+            ++totals_.nodes_quarantined;
+            break;
+        case JobEvent::Kind::failed:
+            ++totals_.worker_failures;
+            break;
+        case JobEvent::Kind::changing:
+            planned_ = true;
+            break;
+        case JobEvent::Kind::ending:
+            planned_ = is_planned(std::get<Cause>(event.detail));
+            break;
+        case JobEvent::Kind::assigned:
+            ++totals_.rounds;
+            break;
+        case JobEvent::Kind::running:
+            spend(event.at, state_);
+            state_ = JobState::productive;
+            planned_ = false;
+            break;
+        case JobEvent::Kind::recovered:
+            count(event, *std::get<Boxed<Incident>>(event.detail));
+            break;
+        case JobEvent::Kind::closed:
+            spend(event.at, state_);
+            ended_ = true;
+            break;
+        case JobEvent::Kind::draining:
+        case JobEvent::Kind::released:
+        case JobEvent::Kind::hanging:
+            break;
+    }
+    const bool is_over = event.kind == JobEvent::Kind::ending ||
+                         (event.kind == JobEvent::Kind::assigned && planned_);
+    if (is_over && (state_ == JobState::productive || state_ == JobState::lost)) {
+        // What came after the last committed step is part of the interruption, unless the programs
+        // do not tell their steps.
+        if (step_ == 0) {
+            spend(event.at, state_);
+        }
+        state_ = planned_ ? JobState::planned : JobState::recovering;
+        spend(event.at, state_);
+    }
+    if (event.kind == JobEvent::Kind::ending && !planned_ && state_ == JobState::planned) {
+        state_ = JobState::recovering;
+    }
+}
+
+void JobHistory::count(const JobEvent& event, const Incident& incident) {
+    const auto word = static_cast<std::size_t>(cause_word(incident.cause));
+    totals_.lost_steps += incident.lost_steps;
+    ++(incident.planned ? totals_.planned : totals_.restarts)[word];
+    if (incident.cut_short) {
+        ++totals_.cut_short;
+        return;
+    }
+    if (!incident.planned) {
+        const auto durations = stages(incident);
+        for (std::size_t i = 0; i < durations.size(); ++i) {
+            totals_.recoveries[i].add(durations[i]);
+        }
+    }
+    if (incident.lost_steps > 0 && !ended_) {
+        spend(event.at, state_);
+        state_ = JobState::lost;
+        redone_at_ = incident.step + incident.lost_steps;
+        step_ = incident.step;
+    }
+}
+
+void JobHistory::reached(Instant at, std::uint64_t step) {
+    if (step <= step_ || !began_ || ended_) {
+        return;
+    }
+    step_ = step;
+    if (state_ == JobState::lost) {
+        spend(at, state_);
+        state_ = step >= redone_at_ ? JobState::productive : state_;
+    } else if (state_ == JobState::productive) {
+        spend(at, state_);
+    }
+    add_sample(at, step);
+}
+
+void JobHistory::add_sample(Instant at, std::uint64_t step) {
+    if (samples_.empty() || at - samples_.back().at >= sample_every_) {
+        samples_.push_back({at, step});
+    }
+    if (samples_.size() > kSamplesMax) {
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < samples_.size(); i += 2) {
+            samples_[kept++] = samples_[i];
+        }
+        samples_.resize(kept);
+        sample_every_ *= 2;
+    }
+    if (recent_.empty() || at - recent_.back().at >= kRecentEvery) {
+        recent_.push_back({at, step});
+    }
+    if (recent_.size() > kRecentMax) {
+        recent_.pop_front();
+    }
+}
+
+double JobHistory::step_rate(Instant now, Duration window) const {
+    const auto first = std::find_if(recent_.begin(), recent_.end(), [&](const StepSample& sample) {
+        return now - sample.at <= window;
+    });
+    if (first == recent_.end() || ended_) {
+        return 0;
+    }
+    const StepSample& last = recent_.back();
+    const double seconds = std::chrono::duration<double>(last.at - first->at).count();
+    return seconds > 0 && last.step > first->step
+               ? static_cast<double>(last.step - first->step) / seconds
+               : 0;
+}
+
+JobTotals JobHistory::totals(Instant now) const {
+    JobTotals totals = totals_;
+    // The productive time since the last step is not known to be kept yet.
+    const bool counts = state_ != JobState::productive || step_ == 0;
+    if (began_ && !ended_ && counts && now > settled_) {
+        totals.time[static_cast<std::size_t>(state_)] += now - settled_;
+    }
+    return totals;
+}
+
+}  // namespace regroup::rendezvous

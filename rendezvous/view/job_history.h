@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/job_event.h"
+#include "rendezvous/view/job_totals.h"
+
+namespace regroup::rendezvous {
+
+/// An event as it was recorded.
+struct RecordedEvent {
+    std::uint64_t number = 0;  ///< Counted within the job, from 1.
+    std::int64_t wall_ms = 0;  ///< Wall-clock time of the daemon, since 1970.
+    JobEvent event{};
+    std::shared_ptr<const std::string> line;  ///< As JSON: see event_line.
+};
+
+/// How far a job had come at an instant.
+struct StepSample {
+    Instant at{};
+    std::uint64_t step = 0;
+};
+
+/// The last events of a job, sums over all of them, and its steps over time. It is the same after
+/// a restart of a daemon that keeps a journal. Pure; bounded; one owner.
+class JobHistory {
+   public:
+    static constexpr std::size_t kEventsMax = 2048;
+    /// Samples of steps. When there are more, every second one is dropped.
+    static constexpr std::size_t kSamplesMax = 512;
+
+    explicit JobHistory(std::string job) : job_(std::move(job)) {}
+
+    /// Records the events of one step of the job's core.
+    void record(const std::vector<JobEvent>& events, std::int64_t wall_ms);
+    /// A report of the job said that it has committed `step`. `at` is on the job's timeline.
+    void reached(Instant at, std::uint64_t step);
+    /// Keeps the newest events whose lines have at most `bytes_max` bytes together, at least one.
+    void limit(std::size_t bytes_max);
+
+    /// The kept events, the oldest first, with consecutive numbers.
+    [[nodiscard]] const std::deque<RecordedEvent>& events() const noexcept { return events_; }
+    /// The number of the last event; 0 before the first.
+    [[nodiscard]] std::uint64_t last_number() const noexcept { return last_number_; }
+    /// The sums up to `now`.
+    [[nodiscard]] JobTotals totals(Instant now) const;
+    [[nodiscard]] JobState state() const noexcept { return state_; }
+    [[nodiscard]] const std::vector<StepSample>& samples() const noexcept { return samples_; }
+    /// Steps per second over about the last `window`; 0 if there was none.
+    [[nodiscard]] double step_rate(Instant now, Duration window) const;
+    /// The last failure of a worker, and its wall-clock time; empty and 0 if there was none.
+    [[nodiscard]] const Boxed<WorkerFailure>& last_failure() const noexcept {
+        return last_failure_;
+    }
+    [[nodiscard]] std::int64_t last_failure_ms() const noexcept { return last_failure_ms_; }
+
+   private:
+    void count(const JobEvent& event);
+    void count(const JobEvent& event, const Incident& incident);
+    /// The time until `at` was spent in `state`.
+    void spend(Instant at, JobState state);
+    void add_sample(Instant at, std::uint64_t step);
+
+    std::string job_;
+    std::deque<RecordedEvent> events_;
+    std::size_t bytes_ = 0;
+    std::size_t bytes_max_ = std::size_t{1} << 20U;
+    std::uint64_t last_number_ = 0;
+
+    JobTotals totals_;
+    JobState state_ = JobState::waiting;
+    bool began_ = false;
+    bool ended_ = false;
+    bool planned_ = false;  ///< The round is to change without a failure.
+    Instant settled_{};     ///< Until then all time is in `totals_.time`.
+    std::uint64_t step_ = 0;
+    std::uint64_t redone_at_ = 0;  ///< In JobState::lost: the step from which on work is new.
+
+    std::vector<StepSample> samples_;
+    Duration sample_every_ = std::chrono::seconds(1);
+    std::deque<StepSample> recent_;  ///< For the rate now.
+    Boxed<WorkerFailure> last_failure_;
+    std::int64_t last_failure_ms_ = 0;
+};
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/job_status.h"
+#include "rendezvous/view/job_history.h"
+#include "rendezvous/view/job_totals.h"
+
+namespace regroup::rendezvous {
+
+/// All that a daemon tells about one job. The status text and its JSON, the page, `top` and the
+/// metrics are renderings of it.
+struct JobView {
+    std::string job;
+    std::int64_t began_ms = 0;  ///< Wall-clock time of the daemon, since 1970.
+    std::int64_t now_ms = 0;    ///< The same, when the view was made.
+    JobStatus status;
+    std::string journal{};  ///< Journal::trouble; may be empty.
+    JobState state = JobState::waiting;
+    JobTotals totals{};
+    double step_rate = 0;                 ///< Steps per second now.
+    std::vector<StepSample> samples{};    ///< Steps over time, on the job's timeline.
+    Instant now{};                        ///< On the job's timeline.
+    Boxed<WorkerFailure> last_failure{};  ///< May be empty.
+    std::int64_t last_failure_ms = 0;
+    std::uint64_t last_event = 0;  ///< RecordedEvent::number.
+};
+
+/// The version of the JSON below. Fields may be added without a new version.
+inline constexpr int kViewVersion = 1;
+
+/// A JSON object with one element of `jobs` for each job, of at most `bytes_max` bytes;
+/// docs/status.schema.json describes it. If it does not fit, samples, old incidents and the last
+/// nodes are left out first, then jobs; `nodes_left_out` and `jobs_left_out` count them.
+[[nodiscard]] std::string jobs_json(const std::vector<JobView>& jobs, std::size_t bytes_max);
+
+}  // namespace regroup::rendezvous
