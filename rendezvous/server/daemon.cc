@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/server/daemon.h"
 
+#include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
@@ -25,7 +27,16 @@ Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& lim
     hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
                            const std::string& reason) { impl.refuse(session, code, reason); };
     hooks.log = impl.log;
+    hooks.event = [&impl](const std::string& job, const RecordedEvent& event) {
+        impl.pages->publish(job, event);
+    };
     impl.jobs = std::make_unique<JobTable>(io, clock, limits, std::move(hooks));
+    impl.pages = std::make_unique<DaemonPages>(io, clock, *impl.jobs, impl.log);
+    impl.door = std::make_unique<http::Door>(
+        http::Door::Inside{io, clock, *impl.pages, impl.credentials, impl.http_hosts}, limits.http,
+        [&impl](const std::string& kind, const std::string& address, const std::string& line) {
+            impl.refusals.log(kind, address, line, impl.clock.now());
+        });
 }
 
 Daemon::~Daemon() {
@@ -40,7 +51,9 @@ Daemon::~Daemon() {
     for (const auto& session : impl_->sessions) {
         session->close();
     }
+    impl_->door.reset();
     impl_->store.reset();
+    impl_->pages.reset();
     impl_->jobs.reset();
     impl_->sweep_timer.cancel();
     impl_->flush_timer.cancel();
@@ -72,6 +85,16 @@ Result<void> Daemon::set_credentials(security::Credentials credentials) {
     impl_->credentials = std::move(credentials);
     // Otherwise OpenSSL is not used before a peer speaks TLS: it takes a millisecond to start.
     return impl_->credentials.certificates ? impl_->open_tls() : Result<void>();
+}
+
+void Daemon::set_http_hosts(const std::set<std::string>& names) {
+    impl_->http_hosts.clear();
+    for (std::string name : names) {
+        std::ranges::transform(name, name.begin(), [](unsigned char letter) {
+            return static_cast<char>(std::tolower(letter));
+        });
+        impl_->http_hosts.insert(std::move(name));
+    }
 }
 
 void Daemon::serve_torchrun() {
@@ -123,6 +146,10 @@ void Daemon::flush(Duration limit, std::function<void()> done) {
 
 std::size_t Daemon::sessions_count() const {
     return impl_->sessions.size();
+}
+
+std::size_t Daemon::http_clients_count() const {
+    return impl_->door->connections_count();
 }
 
 std::size_t Daemon::open_jobs() const {

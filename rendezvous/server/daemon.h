@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
@@ -12,6 +13,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/http/limits.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/security/credentials.h"
 #include "rendezvous/store/store_wire.h"
@@ -40,6 +42,7 @@ struct DaemonLimits {
     Duration failed_retention = std::chrono::seconds(30);
     /// A job without any node is forgotten after this, or when it is joined with another policy.
     Duration empty_limit = std::chrono::minutes(10);
+    http::Limits http{};
 };
 
 /// Traffic of the control connections, payload and frame headers; for tests and benchmarks.
@@ -84,6 +87,9 @@ class Daemon {
     /// without `serve_torchrun`, they are refused.
     void set_store_handler(StoreHandler handler);
 
+    /// The names by which HTTP clients may call this daemon, besides its addresses and localhost.
+    void set_http_hosts(const std::set<std::string>& names);
+
     /// Lets launchers of PyTorch meet at this daemon; see LauncherStore. They unpickle what they
     /// read, so each peer that is served can execute code on the hosts of all of them. To be called
     /// before `listen`.
@@ -112,6 +118,7 @@ class Daemon {
     void flush(Duration limit, std::function<void()> done);
 
     [[nodiscard]] std::size_t sessions_count() const;
+    [[nodiscard]] std::size_t http_clients_count() const;
     /// Jobs that have not ended.
     [[nodiscard]] std::size_t open_jobs() const;
     [[nodiscard]] const DaemonTraffic& traffic() const;

@@ -11,6 +11,7 @@
 
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "rendezvous/security/peer_user.h"
 #include "rendezvous/server/daemon_impl.h"
 #include "rendezvous/server/first_bytes.h"
 
@@ -77,7 +78,8 @@ void Daemon::Impl::evict_oldest_stranger() {
 }
 
 std::size_t Daemon::Impl::members_count() const {
-    return sessions.size() - strangers.size() + (store ? store->clients_count() : 0);
+    return sessions.size() - strangers.size() + door->connections_count() +
+           (store ? store->clients_count() : 0);
 }
 
 bool Daemon::Impl::promote(const std::shared_ptr<Session>& session, const FromAgent& message) {
@@ -123,6 +125,9 @@ bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_vi
         case PortProtocol::control:
             session->protocol_told = true;
             return consume(session, std::exchange(session->first_bytes, {}));
+        case PortProtocol::http:
+            hand_to_http(*session);
+            return false;
         case PortProtocol::store:
             break;
     }
@@ -146,6 +151,27 @@ void Daemon::Impl::hand_to_store(Session& session) {
         return;
     }
     store->adopt(std::move(session.stream.socket()), session.first_bytes);
+}
+
+void Daemon::Impl::hand_to_http(Session& session) {
+    session.protocol_told = true;
+    if (members_count() >= limits.sessions_max) {
+        log_refusal("HTTP room", session,
+                    "disconnected the HTTP client " + session.peer + ": the daemon has " +
+                        std::to_string(members_count()) + " connections already");
+        return;
+    }
+    ErrorCode error;
+    const tcp::endpoint ours = session.stream.socket().local_endpoint(error);
+    const tcp::endpoint theirs = session.stream.socket().remote_endpoint(error);
+    http::Client client;
+    client.peer = session.peer;
+    client.address = session.address;
+    client.is_here = !error && security::is_within_this_host(ours, theirs);
+    client.is_secured = session.stream.is_secured();
+    client.proven = session.proven;
+    client.objection = session.proven ? "" : objection(session);
+    door->adopt(std::move(session.stream), std::move(session.first_bytes), std::move(client));
 }
 
 bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
@@ -238,6 +264,7 @@ void Daemon::Impl::sweep() {
             }
         }
         impl->refusals.sweep(now);
+        impl->door->sweep();
         if (impl->store) {
             impl->store->sweep();
         }

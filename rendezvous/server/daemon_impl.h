@@ -19,7 +19,9 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/http/door.h"
 #include "rendezvous/server/daemon.h"
+#include "rendezvous/server/daemon_pages.h"
 #include "rendezvous/server/job_table.h"
 #include "rendezvous/server/launcher_store.h"
 #include "rendezvous/server/log_limiter.h"
@@ -69,6 +71,7 @@ struct Daemon::Impl {
     /// Handles a connection's first bytes. False: read no more from the session.
     bool begin(const std::shared_ptr<Session>& session, std::string_view bytes);
     void hand_to_store(Session& session);
+    void hand_to_http(Session& session);
     /// False: read no more from the session.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
@@ -97,7 +100,10 @@ struct Daemon::Impl {
     asio::steady_timer sweep_timer;
     asio::steady_timer flush_timer;
     std::function<void()> on_flushed;
-    std::unique_ptr<JobTable> jobs;  ///< Null once the Daemon is destroyed.
+    std::unique_ptr<JobTable> jobs;      ///< Null once the Daemon is destroyed.
+    std::unique_ptr<DaemonPages> pages;  ///< As long as `jobs`.
+    std::set<std::string> http_hosts;
+    std::unique_ptr<http::Door> door;
     std::set<std::shared_ptr<Session>> sessions;
     /// Those of `sessions` that are no members yet, the oldest first.
     std::map<std::uint64_t, std::shared_ptr<Session>> strangers;

@@ -3,11 +3,39 @@
 
 namespace regroup::rendezvous {
 
+namespace {
+
+bool is_capital(char byte) {
+    return byte >= 'A' && byte <= 'Z';
+}
+
+PortProtocol tell_http(std::string_view bytes) {
+    constexpr std::size_t kLettersMin = 3;  // "GET", "PUT".
+    constexpr std::size_t kBytesMax = 5;
+    std::size_t letters = 0;
+    while (letters < bytes.size() && is_capital(bytes[letters])) {
+        ++letters;
+    }
+    if (letters >= kBytesMax) {
+        return PortProtocol::http;
+    }
+    if (letters == bytes.size()) {
+        return PortProtocol::undecided;
+    }
+    return bytes[letters] == ' ' && letters >= kLettersMin ? PortProtocol::http
+                                                           : PortProtocol::control;
+}
+
+}  // namespace
+
 PortProtocol tell_protocol(std::string_view bytes) noexcept {
     constexpr char kOlderOpcodeMax = 0x0B;
     constexpr unsigned char kGreeting = 0xCE;
     if (bytes.empty()) {
         return PortProtocol::undecided;
+    }
+    if (is_capital(bytes[0])) {
+        return tell_http(bytes);
     }
     if (bytes[0] != '\0') {
         return bytes[0] > '\0' && bytes[0] <= kOlderOpcodeMax ? PortProtocol::store

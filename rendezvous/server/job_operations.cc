@@ -34,9 +34,7 @@ constexpr Duration kRateWindow = std::chrono::seconds(10);
 constexpr Duration kWaitLimit = std::chrono::hours(24);
 
 /// A token for one job does not show the names of others.
-std::string no_such(const std::string& job, const Session& session,
-                    const std::map<std::string, Job>& jobs) {
-    const bool sees_all = session.proven && session.proven->scope.job.empty();
+std::string no_such(const std::string& job, bool sees_all, const std::map<std::string, Job>& jobs) {
     return "there is no job " + job +
            (sees_all ? "; the daemon has " + (jobs.empty() ? "none" : names_of(jobs)) : "");
 }
@@ -49,40 +47,65 @@ void JobTable::answer(const std::shared_ptr<Session>& session, bool done, std::s
 }
 
 void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& operate) {
-    if (!operate.job.empty() && !jobs_.contains(operate.job)) {
-        answer(session, false, no_such(operate.job, *session, jobs_));
+    const bool sees_all = session->proven && session->proven->scope.job.empty();
+    const Answered answered = [this, session](bool done, std::string text) {
+        answer(session, done, std::move(text));
+    };
+    if (operate.action == Operate::Action::status &&
+        (operate.job.empty() || jobs_.contains(operate.job))) {
+        answered(true, jobs_json(views(operate.job), protocol::kStatusBytesMax));
         return;
     }
-    if (operate.action == Operate::Action::status) {
-        answer(session, true, jobs_json(views(operate.job), protocol::kStatusBytesMax));
+    if (Job* job = job_for(operate, sees_all, answered)) {
+        act(*job, operate, answered, operate.wait ? session : nullptr);
+    }
+}
+
+void JobTable::operate(const Operate& operate, bool sees_all, const Answered& answered) {
+    if (standing() != Standing::leads) {
+        answered(false, leader_.empty() ? "this daemon does not lead now; try again later"
+                                        : "another daemon leads: " + leader_);
         return;
+    }
+    if (Job* job = job_for(operate, sees_all, answered)) {
+        act(*job, operate, answered, nullptr);
+    }
+}
+
+Job* JobTable::job_for(const Operate& operate, bool sees_all, const Answered& answered) {
+    if (!operate.job.empty() && !jobs_.contains(operate.job)) {
+        answered(false, no_such(operate.job, sees_all, jobs_));
+        return nullptr;
     }
     if (jobs_.empty()) {
-        answer(session, false, "this daemon has no job");
-        return;
+        answered(false, "this daemon has no job");
+        return nullptr;
     }
     if (operate.job.empty() && jobs_.size() > 1) {
-        answer(session, false,
-               "there are " + std::to_string(jobs_.size()) + " jobs: " + names_of(jobs_) +
-                   "; name one with --job");
-        return;
+        answered(false, "there are " + std::to_string(jobs_.size()) + " jobs: " + names_of(jobs_) +
+                            "; name one with --job");
+        return nullptr;
     }
     const auto found = operate.job.empty() ? jobs_.begin() : jobs_.find(operate.job);
     Job& job = found->second;
     if (job.core.phase() == Phase::closed) {
-        answer(
-            session, false,
-            "job " + found->first + " has ended already: " + describe(job.core.verdict()->reason));
-        return;
+        answered(false, "job " + found->first +
+                            " has ended already: " + describe(job.core.verdict()->reason));
+        return nullptr;
     }
     if (journal_ && !job.may_grow_for_newcomer(bytes_of(operate), clock_.now())) {
-        answer(session, false, "job " + found->first + " gets too many requests; try again later");
-        return;
+        answered(false, "job " + found->first + " gets too many requests; try again later");
+        return nullptr;
     }
+    return &job;
+}
+
+void JobTable::act(Job& job, const Operate& operate, const Answered& answered,
+                   const std::shared_ptr<Session>& waiting) {
     if (operate.action == Operate::Action::drain) {
-        drain(session, job, operate);
+        drain(job, operate, answered, waiting);
     } else {
-        stop(session, job, operate);
+        stop(job, operate, answered);
     }
 }
 
@@ -115,12 +138,12 @@ const JobHistory* JobTable::history(const std::string& job_id) const {
     return found == jobs_.end() ? nullptr : &found->second.history;
 }
 
-void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {
+void JobTable::drain(Job& job, const Operate& operate, const Answered& answered,
+                     const std::shared_ptr<Session>& waiting) {
     const std::size_t count = job.core.nodes_called(operate.node);
     if (count == 0) {
-        answer(session, false,
-               "job " + job.key.id + " has no node " + operate.node +
-                   "; regroup status lists those that it has");
+        answered(false, "job " + job.key.id + " has no node " + operate.node +
+                            "; regroup status lists those that it has");
         return;
     }
     // Several launchers on one host share a name unless each has its own --local-addr.
@@ -132,27 +155,26 @@ void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Op
     const std::string text = who + (several ? " leave at " : " leaves at ") + their +
                              " next step boundary, or at once if " + their +
                              " workers do not keep their processes";
-    if (operate.wait && job.drain_waits.count() >= kWaitsMax) {
-        answer(session, false,
-               std::to_string(kWaitsMax) + " operators wait for nodes of job " + job.key.id +
-                   " already; drain the node without --wait");
+    if (waiting && job.drain_waits.count() >= kWaitsMax) {
+        answered(false, std::to_string(kWaitsMax) + " operators wait for nodes of job " +
+                            job.key.id + " already; drain the node without --wait");
         return;
     }
-    if (operate.wait) {
+    if (waiting) {
         waited_for_.insert(job.key.id);
-        session->silence_limit = kWaitLimit;
-        session->expires = after(clock_.now(), kWaitLimit);
-        job.drain_waits.add(session, operate.node,
+        waiting->silence_limit = kWaitLimit;
+        waiting->expires = after(clock_.now(), kWaitLimit);
+        job.drain_waits.add(waiting, operate.node,
                             job.core.status(job.timeline(clock_.now())).nodes);
     }
     step(job, DrainRequested{operate.node, operate.author, operate.reason},
-         [this, session, text, &job, waits = operate.wait] {
-             if (!waits) {
-                 answer(session, true, text);
+         [this, answered, waiting, text, &job] {
+             if (!waiting) {
+                 answered(true, text);
                  return;
              }
-             hooks_.send(session, Operated{true, text});
-             job.drain_waits.accept(session);
+             hooks_.send(waiting, Operated{true, text});
+             job.drain_waits.accept(waiting);
              answer_waiting(job);
          });
 }
@@ -171,11 +193,11 @@ void JobTable::answer_waiting(Job& job) {
     }
 }
 
-void JobTable::stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {
+void JobTable::stop(Job& job, const Operate& operate, const Answered& answered) {
     const std::string text = "job " + job.key.id + " is stopped on all its nodes";
     step(job,
          StopRequested{operate.author, operate.reason.empty() ? "regroup stop" : operate.reason},
-         [this, session, text] { answer(session, true, text); });
+         [answered, text] { answered(true, text); });
 }
 
 }  // namespace regroup::rendezvous

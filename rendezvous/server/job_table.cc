@@ -415,6 +415,16 @@ void JobTable::resign(std::function<void()> done) {
     }
 }
 
+JobTable::Standing JobTable::standing() const noexcept {
+    if (closed_) {
+        return Standing::ends;
+    }
+    if (taking_up_) {
+        return Standing::restores;
+    }
+    return leading_ ? Standing::leads : Standing::stands_by;
+}
+
 std::size_t JobTable::open_jobs() const {
     return static_cast<std::size_t>(std::count_if(
         jobs_.begin(), jobs_.end(),

@@ -63,6 +63,23 @@ class JobTable {
     /// The events of the job; null if there is no such job.
     [[nodiscard]] const JobHistory* history(const std::string& job_id) const;
 
+    enum class Standing : std::uint8_t {
+        leads,      ///< It has the jobs.
+        restores,   ///< It reads the jobs from its journal.
+        stands_by,  ///< Another daemon has the jobs.
+        ends,
+    };
+    [[nodiscard]] Standing standing() const noexcept;
+    /// The endpoint of the daemon that leads, if another one does and it is known.
+    [[nodiscard]] const std::string& leader() const noexcept { return leader_; }
+
+    /// Gets the answer to an action.
+    using Answered = std::function<void(bool done, std::string text)>;
+    /// Does an action that is not `status`, and does not wait for the nodes to leave. `sees_all`:
+    /// the answer may name other jobs. `answered` is called once, at once or when the journal has
+    /// kept the action; never if this daemon ceases to lead before that.
+    void operate(const Operate& operate, bool sees_all, const Answered& answered);
+
     /// Forgets jobs that are no longer needed.
     void sweep();
     /// Closes every job, and accepts no new one.
@@ -114,8 +131,14 @@ class JobTable {
 
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
-    void drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
-    void stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
+    /// The job that an action is for; null once `answered` has been called instead.
+    [[nodiscard]] Job* job_for(const Operate& operate, bool sees_all, const Answered& answered);
+    /// `waiting`: the session that waits until the drained nodes have left; null: none does.
+    void act(Job& job, const Operate& operate, const Answered& answered,
+             const std::shared_ptr<Session>& waiting);
+    void drain(Job& job, const Operate& operate, const Answered& answered,
+               const std::shared_ptr<Session>& waiting);
+    void stop(Job& job, const Operate& operate, const Answered& answered);
     void answer(const std::shared_ptr<Session>& session, bool done, std::string text);
     /// Answers the operators whose nodes have left.
     void answer_waiting(Job& job);

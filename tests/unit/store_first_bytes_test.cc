@@ -53,10 +53,18 @@ TEST(StoreFirstBytes, EveryOtherFirstRequestGoesToTheStore) {
               PortProtocol::store);
 }
 
+TEST(StoreFirstBytes, MethodsOfHttpGoToTheDoor) {
+    for (const char* request : {"GET / HTTP/1.1", "HEAD / HTTP/1.1", "POST /a", "PUT /a",
+                                "OPTIONS *", "DELETE /a", "PATCH /a", "TRACE /a", "CONNECT a:1"}) {
+        EXPECT_EQ(told(request), PortProtocol::http) << request;
+    }
+}
+
 TEST(StoreFirstBytes, UnknownFirstBytesGoToTheControlProtocol) {
     for (const std::string& bytes :
-         {std::string("GET / HTTP"), std::string("SSH-2.0"), std::string("\x16\x03\x01", 3),
-          std::string("\xff\xff", 2), std::string("\0\0\0\0", 4), std::string("\0\0\0\5hello", 9),
+         {std::string("SSH-2.0"), std::string("GE T /"), std::string("A /"),
+          std::string("get / HTTP"), std::string("\x16\x03\x01", 3), std::string("\xff\xff", 2),
+          std::string("\0\0\0\0", 4), std::string("\0\0\0\5hello", 9),
           std::string("\0\3\0\0 ", 5)}) {
         EXPECT_EQ(told(bytes), PortProtocol::control);
     }

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/daemon_pages.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/http/assets.h"
+#include "rendezvous/view/job_view.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+using http::Answer;
+using http::error_json;
+using http::Request;
+using nlohmann::json;
+
+constexpr std::string_view kJobs = "/api/v1/jobs";
+constexpr std::string_view kJson = "application/json";
+constexpr Duration kFresh = std::chrono::milliseconds(250);
+// A text that takes long to render is rendered less often.
+constexpr int kCostFactor = 20;
+// Times change also while nothing happens.
+constexpr Duration kShowInterval = std::chrono::seconds(1);
+constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
+constexpr std::size_t kCacheMax = 64;
+constexpr std::size_t kWordsBytesMax = 1024;  // Of a node's name or a reason.
+
+Answer text_answer(std::string_view type, std::shared_ptr<const std::string> text) {
+    Answer answer;
+    answer.content_type = type;
+    answer.body = std::move(text);
+    return answer;
+}
+
+/// A path below kJobs: "/JOB" or "/JOB/PART".
+struct JobPath {
+    std::string job;
+    std::string part;
+};
+
+/// Nothing if `path` is not below kJobs. A job may have slashes in its name.
+std::optional<JobPath> job_path(const std::string& path) {
+    if (!path.starts_with(kJobs) || path.size() < kJobs.size() + 2 || path[kJobs.size()] != '/') {
+        return std::nullopt;
+    }
+    const std::string rest = path.substr(kJobs.size() + 1);
+    const std::size_t slash = rest.rfind('/');
+    const std::string part = slash == rest.npos ? "" : rest.substr(slash + 1);
+    static const std::set<std::string> parts{"events", "trace", "drain", "stop"};
+    return parts.contains(part) ? JobPath{rest.substr(0, slash), part} : JobPath{rest, ""};
+}
+
+/// The job that the request may see: empty for all. Nothing if it asks for another.
+std::optional<std::string> visible(const Request& request, const std::string& job) {
+    const std::string& only = request.peer.scope.job;
+    if (only.empty()) {
+        return job;
+    }
+    return job.empty() || job == only ? std::optional(only) : std::nullopt;
+}
+
+std::string wanted_job(const Request& request) {
+    const auto found = request.query.find("job");
+    return found == request.query.end() ? "" : found->second;
+}
+
+Answer no_such_job(const std::string& job) {
+    return error_json(404, "there is no job " + job);
+}
+
+std::string word_of(const json& object, const char* field) {
+    const auto found = object.find(field);
+    return found != object.end() && found->is_string()
+               ? found->get_ref<const std::string&>().substr(0, kWordsBytesMax)
+               : "";
+}
+
+}  // namespace
+
+DaemonPages::DaemonPages(boost::asio::io_context& io, const Clock& clock, JobTable& jobs, Log log)
+    : clock_(clock), jobs_(jobs), log_(std::move(log)), timer_(io) {}
+
+DaemonPages::~DaemonPages() = default;
+
+bool DaemonPages::is_public(const std::string& path) const {
+    return path == "/healthz" || path == "/readyz";
+}
+
+void DaemonPages::answer(const Request& request, Reply reply) {
+    if (request.method == Request::Method::post) {
+        act(request, reply);
+        return;
+    }
+    reply(get(request));
+}
+
+Answer DaemonPages::get(const Request& request) {
+    const std::string& path = request.path;
+    if (path == "/healthz") {
+        return http::sentence(200, "alive");
+    }
+    if (path == "/readyz") {
+        return ready();
+    }
+    if (const Answer* file = http::asset(path)) {
+        return *file;
+    }
+    if (!path.starts_with("/api/") && path != "/metrics") {
+        return http::sentence(404, "there is no such page");
+    }
+    if (jobs_.standing() != JobTable::Standing::leads) {
+        return error_json(503, jobs_.leader().empty()
+                                   ? "this daemon does not lead now; try again later"
+                                   : "another daemon leads: " + jobs_.leader());
+    }
+    const std::string wanted = wanted_job(request);
+    if (path == kJobs) {
+        const std::string job = visible(request, "").value_or("");
+        return text_answer(kJson, cached("jobs\n" + job, [this, job] {
+                               return jobs_json(jobs_.views(job), kStatusBytes);
+                           }));
+    }
+    if (path == "/api/v1/stream") {
+        const auto job = visible(request, wanted);
+        if (!job) {
+            return no_such_job(wanted);
+        }
+        Answer answer;
+        answer.content_type = "text/event-stream";
+        answer.stream = [this, job = *job](const std::shared_ptr<http::Viewer>& viewer) {
+            watch(job, viewer);
+        };
+        return answer;
+    }
+    return get_job(request);
+}
+
+Answer DaemonPages::get_job(const Request& request) {
+    const std::optional<JobPath> where = job_path(request.path);
+    if (!where) {
+        return error_json(404, "there is no such path");
+    }
+    const auto job = visible(request, where->job);
+    const JobHistory* history = job ? jobs_.history(*job) : nullptr;
+    if (history == nullptr) {
+        return no_such_job(where->job);
+    }
+    if (where->part.empty()) {
+        return text_answer(kJson, cached("job\n" + *job, [this, &job] {
+                               return jobs_json(jobs_.views(*job), kStatusBytes);
+                           }));
+    }
+    if (where->part == "events") {
+        return text_answer("application/x-ndjson", cached("events\n" + *job, [history] {
+                               std::string lines;
+                               for (const RecordedEvent& event : history->events()) {
+                                   lines += *event.line + "\n";
+                               }
+                               return lines;
+                           }));
+    }
+    if (where->part == "drain" || where->part == "stop") {
+        Answer answer = error_json(405, "this is an action: POST it");
+        answer.allow = "POST";
+        return answer;
+    }
+    return error_json(404, "there is no such path");
+}
+
+Answer DaemonPages::ready() const {
+    switch (jobs_.standing()) {
+        case JobTable::Standing::leads:
+            return http::sentence(200, "ready: leads");
+        case JobTable::Standing::stands_by:
+            return http::sentence(200, "ready: stands by, another daemon leads");
+        case JobTable::Standing::restores:
+            return http::sentence(503, "not ready: restores its jobs");
+        case JobTable::Standing::ends:
+            break;
+    }
+    return http::sentence(503, "not ready: ends");
+}
+
+void DaemonPages::act(const Request& request, const Reply& reply) {
+    const std::optional<JobPath> where = job_path(request.path);
+    if (!where || (where->part != "drain" && where->part != "stop")) {
+        Answer answer = error_json(405, "only GET and HEAD are served here");
+        answer.allow = "GET, HEAD";
+        reply(std::move(answer));
+        return;
+    }
+    const auto job = visible(request, where->job);
+    const bool leads = jobs_.standing() == JobTable::Standing::leads;
+    if (!job || (leads && jobs_.history(*job) == nullptr)) {
+        reply(no_such_job(where->job));
+        return;
+    }
+    const json body = json::parse(request.body, nullptr, false);
+    if (!body.is_object()) {
+        reply(error_json(400, "the body must be a JSON object"));
+        return;
+    }
+    Operate operate;
+    operate.job = *job;
+    operate.action = where->part == "drain" ? Operate::Action::drain : Operate::Action::stop;
+    operate.node = word_of(body, "node");
+    operate.reason = word_of(body, "reason");
+    operate.author = request.peer.name;
+    if (operate.action == Operate::Action::drain && operate.node.empty()) {
+        reply(error_json(400, "the field 'node' must name the node to drain"));
+        return;
+    }
+    log_("job " + *job + ": " + std::string(to_string(operate.action)) +
+         (operate.node.empty() ? "" : " of " + operate.node) + " asked for by " +
+         request.peer.name + " over HTTP from " + request.address);
+    jobs_.operate(operate, request.peer.scope.job.empty(), [reply](bool done, std::string text) {
+        const json answer = {{"done", done}, {"text", text}};
+        Answer made = text_answer(
+            kJson, std::make_shared<const std::string>(
+                       answer.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"));
+        made.status = done ? 200 : 409;
+        reply(std::move(made));
+    });
+}
+
+DaemonPages::Text DaemonPages::cached(const std::string& key,
+                                      const std::function<std::string()>& render) {
+    const Instant began = clock_.now();
+    if (const auto found = cache_.find(key); found != cache_.end() && began < found->second.until) {
+        return found->second.text;
+    }
+    std::erase_if(cache_, [&](const auto& entry) { return began >= entry.second.until; });
+    Text text = std::make_shared<const std::string>(render());
+    if (cache_.size() < kCacheMax) {
+        const Instant now = clock_.now();
+        const Duration fresh = std::max(kFresh, (now - began) * kCostFactor);
+        cache_.insert_or_assign(key, Rendered{text, after(now, fresh)});
+    }
+    return text;
+}
+
+DaemonPages::Text DaemonPages::status_event(const std::string& job) {
+    return cached("event\n" + job, [this, &job] {
+        return http::event_text("status", jobs_json(jobs_.views(job), kStatusBytes));
+    });
+}
+
+void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {
+    Text text;
+    for (const Watch& watch : watches_) {
+        const auto viewer = watch.viewer.lock();
+        if (!viewer || (!watch.job.empty() && watch.job != job)) {
+            continue;
+        }
+        if (!text) {
+            text = std::make_shared<const std::string>(http::event_text("job", *event.line));
+        }
+        viewer->push(text);
+    }
+    show_after(std::max(Duration::zero(), after(shown_, kFresh) - clock_.now()));
+}
+
+void DaemonPages::watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer) {
+    watches_.push_back({viewer, job});
+    viewer->show(status_event(job));
+    show_after(kShowInterval);
+}
+
+void DaemonPages::show_after(Duration delay) {
+    const Instant at = after(clock_.now(), delay);
+    if (watches_.empty() || (show_at_ != Instant{} && show_at_ <= at)) {
+        return;
+    }
+    show_at_ = at;
+    timer_.expires_after(delay);
+    timer_.async_wait(
+        [this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
+            if (!error && !alive.expired()) {
+                show();
+            }
+        });
+}
+
+void DaemonPages::show() {
+    show_at_ = {};
+    shown_ = clock_.now();
+    std::erase_if(watches_, [](const Watch& watch) {
+        const auto viewer = watch.viewer.lock();
+        return !viewer || !viewer->is_open();
+    });
+    if (jobs_.standing() == JobTable::Standing::leads) {
+        for (const Watch& watch : watches_) {
+            if (const auto viewer = watch.viewer.lock()) {
+                viewer->show(status_event(watch.job));
+            }
+        }
+    }
+    show_after(kShowInterval);
+}
+
+}  // namespace regroup::rendezvous
