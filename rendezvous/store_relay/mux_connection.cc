@@ -95,8 +95,9 @@ asio::awaitable<void> MuxConnection::read(Self self) {
     while (!self->ended_) {
         const auto [error, count] = co_await self->stream_->read_some(asio::buffer(buffer));
         if (error) {
-            self->fail(error == asio::error::eof ? "closed the connection"
-                                                 : "broke the connection: " + error.message());
+            const bool in_order = error == asio::error::eof;
+            self->end({in_order, in_order ? "closed the connection"
+                                          : "broke the connection: " + error.message()});
             co_return;
         }
         std::string_view bytes(buffer.data(), count);
@@ -122,9 +123,13 @@ asio::awaitable<void> MuxConnection::read(Self self) {
 }
 
 void MuxConnection::fail(const std::string& why) {
+    end({false, why});
+}
+
+void MuxConnection::end(const MuxEnd& how) {
     if (!std::exchange(ended_, true)) {
         stream_->close();
-        handlers_.on_end(why);
+        handlers_.on_end(how);
     }
 }
 

@@ -12,6 +12,12 @@
 
 namespace regroup::store {
 
+/// How a connection ended.
+struct MuxEnd {
+    bool in_order = false;  ///< The peer closed it.
+    std::string why;        ///< The predicate of a sentence about the peer.
+};
+
 /// A TLS connection that carries channels. All that is sent in one turn of the event loop leaves
 /// together. All calls from the one thread of the socket's io_context, which outlives it. Handlers
 /// are not called after `close`.
@@ -22,8 +28,7 @@ class MuxConnection {
         std::function<void(const MuxPiece& piece)> on_piece;
         /// There is room again.
         std::function<void()> on_room;
-        /// The connection has ended; the reason is the predicate of a sentence about the peer.
-        std::function<void(const std::string& why)> on_end;
+        std::function<void(const MuxEnd& end)> on_end;
     };
 
     /// `stream` has shaken hands.
@@ -51,6 +56,7 @@ class MuxConnection {
     static boost::asio::awaitable<void> read(Self self);
     static boost::asio::awaitable<void> write(Self self);
     void write_soon();
+    void end(const MuxEnd& how);
 
     std::weak_ptr<MuxConnection> self_;
     std::unique_ptr<security::Stream> stream_;

@@ -261,18 +261,18 @@ struct RelayClient::Impl {
         connection = MuxConnection::make(std::move(stream),
                                          {.on_piece = [this](const MuxPiece& p) { take(p); },
                                           .on_room = [this] { read_paused(); },
-                                          .on_end = [this](const std::string& why) { lost(why); }});
+                                          .on_end = [this](const MuxEnd& end) { lost(end); }});
         for (const auto& [channel, worker] : workers) {
             open(worker);
         }
         connection->start();
     }
 
-    void lost(const std::string& why) {
+    void lost(const MuxEnd& end) {
         connection.reset();
         dial_at = after(SteadyClock().now(), kPauseFirst);
-        if (!why.starts_with("closed")) {
-            tell("lost the store at " + place() + ", which " + why);
+        if (!end.in_order) {
+            tell("lost the store at " + place() + ", which " + end.why);
         }
         forget_all();
     }

@@ -45,7 +45,7 @@ class Node {
 
     /// `on_end` may destroy this object.
     void start(std::unique_ptr<security::Stream> stream,
-               std::function<void(const std::string& why)> on_end) {
+               std::function<void(const MuxEnd& end)> on_end) {
         connection_ = MuxConnection::make(std::move(stream),
                                           {.on_piece = [this](const MuxPiece& p) { take(p); },
                                            .on_room = [this] { resume_waiting(); },
@@ -215,11 +215,11 @@ struct RelayServer::Impl {
         const std::uint64_t number = ++last_node;
         Node& node =
             nodes.try_emplace(number, store, handshake.peer, options.channels_max).first->second;
-        node.start(std::move(handshake.stream), [this, number](const std::string& why) {
+        node.start(std::move(handshake.stream), [this, number](const MuxEnd& end) {
             const auto found = nodes.find(number);
-            if (!why.starts_with("closed")) {
+            if (!end.in_order) {
                 tell("the store lost the workers behind " + found->second.peer() + ", which " +
-                     why);
+                     end.why);
             }
             nodes.erase(found);
         });
