@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drain and stop: each asks first, and shows the daemon a token of the role operator.
+
+import {fromTemplate, setHidden, setText} from "./dom.js";
+import {authorization, hasToken, setToken} from "./token.js";
+
+export function askToDrain(job, node) {
+  ask({
+    path: `/api/v1/jobs/${encodeURIComponent(job)}/drain`,
+    body: {node},
+    title: `Drain node ${node}?`,
+    effect: `The node leaves job ${job} for good. The job goes on with the others, or waits for nodes.`,
+    confirm: "Drain the node",
+  });
+}
+
+export function askToStop(job) {
+  ask({
+    path: `/api/v1/jobs/${encodeURIComponent(job)}/stop`,
+    body: {},
+    title: `Stop job ${job}?`,
+    effect: "All its workers are ended, on all nodes. The job does not begin again by itself.",
+    confirm: "Stop the job",
+  });
+}
+
+function ask({path, body, title, effect, confirm}) {
+  const {root: dialog, slots} = fromTemplate("action-dialog");
+  setText(slots.title, title);
+  setText(slots.effect, effect);
+  setText(slots.confirm, confirm);
+  if (hasToken()) {
+    slots.token.placeholder = "the one that you have typed before";
+  }
+  const show = (text) => {
+    setText(slots.answer, text);
+    setHidden(slots.answer, text === "");
+  };
+  slots.cancel.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.querySelector("form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (slots.token.value !== "") {
+      setToken(slots.token.value);
+    }
+    slots.confirm.disabled = true;
+    show("");
+    const answer = await post(path, {...body, reason: slots.reason.value.trim()});
+    slots.confirm.disabled = false;
+    if (answer.done) {
+      dialog.close();
+    } else {
+      show(answer.text);
+    }
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  slots.reason.focus();
+}
+
+/// Returns {done, text}.
+async function post(path, body) {
+  try {
+    const {headers, ...rest} = authorization();
+    const response = await fetch(path, {
+      method: "POST",
+      headers: {"Content-Type": "application/json", ...headers},
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(15_000),
+      ...rest,
+    });
+    return {done: response.ok, text: sentenceOf(await response.text())};
+  } catch (error) {
+    return {done: false, text: `The daemon did not answer: ${error.message}`};
+  }
+}
+
+/// The daemon answers in JSON, or refuses in plain text.
+function sentenceOf(text) {
+  try {
+    const {error, text: sentence} = JSON.parse(text);
+    return error ?? sentence ?? text;
+  } catch {
+    return text.trim();
+  }
+}
