@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/health/gpu_probe.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <fcntl.h>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+
+#include "agent/health/nvml.h"
+#include "agent/process/proc_files.h"
+#include "agent/process/unique_fd.h"
+#include "rendezvous/base/printable.h"
+
+namespace regroup::health {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRecordsMax = 20000;
+constexpr std::size_t kXidsMax = 1000;
+
+/// The GPUs of the kernel's driver in the order of the bus. The parts of an address have a fixed
+/// width, except for a long domain.
+std::vector<std::string> addresses_in_proc(const Places& places) {
+    std::vector<std::string> all;
+    std::error_code none;
+    for (const auto& entry :
+         fs::directory_iterator(places.root / "proc/driver/nvidia/gpus", none)) {
+        all.push_back(entry.path().filename());
+    }
+    std::sort(all.begin(), all.end(), [](const std::string& left, const std::string& right) {
+        return std::pair(left.size(), left) < std::pair(right.size(), right);
+    });
+    return all;
+}
+
+/// The number in "Device Minor: 3".
+std::string minor_of(const Places& places, const std::string& address) {
+    std::ifstream file(places.root / "proc/driver/nvidia/gpus" / address / "information");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("Device Minor:")) {
+            return line.substr(std::min(line.find_last_of(" \t") + 1, line.size()));
+        }
+    }
+    return "";
+}
+
+/// A container may see all GPUs in /proc, and has device files for its own ones only.
+bool is_withheld(const Places& places, const std::string& address) {
+    std::error_code none;
+    const std::string minor = minor_of(places, address);
+    return !minor.empty() && fs::exists(places.root / "dev/nvidiactl", none) &&
+           !fs::exists(places.root / ("dev/nvidia" + minor), none);
+}
+
+/// The pids of the driver are those of the machine. The first PID namespace of the kernel has a
+/// fixed number.
+bool has_pids_of_machine(const Places& places) {
+    std::error_code none;
+    return fs::read_symlink(places.root / "proc/self/ns/pid", none) == "pid:[4026531836]";
+}
+
+std::vector<Xid> read_xids(const Places& places) {
+    std::vector<Xid> xids;
+    const agent::UniqueFd log(
+        ::open((places.root / "dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    std::array<char, 8192> record;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    for (int count = 0; log && count < kRecordsMax && xids.size() < kXidsMax; ++count) {
+        const ssize_t bytes = ::read(log.get(), record.data(), record.size());
+        if (bytes < 0 && (errno == EPIPE || errno == EINTR)) {
+            continue;  // Records were overwritten before they were read.
+        }
+        if (bytes <= 0) {
+            break;
+        }
+        // The kernel gives one record at a time; a file in a test gives all of them.
+        std::string_view rest(record.data(), static_cast<std::size_t>(bytes));
+        while (!rest.empty()) {
+            const std::size_t end = std::min(rest.find('\n'), rest.size());
+            if (auto xid = parse_xid(rest.substr(0, end))) {
+                xids.push_back(*std::move(xid));
+            }
+            rest.remove_prefix(std::min(end + 1, rest.size()));
+        }
+    }
+    return xids;
+}
+
+}  // namespace
+
+std::optional<Xid> parse_xid(std::string_view record) {
+    // "3,1234,5678901,-;text": the third number is the time.
+    constexpr std::string_view kHead = "NVRM: Xid (PCI:";
+    const std::size_t at = record.find(kHead);
+    const std::size_t semicolon = record.find(';');
+    if (at == std::string_view::npos || semicolon == std::string_view::npos || semicolon > at) {
+        return std::nullopt;
+    }
+    std::string_view times = record.substr(0, semicolon);
+    for (int skipped = 0; skipped < 2; ++skipped) {
+        times.remove_prefix(std::min(times.find(','), times.size() - 1) + 1);
+    }
+    Xid xid;
+    std::from_chars(times.data(), times.data() + times.size(), xid.at);
+    std::string_view text = record.substr(at + kHead.size());
+    const std::size_t end = text.find("): ");
+    if (end == std::string_view::npos) {
+        return std::nullopt;
+    }
+    xid.address = text.substr(0, end);
+    text.remove_prefix(end + 3);
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), xid.number);
+    return error == std::errc() ? std::optional(std::move(xid)) : std::nullopt;
+}
+
+Driver probe_driver(const Places& places) {
+    Driver driver;
+    const Result<std::unique_ptr<Nvml>> nvml = Nvml::open(places.nvml);
+    if (!nvml) {
+        std::error_code none;
+        const bool is_library = nvml.error().code == Errc::invalid_argument;
+        driver.error = nvml.error().detail;
+        driver.state = !is_library ? Driver::State::failed
+                       : fs::exists(places.root / "dev/nvidiactl", none)
+                           ? Driver::State::no_library
+                           : Driver::State::absent;  // A container without GPUs.
+        return driver;
+    }
+    driver.state = Driver::State::answers;
+    std::vector<std::string> addresses = addresses_in_proc(places);
+    if (addresses.empty()) {
+        addresses = (*nvml)->addresses();
+    }
+    const bool named = has_pids_of_machine(places);
+    for (const std::string& address : addresses) {
+        Gpu gpu = (*nvml)->look(address);
+        if (gpu.state == Gpu::State::missing && is_withheld(places, address)) {
+            gpu.state = Gpu::State::denied;
+        }
+        for (GpuProcess& process : gpu.processes) {
+            const auto entry =
+                named ? agent::read_process(static_cast<pid_t>(process.pid)) : std::nullopt;
+            process.command = entry ? printable(entry->command) : "";
+        }
+        driver.gpus.push_back(std::move(gpu));
+    }
+    driver.xids = read_xids(places);
+    return driver;
+}
+
+}  // namespace regroup::health

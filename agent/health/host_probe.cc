@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/health/host_probe.h"
+
+#include <fstream>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <system_error>
+
+namespace regroup::health {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::uint64_t soft_limit(__rlimit_resource_t what) {
+    rlimit limit{};
+    if (::getrlimit(what, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return Host::kUnlimited;
+    }
+    return limit.rlim_cur;
+}
+
+Folder probe_folder(const fs::path& path, const std::string& shown) {
+    struct statvfs space{};
+    Folder folder{shown};
+    if (::statvfs(path.c_str(), &space) == 0) {
+        folder.free = space.f_bavail * space.f_frsize;
+        folder.total = space.f_blocks * space.f_frsize;
+    }
+    return folder;
+}
+
+std::optional<std::int64_t> read_number(const fs::path& file) {
+    std::int64_t number = 0;
+    // The kernel refuses some of these files while the interface is down.
+    return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
+}
+
+bool has_entries(const fs::path& folder) {
+    std::error_code none;
+    return fs::directory_iterator(folder, none) != fs::directory_iterator();
+}
+
+}  // namespace
+
+Host probe_host(const Places& places, const fs::path& log_folder) {
+    Host host;
+    host.open_files = soft_limit(RLIMIT_NOFILE);
+    host.locked_memory = soft_limit(RLIMIT_MEMLOCK);
+    host.has_rdma = has_entries(places.root / "sys/class/infiniband");
+    host.shared_memory = probe_folder(places.root / "dev/shm", "/dev/shm");
+    if (!log_folder.empty()) {
+        host.log_folder = probe_folder(log_folder, log_folder.string());
+    }
+    return host;
+}
+
+Link probe_link(const Places& places, const std::string& interface) {
+    Link link{interface};
+    if (interface.empty()) {
+        return link;
+    }
+    const fs::path folder = places.root / "sys/class/net" / interface;
+    if (const auto carrier = read_number(folder / "carrier")) {
+        link.carrier = *carrier != 0;
+    }
+    // Virtual interfaces report -1, or nothing.
+    if (const auto speed = read_number(folder / "speed"); speed && *speed > 0) {
+        link.megabits = static_cast<std::uint64_t>(*speed);
+    }
+    if (const auto changes = read_number(folder / "carrier_changes"); changes && *changes >= 0) {
+        link.carrier_changes = static_cast<std::uint64_t>(*changes);
+    }
+    return link;
+}
+
+bool has_driver(const Places& places) {
+    std::error_code none;
+    return fs::exists(places.root / "dev/nvidiactl", none) ||
+           fs::exists(places.root / "proc/driver/nvidia", none);
+}
+
+}  // namespace regroup::health

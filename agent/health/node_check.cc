@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/health/node_check.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/health/gpu_probe.h"
+#include "agent/health/host_probe.h"
+#include "agent/health/load_test.h"
+#include "agent/health/probe_answer.h"
+#include "agent/process/unique_fd.h"
+#include "rendezvous/net/route.h"
+
+namespace regroup::health {
+
+namespace {
+
+namespace asio = boost::asio;
+
+// The computing itself, and the start of its threads on a busy machine.
+constexpr Duration kComputing = std::chrono::seconds(10);
+constexpr std::size_t kAnswerMax = std::size_t{4} << 20U;
+
+// The kernel's log counts from the same moment.
+std::uint64_t microseconds_since_boot() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1000000 +
+           static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+}
+
+std::string read_all(int fd) {
+    std::string text;
+    std::array<char, 16384> part;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    ::lseek(fd, 0, SEEK_SET);
+    while (text.size() < kAnswerMax) {
+        const ssize_t bytes = ::read(fd, part.data(), part.size());
+        if (bytes <= 0) {
+            break;
+        }
+        text.append(part.data(), static_cast<std::size_t>(bytes));
+    }
+    return text;
+}
+
+std::vector<std::string> environment() {
+    std::vector<std::string> all;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        all.emplace_back(*variable);
+    }
+    return all;
+}
+
+bool asks_driver(const CheckOptions& options) {
+    return has_driver(options.places) && may_use_gpus(options.needs.visible_gpus);
+}
+
+Driver driver_that(Driver::State state, std::string error = {}) {
+    Driver driver;
+    driver.state = state;
+    driver.error = std::move(error);
+    return driver;
+}
+
+}  // namespace
+
+bool needs_process(const CheckOptions& options) {
+    return options.level == Level::full || (options.level == Level::basic && asks_driver(options));
+}
+
+struct NodeCheck::Probe {
+    Probe(asio::io_context& io, agent::ChildProcess child_in, agent::UniqueFd answer_in)
+        : child(std::move(child_in)), answer(std::move(answer_in)), timer(io) {}
+
+    agent::ChildProcess child;
+    agent::UniqueFd answer;
+    asio::steady_timer timer;
+};
+
+NodeCheck::NodeCheck(asio::io_context& io, agent::LinuxLauncher& launcher, CheckOptions options)
+    : io_(io), launcher_(launcher), options_(std::move(options)) {
+    if (options_.needs.began == 0 && options_.level != Level::off) {
+        options_.needs.began = microseconds_since_boot();
+    }
+}
+
+NodeCheck::~NodeCheck() = default;
+
+void NodeCheck::cancel() {
+    probe_.reset();
+}
+
+std::vector<Finding> NodeCheck::judge(const Driver& driver, const Needs& needs) const {
+    std::vector<Finding> findings = judge_driver(driver, needs);
+    for (auto more : {judge_cpus(probed_.cpus),
+                      judge_host(probe_host(options_.places, options_.log_folder), needs)}) {
+        findings.insert(findings.end(), std::make_move_iterator(more.begin()),
+                        std::make_move_iterator(more.end()));
+    }
+    return findings;
+}
+
+void NodeCheck::run(Duration limit, bool has_run, OnDone on_done) {
+    cancel();
+    if (options_.level == Level::off) {
+        on_done({});
+        return;
+    }
+    Needs needs = options_.needs;
+    needs.has_run = has_run;
+    probed_ = {};
+    if (!needs_process()) {
+        on_done(judge({}, needs));
+        return;
+    }
+    const bool asks = asks_driver(options_);
+    const bool computes = options_.level == Level::full;
+    agent::UniqueFd answer(::memfd_create("regroup-probe", MFD_CLOEXEC));
+    agent::ProcessSpec spec;
+    spec.executable = options_.program;
+    spec.arguments = {"regroup",
+                      kProbeWord,
+                      asks ? "gpus" : "-",
+                      computes ? "cpus" : "-",
+                      options_.places.root.string(),
+                      options_.places.nvml};
+    spec.environment = environment();
+    spec.stdout_fd = answer.get();
+    Result<agent::ChildProcess> child =
+        answer ? launcher_.launch(spec)
+               : Result<agent::ChildProcess>(system_failure("memfd_create", errno));
+    if (!child) {
+        on_done(judge(
+            driver_that(Driver::State::crashed, "could not be started: " + child.error().detail),
+            needs));
+        return;
+    }
+    if (computes) {
+        limit += kComputing;
+    }
+    probe_ = std::make_unique<Probe>(io_, std::move(*child), std::move(answer));
+    const auto done = [this, needs, on_done = std::move(on_done)](const Driver& driver) {
+        probe_.reset();
+        on_done(judge(driver, needs));
+    };
+    probe_->timer.expires_after(limit);
+    probe_->timer.async_wait([this, done, asks, limit](boost::system::error_code cancelled) {
+        if (cancelled || !probe_) {
+            return;
+        }
+        // A process that is stuck in the driver survives this, and is left to itself.
+        Driver driver = driver_that(asks ? Driver::State::silent : Driver::State::crashed,
+                                    "did not end in time");
+        driver.limit = static_cast<std::uint64_t>(
+            std::chrono::duration_cast<std::chrono::seconds>(limit).count());
+        done(driver);
+    });
+    probe_->child.async_wait([this, done](agent::ExitStatus status) {
+        std::optional<Probed> probed = read_answer(read_all(probe_->answer.get()));
+        if (!status.success() || !probed) {
+            done(driver_that(Driver::State::crashed, status.describe()));
+            return;
+        }
+        probed_ = *std::move(probed);
+        done(Driver(probed_.driver));
+    });
+}
+
+std::vector<Finding> NodeCheck::check_link(const std::string& address) {
+    if (options_.level == Level::off || address.empty()) {
+        return {};
+    }
+    const Link link = probe_link(options_.places, net::interface_towards(address));
+    if (!first_link_) {
+        first_link_ = link;
+    }
+    return judge_link(link, *first_link_);
+}
+
+int answer_probe(const std::vector<std::string>& arguments) {
+    if (arguments.size() != 4) {
+        return 2;
+    }
+    const Places places{arguments[2], arguments[3]};
+    Probed probed;
+    if (arguments[0] == "gpus") {
+        probed.driver = probe_driver(places);
+    }
+    if (arguments[1] == "cpus") {
+        probe_cpus({}, probed);
+    }
+    std::puts(write_answer(probed).c_str());
+    return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace regroup::health

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/health/facts.h"
+#include "agent/health/findings.h"
+#include "agent/health/places.h"
+#include "agent/process/linux_launcher.h"
+#include "rendezvous/base/clock.h"
+
+namespace regroup::health {
+
+enum class Level : std::uint8_t {
+    off,
+    basic,  ///< Reads what the system and the driver know.
+    full,   ///< Computes, too: see probe_cpus().
+};
+
+struct CheckOptions {
+    Level level = Level::off;
+    Needs needs = {};
+    std::filesystem::path log_folder = {};  ///< Of the output of the workers; empty: none.
+    Places places = {};
+    /// This program, which probes when called with the word of answer_probe().
+    std::string program = "/proc/self/exe";
+};
+
+/// True if a check with these options needs another process. Only then it may find a fault, and
+/// takes more than microseconds.
+[[nodiscard]] bool needs_process(const CheckOptions& options);
+
+/// Checks the health of this node. Limits and space are read at once. The driver of GPUs is asked
+/// by another process, and only if there is one: a call into it may crash or never return. One
+/// thread; all references outlive this object.
+class NodeCheck {
+   public:
+    using OnDone = std::function<void(const std::vector<Finding>&)>;
+
+    NodeCheck(boost::asio::io_context& io, agent::LinuxLauncher& launcher, CheckOptions options);
+    /// Kills the probe process, and drops `on_done`.
+    ~NodeCheck();
+    NodeCheck(const NodeCheck&) = delete;
+    NodeCheck& operator=(const NodeCheck&) = delete;
+
+    /// Calls `on_done` once: before it returns if no other process is needed, else from the event
+    /// loop, at the latest after `limit` and the time for computing. `has_run`: see Needs. A second
+    /// call ends the first one and drops its `on_done`.
+    void run(Duration limit, bool has_run, OnDone on_done);
+    /// Ends the check that runs, and drops its `on_done`.
+    void cancel();
+
+    [[nodiscard]] bool needs_process() const { return health::needs_process(options_); }
+
+    /// Checks the interface that has this address of the node. The first call is what later ones
+    /// compare with. Empty for loopback, and with Level::off.
+    [[nodiscard]] std::vector<Finding> check_link(const std::string& address);
+
+    /// What the last probe measured. Empty before, and without a probe process.
+    [[nodiscard]] const Probed& probed() const noexcept { return probed_; }
+
+   private:
+    struct Probe;
+
+    [[nodiscard]] std::vector<Finding> judge(const Driver& driver, const Needs& needs) const;
+
+    boost::asio::io_context& io_;
+    agent::LinuxLauncher& launcher_;
+    CheckOptions options_;
+    Probed probed_;
+    std::optional<Link> first_link_;
+    std::unique_ptr<Probe> probe_;
+};
+
+/// The first argument of the program for a probe process.
+inline constexpr const char* kProbeWord = "probe-node";
+
+/// The work of a probe process, whose arguments after kProbeWord are these. Prints its answer.
+/// Returns the exit code: 0, or 2 for other arguments.
+int answer_probe(const std::vector<std::string>& arguments);
+
+}  // namespace regroup::health
