@@ -19,7 +19,7 @@ void ConnectionViewer::push(std::shared_ptr<const std::string> event) {
         has_too_much_ = true;
         events_.clear();
         state_ = nullptr;
-        connection_.lock()->close();
+        close();
         return;
     }
     events_bytes_ += event->size();
@@ -31,6 +31,12 @@ void ConnectionViewer::show(std::shared_ptr<const std::string> state) {
     if (is_open()) {
         state_ = std::move(state);
         wake();
+    }
+}
+
+void ConnectionViewer::close() {
+    if (const auto connection = connection_.lock()) {
+        connection->close();
     }
 }
 

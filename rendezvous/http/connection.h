@@ -56,6 +56,7 @@ class ConnectionViewer final : public Viewer {
     [[nodiscard]] bool is_open() const override;
     void push(std::shared_ptr<const std::string> event) override;
     void show(std::shared_ptr<const std::string> state) override;
+    void close() override;
 
     /// The next text to send; null if there is none.
     [[nodiscard]] std::shared_ptr<const std::string> take();

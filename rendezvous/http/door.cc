@@ -318,6 +318,7 @@ asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer
         self->log("HTTP viewer", connection->client.address,
                   "disconnected " + connection->client.peer + ": it does not read what it is sent");
     }
+    connection->close();  // Its `discard` ends, too.
 }
 
 asio::awaitable<void> Door::Impl::discard(Self self, Held connection, std::size_t bytes_max) {

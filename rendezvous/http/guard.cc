@@ -17,6 +17,8 @@ namespace {
 using Refusal = Guard::Refusal;
 using security::Peer;
 
+constexpr std::size_t kShownBytes = 255;
+
 std::string lower(std::string_view text) {
     std::string low(text);
     std::ranges::transform(low, low.begin(), [](unsigned char letter) {
@@ -165,10 +167,11 @@ std::variant<Peer, Refusal> Guard::judge(const Client& client, const RequestHead
         return refuse(400, "the request needs exactly one field Host");
     }
     if (!is_own_host(head.host, hosts_)) {
+        const std::string name = printable(head.host.substr(0, kShownBytes));
         return refuse(421,
-                      "this daemon does not go by the name " + printable(head.host) +
+                      "this daemon does not go by the name " + name +
                           "; use its address, or start it with regroup serve --http-host=NAME",
-                      "asked for the host " + head.host);
+                      "asked for the host " + name);
     }
     if (std::string why = objection_to_origin(client, head); !why.empty()) {
         return refuse(403, why, "was refused: " + why);

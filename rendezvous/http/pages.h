@@ -42,6 +42,8 @@ class Viewer {
     /// Queues a whole state. It replaces the one that still waits, so that a slow viewer gets fewer
     /// of them.
     virtual void show(std::shared_ptr<const std::string> state) = 0;
+    /// Disconnects it: the browser connects again.
+    virtual void close() = 0;
 };
 
 /// The text of a server-sent event. `data` may have several lines.

@@ -12,7 +12,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
     store::encode({store::Opcode::validate, {}, store::kMagic}, greeting);
     std::string set;
     store::encode({store::Opcode::set, {"/key", "value"}}, set, store::Dialect::v2_1);
-    return {greeting, set, std::string("\0\0\0\x10{\"type\"", 10)};
+    return {greeting, set, std::string("\0\0\0\x10{\"type\"", 10), "GET / HTTP/1.1"};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
@@ -27,6 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
         told = now;
     }
     fuzz::require(all.size() < 5 || told != PortProtocol::undecided, "five bytes tell a protocol");
+    fuzz::require(told != PortProtocol::http || (all[0] >= 'A' && all[0] <= 'Z'),
+                  "a request of HTTP begins with a method");
     if (told == PortProtocol::store) {
         // The store's parser takes these bytes or refuses them.
         store::RequestParser parser({}, store::Dialect::v2_1);
