@@ -10,7 +10,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate chaos fuzz test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
+.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -27,6 +27,12 @@ test: ## build everything and run every test; with a current PyTorch too, if it 
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@ctest --preset release -j $(test_jobs)
+
+test-browser: ## check the daemon's web page in a real browser
+	$(setup) browser
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs) --target regroup elastic
+	@ctest --preset release -L browser
 
 chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run); needs root
 	$(setup) test

@@ -69,12 +69,15 @@ export class KeyedList {
     this.#create = create;
   }
 
-  /// `keyOf(item)` must be different for each item.
+  /// Items with the same `keyOf(item)`, a string or a number, are told apart by their order.
   show(items, keyOf) {
     const rows = new Map();
     let next = this.#parent.firstChild;
     for (const item of items) {
-      const key = keyOf(item);
+      let key = keyOf(item);
+      while (rows.has(key)) {
+        key = `${key} again`;
+      }
       const row = this.#rows.get(key) ?? this.#create(item);
       rows.set(key, row);
       this.#rows.delete(key);

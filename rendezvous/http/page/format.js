@@ -4,9 +4,6 @@
 
 const whole = new Intl.NumberFormat("en-US", {maximumFractionDigits: 0});
 const short = new Intl.NumberFormat("en-US", {maximumSignificantDigits: 3});
-const clockFormat = new Intl.DateTimeFormat([], {
-  hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
-});
 
 /// 12345 is "12,345".
 export function count(number) {
@@ -48,12 +45,12 @@ export function duration(seconds) {
   return `${Math.floor(seconds / size)} ${name}${rest > 0 ? ` ${rest} ${nextName}` : ""}`;
 }
 
-/// The time of day here.
+/// The time of day, "21:20:00". All times of the page are UTC, like those of the daemon.
 export function clock(date) {
-  return clockFormat.format(date);
+  return stamp(date).slice(11, 19);
 }
 
-/// For tooltips: day and time, in UTC as in the logs.
+/// Day and time, for tooltips.
 export function stamp(date) {
   return date.toISOString();
 }

@@ -110,6 +110,7 @@ export class JobView {
     const slots = this.#slots;
     this.root.dataset.phase = status.phase;
     this.root.dataset.round = status.round;
+    document.title = `${this.#job}: ${status.phase} · regroup`;
     this.root.dataset.recoveries = status.incidents_count;
     slots.phase.dataset.phase = status.phase;
     setText(slots.phase, status.phase);

@@ -39,6 +39,9 @@ export class JobModel {
 
   /// Adds events, each of them once.
   addEvents(events) {
+    if (events.length === 0) {
+      return;
+    }
     const known = new Set(this.events.map((event) => event.number));
     const added = events.filter((event) => !known.has(event.number)).map(condensed);
     if (added.length === 0) {

@@ -27,7 +27,7 @@ function showConnection(state) {
   const texts = {
     connecting: () => "Connecting",
     live: () => "Live",
-    lost: () => `Connection lost since ${clock(state.since)}; trying again`,
+    lost: () => `Connection lost since ${clock(state.since)} UTC; trying again`,
     refused: () => state.text,
   };
   connection.dataset.connection = state.word;

@@ -3,7 +3,7 @@
 // The timeline of a job: its rounds, its recoveries and its step rate over one axis of time.
 
 import {make, makeSvg, setText} from "./dom.js";
-import {clock, counted, decimal, duration} from "./format.js";
+import {clock, counted, decimal, duration, stamp} from "./format.js";
 import {stages} from "./states.js";
 
 const ranges = [
@@ -87,8 +87,7 @@ export class Timeline {
     const parts = [
       ...this.#axis(scale), ...this.#rate(scale), ...this.#rounds(scale), ...this.#marks(scale),
     ];
-    const svg = makeSvg("svg", {width: this.#width, height, role: "img", "aria-label": this.#summary(scale)},
-      ...parts);
+    const svg = makeSvg("svg", {width: this.#width, height, "aria-hidden": "true"}, ...parts);
     if (this.#svg === null) {
       this.#host.replaceChildren(svg);
     } else {
@@ -117,20 +116,22 @@ export class Timeline {
     const rounds = model.rounds().filter(({ends = to}) => ends >= from).length;
     const shown = model.recoveries().filter((one) => one.to !== undefined && one.to >= from);
     const planned = shown.filter((one) => one.planned).length;
-    const span = `${clock(model.date(from))} to ${clock(model.date(to))}`;
+    const span = `${clock(model.date(from))} to ${clock(model.date(to))} UTC`;
+    const rates = this.#rates(from).map(({rate}) => rate);
+    const steps = rates.length > 0
+      ? ` ${decimal(Math.min(...rates))} to ${decimal(Math.max(...rates))} steps/s.` : "";
     const first = model.events[0];
     const gap = first !== undefined && first.number > 1 && first.job_time_s > from
       ? ` The daemon no longer has events before ${clock(model.date(first.job_time_s))}.` : "";
     return `${span}: ${counted(rounds, "round")}, ${
       shown.length - planned === 1 ? "1 recovery" : `${shown.length - planned} recoveries`}, ${
-      counted(planned, "planned change")}.${gap}`;
+      counted(planned, "planned change")}.${steps}${gap}`;
   }
 
   #axis({from, to, x, perPixel}) {
     const step = tickStep(perPixel * 84);
-    const zero = this.#model.date(0);
-    // Ticks are at round times of day here.
-    const offset = zero.getTime() / 1000 - zero.getTimezoneOffset() * 60;
+    // Ticks are at round times of day.
+    const offset = this.#model.date(0).getTime() / 1000;
     const bottom = rateTop + rateHeight;
     const parts = [];
     for (let at = Math.ceil((from + offset) / step) * step - offset; at <= to; at += step) {
@@ -148,8 +149,13 @@ export class Timeline {
     ];
   }
 
-  #rate({from, to, x}) {
-    const rates = this.#model.rates().filter((one) => one.to >= from && one.from <= to);
+  /// The rates since `from`.
+  #rates(from) {
+    return this.#model.rates().filter((one) => one.to >= from);
+  }
+
+  #rate({from, x}) {
+    const rates = this.#rates(from);
     const top = niceAbove(Math.max(0, ...rates.map(({rate}) => rate)));
     const bottom = rateTop + rateHeight;
     const y = (rate) => bottom - rate / top * (rateHeight - 6);
@@ -249,7 +255,7 @@ function tickStep(seconds) {
 
 function tickText(date, step) {
   if (step >= 86400) {
-    return date.toLocaleDateString([], {day: "numeric", month: "short"});
+    return stamp(date).slice(5, 10);
   }
   return clock(date).slice(0, step >= 60 ? 5 : 8);
 }
