@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/json_fields.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/printable.h"
 
@@ -16,36 +17,6 @@ namespace {
 
 using nlohmann::json;
 using Rows = std::vector<std::vector<std::string>>;
-
-// A daemon of another version may leave fields out. Missing fields are shown as empty.
-const json& field(const json& object, const char* key) {
-    static const json kNothing;
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    return object.is_object() && found != object.end() ? *found : kNothing;
-}
-std::string text(const json& object, const char* key) {
-    const json& value = field(object, key);
-    return value.is_string() ? printable(value.get_ref<const std::string&>()) : "";
-}
-std::uint64_t number(const json& object, const char* key) {
-    const json& value = field(object, key);
-    return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
-}
-bool flag(const json& object, const char* key) {
-    const json& value = field(object, key);
-    return value.is_boolean() && value.get<bool>();
-}
-std::string duration(const json& object, const char* key) {
-    const json& value = field(object, key);
-    const double seconds = value.is_number() ? value.get<double>() : 0;
-    return format_duration(std::chrono::duration_cast<Duration>(
-        std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
-}
-
-/// "1 node", "2 nodes"
-std::string count(std::uint64_t number, const std::string& what) {
-    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
-}
 
 std::string table(const Rows& rows, const std::string& indent) {
     std::vector<std::size_t> widths;
@@ -69,15 +40,9 @@ std::string table(const Rows& rows, const std::string& indent) {
 std::string nodes_table(const json& job) {
     Rows rows{{"NODE", "ADDRESS", "PLACE", "RANKS", "STATE", "STEP", "HEARD", ""}};
     for (const json& node : field(job, "nodes")) {
-        const std::uint64_t first = number(node, "first_rank");
-        const std::uint64_t workers = number(node, "workers");
-        const std::string ranks =
-            !node.contains("first_rank") ? "-"
-            : workers <= 1               ? std::to_string(first)
-                           : std::to_string(first) + "-" + std::to_string(first + workers - 1);
-        rows.push_back({text(node, "name"), text(node, "address"), text(node, "place"), ranks,
-                        text(node, "state"), std::to_string(number(node, "step")),
-                        duration(node, "silent_s") + " ago", text(node, "detail")});
+        rows.push_back({text(node, "name"), text(node, "address"), text(node, "place"),
+                        ranks_of(node), text(node, "state"), std::to_string(number(node, "step")),
+                        format_duration(seconds(node, "silent_s")) + " ago", text(node, "detail")});
     }
     std::string out = rows.size() > 1 ? table(rows, "  ") : "";
     if (const std::uint64_t more = number(job, "nodes_left_out")) {
@@ -94,8 +59,8 @@ std::string journal_trouble(const json& job) {
 std::string quarantined(const json& job) {
     std::string out;
     for (const json& node : field(job, "quarantined")) {
-        out += "  quarantined for " + duration(node, "left_s") + " more: " + text(node, "name") +
-               ", " + text(node, "reason") + "\n";
+        out += "  quarantined for " + format_duration(seconds(node, "left_s")) +
+               " more: " + text(node, "name") + ", " + text(node, "reason") + "\n";
     }
     return out;
 }
@@ -130,9 +95,10 @@ std::string incidents(const json& job) {
         (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
         (until_start == 0 ? ""
                           : ", " + std::to_string(until_start) + " only until the programs ran") +
-        ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s");
+        ", " + format_duration(seconds(job, "lost_s")) + " of " +
+        format_duration(seconds(job, "lasted_s"));
     if (const json& end = field(job, "lost_at_end_s"); end.is_number() && end.get<double>() > 0) {
-        out += ", and its end " + duration(job, "lost_at_end_s");
+        out += ", and its end " + format_duration(seconds(job, "lost_at_end_s"));
     }
     if (const std::uint64_t lost = number(job, "lost_steps")) {
         out += "; " + count(lost, "step") + or_more(job) + " done again";
@@ -141,14 +107,9 @@ std::string incidents(const json& job) {
     }
     out += "\n";
     for (std::size_t i = all.size() - std::min(all.size(), kShownMax); i < all.size(); ++i) {
-        std::uint64_t total_us = 0;
-        for (const char* stage : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
-                                  "state_us", "first_step_us"}) {
-            total_us += number(all[i], stage);
-        }
         out += "    round " + std::to_string(number(all[i], "next_round")) +
                (flag(all[i], "cut_short") ? ", cut short after " : " after ") +
-               format_duration(std::chrono::microseconds(total_us)) + ": " + text(all[i], "cause") +
+               format_duration(total_of(all[i])) + ": " + text(all[i], "cause") +
                (text(all[i], "decision").empty() ? "" : "; " + text(all[i], "decision"));
         if (const std::uint64_t lost = number(all[i], "lost_steps")) {
             out += "; " + count(lost, "step") + or_more(all[i]) + " to do again";

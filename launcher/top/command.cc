@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/top/command.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/core/agent_core.h"
+#include "launcher/flag_table.h"
+#include "launcher/flag_values.h"
+#include "launcher/run_plan.h"
+#include "launcher/say.h"
+#include "launcher/top/follower.h"
+#include "launcher/top/plain_lines.h"
+#include "launcher/top/terminal.h"
+#include "launcher/top/view.h"
+#include "launcher/trust.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/view/event_line.h"
+
+namespace regroup::launcher::top {
+
+namespace {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+constexpr std::uint16_t kDefaultPort = 29400;
+constexpr Duration kIntervalMin = std::chrono::milliseconds(200);
+constexpr Duration kIntervalMax = std::chrono::minutes(1);
+// Ages on the screen count on while no answer comes.
+constexpr Duration kRedraw = std::chrono::seconds(1);
+// Names of columns are repeated after so many lines.
+constexpr std::size_t kLinesPerHeading = 20;
+constexpr const char* kName = "regroup top";
+
+struct Options {
+    std::string endpoints = "localhost";
+    std::string job;
+    Duration interval = std::chrono::seconds(1);
+    std::uint32_t count = 0;
+    Duration limit = std::chrono::seconds(10);
+    security::CredentialSources trust;
+};
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+/// "21:30:05 UTC".
+std::string time_of_day() {
+    const std::string time =
+        rendezvous::utc_time(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                 std::chrono::system_clock::now().time_since_epoch())
+                                 .count());
+    return time.substr(time.find('T') + 1, 8) + " UTC";
+}
+
+/// Shows each status of the daemon, on a screen or as lines.
+class Top {
+   public:
+    Top(const std::vector<rendezvous::Endpoint>& endpoints, const Options& options,
+        security::Identity identity)
+        : options_(options),
+          deadline_(io_),
+          redraw_(io_),
+          signals_(io_),
+          input_(io_),
+          view_(options.endpoints, options.job,
+                std::max<Duration>(std::chrono::seconds(10), 3 * options.interval)),
+          follower_(io_, endpoints, options.job, options.interval, std::move(identity),
+                    handlers()) {}
+
+    /// Returns the exit code.
+    int run() {
+        deadline_.expires_after(options_.limit);
+        deadline_.async_wait([this](ErrorCode error) {
+            if (!error && !answered_) {
+                end(agent::kExitNoRendezvous, "no daemon has answered within " +
+                                                  format_duration(options_.limit) +
+                                                  (trouble_.empty() ? "" : ": " + trouble_));
+            }
+        });
+        follower_.start();
+        io_.run();
+        terminal_.reset();
+        if (!complaint_.empty()) {
+            complain(kName, complaint_);
+        }
+        return code_;
+    }
+    /// The signal that ended it, or 0.
+    [[nodiscard]] int signal() const noexcept { return signal_; }
+
+   private:
+    Follower::Handlers handlers() {
+        return {[this](const std::string& text) { take(text); },
+                [this](const std::string& why) {
+                    // The first answer tells whether the command makes sense at all.
+                    if (answered_) {
+                        lose(why);
+                    } else {
+                        end(agent::kExitJobFailed, why);
+                    }
+                },
+                [this](const std::string& why) { lose(why); }};
+    }
+
+    void take(const std::string& text) {
+        std::optional<Status> status = parse_status(text);
+        if (!status) {
+            lose("the daemon sent no status");
+            return;
+        }
+        if (!std::exchange(answered_, true)) {
+            deadline_.cancel();
+            begin();
+        }
+        if (!std::exchange(trouble_, "").empty() && !terminal_ && printed_ > 0) {
+            complain(kName, "the daemon answers again");
+        }
+        if (terminal_) {
+            view_.take(std::move(*status), now(), time_of_day());
+            draw();
+        } else {
+            print_lines(*status);
+        }
+        if (options_.count != 0 && ++statuses_ >= options_.count) {
+            end(0, "");
+        }
+    }
+
+    void lose(const std::string& why) {
+        const bool is_news = std::exchange(trouble_, why).empty();
+        if (terminal_) {
+            view_.lose(why);
+            draw();
+        } else if (answered_ && is_news) {
+            complain(kName, "no answer since " + time_of_day() + ": " + why);
+        }
+    }
+
+    /// Chooses between a screen and lines.
+    void begin() {
+        const std::string objection = Terminal::objection();
+        if (!objection.empty()) {
+            return;
+        }
+        for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH}) {
+            ErrorCode ignored;
+            signals_.add(number, ignored);
+        }
+        auto terminal = Terminal::open();
+        if (!terminal) {
+            ErrorCode ignored;
+            signals_.clear(ignored);
+            complain(kName, terminal.error().detail + "; printing lines");
+            return;
+        }
+        terminal_ = std::move(*terminal);
+        ErrorCode ignored;
+        input_.assign(::dup(terminal_->input()), ignored);
+        await_keys();
+        await_signal();
+        await_redraw();
+    }
+
+    void await_keys() {
+        input_.async_wait(asio::posix::stream_descriptor::wait_read, [this](ErrorCode error) {
+            if (error || !terminal_) {
+                return;
+            }
+            for (Press press = terminal_->read(); press.key != Key::none;
+                 press = terminal_->read()) {
+                if (!view_.press(press)) {
+                    end(0, "");
+                    return;
+                }
+            }
+            if (terminal_->is_gone()) {
+                end(0, "");
+                return;
+            }
+            draw();
+            await_keys();
+        });
+    }
+
+    void await_signal() {
+        signals_.async_wait([this](ErrorCode error, int number) {
+            if (error || !terminal_) {
+                return;
+            }
+            if (number == SIGWINCH) {
+                terminal_->resize();
+            } else if (number == SIGTSTP) {
+                terminal_->suspend();
+            } else if (number == SIGCONT) {
+                terminal_->restore();
+            } else {
+                signal_ = number;
+                end(0, "");
+                return;
+            }
+            draw();
+            await_signal();
+        });
+    }
+
+    void await_redraw() {
+        redraw_.expires_after(kRedraw);
+        redraw_.async_wait([this](ErrorCode error) {
+            if (!error && terminal_) {
+                draw();
+                await_redraw();
+            }
+        });
+    }
+
+    void draw() { terminal_->draw(view_.draw(terminal_->size(), now(), terminal_->shows_utf8())); }
+
+    void print_lines(const Status& status) {
+        if (printed_ == 0 || lines_ >= kLinesPerHeading) {
+            print(plain_heading());
+            lines_ = 0;
+        }
+        const std::vector<std::string> lines = plain_lines(status, time_of_day());
+        print(lines);
+        lines_ += lines.size();
+        printed_ += lines.size();
+        if (std::fflush(stdout) != 0) {
+            end(0, "");  // The reader is gone.
+        }
+    }
+
+    void end(int code, std::string complaint) {
+        code_ = code;
+        complaint_ = std::move(complaint);
+        ErrorCode ignored;
+        input_.close(ignored);
+        signals_.cancel(ignored);
+        redraw_.cancel();
+        deadline_.cancel();
+        follower_.stop([this] { io_.stop(); });
+    }
+
+    asio::io_context io_{1};
+    const Options& options_;
+    asio::steady_timer deadline_;  // Of the first answer.
+    asio::steady_timer redraw_;
+    asio::signal_set signals_;
+    asio::posix::stream_descriptor input_;
+    View view_;
+    std::unique_ptr<Terminal> terminal_;  // Null: lines are printed.
+    bool answered_ = false;
+    std::string trouble_;
+    std::string complaint_;
+    std::uint64_t statuses_ = 0;
+    std::size_t lines_ = 0;  // Since the last heading.
+    std::size_t printed_ = 0;
+    int code_ = 0;
+    int signal_ = 0;
+    Follower follower_;
+};
+
+FlagTable::Take interval_into(Duration& out) {
+    return [&out](const std::string& text) -> std::string {
+        Duration interval{};
+        std::string error = seconds_into(interval, kIntervalMax)(text);
+        if (error.empty() && interval < kIntervalMin) {
+            return "must be 0.2 or more, not " + in_quotes(text);
+        }
+        out = error.empty() ? interval : out;
+        return error;
+    };
+}
+
+void describe(FlagTable& flags, Options& out) {
+    flags.usage = "regroup top [FLAGS]";
+    flags.introduction =
+        "Follow the jobs of a daemon: nodes, ranks, steps per second, recoveries and failures.\n"
+        "On a terminal the keys sort, filter and choose; ? lists them. Without a terminal it\n"
+        "prints a line per job at each interval.";
+    flags.footer =
+        "Exit code: 0 for success; 1 if the daemon refuses; 2 for a mistake on the command line;\n"
+        "3 if no daemon answers at first. Later it waits until one answers again.";
+    flags.group("Flags");
+    flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
+                 "Address of the daemon: the same as --rdzv-endpoint of the nodes",
+                 "--endpoint=node0:29400", "-", true},
+                text_into(out.endpoints));
+    flags.value({"--job", "ID", "", "Show this job only (--rdzv-id). Without it: all jobs",
+                 "--job=nightly", "-", true},
+                name_into(out.job));
+    flags.value(
+        {"--interval", "SECONDS", "1", "Time between two answers of the daemon, from 0.2 to 60",
+         "--interval=10", "-", true},
+        interval_into(out.interval));
+    flags.value({"--count", "N", "", "End after so many answers", "--count=1", "-", true},
+                number_into<std::uint32_t>(out.count, 1, 1'000'000'000));
+    flags.value({"--timeout", "SECONDS", "10", "How long to wait for the first answer",
+                 "--timeout=3", "-", true},
+                seconds_into(out.limit));
+    add_trust_flags(flags, out.trust);
+}
+
+}  // namespace
+
+int top_command(std::span<const std::string> arguments) {
+    Options options;
+    FlagTable flags(kName);
+    describe(flags, options);
+    const auto complain = [](const std::string& text) {
+        launcher::complain(kName, text);
+        return agent::kExitUsage;
+    };
+    const auto parsed = flags.parse_anywhere(arguments);
+    if (!parsed) {
+        return complain(parsed.error().detail);
+    }
+    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+        std::fputs(show->text.c_str(), stdout);
+        return 0;
+    }
+    if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
+        return complain("takes no '" + rest.front() + "'");
+    }
+    const auto endpoints = parse_endpoints(options.endpoints, kDefaultPort, "--endpoint");
+    if (!endpoints) {
+        return complain(endpoints.error().detail);
+    }
+    Result<security::Credentials> credentials = read_credentials(options.trust);
+    if (!credentials) {
+        return complain(credentials.error().detail);
+    }
+    int code = 0;
+    int signal = 0;
+    try {
+        Top top(*endpoints, options,
+                {std::move(*credentials), {security::Role::observer, options.job}});
+        code = top.run();
+        signal = top.signal();
+    } catch (const std::exception& error) {
+        // Caught, so that the terminal is given back first.
+        launcher::complain(kName, std::string("failed: ") + error.what());
+        return agent::kExitJobFailed;
+    }
+    if (signal != 0) {
+        std::signal(signal, SIG_DFL);
+        std::raise(signal);
+    }
+    return code;
+}
+
+}  // namespace regroup::launcher::top

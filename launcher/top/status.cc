@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/top/status.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/json_fields.h"
+#include "rendezvous/base/printable.h"
+
+namespace regroup::launcher::top {
+
+using nlohmann::json;
+
+namespace {
+
+Node node_of(const json& object) {
+    Node node;
+    node.name = text(object, "name");
+    node.address = text(object, "address");
+    node.place = text(object, "place");
+    node.ranks = ranks_of(object);
+    if (object.is_object() && object.contains("first_rank")) {
+        node.first_rank = number(object, "first_rank");
+    }
+    node.state = text(object, "state");
+    node.step = number(object, "step");
+    node.silent = seconds(object, "silent_s");
+    node.detail = text(object, "detail");
+    return node;
+}
+
+Incident incident_of(const json& object) {
+    const std::string decision = text(object, "decision");
+    Incident incident;
+    incident.next_round = number(object, "next_round");
+    incident.total = total_of(object);
+    incident.planned = flag(object, "planned");
+    incident.cut_short = flag(object, "cut_short");
+    incident.text = text(object, "cause") + (decision.empty() ? "" : "; " + decision);
+    if (const std::uint64_t lost = number(object, "lost_steps")) {
+        incident.text += "; " + count(lost, "step") +
+                         (flag(object, "lost_at_least") ? " or more" : "") + " to do again";
+    }
+    return incident;
+}
+
+std::optional<LastFailure> failure_of(const json& job) {
+    const json& object = field(job, "last_failure");
+    if (!object.is_object()) {
+        return std::nullopt;
+    }
+    LastFailure failure;
+    failure.time = text(object, "time");
+    failure.text = text(object, "text");
+    const json& output = field(object, "last_output");
+    if (output.is_string()) {
+        failure.last_output = printable_lines(output.get_ref<const std::string&>());
+    }
+    return failure;
+}
+
+std::optional<double> goodput_of(const json& job) {
+    const json& time = field(field(job, "totals"), "time_s");
+    const double productive = real(time, "productive");
+    const double all =
+        productive + real(time, "recovering") + real(time, "planned") + real(time, "lost");
+    return all > 0 ? std::optional(productive / all) : std::nullopt;
+}
+
+std::string budgets_of(const json& job) {
+    std::string budgets;
+    for (const json& budget : field(job, "budgets")) {
+        budgets += (budgets.empty() ? "" : ", ") + text(budget, "what") + " " +
+                   std::to_string(number(budget, "used")) +
+                   (budget.is_object() && budget.contains("allowed")
+                        ? " of " + std::to_string(number(budget, "allowed"))
+                        : "");
+    }
+    return budgets;
+}
+
+std::string recoveries_of(const json& job) {
+    const std::uint64_t planned = number(job, "incidents_planned");
+    return std::to_string(number(job, "incidents_count")) +
+           (planned == 0 ? "" : ", " + std::to_string(planned) + " planned") + "; " +
+           format_duration(seconds(job, "lost_s")) + " of " + age_text(seconds(job, "lasted_s"));
+}
+
+void read_rates(const json& object, Job& job) {
+    const json& samples = field(object, "step_samples");
+    std::optional<std::pair<double, double>> last;
+    double over = 0;
+    for (const json& sample : samples) {
+        if (!sample.is_array() || sample.size() != 2 || !sample[0].is_number() ||
+            !sample[1].is_number()) {
+            continue;
+        }
+        const std::pair at{sample[0].get<double>(), sample[1].get<double>()};
+        if (last && at.first > last->first) {
+            // After a loss of steps the count goes back.
+            job.rates.push_back(std::max(0.0, at.second - last->second) / (at.first - last->first));
+            over += at.first - last->first;
+        }
+        last = at;
+    }
+    if (!job.rates.empty()) {
+        job.rates_over = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
+            std::clamp(over / static_cast<double>(job.rates.size()), 0.0, 1e9)));
+    }
+}
+
+Job job_of(const json& object) {
+    Job job;
+    job.id = text(object, "job");
+    job.phase = text(object, "phase");
+    job.text = text(object, "text");
+    job.journal = text(object, "journal");
+    job.round = number(object, "round");
+    job.ranks = number(object, "world_size");
+    job.step = number(object, "step");
+    job.restarts = number(object, "restarts");
+    job.step_rate = real(object, "step_rate");
+    job.age = seconds(object, "age_s");
+    job.goodput = goodput_of(object);
+    for (const json& node : field(object, "nodes")) {
+        job.nodes.push_back(node_of(node));
+        job.members += job.nodes.back().place == "member" ? 1 : 0;
+    }
+    job.nodes_left_out = number(object, "nodes_left_out");
+    for (const json& node : field(object, "quarantined")) {
+        job.quarantined.push_back(text(node, "name") + " for " +
+                                  format_duration(seconds(node, "left_s")) +
+                                  " more: " + text(node, "reason"));
+    }
+    job.budgets = budgets_of(object);
+    job.recoveries = recoveries_of(object);
+    for (const json& incident : field(object, "incidents")) {
+        job.incidents.push_back(incident_of(incident));
+    }
+    std::reverse(job.incidents.begin(), job.incidents.end());
+    job.failure = failure_of(object);
+    read_rates(object, job);
+    return job;
+}
+
+std::string formatted(const char* format, double value) {
+    char buffer[48];
+    std::snprintf(buffer, sizeof buffer, format, value);
+    return buffer;
+}
+
+}  // namespace
+
+std::optional<Status> parse_status(const std::string& json_text) {
+    const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+    const json& jobs = field(object, "jobs");
+    if (!jobs.is_array()) {
+        return std::nullopt;
+    }
+    Status status;
+    for (const json& job : jobs) {
+        status.jobs.push_back(job_of(job));
+    }
+    status.jobs_left_out = number(object, "jobs_left_out");
+    return status;
+}
+
+std::string age_text(Duration age) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(age).count();
+    const auto two = [](auto large, const char* unit, auto small, const char* small_unit) {
+        return std::to_string(large) + unit +
+               (small == 0 ? "" : " " + std::to_string(small) + small_unit);
+    };
+    if (seconds < 60) {
+        return std::to_string(seconds) + " s";
+    }
+    if (seconds < 3600) {
+        return std::to_string(seconds / 60) + " min";
+    }
+    return seconds < 48 * 3600 ? two(seconds / 3600, " h", seconds / 60 % 60, " min")
+                               : two(seconds / 86400, " d", seconds / 3600 % 24, " h");
+}
+
+std::string rate_text(double rate) {
+    return rate <= 0 ? "-" : formatted(rate < 100 ? "%.1f" : "%.0f", rate);
+}
+
+std::string goodput_text(const std::optional<double>& goodput) {
+    return goodput ? formatted("%.1f %%", *goodput * 100) : "-";
+}
+
+}  // namespace regroup::launcher::top

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The part of a daemon's JSON status that `regroup top` shows, as values. Texts are printable.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::launcher::top {
+
+struct Node {
+    std::string name;
+    std::string address;
+    std::string place;
+    std::string ranks;  ///< "0-7" or "-".
+    std::optional<std::uint64_t> first_rank;
+    std::string state;
+    std::uint64_t step = 0;
+    Duration silent{};
+    std::string detail;
+};
+
+struct Incident {
+    std::uint64_t next_round = 0;
+    Duration total{};
+    bool planned = false;
+    bool cut_short = false;
+    std::string text;  ///< The cause and the decision.
+};
+
+struct LastFailure {
+    std::string time;
+    std::string text;
+    std::vector<std::string> last_output;
+};
+
+struct Job {
+    std::string id;
+    std::string phase;
+    std::string text;  ///< What it does or waits for, in a sentence.
+    std::string journal;
+    std::uint64_t round = 0;
+    std::uint64_t ranks = 0;
+    std::uint64_t step = 0;
+    std::uint64_t restarts = 0;
+    double step_rate = 0;
+    Duration age{};
+    /// Productive time as a part of all time since the first round trained, from 0 to 1.
+    std::optional<double> goodput;
+    std::vector<Node> nodes;
+    std::uint64_t nodes_left_out = 0;
+    std::size_t members = 0;
+    std::vector<std::string> quarantined;
+    std::string budgets;
+    std::string recoveries;           ///< How many, and their time.
+    std::vector<Incident> incidents;  ///< The newest first.
+    std::optional<LastFailure> failure;
+    std::vector<double> rates;  ///< Steps per second over the life of the job, oldest first.
+    Duration rates_over{};      ///< Between two of them.
+    std::string telemetry;      ///< What the program tells about itself.
+};
+
+struct Status {
+    std::vector<Job> jobs;
+    std::uint64_t jobs_left_out = 0;
+};
+
+/// Nothing if `json_text` is no status. Missing or malformed fields are empty.
+[[nodiscard]] std::optional<Status> parse_status(const std::string& json_text);
+
+/// "45 s", "12 min", "3 h 20 min", "2 d 4 h".
+[[nodiscard]] std::string age_text(Duration age);
+/// "12.3", "250", or "-" if there is none.
+[[nodiscard]] std::string rate_text(double rate);
+/// "98.7 %" or "-".
+[[nodiscard]] std::string goodput_text(const std::optional<double>& goodput);
+
+}  // namespace regroup::launcher::top
