@@ -12,6 +12,7 @@
 #include "agent/narrator.h"
 #include "agent/part_options.h"
 #include "agent/watch/node_watch.h"
+#include "agent/watch/telemetry.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -111,10 +112,18 @@ struct Agent::Impl {
 
     void act(const SendToDaemon& effect) {
         if (const auto report = last_words.before(effect.message, core.report())) {
-            client->send(rendezvous::Report{*report});
+            send(*report);
         }
-        client->send(effect.message);
+        if (const auto* report = std::get_if<rendezvous::Report>(&effect.message)) {
+            send(report->report);
+        } else {
+            client->send(effect.message);
+        }
         update_last_word();
+    }
+
+    void send(const rendezvous::NodeReport& report) {
+        client->send(rendezvous::Report{report, telemetry.news(report.round, workers.live())});
     }
 
     void act(const SendLeave& effect) {
@@ -244,6 +253,7 @@ struct Agent::Impl {
         rendezvous::ControlClient::Handlers handlers;
         handlers.on_up = [this] {
             narrator.connected();
+            telemetry.forget_sent();
             feed(LinkUp{});
         };
         handlers.on_down = [this] {
@@ -298,6 +308,7 @@ struct Agent::Impl {
     Narrator narrator;
     WorkerGroup workers;
     NodeWatch watch;
+    TelemetrySource telemetry;
     RoundStore store;
     std::uint16_t offered_port = 0;
     LastWords last_words;

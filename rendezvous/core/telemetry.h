@@ -51,10 +51,10 @@ struct SlowRank {
 /// What the process of rank 0 has measured since it began. Only programs with an ElasticLoop
 /// measure.
 struct Telemetry {
-    std::uint32_t pid = 0;                   ///< On its node: another process counts from zero.
-    StepCounters counters{};                 ///< At least one step.
-    std::vector<ReportedValue> values{};     ///< The last ones; kReportedValuesMax at most.
-    std::vector<SlowRank> slow_ranks{};      ///< Slowest first; kSlowRanksMax at most.
+    std::uint32_t pid = 0;                ///< On its node: another process counts from zero.
+    StepCounters counters{};              ///< At least one step.
+    std::vector<ReportedValue> values{};  ///< The last ones; kReportedValuesMax at most.
+    std::vector<SlowRank> slow_ranks{};   ///< Slowest first; kSlowRanksMax at most.
 
     friend bool operator==(const Telemetry&, const Telemetry&) = default;
 };

@@ -69,6 +69,7 @@ void read(FieldReader& reader, Join& join) {
 }
 void read(FieldReader& reader, Report& message) {
     read(reader, message.report);
+    read(reader, "telemetry", message.telemetry);
 }
 void read(FieldReader& reader, Leave& message) {
     reader.text("reason", message.reason, kSentenceBytesMax);

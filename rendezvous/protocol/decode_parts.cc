@@ -2,6 +2,7 @@
 #include <charconv>
 #include <utility>
 
+#include "rendezvous/base/telemetry_limits.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
@@ -95,6 +96,39 @@ void read_broken_links(FieldReader& outer, std::vector<BrokenLink>& out) {
     }
 }
 
+void read_values(FieldReader& outer, std::vector<ReportedValue>& out) {
+    std::optional<FieldReader> reader = outer.object("values");
+    if (!reader) {
+        return;
+    }
+    for (const std::string& name : reader->keys()) {
+        if (out.size() == kReportedValuesMax) {
+            outer.complain("values",
+                           "has more than " + std::to_string(kReportedValuesMax) + " values");
+            return;
+        }
+        if (!is_value_name(name)) {
+            outer.complain("values", "has the key " + quoted(name) +
+                                         ", which is no name of a value: a to z, 0 to 9 and _, no "
+                                         "digit first, at most " +
+                                         std::to_string(kValueNameBytesMax) + " bytes");
+            return;
+        }
+        reader->real(name, out.emplace_back(name).value);
+    }
+    outer.adopt(*reader);
+}
+
+void read_slow_ranks(FieldReader& outer, std::vector<SlowRank>& out) {
+    for (FieldReader& reader : outer.objects("slow_ranks", kSlowRanksMax)) {
+        SlowRank& slow = out.emplace_back();
+        reader.require("rank");
+        reader.integer("rank", slow.rank);
+        reader.real("excess", slow.excess, 0);
+        outer.adopt(reader);
+    }
+}
+
 }  // namespace
 
 void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>& out) {
@@ -155,6 +189,27 @@ void read(FieldReader& reader, NodeReport& report) {
     read_positions(reader, report.positions);
     reader.integer("alarm", report.alarm);
     read_broken_links(reader, report.broken_links);
+}
+
+void read(FieldReader& outer, std::string_view key, std::optional<Telemetry>& out) {
+    std::optional<FieldReader> reader = outer.object(key);
+    if (!reader) {
+        return;
+    }
+    Telemetry telemetry;
+    StepCounters& counters = telemetry.counters;
+    reader->integer("pid", telemetry.pid);
+    reader->require("steps");
+    reader->integer("steps", counters.steps);
+    reader->integer("samples", counters.samples);
+    reader->microseconds("data_us", counters.data);
+    reader->microseconds("compute_us", counters.compute);
+    reader->microseconds("communication_us", counters.communication);
+    reader->microseconds("waiting_us", counters.waiting);
+    read_values(*reader, telemetry.values);
+    read_slow_ranks(*reader, telemetry.slow_ranks);
+    outer.adopt(*reader);
+    out = std::move(telemetry);
 }
 
 void read(FieldReader& reader, JobPolicy& policy) {

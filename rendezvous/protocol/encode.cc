@@ -38,6 +38,9 @@ struct AgentWriter {
     json operator()(const Report& message) const {
         json object = {{"type", "report"}};
         write(object, message.report);
+        if (message.telemetry) {
+            write(object["telemetry"], *message.telemetry);
+        }
         return object;
     }
     json operator()(const Leave& message) const {

@@ -194,6 +194,25 @@ void write(json& object, const NodeReport& report) {
     }
 }
 
+void write(json& object, const Telemetry& telemetry) {
+    const StepCounters& counters = telemetry.counters;
+    object["pid"] = telemetry.pid;
+    object["steps"] = whole(counters.steps);
+    if (counters.samples != 0) {
+        object["samples"] = whole(counters.samples);
+    }
+    put_us(object, "data_us", counters.data);
+    put_us(object, "compute_us", counters.compute);
+    put_us(object, "communication_us", counters.communication);
+    put_us(object, "waiting_us", counters.waiting);
+    for (const ReportedValue& reported : telemetry.values) {
+        object["values"][reported.name] = reported.value;
+    }
+    for (const SlowRank& slow : telemetry.slow_ranks) {
+        object["slow_ranks"].push_back({{"rank", slow.rank}, {"excess", slow.excess}});
+    }
+}
+
 void write(json& object, const JobPolicy& policy) {
     const JobPolicy usual;
     object["nodes_min"] = policy.nodes_min;

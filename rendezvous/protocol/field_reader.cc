@@ -2,6 +2,7 @@
 #include "rendezvous/protocol/field_reader.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,20 @@ bool FieldReader::read_integer(std::string_view key, std::int64_t& out, std::uin
     }
     out = value->get<std::int64_t>();
     return true;
+}
+
+void FieldReader::real(std::string_view key, double& out, double min) {
+    const json* value = find(key);
+    if (value == nullptr) {
+        return;
+    }
+    const double number = value->is_number() ? value->get<double>() : NAN;
+    if (!std::isfinite(number) || number < min) {
+        complain(key,
+                 min < 0 ? "must be a finite number" : "must be a finite number of at least 0");
+        return;
+    }
+    out = number;
 }
 
 void FieldReader::flag(std::string_view key, bool& out) {

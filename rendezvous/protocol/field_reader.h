@@ -43,6 +43,9 @@ class FieldReader {
             out = static_cast<Number>(number);
         }
     }
+    /// A finite number, at least `min`.
+    void real(std::string_view key, double& out,
+              double min = std::numeric_limits<double>::lowest());
     void flag(std::string_view key, bool& out);
     void round(std::string_view key, rendezvous::RoundId& out);
     /// Whole milliseconds, `max` at most.

@@ -23,6 +23,7 @@ void put_sentence(nlohmann::json& object, const char* key, const std::string& te
 
 void write(nlohmann::json& object, const rendezvous::WorkerFailure& failure);
 void write(nlohmann::json& object, const rendezvous::NodeReport& report);
+void write(nlohmann::json& object, const rendezvous::Telemetry& telemetry);
 void write(nlohmann::json& object, const rendezvous::JobPolicy& policy);
 void write(nlohmann::json& object, const rendezvous::Offer& offer);
 void write(nlohmann::json& object, const rendezvous::Assignment& assignment);
@@ -42,6 +43,7 @@ void read_words(FieldReader& reader, const char* key, Value& out) {
 
 void read(FieldReader& outer, std::string_view key, std::optional<rendezvous::WorkerFailure>& out);
 void read(FieldReader& reader, rendezvous::NodeReport& report);
+void read(FieldReader& outer, std::string_view key, std::optional<rendezvous::Telemetry>& out);
 void read(FieldReader& reader, rendezvous::JobPolicy& policy);
 void read(FieldReader& reader, rendezvous::Offer& offer);
 void read(FieldReader& reader, rendezvous::Assignment& assignment);

@@ -129,6 +129,12 @@ void Job::told(const Event& event) {
     attendance_.note(event, core);
 }
 
+void Job::hear(const NodeId& node, RoundId round, Telemetry said, Instant now) {
+    if (round == core.round() && core.has_member(node)) {
+        telemetry.hear(node, std::move(said), timeline(now));
+    }
+}
+
 bool Job::is_done_without(const Join& join) const {
     const auto& verdict = core.verdict();
     const bool is_done =

@@ -15,6 +15,7 @@
 #include "rendezvous/server/drain_waits.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/view/job_history.h"
+#include "rendezvous/view/job_telemetry.h"
 
 namespace regroup::rendezvous {
 
@@ -71,6 +72,8 @@ class Job {
 
     /// Records the last event that the core got.
     void told(const Event& event);
+    /// Records what a node tells about the training in `round`, if it is a member of that round.
+    void hear(const NodeId& node, RoundId round, Telemetry said, Instant now);
 
     /// True if this job has succeeded or been drained, or all its nodes have left it, and `join` is
     /// from a node that was not in it. Such a node wants a new job.
@@ -99,6 +102,7 @@ class Job {
     std::string last_log;
     DrainWaits drain_waits;
     JobHistory history;
+    JobTelemetry telemetry;
 
    private:
     friend class JobRestoration;

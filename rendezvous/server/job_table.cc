@@ -82,6 +82,9 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
     }
     Job& job = jobs_.at(session->job);
     if (auto* said = std::get_if<Report>(&message)) {
+        if (said->telemetry) {
+            job.hear(session->node, said->report.round, std::move(*said->telemetry), clock_.now());
+        }
         report(session, job, std::move(said->report));
     } else if (auto* leave = std::get_if<Leave>(&message)) {
         // The connection stays until the agent closes it, but no longer belongs to a node.

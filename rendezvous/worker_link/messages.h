@@ -36,8 +36,8 @@ inline constexpr const char* kMasterNodeVariable = "REGROUP_MASTER_NODE_ADDR";
 /// advice. A refused worker continues as a program without the SDK.
 ///
 /// A new field that both sides can do without needs no new version.
-inline constexpr std::uint32_t kLinkVersion = 3;
-inline constexpr std::uint32_t kOldestLinkVersion = 3;
+inline constexpr std::uint32_t kLinkVersion = 4;
+inline constexpr std::uint32_t kOldestLinkVersion = 4;
 
 /// The longest message; a longer one is refused. Texts are cut to fit.
 inline constexpr std::size_t kMessageLimit = 16384;

@@ -9,11 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rendezvous/base/telemetry_limits.h"
+
 namespace regroup::worker_link {
 
 /// The version of the layout below. A worker built with another version gets no link. A new layout,
 /// or a new meaning of a field, needs a new kLinkVersion, and kOldestLinkVersion raised to it.
-inline constexpr std::uint32_t kPageVersion = 1;
+inline constexpr std::uint32_t kPageVersion = 2;
 
 /// The activity of a worker, for the detection of hangs.
 enum class Phase : std::uint32_t {
@@ -33,6 +35,48 @@ enum class Leaving : std::uint32_t {
     at_boundary,
     /// Suspended workers save the state that they have, since no later boundary will come.
     at_once,
+};
+
+/// What the worker has measured since its process began; see StepCounters. All times are in ns.
+/// `steps` is written last, so a reader that reads it first gets times of at least so many steps.
+struct TelemetryBlock {
+    std::atomic<std::uint64_t> steps{0};
+    std::atomic<std::uint64_t> samples{0};
+    std::atomic<std::int64_t> data{0};
+    std::atomic<std::int64_t> compute{0};
+    std::atomic<std::int64_t> communication{0};
+    std::atomic<std::int64_t> waiting{0};
+
+    /// A value that the program reports. The name, which ends with a zero, is written before
+    /// `values_count` and never changes. `value` is not finite while the program has none.
+    struct Value {
+        std::array<char, kValueNameBytesMax + 1> name{};
+        std::atomic<double> value{0};
+    };
+    std::atomic<std::uint32_t> values_count{0};
+    std::array<Value, kReportedValuesMax> values{};
+
+    /// The ranks that are slow now, as rank 0 knows them; see SlowRank.
+    struct Slow {
+        std::atomic<std::uint32_t> rank{0};
+        std::atomic<double> excess{0};
+    };
+    std::atomic<std::uint32_t> slow_count{0};
+    std::array<Slow, kSlowRanksMax> slow{};
+};
+
+/// Bytes that the SDK moves for the program.
+enum class TransferKind : std::uint32_t {
+    none,
+    state,  ///< From a rank that has the state to those that need it.
+    save,   ///< Into a checkpoint.
+    load,   ///< From a checkpoint.
+};
+/// The present transfer of a worker. `kind` is none between transfers, and written last.
+struct TransferBlock {
+    std::atomic<TransferKind> kind{TransferKind::none};
+    std::atomic<std::uint64_t> total{0};
+    std::atomic<std::uint64_t> done{0};
 };
 
 /// One page per worker process, in a memfd that the agent sends with Welcome. The fields are
@@ -77,6 +121,9 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     /// left.
     std::atomic<std::uint32_t> finished{0};
 
+    alignas(64) TelemetryBlock telemetry{};
+    alignas(64) TransferBlock transfer{};
+
     // ---- Written by the agent.
 
     /// Rounds up to this one are over: their workers neither commit nor write a checkpoint.
@@ -90,6 +137,7 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<double>::is_always_lock_free);
 static_assert(sizeof(WorkerPage) <= 4096, "one page");
 
 }  // namespace regroup::worker_link

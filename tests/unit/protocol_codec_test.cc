@@ -21,6 +21,7 @@ using regroup::testing::sample_join;
 using regroup::testing::sample_operate;
 using regroup::testing::sample_report;
 using regroup::testing::sample_resumed;
+using regroup::testing::sample_telemetry;
 using regroup::testing::sample_verdict;
 using regroup::testing::sample_waiting;
 using ::testing::AllOf;
@@ -183,6 +184,16 @@ TEST(ProtocolCodec, ReportKeepsEveryFieldInEveryState) {
         report.report.failure.reset();
         expect_same(through_agent(report).report, report.report);
     }
+}
+
+TEST(ProtocolCodec, ReportKeepsItsTelemetry) {
+    Report report{sample_report()};
+    EXPECT_FALSE(through_agent(report).telemetry);
+    report.telemetry = sample_telemetry();
+    EXPECT_EQ(through_agent(report).telemetry, sample_telemetry());
+    expect_same(through_agent(report).report, report.report);
+    report.telemetry = Telemetry{.counters = {.steps = 1}};
+    EXPECT_EQ(through_agent(report).telemetry, report.telemetry);
 }
 
 TEST(ProtocolCodec, FailureKeepsEachKindOfEnd) {

@@ -19,6 +19,7 @@ using regroup::testing::sample_join;
 using regroup::testing::sample_operate;
 using regroup::testing::sample_report;
 using regroup::testing::sample_resumed;
+using regroup::testing::sample_telemetry;
 using regroup::testing::sample_verdict;
 using regroup::testing::sample_waiting;
 using ::testing::AllOf;
@@ -278,6 +279,63 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
         object["positions"][1][bad.field] = bad.value;
         EXPECT_THAT(error_of(decode_from_agent(object.dump())),
                     HasSubstr("field 'positions[1]." + std::string(bad.field) + "'"));
+    }
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfATelemetryIsNamed) {
+    const json good = json_of(FromAgent(Report{sample_report(), sample_telemetry()}));
+    std::vector<Malformation> bad{{"telemetry", 7},
+                                  {"telemetry/pid", -1},
+                                  {"telemetry/values", json::array()},
+                                  {"telemetry/values/loss", "low"},
+                                  {"telemetry/values/loss", nullptr},
+                                  {"telemetry/slow_ranks", 3}};
+    for (const char* key :
+         {"steps", "samples", "data_us", "compute_us", "communication_us", "waiting_us"}) {
+        const std::string field = std::string("telemetry/") + key;
+        for (const json& value : {json(-1), json(0.5), json("1"), json(std::uint64_t{1} << 54U)}) {
+            json object = good;
+            object[json::json_pointer("/" + field)] = value;
+            EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                        HasSubstr(std::string("field 'telemetry.") + key + "'"));
+        }
+    }
+    expect_each_is_named(good, bad, decode_from_agent);
+    json object = good;
+    object["telemetry"].erase("steps");
+    EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                HasSubstr("field 'telemetry.steps' is missing"));
+}
+
+TEST(ProtocolRefusals, NamesAndNumbersOfValuesAreBounded) {
+    const json good = json_of(FromAgent(Report{sample_report(), sample_telemetry()}));
+    for (const std::string& name : {std::string(), std::string("Loss"), std::string("2nd"),
+                                    std::string("a\nb"), std::string(33, 'x')}) {
+        json object = good;
+        object["telemetry"]["values"] = {{name, 1}};
+        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                    AllOf(HasSubstr("field 'telemetry.values' has the key"),
+                          HasSubstr("no name of a value")));
+    }
+    json many = good;
+    for (int i = 0; i < 7; ++i) {
+        many["telemetry"]["values"]["value_" + std::to_string(i)] = i;
+    }
+    EXPECT_THAT(error_of(decode_from_agent(many.dump())),
+                HasSubstr("field 'telemetry.values' has more than 8 values"));
+    // JSON has no word for these: a number that is too large for a double is no JSON.
+    EXPECT_FALSE(decode_from_agent(
+        R"({"type":"report","round":1,"state":"running","telemetry":{"steps":1,"values":{"a":1e999}}})"));
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfASlowRankIsNamed) {
+    const json good = json_of(FromAgent(Report{sample_report(), sample_telemetry()}));
+    for (const Malformation& bad :
+         std::vector<Malformation>{{"rank", -1}, {"excess", -0.5}, {"excess", "x"}}) {
+        json object = good;
+        object["telemetry"]["slow_ranks"][0][bad.field] = bad.value;
+        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                    HasSubstr("field 'telemetry.slow_ranks[0]." + std::string(bad.field) + "'"));
     }
 }
 

@@ -56,6 +56,19 @@ inline rendezvous::NodeReport sample_report() {
     return report;
 }
 
+inline rendezvous::Telemetry sample_telemetry() {
+    using std::chrono::microseconds;
+    return {.pid = 4715,
+            .counters = {.steps = 812,
+                         .samples = 51968,
+                         .data = microseconds(1000001),
+                         .compute = microseconds(60000002),
+                         .communication = microseconds(20000003),
+                         .waiting = microseconds(4000004)},
+            .values = {{"grad_norm", -0.125}, {"loss", 1.7e-3}},
+            .slow_ranks = {{13, 0.25}, {2, 0.0}}};
+}
+
 inline rendezvous::Join sample_join() {
     rendezvous::Join join;
     join.job = "nightly";
@@ -181,8 +194,8 @@ inline rendezvous::Incident sample_incident() {
 }
 
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
-    return {sample_join(), rendezvous::Report{sample_report()}, rendezvous::Leave{"SIGTERM"},
-            sample_resumed(), sample_operate()};
+    return {sample_join(), rendezvous::Report{sample_report(), sample_telemetry()},
+            rendezvous::Leave{"SIGTERM"}, sample_resumed(), sample_operate()};
 }
 
 inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {

@@ -372,6 +372,12 @@ regroup_errc regroup_step_finish(regroup_step* step) {
     return end_step(__func__, step, [](regroup::ElasticStep& opened) { opened.finish(); });
 }
 
+regroup_errc regroup_step_report(regroup_step* step, const char* name, double value) {
+    return guarded(__func__, [&](const Call& call) {
+        call(step, "step").value.report(call.text(name, "name"), value);
+    });
+}
+
 regroup_errc regroup_step_section_begin(regroup_step* step, const char* name) {
     return guarded(__func__, [&](const Call& call) {
         regroup_step& opened = call(step, "step");

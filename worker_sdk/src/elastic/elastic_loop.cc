@@ -45,6 +45,10 @@ void ElasticStep::finish() {
     loop_->finish();
 }
 
+void ElasticStep::report(std::string_view name, double value) {
+    loop_->report(name, value);
+}
+
 bool ElasticDeparture::leaves(std::uint32_t rank) const noexcept {
     return std::ranges::find(ranks, rank) != ranks.end();
 }
@@ -55,11 +59,11 @@ bool ElasticDeparture::all_leave() const noexcept {
 
 ElasticStep::Section::Section(const ElasticStep& step, std::string_view name) noexcept
     : loop_(step.loop_) {
-    loop_->reporter().begin_section(name);
+    loop_->begin_section(name);
 }
 
 ElasticStep::Section::~Section() {
-    loop_->reporter().end_section();
+    loop_->end_section();
 }
 
 ElasticLoop::ElasticLoop(ElasticOptions options) {

@@ -10,15 +10,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/elastic/registered_state.h"
+#include "worker_sdk/src/elastic/step_clock.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
 #include "worker_sdk/src/elastic/vote.h"
 #include "worker_sdk/src/link/agent_link.h"
 #include "worker_sdk/src/link/progress_reporter.h"
+#include "worker_sdk/src/link/telemetry_writer.h"
 
 namespace regroup::elastic {
 
@@ -72,7 +75,9 @@ class Loop {
     [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
     [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
     [[nodiscard]] const Round& round() const noexcept { return *round_; }
-    [[nodiscard]] link::ProgressReporter& reporter() noexcept { return reporter_; }
+    void begin_section(std::string_view name) noexcept;
+    void end_section() noexcept;
+    void report(std::string_view name, double value);
     SampleRange take(std::uint64_t count);
     void commit(const std::function<void()>& apply);
     void begin_commit();
@@ -106,6 +111,7 @@ class Loop {
     [[nodiscard]] std::string finish_disagreement(const Error& error);
     void look_after_step();
     void compare_pace();
+    void show_slow_ranks();
     void tell_resumed();
     [[nodiscard]] bool is_loss(const Error& error) const noexcept;
     void learn_of_end(const Error& error);
@@ -119,6 +125,7 @@ class Loop {
     RegisteredState registered_;
     const std::shared_ptr<LearnedOrders> orders_ = std::make_shared<LearnedOrders>();
     link::ProgressReporter reporter_;
+    link::TelemetryWriter telemetry_;
     std::function<void(std::uint32_t, double)> straggler_listener_;
     std::function<void(const ElasticDeparture&)> departure_listener_;
 
@@ -157,9 +164,7 @@ class Loop {
     bool some_leave_ = false;  ///< At the coming pause.
     bool all_paused_ = false;  ///< All ranks are known to have committed the step before the pause.
     bool applying_ = false;
-    Instant apply_began_{};
-    Instant step_began_{};
-    Duration waited_before_{};
+    StepClock clock_{};
 
     // This round.
     std::uint64_t round_steps_ = 0;

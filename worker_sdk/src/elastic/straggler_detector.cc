@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -77,6 +78,25 @@ std::uint32_t StragglerDetector::slow_windows(const Record& record, std::uint32_
     return count;
 }
 
+double StragglerDetector::excess_of(const Record& record, std::uint32_t windows) const {
+    double sum = 0;
+    for (std::uint64_t ago = 1; ago <= std::min<std::uint64_t>(windows, windows_); ++ago) {
+        sum += record.excesses[(windows_ - ago) % kWindows];
+    }
+    return sum / slow_windows(record, windows);
+}
+
+std::vector<Straggler> StragglerDetector::slow_ranks() const {
+    std::vector<Straggler> slow;
+    for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
+        if (const Record& record = records_[rank]; record.told) {
+            slow.push_back({rank, excess_of(record, kWindowsMin), kWindowsMin});
+        }
+    }
+    std::ranges::sort(slow, std::ranges::greater(), &Straggler::excess);
+    return slow;
+}
+
 // Leaves out the slowest quarter, since other stragglers are not noise.
 double StragglerDetector::usual_part(std::uint32_t but_rank) const {
     std::vector<std::uint32_t> counts;
@@ -102,11 +122,8 @@ std::optional<Straggler> StragglerDetector::judge(std::uint32_t rank) const {
         }
         usual = usual ? usual : usual_part(rank);
         if (is_beyond_chance(slow, windows, *usual)) {
-            double sum = 0;
-            for (std::uint64_t ago = 1; ago <= std::min<std::uint64_t>(windows, windows_); ++ago) {
-                sum += record.excesses[(windows_ - ago) % kWindows];
-            }
-            return Straggler{.rank = rank, .excess = sum / slow, .windows = windows};
+            return Straggler{
+                .rank = rank, .excess = excess_of(record, windows), .windows = windows};
         }
     }
     return std::nullopt;

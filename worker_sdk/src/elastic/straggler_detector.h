@@ -32,6 +32,10 @@ class StragglerDetector {
     /// once, and again only after kWindowsMin windows in a row without slowness.
     [[nodiscard]] std::vector<Straggler> observe(std::span<const Duration> work);
 
+    /// The ranks that were returned and have had slow windows since, slowest first. `excess` and
+    /// `windows` are of the last windows.
+    [[nodiscard]] std::vector<Straggler> slow_ranks() const;
+
     static constexpr std::uint32_t kWindowsMin = 4;
     static constexpr std::uint32_t kWindows = 32;
     static constexpr double kSlowPart = 0.75;
@@ -44,6 +48,8 @@ class StragglerDetector {
 
     /// Windows in which the rank was slow, of the last so many.
     [[nodiscard]] std::uint32_t slow_windows(const Record& record, std::uint32_t windows) const;
+    /// The average excess of the slow ones among them. Requires that there is one.
+    [[nodiscard]] double excess_of(const Record& record, std::uint32_t windows) const;
     /// The part of windows in which the other ranks are slow.
     [[nodiscard]] double usual_part(std::uint32_t but_rank) const;
     [[nodiscard]] std::optional<Straggler> judge(std::uint32_t rank) const;

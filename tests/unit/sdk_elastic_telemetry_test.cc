@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an ElasticLoop shows of its steps in the page of its agent.
+#include <cmath>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/sdk_elastic_ranks.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using worker_link::TelemetryBlock;
+
+class ElasticTelemetry : public ElasticLoopTest {
+   protected:
+    const TelemetryBlock& telemetry(const std::string& name) { return agent_.page(name).telemetry; }
+    double value(const std::string& rank, const std::string& name) {
+        const TelemetryBlock& block = telemetry(rank);
+        for (std::uint32_t i = 0; i < block.values_count; ++i) {
+            if (name == block.values[i].name.data()) {
+                return block.values[i].value;
+            }
+        }
+        return std::nan("");
+    }
+    static std::string refusal(ElasticStep& step, const std::string& name) {
+        try {
+            step.report(name, 1);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::invalid_argument);
+            return error.what();
+        }
+        return "";
+    }
+};
+
+/// Until the clock has moved on.
+void work() {
+    const auto began = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - began < std::chrono::microseconds(50)) {
+    }
+}
+
+TEST_F(ElasticTelemetry, StepsSamplesTimesAndValuesAreInThePage) {
+    Script script;
+    script.before_reduction = [](Rank&, ElasticStep& step) {
+        const auto section = step.section("data");
+        work();
+    };
+    script.before_commit = [](Rank&, ElasticStep& step) {
+        const auto section = step.section("other");
+        work();
+        step.report("loss", 100.0 - static_cast<double>(step.number()));
+    };
+    start_all({"a", "b"}, script);
+    expect_complete({"a", "b"});
+    for (const char* name : {"a", "b"}) {
+        const TelemetryBlock& block = telemetry(name);
+        EXPECT_EQ(block.steps, kSteps);
+        EXPECT_EQ(block.samples, kSteps * kBatch);
+        EXPECT_GE(block.data, static_cast<std::int64_t>(kSteps * 50'000));
+        EXPECT_GE(block.compute, static_cast<std::int64_t>(kSteps * 50'000));
+        EXPECT_GT(block.communication + block.waiting, 0);
+        EXPECT_EQ(value(name, "loss"), 100.0 - static_cast<double>(kSteps - 1));
+    }
+}
+
+TEST_F(ElasticTelemetry, LostStepIsCountedOnce) {
+    start_all({"a", "b"}, dies("b", &Script::before_commit, 5));
+    finished("b");
+    rounds_.end({"a"});
+    const auto places = rounds_.begin(2);
+    agent_.send("a", places[0]);
+    start("c", places[1]);
+    expect_complete({"a", "c"});
+    EXPECT_EQ(telemetry("a").steps, kSteps);
+    EXPECT_EQ(telemetry("a").samples, kSteps * kBatch);
+    EXPECT_LE(telemetry("c").steps, kSteps - 5) << "since its process began";
+}
+
+TEST_F(ElasticTelemetry, NamesThatDoNotFitAreRefusedWithTheRule) {
+    Script script;
+    script.before_commit = [&](Rank&, ElasticStep& step) {
+        for (const std::string& name : {std::string(), std::string("Loss"), std::string("2nd"),
+                                        std::string("a b"), std::string(33, 'x')}) {
+            EXPECT_THAT(refusal(step, name),
+                        AllOf(HasSubstr("report(\"" + name + "\")"), HasSubstr("a to z")));
+        }
+        for (int i = 0; i < 8; ++i) {
+            EXPECT_EQ(refusal(step, "value_" + std::to_string(i)), "");
+        }
+        EXPECT_THAT(refusal(step, "ninth"), HasSubstr("8 values already"));
+        EXPECT_EQ(refusal(step, "value_0"), "");
+    };
+    start_all({"a"}, script);
+    expect_complete({"a"});
+}
+
+TEST_F(ElasticTelemetry, SlowRankIsInThePageOfRankZero) {
+    Script script;
+    script.options = {.straggler_window = 1};
+    script.steps = 12;
+    script.before_reduction = [](Rank& rank, ElasticStep&) {
+        if (rank.name == "b") {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    };
+    start_all({"a", "b"}, script);
+    expect_complete({"a", "b"});
+    ASSERT_EQ(telemetry("a").slow_count, 1U);
+    EXPECT_EQ(telemetry("a").slow[0].rank, 1U);
+    EXPECT_GT(telemetry("a").slow[0].excess, 0.12);
+    EXPECT_EQ(telemetry("b").slow_count, 0U);
+}
+
+}  // namespace
+}  // namespace regroup::testing
