@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/cause_text.h"
+#include "launcher/host.h"
 #include "launcher/report.h"
 #include "launcher/state.h"
 #include "rendezvous/net/listen.h"
@@ -80,6 +81,7 @@ Result<void> HostedDaemon::serve(RunPlan& plan) {
     auto daemon =
         std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
     daemon->set_older_dialect(options_.store_dialect);
+    daemon->set_http_hosts({full_host_name(), short_host_name(), plan.endpoint.host});
     if (const Result<void> set = daemon->set_credentials(plan.credentials); !set) {
         return set.error();
     }

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <set>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "launcher/state.h"
 #include "launcher/trust.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/http/guard.h"
 #include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
@@ -93,6 +95,17 @@ void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, L
     io.run();
 }
 
+/// --http-host: each value adds a name.
+FlagTable::Take host_name_into(std::set<std::string>& names) {
+    return [&names](const std::string& text) -> std::string {
+        if (http::host_of(text) != text) {
+            return "must be a host name in lower case, without a port";
+        }
+        names.insert(text);
+        return "";
+    };
+}
+
 // The usual soft limit of 1024 is too low for thousands of agents and torchrun clients.
 void raise_descriptor_limit() {
     rlimit limit{};
@@ -109,6 +122,7 @@ int serve_command(std::span<const std::string> arguments) {
     StateOptions state;
     store::Dialect dialect = store::Dialect::v1_13;
     bool serves_torchrun = false;
+    std::set<std::string> http_hosts{full_host_name(), short_host_name()};
     FlagTable flags("regroup serve");
     flags.usage = "regroup serve [FLAGS]";
     flags.introduction =
@@ -137,6 +151,11 @@ int serve_command(std::span<const std::string> arguments) {
                   "--serve-torchrun", "-", true},
                  serves_torchrun);
     flags.value(store_dialect_flag("-"), dialect_into(dialect));
+    flags.value({"--http-host", "NAME", "",
+                 "A further name by which browsers and scrapers call this daemon; may be given more "
+                 "than once. Its addresses, its host name and localhost need no flag",
+                 "--http-host=jobs.example.org", "-", true},
+                host_name_into(http_hosts));
     add_trust_flags(flags, trust);
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
@@ -180,6 +199,10 @@ int serve_command(std::span<const std::string> arguments) {
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
                               [&log](const std::string& line) { log.say(line); });
     daemon.set_older_dialect(dialect);
+    if (!everywhere) {
+        http_hosts.insert(where->host);
+    }
+    daemon.set_http_hosts(http_hosts);
     if (serves_torchrun) {
         daemon.serve_torchrun();
     }
