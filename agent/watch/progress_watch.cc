@@ -62,6 +62,11 @@ WorkerLook look_at(const worker_link::WorkerPage& page, std::uint32_t local_rank
         const auto byte = static_cast<unsigned char>(*c);
         look.section += byte < 0x20 || byte == 0x7f ? '?' : *c;
     }
+    look.transfer = page.transfer.kind.load();
+    if (look.transfer != worker_link::TransferKind::none) {
+        look.transfer_bytes = page.transfer.total.load(std::memory_order_relaxed);
+        look.transfer_done = page.transfer.done.load(std::memory_order_relaxed);
+    }
     return look;
 }
 

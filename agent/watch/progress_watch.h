@@ -41,6 +41,9 @@ struct WorkerLook {
     Duration longest{};    ///< See WorkerPage::longest.
     bool waiting = false;  ///< It waits in a collective.
     std::string section;   ///< The section, or the collective.
+    worker_link::TransferKind transfer = worker_link::TransferKind::none;
+    std::uint64_t transfer_bytes = 0;  ///< Of its present transfer.
+    std::uint64_t transfer_done = 0;
 
     friend bool operator==(const WorkerLook&, const WorkerLook&) = default;
 };
@@ -54,12 +57,12 @@ struct WorkerLook {
 /// Finds the hanging worker of a node, from looks at all workers a few times a second. Pure: no
 /// clock and no shared memory.
 ///
-/// A worker makes no progress while its page stays the same: no beat, no collective begun or ended.
-/// The longest time of each kind of work (a step, a section by its name) is known for each process,
-/// and its limit is a multiple of that time. A worker that waits in a collective waits for another
-/// one, so it is not suspected. If all workers of the node wait for longer than their limits, that
-/// is a shared hang, which counts once every node reports it (`Hang::shared`). Suspended, starting
-/// and leaving workers never hang.
+/// A worker makes no progress while its page stays the same: no beat, no collective begun or ended,
+/// no byte of a transfer moved. The longest time of each kind of work (a step, a section by its
+/// name) is known for each process, and its limit is a multiple of that time. A worker that waits
+/// in a collective waits for another one, so it is not suspected. If all workers of the node wait
+/// for longer than their limits, that is a shared hang, which counts once every node reports it
+/// (`Hang::shared`). Suspended, starting and leaving workers never hang.
 ///
 /// Time in which this process itself did not run (SIGSTOP, a suspended machine, an overloaded host)
 /// does not count: a look that is late by more than an interval adds nothing.

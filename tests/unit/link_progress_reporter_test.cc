@@ -78,6 +78,32 @@ TEST_F(ProgressReporterTest, SavingACheckpointIsASectionOfItsOwn) {
     std::filesystem::remove(path);
 }
 
+TEST_F(ProgressReporterTest, BytesOfACheckpointAreShownWhileItIsSavedAndLoaded) {
+    using worker_link::TransferKind;
+    const auto path = std::filesystem::temp_directory_path() /
+                      ("regroup-reporter-transfer-" + std::to_string(::getpid()));
+    Checkpoint checkpoint;
+    checkpoint.set_text("weights", std::string(std::size_t{3} << 20U, 'w'));
+    checkpoint.save(path);
+    EXPECT_EQ(page.transfer.total, 0U) << "no loop runs on this thread";
+    const ThreadReporter own(reporter);
+    checkpoint.save(path);
+    EXPECT_EQ(page.transfer.total, std::filesystem::file_size(path));
+    EXPECT_EQ(page.transfer.done, page.transfer.total);
+    EXPECT_EQ(page.transfer.kind, TransferKind::none);
+    {
+        const SdkTransfer outer(TransferKind::state, 100);
+        SdkTransfer::add(40);
+        EXPECT_EQ(page.transfer.kind, TransferKind::state);
+        EXPECT_EQ(page.transfer.total, 100U);
+        EXPECT_EQ(page.transfer.done, 40U);
+    }
+    EXPECT_EQ(page.transfer.kind, TransferKind::none);
+    ASSERT_TRUE(Checkpoint::load_if_present(path));
+    EXPECT_EQ(page.transfer.done, std::filesystem::file_size(path));
+    std::filesystem::remove(path);
+}
+
 TEST_F(ProgressReporterTest, InterruptedSectionIsNotMeasured) {
     reporter.set_phase(Phase::training);
     try {

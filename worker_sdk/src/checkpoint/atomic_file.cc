@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -13,8 +14,12 @@
 #include <unistd.h>
 #include <utility>
 
+#include "worker_sdk/src/link/progress_reporter.h"
+
 namespace regroup::checkpointing {
 namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr mode_t kMode = 0666;  // Reduced by the umask.
@@ -84,7 +89,8 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::string_view bytes) {
     while (!bytes.empty()) {
-        const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+        // In pieces, to show how far it is.
+        const ssize_t count = ::write(fd_, bytes.data(), std::min(bytes.size(), kPieceBytes));
         const int error_number = errno;
         if (count < 0 && error_number != EINTR) {
             const std::string call = "write at byte " + std::to_string(written_bytes_) + " of";
@@ -93,6 +99,7 @@ void AtomicFile::write(std::string_view bytes) {
         if (count > 0) {
             bytes.remove_prefix(static_cast<std::size_t>(count));
             written_bytes_ += static_cast<std::uint64_t>(count);
+            link::SdkTransfer::add(static_cast<std::uint64_t>(count));
         }
     }
 }

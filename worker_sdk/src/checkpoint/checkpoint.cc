@@ -2,6 +2,7 @@
 #include <regroup/checkpoint.h>
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -160,6 +161,8 @@ Verified verify(std::string_view content, const std::string& origin) {
                                   std::generic_category().message(error_number));
 }
 
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
+
 // Returns nullopt if there is no such file.
 std::optional<std::string> read_file(const std::string& path) {
     // A FIFO must not block.
@@ -176,13 +179,16 @@ std::optional<std::string> read_file(const std::string& path) {
     if (count == 0) {
         content.resize(static_cast<std::size_t>(status.st_size));
     }
+    const link::SdkTransfer transfer(worker_link::TransferKind::load, content.size());
     std::size_t filled = 0;
     while (count >= 0 && filled < content.size()) {
-        count = ::read(fd, content.data() + filled, content.size() - filled);
+        // In pieces, to show how far it is.
+        count = ::read(fd, content.data() + filled, std::min(kPieceBytes, content.size() - filled));
         if (count == 0) {
             content.resize(filled);
         } else if (count > 0) {
             filled += static_cast<std::size_t>(count);
+            link::SdkTransfer::add(static_cast<std::uint64_t>(count));
         } else if (errno == EINTR) {
             count = 0;
         }
@@ -264,6 +270,7 @@ void Checkpoint::save(const std::filesystem::path& path, const CheckpointOptions
         body_bytes +=
             3 * sizeof(std::uint64_t) + name.size() + entry.kind.size() + entry.bytes.size();
     }
+    const link::SdkTransfer transfer(worker_link::TransferKind::save, body_bytes + kFrameBytes);
     const Author author =
         options.round == 0 ? Author{} : Author{.began = link::history(), .round = options.round};
     checkpointing::AtomicFile file(path);

@@ -10,6 +10,7 @@
 
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/ddp/replicas.h"
+#include "worker_sdk/src/link/progress_reporter.h"
 
 namespace regroup::elastic {
 namespace {
@@ -93,11 +94,18 @@ ddp::GradientDevice& RegisteredState::device(const Device& device) {
 }
 
 void RegisteredState::broadcast(const Groups& groups, std::uint32_t root) {
+    // The size of values is known only to the rank that sends them.
+    std::uint64_t total = 0;
+    for (const Item& item : items_) {
+        total += item.save ? 0 : item.tensor.bytes();
+    }
+    const link::SdkTransfer transfer(worker_link::TransferKind::state, total);
     for (const Item& item : items_) {
         if (item.save) {
             broadcast_value(groups.control, item, root);
         } else {
             broadcast_tensor(groups, item.tensor, root);
+            link::SdkTransfer::add(item.tensor.bytes());
         }
     }
     keep_buffers();

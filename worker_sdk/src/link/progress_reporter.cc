@@ -32,6 +32,25 @@ SdkSection::~SdkSection() {
     }
 }
 
+SdkTransfer::SdkTransfer(worker_link::TransferKind kind, std::uint64_t total) noexcept {
+    if (of_this_thread != nullptr && !of_this_thread->transfers()) {
+        reporter_ = of_this_thread;
+        reporter_->begin_transfer(kind, total);
+    }
+}
+
+SdkTransfer::~SdkTransfer() {
+    if (reporter_ != nullptr) {
+        reporter_->end_transfer();
+    }
+}
+
+void SdkTransfer::add(std::uint64_t bytes) noexcept {
+    if (of_this_thread != nullptr && of_this_thread->transfers()) {
+        of_this_thread->add_transferred(bytes);
+    }
+}
+
 void ProgressReporter::begin_round(std::uint64_t round, RoundScope& scope) noexcept {
     page_->operations_issued.store(0);
     page_->operations_done.store(0);
@@ -62,6 +81,21 @@ void ProgressReporter::begin_section(std::string_view name) noexcept {
 void ProgressReporter::end_section() noexcept {
     set_name("");
     begin(Phase::training, &steps_, std::uncaught_exceptions() == 0);
+}
+
+void ProgressReporter::begin_transfer(worker_link::TransferKind kind,
+                                      std::uint64_t total) noexcept {
+    page_->transfer.done.store(0);
+    page_->transfer.total.store(total);
+    page_->transfer.kind.store(kind);
+}
+
+void ProgressReporter::add_transferred(std::uint64_t bytes) noexcept {
+    page_->transfer.done.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void ProgressReporter::end_transfer() noexcept {
+    page_->transfer.kind.store(worker_link::TransferKind::none);
 }
 
 void ProgressReporter::set_waiting(bool waiting, const char* name) noexcept {

@@ -34,6 +34,13 @@ class ProgressReporter {
     [[nodiscard]] Phase phase() const noexcept { return page_->phase.load(); }
     void begin_section(std::string_view name) noexcept;
     void end_section() noexcept;
+    /// Of `total` bytes. At most one transfer at a time.
+    void begin_transfer(worker_link::TransferKind kind, std::uint64_t total) noexcept;
+    void add_transferred(std::uint64_t bytes) noexcept;
+    void end_transfer() noexcept;
+    [[nodiscard]] bool transfers() const noexcept {
+        return page_->transfer.kind.load() != worker_link::TransferKind::none;
+    }
     /// While this thread waits for an operation called `name`.
     void set_waiting(bool waiting, const char* name) noexcept;
 
@@ -79,6 +86,21 @@ class SdkSection {
     ~SdkSection();
     SdkSection(const SdkSection&) = delete;
     SdkSection& operator=(const SdkSection&) = delete;
+
+   private:
+    ProgressReporter* reporter_ = nullptr;
+};
+
+/// Shows a transfer of the SDK while the object lives. Has no effect inside another one, or in a
+/// thread without a loop.
+class SdkTransfer {
+   public:
+    SdkTransfer(worker_link::TransferKind kind, std::uint64_t total) noexcept;
+    ~SdkTransfer();
+    SdkTransfer(const SdkTransfer&) = delete;
+    SdkTransfer& operator=(const SdkTransfer&) = delete;
+    /// So many more bytes of this thread's transfer, if there is one, have been moved.
+    static void add(std::uint64_t bytes) noexcept;
 
    private:
     ProgressReporter* reporter_ = nullptr;
