@@ -19,6 +19,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook(10);
+constexpr std::chrono::seconds kProgressInterval(10);
 /// Delay after which a node that ends by itself is restarted, as by a scheduler.
 constexpr std::chrono::seconds kSupervise(1);
 /// How late a fault may end: a drain waits for a step boundary, then for the grace period.
@@ -66,10 +67,22 @@ class Run {
     }
 
    private:
-    void say(const std::string& text) const {
+    void say(const std::string& text) {
         const std::chrono::duration<double> at = steady_clock::now() - begin_;
         std::printf("  %8.3f  %s\n", at.count(), text.c_str());
         std::fflush(stdout);
+        said_at_ = steady_clock::now();
+    }
+    /// After a while without another line.
+    void say_progress() {
+        if (steady_clock::now() < said_at_ + kProgressInterval) {
+            return;
+        }
+        const auto seconds = [](auto time) {
+            return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count());
+        };
+        say(seconds(steady_clock::now() - begin_) + " of " + seconds(plan_.lasts) + " s, " +
+            std::to_string(next_) + " of " + std::to_string(result_.deeds.size()) + " faults");
     }
     void add(const std::string& what, std::vector<std::string> wrongs) {
         result_.verdicts.lines.push_back({what, std::move(wrongs)});
@@ -85,6 +98,7 @@ class Run {
                    end_deed(number);
         });
         supervise();
+        say_progress();
     }
     void begin_deed(std::size_t number) {
         Deed& deed = result_.deeds[number];
@@ -349,6 +363,7 @@ class Run {
     const SchedulePlan& plan_;
     Breaker breaker_;
     steady_clock::time_point begin_;
+    steady_clock::time_point said_at_ = steady_clock::now();
     std::size_t next_ = 0;
     std::vector<std::size_t> open_;  ///< Faults that have begun and not ended.
     std::map<std::uint32_t, steady_clock::time_point> again_;

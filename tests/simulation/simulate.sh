@@ -3,8 +3,8 @@
 #
 # simulate.sh SWARM FROM COUNT PROCESSES
 #
-# Runs COUNT seeds from FROM on, split among PROCESSES processes, and prints their progress every
-# half minute. The first seed that violates an invariant ends all of them. Its trace and the command
+# Runs COUNT seeds from FROM on, split among PROCESSES processes, and prints their progress: on a
+# terminal in place, otherwise every half minute. The first seed that violates an invariant ends all of them. Its trace and the command
 # that replays it are printed, and the exit code is 1.
 set -eu
 swarm=$1 from=$2 count=$3 processes=$4
@@ -23,7 +23,7 @@ while [ $((part * share)) -lt "$count" ]; do
     left=$((count - part * share))
     [ "$left" -gt "$share" ] && left=$share
     {
-        nice "$swarm" --seed $((from + part * share)) --count "$left" --progress 30 \
+        nice "$swarm" --seed $((from + part * share)) --count "$left" --progress 1 \
             >"$scratch/$part.log" 2>&1 &
         child=$!
         trap 'kill $child 2>/dev/null; exit 0' TERM
@@ -37,6 +37,29 @@ done
 
 parts=$part
 told=0
+interval=30
+begin= end='\n'
+if [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; then
+    interval=1
+    begin=$(printf '\r\033[K') end=
+fi
+
+# Seeds that hold, and how many a second, from the last line of each process.
+progress() {
+    for log in "$scratch"/*.log; do
+        grep -E 'seeds hold|all invariants hold' "$log" | tail -n 1
+    done | awk -v all="$count" '
+        $4 == "of" { done += $3; rate += $8 }
+        $2 == "seeds" && $3 == "from" { done += $1 }
+        END {
+            printf "%d of %d seeds hold", done, all
+            if (rate > 0) {
+                left = (all - done) / rate
+                printf ", %.1f a second, about %s left", rate,
+                    left < 120 ? int(left) " s" : left < 7200 ? int(left / 60) " min" : int(left / 3600) " h"
+            }
+        }'
+}
 while :; do
     done_count=0
     part=0
@@ -44,6 +67,7 @@ while :; do
         if [ -f "$scratch/$part.code" ]; then
             done_count=$((done_count + 1))
             if [ "$(cat "$scratch/$part.code")" != 0 ]; then
+                printf '%s' "$begin"
                 cat "$scratch/$part.log"
                 exit 1
             fi
@@ -53,9 +77,10 @@ while :; do
     [ $done_count -eq $parts ] && break
     sleep 1
     told=$((told + 1))
-    if [ $((told % 30)) -eq 0 ]; then
-        for log in "$scratch"/*.log; do tail -n 1 "$log"; done
+    if [ $((told % interval)) -eq 0 ]; then
+        printf "%s%s$end" "$begin" "$(progress)"
     fi
 done
+printf '%s' "$begin"
 for log in "$scratch"/*.log; do tail -n 2 "$log"; done
 echo "$count seeds from $from hold"
