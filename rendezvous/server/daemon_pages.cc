@@ -29,7 +29,8 @@ constexpr int kCostFactor = 20;
 // Times change also while nothing happens.
 constexpr Duration kShowInterval = std::chrono::seconds(1);
 constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
-constexpr std::size_t kCacheMax = 64;
+constexpr Duration kFreshMax = std::chrono::seconds(5);
+constexpr std::size_t kCacheBytesMax = std::size_t{32} << 20U;
 constexpr std::size_t kWordsBytesMax = 1024;  // Of a node's name or a reason.
 
 Answer text_answer(std::string_view type, std::shared_ptr<const std::string> text) {
@@ -236,14 +237,23 @@ DaemonPages::Text DaemonPages::cached(const std::string& key,
     if (const auto found = cache_.find(key); found != cache_.end() && began < found->second.until) {
         return found->second.text;
     }
-    std::erase_if(cache_, [&](const auto& entry) { return began >= entry.second.until; });
+    forget_rendered(began);
     Text text = std::make_shared<const std::string>(render());
-    if (cache_.size() < kCacheMax) {
+    if (cache_bytes_ + text->size() <= kCacheBytesMax) {
         const Instant now = clock_.now();
-        const Duration fresh = std::max(kFresh, (now - began) * kCostFactor);
+        const Duration fresh = std::clamp((now - began) * kCostFactor, kFresh, kFreshMax);
         cache_.insert_or_assign(key, Rendered{text, after(now, fresh)});
+        cache_bytes_ += text->size();
     }
     return text;
+}
+
+void DaemonPages::forget_rendered(Instant now) {
+    std::erase_if(cache_, [&](const auto& entry) {
+        const bool is_old = now >= entry.second.until;
+        cache_bytes_ -= is_old ? entry.second.text->size() : 0;
+        return is_old;
+    });
 }
 
 DaemonPages::Text DaemonPages::status_event(const std::string& job) {
@@ -295,11 +305,13 @@ void DaemonPages::show() {
         const auto viewer = watch.viewer.lock();
         return !viewer || !viewer->is_open();
     });
-    if (jobs_.standing() == JobTable::Standing::leads) {
-        for (const Watch& watch : watches_) {
-            if (const auto viewer = watch.viewer.lock()) {
-                viewer->show(status_event(watch.job));
-            }
+    const bool leads = jobs_.standing() == JobTable::Standing::leads;
+    for (const Watch& watch : watches_) {
+        const auto viewer = watch.viewer.lock();
+        if (viewer && leads) {
+            viewer->show(status_event(watch.job));
+        } else if (viewer) {
+            viewer->close();
         }
     }
     show_after(kShowInterval);

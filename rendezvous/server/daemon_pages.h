@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,6 +53,7 @@ class DaemonPages final : public http::Pages {
     /// The status of the job, or of all jobs if it is empty, as an event for viewers.
     Text status_event(const std::string& job);
     void watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer);
+    void forget_rendered(Instant now);
     /// Shows the viewers the present status once `delay` has passed.
     void show_after(Duration delay);
     void show();
@@ -60,6 +62,7 @@ class DaemonPages final : public http::Pages {
     JobTable& jobs_;
     const Log log_;
     std::map<std::string, Rendered> cache_;
+    std::size_t cache_bytes_ = 0;
     std::vector<Watch> watches_;
     boost::asio::steady_timer timer_;
     Instant shown_{};    // When the viewers were last shown the status.

@@ -77,6 +77,7 @@ Peer::Peer(Peer&& other) noexcept
     : loop_(other.loop_),
       fd_(std::exchange(other.fd_, -1)),
       reader_(std::move(other.reader_)),
+      text_(std::move(other.text_)),
       ended_(other.ended_) {}
 
 void Peer::hang_up() {
@@ -133,6 +134,22 @@ std::optional<FromDaemon> Peer::next() {
     Result<FromDaemon> message = protocol::decode_from_daemon(*payload);
     EXPECT_TRUE(message) << message.error().detail << ": " << *payload;
     return message ? std::optional(std::move(*message)) : std::nullopt;
+}
+
+std::string Peer::await(const std::string& text) {
+    loop_->until([&] {
+        std::array<char, 65536> buffer{};
+        const ssize_t count = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        text_.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+        ended_ = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+        return ended_ || (!text.empty() && text_.find(text) != text_.npos);
+    });
+    EXPECT_TRUE(text.empty() || text_.find(text) != text_.npos) << text_;
+    return text_;
+}
+
+std::string Peer::rest() {
+    return await("");
 }
 
 bool Peer::is_closed_by_peer(Duration limit) {

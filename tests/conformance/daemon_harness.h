@@ -84,6 +84,11 @@ class Peer {
     /// The next message if it is of that type; the test fails otherwise.
     template <class Message>
     std::optional<Message> expect();
+    /// Of a connection without messages: all that has come, once it contains `text`, or at the end
+    /// of the stream or after 20 s.
+    std::string await(const std::string& text);
+    /// The same at the end of the stream.
+    std::string rest();
     /// True once the daemon has closed the connection; messages before that are skipped.
     bool is_closed_by_peer(Duration limit = std::chrono::seconds(20));
 
@@ -94,6 +99,7 @@ class Peer {
     Loop* loop_;
     int fd_ = -1;
     protocol::FrameReader reader_;
+    std::string text_;
     bool ended_ = false;
 };
 

@@ -88,7 +88,6 @@ TEST_F(DaemonStrangers, MalformedFramesAreRefusedWithTheReason) {
 }
 
 TEST_F(DaemonStrangers, OtherProtocolsAreRefused) {
-    expect_refused("GET / HTTP/1.1\r\nHost: node0\r\n\r\n", "exceeds the limit of 524288");
     expect_refused("SSH-2.0-OpenSSH_9.2\r\n", "does not speak regroup's control protocol");
     expect_refused(std::string(100000, '\xFF'), "exceeds the limit");
 }
