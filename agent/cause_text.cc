@@ -16,6 +16,9 @@ struct CauseText {
     std::string operator()(const AskedBySignal& cause) const {
         return "stopped by " + rendezvous::signal_name(cause.signal);
     }
+    std::string operator()(const Unhealthy& cause) const {
+        return "this node is not healthy: " + cause.fault;
+    }
     std::string operator()(const PeersUnreachable& /*cause*/) const {
         return "a worker could not reach its peers";
     }
@@ -52,6 +55,8 @@ std::string text_of(const QuitReason& reason) {
             return "no round was formed" + limit + " (--join-timeout)";
         case QuitCause::no_rendezvous:
             return no_rendezvous(reason, limit + " (--join-timeout)");
+        case QuitCause::unhealthy:
+            return why;
         case QuitCause::asked:
             return why + (reason.succeeded ? "; the workers have succeeded" : "");
         case QuitCause::finished:

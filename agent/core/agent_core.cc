@@ -19,6 +19,8 @@ namespace {
 // the node gives up.
 constexpr Duration kVerdictMargin = std::chrono::seconds(1);
 constexpr std::size_t kToldLimit = 32;
+// A node that may not take part tells a daemon that it finds within this time.
+constexpr Duration kFaultLimit = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -49,6 +51,10 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     // An assignment over an older connection no longer counts; the answer to this join does.
     next_ = std::monostate{};
     send_join(now);
+    if (!fault_.empty()) {
+        quit_unhealthy(now);
+        return;
+    }
     if (round_.resumed) {
         round_.resumed->ago = now - round_.resumed_at;
         effects_.push_back(SendToDaemon{*round_.resumed});
@@ -99,7 +105,16 @@ void AgentCore::update_patience(Instant now) {
     }
 }
 
+// The join said that the node leaves, so that no round was formed with it.
+void AgentCore::quit_unhealthy(Instant now) {
+    quit(now, Quit{kExitUnhealthy, 0, {QuitCause::unhealthy, Unhealthy{fault_}}});
+}
+
 void AgentCore::give_up(Instant now) {
+    if (!fault_.empty()) {
+        quit_unhealthy(now);
+        return;
+    }
     Quit how{kExitNoRendezvous, 0, {}};
     how.reason.cause = link_.up ? QuitCause::no_round : QuitCause::no_rendezvous;
     how.reason.limit = config_.join_timeout;
@@ -127,7 +142,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         tell(now);
         return;
     }
-    if (workers_.all_out()) {
+    if (is_ready()) {
         begin_round(now, assignment);
         return;
     }
@@ -207,7 +222,7 @@ void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
     if (leaving()) {
         return;
     }
-    if (workers_.all_out()) {
+    if (is_ready()) {
         report_.state = NodeState::stopped;
         send_join(now);
     } else {
@@ -305,6 +320,21 @@ void AgentCore::on(Instant now, const RendezvousServed& event) {
     config_.offer.hosts_rendezvous = true;
     config_.offer.ends_with_daemon = event.ends_with_daemon;
     link_.give_up_at = after(now, config_.join_timeout);
+}
+
+void AgentCore::on(Instant now, const NodeChecked& event) {
+    round_.check = Round::Check::done;
+    if (event.fault.empty() || leave_.stage > Leave::Stage::asked) {
+        settle(now);
+        return;
+    }
+    fault_ = event.fault;
+    if (link_.up || report_.round != RoundId::none) {
+        quit_unhealthy(now);
+    } else {
+        report_.draining = fault_;
+        link_.give_up_at = std::min(link_.give_up_at, after(now, kFaultLimit));
+    }
 }
 
 // ---- Time.

@@ -24,6 +24,8 @@ struct AgentConfig {
     /// This process serves the rendezvous, on which other nodes depend: it ends when the job is
     /// closed, not when its own workers have finished.
     bool stays_until_closed = false;
+    /// The health of the node is checked after a failure of a worker: see CheckNode.
+    bool checks_health = false;
 };
 
 /// Exit codes of an agent that no worker caused.
@@ -32,6 +34,7 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoRendezvous = 3;
 inline constexpr int kExitNoProgress = 4;  ///< Rounds in a row without a new committed step.
 inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again. EX_TEMPFAIL
+inline constexpr int kExitUnhealthy = 76;  ///< Start this node on another machine.
 
 /// One node of a job, as a pure state machine: it joins, runs its assignments, reports, and stops
 /// when asked. It has no socket, process, clock or thread. The agent and the simulator drive this
@@ -59,7 +62,7 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 ///        ^                 | |  failed, Stop, Fenced, Closed, newer Assign, quit
 ///        |                 | +--------> stopping --+
 ///        +--all suspended--+                       |
-///        +------------------- all gone or suspended
+///        +------------------- all gone or suspended, and the health checked after a failure
 ///
 /// The workers: see WorkerState. The next order for a worker is a function of its state and of the
 /// target for all workers: see next_order(). Leaving the job: see Leave.
@@ -121,6 +124,8 @@ class AgentCore {
         Instant resumed_at{};
         rendezvous::SaveStacks stacks_wanted{};  ///< The last alarm. Number 0: none.
         std::uint32_t stacks_being_saved = 0;    ///< Their alarm, or 0.
+        enum class Check : std::uint8_t { none, awaited, done };
+        Check check = Check::none;  ///< Of the health of this node after a failure.
     };
 
     /// The time that workers have to leave their round, or to end. Replaced when they have.
@@ -194,6 +199,7 @@ class AgentCore {
     void on(Instant now, const StacksSaved& event);
     void on(Instant now, const StoreOffered& event);
     void on(Instant now, const RendezvousServed& event);
+    void on(Instant now, const NodeChecked& event);
     void on(Instant now, const QuitRequested& event);
 
     void handle(Instant now, const rendezvous::Assign& message);
@@ -216,9 +222,12 @@ class AgentCore {
     void tell(Instant now);  ///< Sends the report, or that the node leaves.
     void update_patience(Instant now);
     void give_up(Instant now);  ///< --join-timeout is over.
+    void quit_unhealthy(Instant now);
 
     // ---- Rounds: agent_rounds.cc.
     [[nodiscard]] bool is_in_round() const;
+    /// True if nothing of the round is left here, so that the next one may begin.
+    [[nodiscard]] bool is_ready() const;
     [[nodiscard]] bool names_spent_store(const Assignment& assignment) const;
     void begin_round(Instant now, const Assignment& assignment);
     void begin_stopping(Instant now, const Cause& cause);
@@ -240,6 +249,7 @@ class AgentCore {
                      const std::optional<WorkerFailure>& failure);
     void lose_waiting(Instant now, const Worker& lost);
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
+    void check_node();
     void kill_workers(Instant now);
     void end_for_unkillable(Instant now);
     [[nodiscard]] bool keeps_ahead() const;
@@ -282,6 +292,7 @@ class AgentCore {
     Grace grace_;
     Ahead ahead_;
     Leave leave_;
+    std::string fault_;  ///< Why this node may not take part; empty: it may.
     /// The last printed recoveries, to ignore repetitions.
     std::deque<rendezvous::Incident> told_;
     AgentEffects effects_;

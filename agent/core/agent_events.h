@@ -98,6 +98,11 @@ struct StoreOffered {
 struct RendezvousServed {
     bool ends_with_daemon = false;  ///< See Offer.
 };
+/// The answer to CheckNode; or, before the first connection, the result of the check that the shell
+/// makes by itself.
+struct NodeChecked {
+    std::string fault{};  ///< Why the node may not take part, one sentence; empty: it may.
+};
 /// A signal asks this node to leave. If its workers hold state, the node first asks the daemon when
 /// to leave; else it leaves at once. A second signal makes it leave at once, and a third one ends
 /// the grace period of the workers. Another signal soon after the first is an echo and is ignored:
@@ -110,7 +115,7 @@ struct QuitRequested {
 using AgentEvent =
     std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerSuspended,
                  WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected, WorkersAtWork,
-                 StacksSaved, StoreOffered, RendezvousServed, QuitRequested>;
+                 StacksSaved, StoreOffered, RendezvousServed, NodeChecked, QuitRequested>;
 
 // Effects, to be carried out in this order. Local ranks are in ascending order.
 
@@ -173,6 +178,9 @@ struct SaveStacks {
     RoundId round = RoundId::none;
     std::string reason;
 };
+/// A worker has failed: check the health of this node. NodeChecked is the answer; until then the
+/// node takes part in no round.
+struct CheckNode {};
 /// Print that the round is not over because of workers in user code, for which the agent waits at
 /// most `left` more.
 struct TellAtWork {
@@ -199,8 +207,8 @@ struct Quit {
 };
 using AgentEffect =
     std::variant<SendToDaemon, SendLeave, DropLink, BeginRound, LaunchWorkers, PrestartWorkers,
-                 AssignWorkers, EndRound, PauseWorkers, SignalWorkers, SaveStacks, TellAtWork,
-                 KillWorker, TellRecovery, Quit>;
+                 AssignWorkers, EndRound, PauseWorkers, SignalWorkers, SaveStacks, CheckNode,
+                 TellAtWork, KillWorker, TellRecovery, Quit>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::agent

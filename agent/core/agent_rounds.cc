@@ -14,6 +14,13 @@ bool AgentCore::is_in_round() const {
     return report_.state == NodeState::running || report_.state == NodeState::stopping;
 }
 
+// A node that is about to leave does not wait for the check.
+bool AgentCore::is_ready() const {
+    const bool awaits_check =
+        round_.check == Round::Check::awaited && leave_.stage <= Leave::Stage::asked;
+    return workers_.all_out() && !awaits_check;
+}
+
 // ---- Beginning.
 
 // The assignment may name a store of this node that served an earlier round and is closed: messages
@@ -23,7 +30,7 @@ bool AgentCore::names_spent_store(const Assignment& assignment) const {
 }
 
 void AgentCore::begin_round(Instant now, const Assignment& assignment) {
-    ENSURE(workers_.all_out());
+    ENSURE(is_ready());
     round_ = Round{};
     round_.assignment = assignment;
     report_on(assignment.round);
@@ -71,7 +78,7 @@ void AgentCore::abandon(RoundId round) {
     if (round > report_.round) {
         // This node has not run the round. Naming it in the report confirms that it never will.
         report_on(round);
-        if (workers_.all_out()) {
+        if (is_ready()) {
             report_.state = NodeState::stopped;
         }
     }
@@ -117,6 +124,9 @@ void AgentCore::settle(Instant now) {
     grace_ = Grace{};
     round_.pausing = false;
     round_.ended_at = std::min(round_.ended_at, now);
+    if (!is_ready()) {
+        return;
+    }
     link_.give_up_at = Instant::max();  // The next wait has the whole join timeout.
     // The training may have finished at this step boundary.
     const bool finished =

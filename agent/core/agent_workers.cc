@@ -155,18 +155,28 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
     }
     if (report_.state == NodeState::running) {
         report_.failure = failure;
+        check_node();
         begin_stopping(now, *failure);
-        if (!workers_.all_out()) {
-            tell(now);  // Report a failure at once; else the daemon hears when the last worker is
-                        // gone.
+        if (!is_ready()) {
+            tell(now);  // Report a failure at once; else the daemon hears when the node is ready.
         }
     } else if (lost.round == report_.round && !was_stopped_by_us(lost, *failure) &&
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we stopped it. Its failure may be the cause of the stop.
         report_.failure = failure;
+        check_node();
     }
     if (!workers_.all_out()) {
         replace_lost(now, lost);
+    }
+}
+
+// A leaving node takes part in no further round.
+void AgentCore::check_node() {
+    if (config_.checks_health && leave_.stage == Leave::Stage::member &&
+        round_.check == Round::Check::none) {
+        round_.check = Round::Check::awaited;
+        effects_.push_back(CheckNode{});
     }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
 
 #include "rendezvous/base/clock.h"
@@ -20,6 +21,10 @@ struct ToldByDaemon {
 struct AskedBySignal {
     int signal = 0;
 };
+/// The health check of this node found a part that does not work.
+struct Unhealthy {
+    std::string fault;  ///< One sentence without its full stop.
+};
 /// A worker left its round before a step boundary because it had lost its peers.
 struct PeersUnreachable {};
 /// The node leaves, and the time of its workers to reach a step boundary is over.
@@ -27,8 +32,8 @@ struct BoundaryMissed {};
 
 using rendezvous::WorkerFailure;
 
-using Cause =
-    std::variant<ToldByDaemon, AskedBySignal, PeersUnreachable, BoundaryMissed, WorkerFailure>;
+using Cause = std::variant<ToldByDaemon, AskedBySignal, Unhealthy, PeersUnreachable, BoundaryMissed,
+                           WorkerFailure>;
 
 /// The reason for the end of an agent.
 enum class QuitCause : std::uint8_t {
@@ -37,6 +42,7 @@ enum class QuitCause : std::uint8_t {
     no_round,       ///< No round was formed within `limit`.
     no_rendezvous,  ///< No daemon was reached within `limit`.
     asked,          ///< Asked by a signal; the node left at once.
+    unhealthy,      ///< `why` has the fault of this node.
     finished,       ///< All workers here have finished, and the node is not needed or had to leave.
     drained,        ///< The node had to leave; its state is saved or not needed.
     save_timeout,   ///< The node had to leave; its state was not saved within `limit`.

@@ -16,6 +16,7 @@ using std::chrono::seconds;
 // With this salt, seeds that once failed replay as before.
 constexpr std::uint64_t kBusySalt = 0xda61aa6fa9146447ULL;
 constexpr std::uint64_t kHouseSalt = 0x627bd630cc498a1fULL;
+constexpr std::uint64_t kHealthSalt = 0xcab7b8c09e2311c1ULL;
 
 template <class T, std::size_t N>
 T pick(Random& random, const std::array<T, N>& choices) {
@@ -134,6 +135,11 @@ Plan Plan::from_seed(std::uint64_t seed) {
     }
     Random houses(seed ^ kHouseSalt);
     plan.housed = plan.durability == Durability::journal && houses.chance(0.25);
+    Random checks(seed ^ kHealthSalt);
+    if (checks.chance(0.2)) {
+        plan.health_check = pick<Duration, 3>(checks, {milliseconds(50), seconds(1), seconds(60)});
+        plan.unhealthy = checks.chance(0.5) ? 0.05 : 0;
+    }
     return plan;
 }
 

@@ -89,6 +89,9 @@ struct Plan {
     double never_suspends = 0;  ///< Chance that a worker does not suspend.
     /// Zero, or how long some workers are in user code and do not notice the end.
     Duration own_work{};
+    /// Zero, or the longest time that a check of the node's health takes after a failure.
+    Duration health_check{};
+    double unhealthy = 0;      ///< Chance that such a check finds a fault.
     bool attaches = false;     ///< Workers that end with their round use the SDK, too.
     bool housed = false;       ///< A launcher serves the rendezvous and keeps its journal.
     double dies_of_peers = 0;  ///< Chance that an elastic worker dies when a peer does.

@@ -75,6 +75,7 @@ class SimulatedAgent {
     void act(agent::PauseWorkers& effect);
     void act(agent::SignalWorkers& effect);
     void act(agent::SaveStacks& effect);
+    void act(agent::CheckNode& effect);
     void act(agent::KillWorker& effect);
     void act(agent::TellAtWork& effect);
     void act(agent::TellRecovery& effect);
