@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/cause_text.h"
+#include "agent/health_guard.h"
 #include "agent/last_words.h"
 #include "agent/narrator.h"
 #include "agent/part_options.h"
@@ -34,19 +35,22 @@ struct Agent::Impl {
         : io(io_in),
           clock(clock_in),
           output(output_in),
-          options(std::move(options_in)),
+          options(with_checks(std::move(options_in))),
           core(options.core, clock.now()),
           narrator(clock_in, output_in, options, core),
           workers(io_in, clock_in, output_in, group_options(options),
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           narrator.exited(*exited);
+                          look_for_warnings(*exited);
                       }
                       feed(event);
                       watch.attached();
                   }),
           watch(io_in, clock_in, workers.launcher(), watch_options(options), watch_handlers()),
           store(io_in, round_store_options(options, output_in)),
+          health(io_in, workers.launcher(), options.health, options.core,
+                 [this](const std::string& line) { output.say(line); }),
           timer(io_in) {}
 
     // ---- Events and effects. Events that effects cause wait in a queue.
@@ -177,6 +181,10 @@ struct Agent::Impl {
 
     void act(const SaveStacks& effect) { watch.save_stacks(effect); }
 
+    void act(const CheckNode& /*effect*/) {
+        health.check_after_failure([this](const std::string& fault) { feed(NodeChecked{fault}); });
+    }
+
     void act(const TellAtWork& effect) { narrator.waits_for_work(effect); }
 
     void act(const KillWorker& effect) {
@@ -194,6 +202,7 @@ struct Agent::Impl {
 
     void act(const Quit& effect) {
         timer.cancel();
+        health.cancel();
         workers.kill_leftovers();
         narrator.quits(effect.verdict);
         output.close_all();
@@ -247,14 +256,38 @@ struct Agent::Impl {
         }
     }
 
+    // ---- Health.
+
+    static AgentOptions with_checks(AgentOptions options) {
+        options.core.checks_health = needs_process(options.health);
+        return options;
+    }
+
+    // Where no check may find a fault, the core asks for none. A full disk may explain the failure.
+    void look_for_warnings(const WorkerExited& exited) {
+        if (exited.failure && !health.may_refuse()) {
+            health.check_after_failure([](const std::string& /*fault*/) {});
+        }
+    }
+
+    void join_if_healthy() {
+        health.check_before_joining([this](const std::string& fault) {
+            feed(NodeChecked{fault});
+            if (!core.done()) {
+                client->start();
+            }
+        });
+    }
+
     // ---- The daemon.
 
-    void connect() {
+    void prepare_client() {
         rendezvous::ControlClient::Handlers handlers;
         handlers.on_up = [this] {
             narrator.connected();
             telemetry.forget_sent();
             feed(LinkUp{});
+            health.connected(client->local_address());
         };
         handlers.on_down = [this] {
             if (narrator.hears_daemon()) {
@@ -282,7 +315,6 @@ struct Agent::Impl {
         client = std::make_unique<rendezvous::ControlClient>(
             io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout,
             security::Identity{options.credentials, {security::Role::node, options.core.job}});
-        client->start();
     }
 
     // True if this process has started a daemon.
@@ -310,6 +342,7 @@ struct Agent::Impl {
     NodeWatch watch;
     TelemetrySource telemetry;
     RoundStore store;
+    HealthGuard health;
     std::uint16_t offered_port = 0;
     LastWords last_words;
     std::unique_ptr<rendezvous::ControlClient> client;
@@ -339,7 +372,8 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
     if (Result<void> offered = impl_->offer_store(); !offered) {
         return offered;
     }
-    impl_->connect();
+    impl_->prepare_client();
+    impl_->join_if_healthy();
     return {};
 }
 

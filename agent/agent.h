@@ -12,6 +12,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "agent/core/agent_core.h"
+#include "agent/health/node_check.h"
 #include "agent/process/output_relay.h"
 #include "agent/round_store.h"
 #include "agent/watch/progress_watch.h"
@@ -38,6 +39,7 @@ struct AgentOptions {
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
     bool announces = true;  ///< Print the ranks of this node in each round.
     HangLimits hangs{};
+    health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
     std::string search_path;  ///< The value of PATH, to find tools that show stacks.
     /// Called with the bytes that the warden must send to the daemon if this process is killed (see
     /// Warden::set_last_word), whenever they change. `name`: the daemon's host as the user wrote

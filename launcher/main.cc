@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "agent/core/agent_core.h"
+#include "agent/health/node_check.h"
+#include "launcher/health_command.h"
 #include "launcher/operate_command.h"
 #include "launcher/replay_command.h"
 #include "launcher/run_command.h"
@@ -29,6 +31,7 @@ constexpr const char* kHelp =
     "  drain    let one node leave its job at the next step boundary\n"
     "  stop     end a job on all its nodes\n"
     "  replay   print the decisions of a daemon and their reasons, from its journal\n"
+    "  health   check this node: GPUs, limits, space\n"
     "  token    make the token by which hosts trust each other\n"
     "  version  print the version\n"
     "\n"
@@ -42,7 +45,7 @@ using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
     const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
-                                            "drain", "stop",   "replay", "token", "version"};
+                                            "drain", "stop",   "replay", "token", "version", "health"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -85,6 +88,12 @@ int main(int argc, char** argv) {
     }
     if (command == "token") {
         return regroup::launcher::token_command(rest);
+    }
+    if (command == "health") {
+        return regroup::launcher::health_command(rest);
+    }
+    if (command == regroup::health::kProbeWord) {
+        return regroup::health::answer_probe(rest);
     }
     if (command == "serve") {
         return regroup::launcher::serve_command(rest);

@@ -159,6 +159,13 @@ void declare_recovery(FlagTable& flags, RunOptions& options) {
                  "as after a failure, and the step is done again",
                  "--prepare-timeout=600", "", true},
                 positive_seconds_into(options.prepare_timeout));
+    flags.value({"--health", "off|basic|full", "basic",
+                 "Check this node before it joins, and after a failure of its workers. A node with "
+                 "a broken part does not take part, and ends with exit code 76. basic: read what "
+                 "the system and the GPU driver know; milliseconds. full: also compute on all CPUs "
+                 "and copy memory, for about 1.5 s",
+                 "--health=full", "", true},
+                word_into(options.health, {"off", "basic", "full"}));
 }
 
 }  // namespace regroup::launcher

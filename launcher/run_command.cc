@@ -21,6 +21,7 @@
 #include "agent/process/warden.h"
 #include "agent/watchdog.h"
 #include "launcher/event_line.h"
+#include "launcher/health_plan.h"
 #include "launcher/host.h"
 #include "launcher/hosted_daemon.h"
 #include "launcher/output_plan.h"
@@ -166,6 +167,7 @@ class Node {
         options.store_mode = plan_.store_mode;
         options.store_dialect = run_options_.store_dialect;
         options.hangs = hang_limits(run_options_);
+        options.health = health_checks(run_options_, plan_.agent, output_plan_.options.folder);
         const char* path = std::getenv("PATH");
         options.search_path = path != nullptr ? path : "";
         options.announces = run_options_.front != Front::torchrun;

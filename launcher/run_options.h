@@ -76,6 +76,7 @@ struct RunOptions {
     rendezvous::Budgets budgets;
     Duration regroup_window = std::chrono::milliseconds(200);
     Duration prepare_timeout = std::chrono::minutes(2);
+    std::string health = "basic";  ///< off, basic or full.
 
     // Output.
     std::optional<std::string> log_dir;

@@ -61,7 +61,7 @@ struct Finding {
 /// What the job needs from this node.
 struct Needs {
     std::uint32_t workers = 1;
-    std::uint64_t ranks_max = 1;                   ///< The largest world size of the job.
+    std::uint64_t ranks = 1;                       ///< Of the smallest world that the job may have.
     std::uint32_t gpus = 0;                        ///< That the flags ask for; 0: not known.
     std::optional<std::string> visible_gpus = {};  ///< CUDA_VISIBLE_DEVICES, if set.
     /// The launcher's start, in microseconds since the machine started: later Xids concern this

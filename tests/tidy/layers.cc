@@ -160,7 +160,7 @@ const std::vector<Layer>& layers() {
          {"C"},
          false,
          "start or bind anything"},
-        {{"agent/health/facts", "agent/health/findings"},
+        {{"agent/health/facts", "agent/health/findings", "agent/health/gpu_findings"},
          "what is wrong with a node",
          {},
          true,

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Judges the GPUs of a node.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "agent/health/findings.h"
+
+namespace regroup::health {
+
+namespace {
+
+// CUDA itself and a display take less.
+constexpr std::uint64_t kMemoryInUse = std::uint64_t{512} << 20U;
+constexpr std::size_t kProcessesNamed = 3;
+
+std::string trim(std::string_view text) {
+    constexpr std::string_view kBlank = " \t\r\n";
+    const std::size_t begin = text.find_first_not_of(kBlank);
+    return begin == text.npos
+               ? ""
+               : std::string(text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin));
+}
+
+std::vector<std::string> split(const std::string& list) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at <= list.size();) {
+        const std::size_t end = std::min(list.find(',', at), list.size());
+        parts.push_back(trim(std::string_view(list).substr(at, end - at)));
+        at = end + 1;
+    }
+    return parts;
+}
+
+bool is_index(const std::string& entry) {
+    return !entry.empty() &&
+           std::all_of(entry.begin(), entry.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// A GPU with its number in nvidia-smi.
+struct Numbered {
+    std::size_t number = 0;
+    const Gpu* gpu = nullptr;
+
+    [[nodiscard]] std::string name() const {
+        return "GPU " + std::to_string(number) + " (" + gpu->address + ")";
+    }
+};
+
+/// The GPUs that the workers may use, by CUDA's rules. `certain`: they do use only these.
+struct Chosen {
+    std::vector<Numbered> gpus;
+    bool certain = true;
+};
+
+Chosen choose(const std::vector<Gpu>& all, const std::optional<std::string>& visible) {
+    Chosen chosen;
+    std::vector<Numbered> given;
+    for (std::size_t number = 0; number < all.size(); ++number) {
+        if (all[number].state != Gpu::State::denied) {
+            given.push_back({number, &all[number]});
+        }
+    }
+    if (!visible) {
+        chosen.gpus = std::move(given);
+        return chosen;
+    }
+    std::set<std::size_t> taken;
+    for (const std::string& entry : split(*visible)) {
+        if (entry.starts_with("MIG-")) {
+            // Only CUDA knows the GPU of such a part.
+            return {std::move(given), false};
+        }
+        std::size_t index = given.size();
+        if (is_index(entry)) {
+            std::from_chars(entry.data(), entry.data() + entry.size(), index);
+        } else if (entry.starts_with("GPU-")) {
+            index =
+                static_cast<std::size_t>(std::find_if(given.begin(), given.end(),
+                                                      [&](const Numbered& gpu) {
+                                                          return gpu.gpu->uuid.starts_with(entry);
+                                                      }) -
+                                         given.begin());
+            if (index == given.size()) {
+                // A lost GPU has no UUID any more, so it may be the one.
+                return {std::move(given), false};
+            }
+        }
+        if (index >= given.size()) {
+            break;
+        }
+        if (taken.insert(index).second) {
+            chosen.gpus.push_back(given[index]);
+        }
+    }
+    return chosen;
+}
+
+std::string reset(std::size_t number) {
+    return "nvidia-smi --gpu-reset -i " + std::to_string(number);
+}
+
+/// Collects findings about one GPU.
+class GpuJudge {
+   public:
+    GpuJudge(const Numbered& gpu, bool certain, std::vector<Finding>& findings)
+        : gpu_(*gpu.gpu),
+          number_(gpu.number),
+          name_(gpu.name()),
+          certain_(certain),
+          findings_(findings) {}
+
+    void judge(const Needs& needs) {
+        switch (gpu_.state) {
+            case Gpu::State::denied:
+                return;
+            case Gpu::State::lost:
+                add(Check::gpu_lost, "has fallen off the bus; restart this machine");
+                return;
+            case Gpu::State::missing:
+                add(Check::gpu_missing,
+                    "is known to the kernel, but not to the driver's library; restart this "
+                    "machine");
+                return;
+            case Gpu::State::failed:
+                add(Check::gpu_error, "does not answer: " + gpu_.error +
+                                          "; look at nvidia-smi -i " + std::to_string(number_));
+                return;
+            case Gpu::State::answers:
+                break;
+        }
+        judge_recovery();
+        judge_memory();
+        judge_clocks();
+        if (!needs.has_run) {
+            judge_leftovers();
+        }
+    }
+
+   private:
+    void add(Check check, const std::string& rest) {
+        findings_.push_back({check, name_ + " " + rest, certain_});
+    }
+
+    void judge_recovery() {
+        switch (gpu_.recovery_action) {
+            case -1:
+            case 0:
+                return;
+            case 1:
+                add(Check::gpu_recovery, "needs a reset, says its driver; run " + reset(number_));
+                return;
+            case 2:
+                add(Check::gpu_recovery,
+                    "needs a restart of this machine, says its driver; restart it");
+                return;
+            case 3:
+                add(Check::gpu_recovery,
+                    "has broken connections to its peers, says its driver; end all programs that "
+                    "use it, and run " +
+                        reset(number_));
+                return;
+            case 4:
+                add(Check::gpu_recovery,
+                    "must be drained and reset, says its driver; end all programs that use it, and "
+                    "run " +
+                        reset(number_));
+                return;
+            default:
+                add(Check::gpu_recovery,
+                    "needs recovery action " + std::to_string(gpu_.recovery_action) +
+                        ", says its driver; look at nvidia-smi -q -i " + std::to_string(number_));
+        }
+    }
+
+    void judge_memory() {
+        if (gpu_.remap_failed) {
+            add(Check::gpu_remap_failed,
+                "cannot replace broken rows of its memory; have the GPU replaced");
+        } else if (gpu_.remap_pending) {
+            add(Check::gpu_remap_pending,
+                "replaces broken rows of its memory only after a reset; when it is idle, run " +
+                    reset(number_));
+        }
+        if (gpu_.uncorrected_errors > 0) {
+            add(Check::gpu_memory_errors,
+                "has had " + std::to_string(gpu_.uncorrected_errors) +
+                    " uncorrectable memory errors since its driver was loaded; look at nvidia-smi "
+                    "-q -d ECC -i " +
+                    std::to_string(number_));
+        }
+    }
+
+    void judge_clocks() {
+        static constexpr std::array<std::pair<std::uint64_t, std::string_view>, 4> kBad{{
+            {0x08, "the hardware slows it down"},
+            {0x20, "it is too hot (software limit)"},
+            {0x40, "it is too hot (hardware limit)"},
+            {0x80, "the power supply asks for less"},
+        }};
+        std::string why;
+        for (const auto& [bit, text] : kBad) {
+            // The first reason only says that there is one of the last two.
+            const bool explained = bit == 0x08 && (gpu_.clock_reasons & 0xc0U) != 0;
+            if ((gpu_.clock_reasons & bit) != 0 && !explained) {
+                why += (why.empty() ? "" : ", ") + std::string(text);
+            }
+        }
+        if (!why.empty()) {
+            add(Check::gpu_clocks,
+                "runs slowly: " + why + "; look at the cooling and the power supply");
+        }
+    }
+
+    void judge_leftovers() {
+        std::uint64_t known = 0;
+        std::string who;
+        std::size_t named = 0;
+        for (const GpuProcess& process : gpu_.processes) {
+            known += process.bytes;
+            if (++named <= kProcessesNamed) {
+                who += (who.empty() ? "pid " : ", pid ") + std::to_string(process.pid) +
+                       (process.command.empty() ? "" : " (" + process.command + ")");
+            }
+        }
+        if (named > kProcessesNamed) {
+            who += " and " + std::to_string(named - kProcessesNamed) + " more";
+        }
+        const std::uint64_t used = std::max(known, gpu_.memory_used);
+        if (used < kMemoryInUse) {
+            return;
+        }
+        add(Check::gpu_memory_in_use,
+            "has " + bytes_text(used) + " of its memory in use by " +
+                (who.empty() ? "a process that cannot be seen from here" : who) +
+                "; end it, or choose other GPUs by CUDA_VISIBLE_DEVICES");
+    }
+
+    const Gpu& gpu_;
+    std::size_t number_;
+    std::string name_;
+    bool certain_;
+    std::vector<Finding>& findings_;
+};
+
+bool is_fatal(int xid) noexcept {
+    static constexpr std::array kFatal{48, 74, 79, 95, 119, 120, 145, 149};
+    return std::find(kFatal.begin(), kFatal.end(), xid) != kFatal.end();
+}
+
+bool is_by_program(int xid) noexcept {
+    static constexpr std::array kPrograms{13, 31, 43, 45, 68, 109};
+    return std::find(kPrograms.begin(), kPrograms.end(), xid) != kPrograms.end();
+}
+
+std::string times(std::size_t count) {
+    return count == 1 ? "" : " (" + std::to_string(count) + " times)";
+}
+
+void judge_xids(const Driver& driver, const Chosen& chosen, const Needs& needs,
+                std::vector<Finding>& findings) {
+    for (const Numbered& gpu : chosen.gpus) {
+        std::map<int, std::size_t> before;
+        std::map<int, std::size_t> since;
+        for (const Xid& xid : driver.xids) {
+            if (gpu.gpu->address.starts_with(xid.address)) {
+                ++(xid.at < needs.began ? before : since)[xid.number];
+            }
+        }
+        for (const auto& [number, count] : since) {
+            const std::string told =
+                gpu.name() + " has reported Xid " + std::to_string(number) + times(count);
+            if (is_fatal(number)) {
+                findings.push_back({Check::gpu_xid_fatal,
+                                    told + " since this launcher started; restart this machine, "
+                                           "and have the GPU replaced if that comes again",
+                                    chosen.certain});
+            } else {
+                findings.push_back(
+                    {Check::gpu_xid, told + " since this launcher started; " +
+                                         (is_by_program(number) ? "mostly the program has caused it"
+                                                                : "look it up in NVIDIA's list")});
+            }
+        }
+        for (const auto& [number, count] : before) {
+            if (!is_by_program(number)) {
+                findings.push_back({Check::gpu_xid, gpu.name() + " has reported Xid " +
+                                                        std::to_string(number) + times(count) +
+                                                        " since this machine started; if jobs "
+                                                        "fail here, look it up in NVIDIA's list"});
+            }
+        }
+    }
+}
+
+std::string count_text(std::size_t count) {
+    return std::to_string(count) + (count == 1 ? " GPU" : " GPUs");
+}
+
+}  // namespace
+
+bool may_use_gpus(const std::optional<std::string>& visible) {
+    if (!visible) {
+        return true;
+    }
+    const std::string first = split(*visible).front();
+    return is_index(first) || first.starts_with("GPU-") || first.starts_with("MIG-");
+}
+
+std::vector<Finding> judge_driver(const Driver& driver, const Needs& needs) {
+    std::vector<Finding> findings;
+    switch (driver.state) {
+        case Driver::State::absent:
+            return findings;
+        case Driver::State::no_library:
+            findings.push_back(
+                {Check::gpu_library, "the GPUs are not checked: " + driver.error +
+                                         "; install the driver's library, libnvidia-ml.so.1"});
+            return findings;
+        case Driver::State::failed:
+            findings.push_back(
+                {Check::gpu_driver, "the NVIDIA driver does not work: " + driver.error +
+                                        "; run nvidia-smi, and load the driver anew "
+                                        "or restart this machine"});
+            return findings;
+        case Driver::State::silent:
+            findings.push_back({Check::gpu_driver, "the NVIDIA driver has not answered within " +
+                                                       std::to_string(driver.limit) +
+                                                       " s; restart this machine"});
+            return findings;
+        case Driver::State::crashed:
+            findings.push_back({Check::probe, "this node is checked only in part: the probe " +
+                                                  driver.error + "; run regroup health"});
+            return findings;
+        case Driver::State::answers:
+            break;
+    }
+    const Chosen chosen = choose(driver.gpus, needs.visible_gpus);
+    std::size_t usable = 0;
+    for (const Numbered& gpu : chosen.gpus) {
+        usable += gpu.gpu->state == Gpu::State::answers ? 1 : 0;
+        GpuJudge(gpu, chosen.certain, findings).judge(needs);
+    }
+    judge_xids(driver, chosen, needs, findings);
+    const bool explained = usable < chosen.gpus.size();
+    if (usable < needs.gpus && chosen.certain && !explained) {
+        findings.push_back(
+            {Check::gpu_count, "the workers of this node need " + count_text(needs.gpus) +
+                                   ", and " + std::to_string(usable) +
+                                   " can be used; look at nvidia-smi and CUDA_VISIBLE_DEVICES"});
+    }
+    return findings;
+}
+
+}  // namespace regroup::health

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/health_guard.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace regroup::agent {
+
+namespace {
+
+// A driver without persistence mode needs up to a second for each GPU when nothing has used it.
+constexpr Duration kLimit = std::chrono::seconds(60);
+constexpr Duration kFailureLimitMin = std::chrono::seconds(1);
+constexpr std::size_t kToldMax = 1000;
+
+bool is_loopback(const std::string& address) {
+    return address.starts_with("127.") || address == "::1";
+}
+
+std::string address_for_others(const rendezvous::Offer& offer) {
+    if (offer.address_is_explicit) {
+        return offer.address;
+    }
+    return offer.other_addresses.empty() ? "" : offer.other_addresses.front();
+}
+
+}  // namespace
+
+HealthGuard::HealthGuard(boost::asio::io_context& io, LinuxLauncher& launcher,
+                         health::CheckOptions options, const AgentConfig& config, Say say)
+    : check_(io, launcher, std::move(options)),
+      // The daemon gives up a node that is not out of its round in time.
+      failure_limit_(
+          std::clamp<Duration>(config.policy.shutdown_timeout, kFailureLimitMin, kLimit)),
+      has_peers_(config.policy.nodes_max > 1),
+      address_(address_for_others(config.offer)),
+      say_(std::move(say)) {}
+
+void HealthGuard::check_before_joining(OnDone on_done) {
+    check(kLimit, false, std::move(on_done));
+}
+
+void HealthGuard::check_after_failure(OnDone on_done) {
+    if (has_peers_) {
+        tell(check_.check_link(address_));
+    }
+    check(failure_limit_, true, std::move(on_done));
+}
+
+void HealthGuard::check(Duration limit, bool has_run, OnDone on_done) {
+    check_.run(limit, has_run, [this, on_done = std::move(on_done)](const auto& findings) {
+        tell(findings);
+        on_done(health::fault(findings));
+    });
+}
+
+void HealthGuard::connected(const std::string& address) {
+    if (has_peers_) {
+        if (!is_loopback(address)) {
+            address_ = address;
+        }
+        tell(check_.check_link(address_));
+    }
+}
+
+void HealthGuard::tell(const std::vector<health::Finding>& findings) {
+    for (const health::Finding& finding : findings) {
+        if (told_.size() < kToldMax && told_.insert(finding.text).second) {
+            say_((finding.refuses() ? "health: " : "health warning: ") + finding.text + " [" +
+                 std::string(to_string(finding.check)) + "]");
+        }
+    }
+}
+
+}  // namespace regroup::agent

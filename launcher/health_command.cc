@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/health_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <variant>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/core/agent_core.h"
+#include "agent/health/node_check.h"
+#include "agent/process/linux_launcher.h"
+#include "launcher/flag_table.h"
+#include "launcher/say.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+constexpr Duration kLimit = std::chrono::seconds(60);
+
+struct HealthOptions {
+    bool full = false;
+};
+
+void describe(FlagTable& flags, HealthOptions& options) {
+    flags.usage = "regroup health [--full]";
+    flags.introduction =
+        "Check this node as `regroup run` does before it joins a job: its GPUs, limits and space.\n"
+        "docs/operating.md lists the checks.";
+    flags.footer =
+        "Exit code: 0 if the node may take part in a job; 76 if not; 2 for a mistake on the\n"
+        "command line.";
+    flags.group("Flags");
+    flags.toggle({"--full", "", "",
+                  "Also compute on all CPUs and copy memory, for about 1.5 s: see --health of "
+                  "regroup run",
+                  "", "-", true},
+                 options.full);
+}
+
+std::string state_text(const health::Gpu& gpu) {
+    switch (gpu.state) {
+        case health::Gpu::State::answers:
+            return "answers";
+        case health::Gpu::State::lost:
+            return "is lost";
+        case health::Gpu::State::missing:
+            return "is missing";
+        case health::Gpu::State::denied:
+            return "is not for this process";
+        case health::Gpu::State::failed:
+            return "fails";
+    }
+    return "";
+}
+
+// What was measured, also where nothing is wrong.
+void print_facts(const health::Probed& probed) {
+    for (std::size_t number = 0; number < probed.driver.gpus.size(); ++number) {
+        const health::Gpu& gpu = probed.driver.gpus[number];
+        print("GPU " + std::to_string(number) + " (" + gpu.address + ") " + state_text(gpu));
+    }
+    if (!probed.cpus.empty()) {
+        std::vector<double> speeds;
+        for (const health::CpuResult& cpu : probed.cpus) {
+            speeds.push_back(cpu.products_per_second);
+        }
+        const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
+        print(std::to_string(speeds.size()) + " CPUs computed " +
+              std::to_string(static_cast<std::uint64_t>(*least)) + " to " +
+              std::to_string(static_cast<std::uint64_t>(*most)) + " matrix products a second each");
+    }
+    if (probed.copied_per_second > 0) {
+        print("memory was read and written at " +
+              health::bytes_text(static_cast<std::uint64_t>(probed.copied_per_second)) +
+              " a second");
+    }
+}
+
+int check(const HealthOptions& options) {
+    boost::asio::io_context io{1};
+    agent::LinuxLauncher launcher(io);
+    health::CheckOptions checks;
+    checks.level = options.full ? health::Level::full : health::Level::basic;
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        checks.needs.visible_gpus = visible;
+    }
+    health::NodeCheck node(io, launcher, std::move(checks));
+    std::vector<health::Finding> findings;
+    node.run(kLimit, false, [&](const auto& found) { findings = found; });
+    io.run();
+    print_facts(node.probed());
+    for (const health::Finding& finding : findings) {
+        print((finding.refuses() ? "fault: " : "warning: ") + finding.text + " [" +
+              std::string(to_string(finding.check)) + "]");
+    }
+    const bool healthy = health::fault(findings).empty();
+    print(healthy ? "this node may take part in a job" : "this node may not take part in a job");
+    return healthy ? 0 : agent::kExitUnhealthy;
+}
+
+}  // namespace
+
+int health_command(const std::vector<std::string>& arguments) {
+    HealthOptions options;
+    FlagTable flags("regroup health");
+    describe(flags, options);
+    const auto parsed = flags.parse_anywhere(arguments);
+    if (!parsed) {
+        complain("regroup health", parsed.error().detail);
+        return agent::kExitUsage;
+    }
+    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+        std::fputs(show->text.c_str(), stdout);
+        return 0;
+    }
+    const auto& words = std::get<std::vector<std::string>>(*parsed);
+    if (!words.empty()) {
+        complain("regroup health", "takes no '" + words.front() + "'");
+        return agent::kExitUsage;
+    }
+    return check(options);
+}
+
+}  // namespace regroup::launcher

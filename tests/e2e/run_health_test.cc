@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nodes with broken parts. A node gets GPUs by a mount over /proc/driver and a stand-in for NVML.
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <unistd.h>
+
+#include "tests/e2e/end_to_end.h"
+#include "tests/support/machine_folder.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr const char* kLost = "GPU 1 (0000:5e:00.0) has fallen off the bus; restart this machine";
+
+// A shell that gives the program behind it a driver with two GPUs.
+const char* const kWithGpus =
+    "mount -t tmpfs none /proc/driver && "
+    "mkdir -p /proc/driver/nvidia/gpus/0000:3b:00.0 /proc/driver/nvidia/gpus/0000:5e:00.0 && "
+    "exec \"$@\"";
+
+class RunHealth : public EndToEnd {
+   protected:
+    void SetUp() override {
+        Program trial({gpu_words({"/bin/true"}), {}, folder()});
+        if (::geteuid() != 0 || trial.wait() != 0) {
+            GTEST_SKIP() << "a mount over /proc/driver needs root: " << trial.output();
+        }
+        tell_healthy();
+    }
+
+    static Words gpu_words(const Words& command) {
+        return Words{"/usr/bin/unshare", "-m", "/bin/sh", "-c", kWithGpus, "sh"} + command;
+    }
+    void tell_healthy() const {
+        machine_.tell_nvml("0000:3b:00.0 action 0\n0000:5e:00.0 action 0\n");
+    }
+    void tell_lost() const { machine_.tell_nvml("0000:3b:00.0 action 0\n0000:5e:00.0 code 15\n"); }
+    /// A program on a node with GPUs.
+    [[nodiscard]] std::unique_ptr<Program> with_gpus(const Words& command,
+                                                     const Words& environment = {}) const {
+        return std::make_unique<Program>(
+            ProgramSpec{gpu_words(command),
+                        Words{"PROBE_DIR=" + folder(), "STAND_IN_NVML=" + machine_.nvml_facts(),
+                              "LD_LIBRARY_PATH=" STAND_IN_NVML_FOLDER} +
+                            environment,
+                        folder()});
+    }
+    [[nodiscard]] std::unique_ptr<Program> run_with_gpus(const Words& flags, const Words& steps,
+                                                         const Words& environment = {}) const {
+        return with_gpus(Words{regroup_program(), "run"} + flags + Words{probe_program()} + steps,
+                         environment);
+    }
+
+    MachineFolder machine_;
+};
+
+TEST_F(RunHealth, NodeWithHealthyGpusRunsWithoutAWord) {
+    auto node = run_with_gpus({}, {"mark=up"});
+    EXPECT_EQ(node->wait(), 0) << node->output();
+    EXPECT_THAT(node->output(), Not(HasSubstr("health")));
+}
+
+TEST_F(RunHealth, NodeWithALostGpuRunsNothingAndSaysWhatToDo) {
+    tell_lost();
+    auto node = run_with_gpus({}, {"mark=up"});
+    EXPECT_EQ(node->wait(), 76) << node->output();
+    EXPECT_THAT(node->output(), HasSubstr(std::string("this node is not healthy: ") + kLost));
+    EXPECT_THAT(marks("up"), SizeIs(0));
+}
+
+TEST_F(RunHealth, HealthOffRunsAnyway) {
+    tell_lost();
+    auto node = run_with_gpus({"--health=off"}, {"mark=up"});
+    EXPECT_EQ(node->wait(), 0) << node->output();
+}
+
+TEST_F(RunHealth, LostGpuThatIsHiddenFromTheJobDoesNotMatter) {
+    tell_lost();
+    auto node = run_with_gpus({}, {"mark=up"}, {"CUDA_VISIBLE_DEVICES=0"});
+    EXPECT_EQ(node->wait(), 0) << node->output();
+}
+
+TEST_F(RunHealth, DriverThatCrashesTheProbeIsOnlyWarnedAbout) {
+    machine_.tell_nvml("crash\n");
+    auto node = run_with_gpus({}, {"mark=up"});
+    EXPECT_EQ(node->wait(), 0) << node->output();
+    EXPECT_THAT(node->output(), HasSubstr("health warning: this node is checked only in part: the "
+                                          "probe was ended by SIGABRT"));
+}
+
+TEST_F(RunHealth, LauncherCanBeStoppedWhileTheDriverDoesNotAnswer) {
+    machine_.tell_nvml("hang\n");
+    auto node = run_with_gpus({}, {"mark=up"});
+    // The launcher, the shell in place of which it runs, its agent and the probe.
+    ASSERT_TRUE(eventually([&] { return node->family().size() >= 3; })) << node->output();
+    node->signal(SIGTERM);
+    EXPECT_EQ(node->wait(), 128 + SIGTERM) << node->output();
+    EXPECT_TRUE(eventually([&] { return node->family().empty(); }));
+}
+
+TEST_F(RunHealth, OthersGoOnWithoutANodeThatIsRefusedBeforeItJoins) {
+    const Rendezvous rendezvous;
+    tell_lost();
+    const Words flags = node(1, "1:2", rendezvous.endpoint());
+    Program healthy = run_probe(flags, {"mark=up", "await=finish"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << healthy.output();
+    auto broken = run_with_gpus(node(2, "1:2", rendezvous.endpoint()) + Words{"--grow-after=0"},
+                                {"mark=up", "await=finish"});
+    EXPECT_EQ(broken->wait(), 76) << broken->output();
+    release("finish");
+    EXPECT_EQ(healthy.wait(), 0) << healthy.output();
+    EXPECT_THAT(marks("up"), SizeIs(1));  // The round did not change for the broken node.
+}
+
+TEST_F(RunHealth, NodeWhoseGpuBreaksLeavesAfterTheFailureAndTheOthersGoOn) {
+    const Rendezvous rendezvous;
+    const Words more{"--max-restarts=3", "--last-call=60", "--grow-after=0"};
+    Program healthy =
+        run_probe(node(1, "1:2", rendezvous.endpoint()) + more, {"mark=up", "await=finish"});
+    auto broken =
+        run_with_gpus(node(2, "1:2", rendezvous.endpoint()) + more, {"mark=up", "await=finish"});
+    const auto first = await_marks("up", 2);
+    ASSERT_THAT(first, SizeIs(2)) << healthy.output() << broken->output();
+
+    tell_lost();
+    ASSERT_EQ(first.at(1).at("GROUP_RANK"), "1");
+    ::kill(pid_of(first.at(1)), SIGKILL);
+    EXPECT_EQ(broken->wait(), 76) << broken->output();
+    EXPECT_THAT(broken->output(), HasSubstr(std::string("this node is not healthy: ") + kLost));
+
+    const auto second = await_marks("up", 1, 2);
+    ASSERT_THAT(second, SizeIs(1)) << healthy.output();
+    EXPECT_EQ(second.at(0).at("WORLD_SIZE"), "1");
+    release("finish");
+    EXPECT_EQ(healthy.wait(), 0) << healthy.output();
+    EXPECT_THAT(healthy.output(), HasSubstr(kLost));
+}
+
+TEST_F(RunHealth, NodeThatIsStillHealthyAfterAFailureTakesPartAgain) {
+    auto node = run_with_gpus({"--max-restarts=1"}, {"restart=0?exit=1", "mark=up"});
+    EXPECT_EQ(node->wait(), 0) << node->output();
+    EXPECT_THAT(await_marks("up", 1), SizeIs(1));
+}
+
+TEST_F(RunHealth, CommandShowsTheGpusAndTheFault) {
+    tell_lost();
+    auto check = with_gpus({regroup_program(), "health"});
+    EXPECT_EQ(check->wait(), 76);
+    EXPECT_THAT(check->output(),
+                AllOf(HasSubstr("GPU 0 (0000:3b:00.0) answers\nGPU 1 (0000:5e:00.0) is lost\n"),
+                      HasSubstr(std::string("fault: ") + kLost + " [gpu-lost]\n"),
+                      HasSubstr("this node may not take part in a job\n")));
+}
+
+class RunHealthOfCpus : public EndToEnd {};
+
+TEST_F(RunHealthOfCpus, FullCheckComputesBeforeTheJobRuns) {
+    Program node = run_probe({"--health=full"}, {"mark=up"});
+    EXPECT_EQ(node.wait(), 0) << node.output();
+    EXPECT_THAT(marks("up"), SizeIs(1));
+}
+
+TEST_F(RunHealthOfCpus, CommandMeasuresCpusAndMemory) {
+    Program check({{regroup_program(), "health", "--full"}, {}, folder()});
+    EXPECT_EQ(check.wait(), 0) << check.output();
+    EXPECT_THAT(check.output(), AllOf(HasSubstr("matrix products a second each\n"),
+                                      HasSubstr("memory was read and written at "),
+                                      HasSubstr("this node may take part in a job\n")));
+}
+
+}  // namespace
+}  // namespace regroup::testing
