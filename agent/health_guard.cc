@@ -63,8 +63,14 @@ void HealthGuard::connected(const std::string& address) {
     }
 }
 
+// A single fault is the reason why the node leaves, and is printed as such.
 void HealthGuard::tell(const std::vector<health::Finding>& findings) {
+    const auto faults = std::count_if(findings.begin(), findings.end(),
+                                      [](const auto& finding) { return finding.refuses(); });
     for (const health::Finding& finding : findings) {
+        if (finding.refuses() && faults == 1) {
+            continue;
+        }
         if (told_.size() < kToldMax && told_.insert(finding.text).second) {
             say_((finding.refuses() ? "health: " : "health warning: ") + finding.text + " [" +
                  std::string(to_string(finding.check)) + "]");
