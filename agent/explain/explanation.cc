@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/explain/explanation.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace regroup::agent {
+namespace {
+
+/// The same group on all ranks. The SDK's groups have a number that differs from rank to rank, and
+/// PyTorch's have one that all ranks share.
+using GroupKey = std::tuple<Recorder, std::string, std::string, std::string, Ranks>;
+
+GroupKey key_of(Recorder recorder, const RecordedGroup& group) {
+    return recorder == Recorder::sdk
+               ? GroupKey{recorder, group.backend, group.name, "", group.ranks}
+               : GroupKey{recorder, group.backend, group.name, group.id, {}};
+}
+
+/// By rank. A rank that has used several groups with this key counts with the last one.
+using GroupByRank = std::map<std::uint32_t, const RecordedGroup*>;
+
+/// Groups of an earlier round are of no interest: a worker may live through many rounds.
+bool is_of_round(const RecordedGroup& group, std::uint64_t round) {
+    return round == 0 || group.round == 0 || group.round == round;
+}
+
+std::map<GroupKey, GroupByRank> groups_in(const HangFacts& facts) {
+    std::map<GroupKey, GroupByRank> groups;
+    for (const RankFacts& rank : facts.ranks) {
+        for (const FlightRecord& record : rank.records) {
+            for (const RecordedGroup& group : record.groups) {
+                if (is_of_round(group, facts.round)) {
+                    groups[key_of(record.recorder, group)][rank.rank] = &group;
+                }
+            }
+        }
+    }
+    return groups;
+}
+
+bool has_record(const RankFacts& rank, Recorder recorder) {
+    return std::ranges::any_of(
+        rank.records, [&](const FlightRecord& record) { return record.recorder == recorder; });
+}
+
+Ranks all_ranks(const HangFacts& facts) {
+    Ranks ranks;
+    std::ranges::transform(facts.ranks, std::back_inserter(ranks), &RankFacts::rank);
+    return ranks;
+}
+
+const RankFacts* find(const HangFacts& facts, std::uint32_t rank) {
+    const auto place = std::ranges::lower_bound(facts.ranks, rank, {}, &RankFacts::rank);
+    return place != facts.ranks.end() && place->rank == rank ? &*place : nullptr;
+}
+
+bool is_gone(const HangFacts& facts, std::uint32_t rank) {
+    const RankFacts* const known = find(facts, rank);
+    return known != nullptr && known->state == ProcessState::gone;
+}
+
+/// The first operation that is not complete.
+const RecordedOperation* first_open(const RecordedGroup& group, bool messages) {
+    const auto open = std::ranges::find_if(group.operations, [&](const RecordedOperation& op) {
+        return op.is_message == messages && !op.completed;
+    });
+    return open == group.operations.end() ? nullptr : &*open;
+}
+
+/// The collective `number`, if the record still has it. A broken record may have several with this
+/// number; then one that is not complete.
+const RecordedOperation* collective(const RecordedGroup& group, std::uint64_t number) {
+    const RecordedOperation* found = nullptr;
+    for (const RecordedOperation& operation : group.operations) {
+        const bool fits = !operation.is_message && operation.number == number;
+        if (fits && (found == nullptr || !operation.completed)) {
+            found = &operation;
+        }
+    }
+    return found;
+}
+
+bool is_beyond(const RecordedGroup& group, std::uint64_t number) {
+    return std::ranges::any_of(group.operations, [&](const RecordedOperation& op) {
+        return !op.is_message && op.number > number;
+    });
+}
+
+/// Whether the operation needs the same number of elements on all ranks.
+bool has_equal_sizes(const std::string& operation) {
+    static const std::array<std::string_view, 8> names{
+        "all_reduce",     "allreduce",        "reduce",          "broadcast",
+        "_broadcast_oop", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"};
+    return std::ranges::find(names, operation) != names.end();
+}
+
+void compare(std::string_view what, const std::map<std::string, Ranks>& by_value,
+             std::vector<Mismatch>& mismatches) {
+    if (by_value.size() < 2) {
+        return;
+    }
+    Mismatch mismatch;
+    mismatch.what = what;
+    for (const auto& [value, ranks] : by_value) {
+        mismatch.sides.push_back({value, ranks});
+    }
+    std::ranges::sort(mismatch.sides, [](const Mismatch::Side& a, const Mismatch::Side& b) {
+        return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size()
+                                                : a.value < b.value;
+    });
+    mismatches.push_back(std::move(mismatch));
+}
+
+std::vector<Mismatch> mismatches_of(
+    const std::map<std::uint32_t, const RecordedOperation*>& operations) {
+    std::map<std::string, Ranks> names;
+    std::map<std::string, Ranks> types;
+    std::map<std::string, Ranks> sizes;
+    for (const auto& [rank, operation] : operations) {
+        names[operation->name].push_back(rank);
+        if (!operation->type.empty()) {
+            types[operation->type].push_back(rank);
+        }
+        if (operation->elements) {
+            sizes[std::to_string(*operation->elements)].push_back(rank);
+        }
+    }
+    std::vector<Mismatch> found;
+    compare("operation", names, found);
+    if (found.empty() && !operations.empty() && has_equal_sizes(operations.begin()->second->name)) {
+        compare("elements", sizes, found);
+        compare("type", types, found);
+    }
+    return found;
+}
+
+/// On how many collectives a rank with the SDK stands, if the agent has seen its page.
+std::optional<std::uint64_t> issued_on(const HangFacts& facts, std::uint32_t rank) {
+    const RankFacts* const known = find(facts, rank);
+    return known != nullptr ? known->operations : std::nullopt;
+}
+
+/// A rank without a record, such as a stopped one, has not entered the collective if it has issued
+/// fewer operations than all ranks that have.
+void sort_out_unknown(const HangFacts& facts, StuckCollective& stuck) {
+    std::optional<std::uint64_t> least;
+    for (const std::uint32_t rank : stuck.entered) {
+        const auto issued = issued_on(facts, rank);
+        if (!issued || stuck.recorder != Recorder::sdk) {
+            return;
+        }
+        least = std::min(least.value_or(*issued), *issued);
+    }
+    Ranks still_unknown;
+    for (const std::uint32_t rank : std::exchange(stuck.unknown, {})) {
+        const auto issued = issued_on(facts, rank);
+        (issued && least && *issued < *least ? stuck.not_entered : still_unknown).push_back(rank);
+    }
+    stuck.unknown = std::move(still_unknown);
+    std::ranges::sort(stuck.not_entered);
+}
+
+void set_members(const HangFacts& facts, const GroupByRank& ranks, StuckCollective& stuck) {
+    std::set<std::uint32_t> members;
+    for (const auto& [rank, group] : ranks) {
+        members.insert(group->ranks.begin(), group->ranks.end());
+    }
+    if (members.empty() && stuck.group == "default_pg") {
+        const Ranks all = all_ranks(facts);
+        members.insert(all.begin(), all.end());
+    } else if (members.empty()) {
+        stuck.members_are_known = false;
+    }
+    for (const auto& [rank, group] : ranks) {
+        members.insert(rank);
+    }
+    stuck.members.assign(members.begin(), members.end());
+}
+
+/// Sorts the members by what they have done about the collective `stuck.number`.
+void sort_members(const HangFacts& facts, const GroupByRank& ranks, StuckCollective& stuck) {
+    std::map<std::uint32_t, const RecordedOperation*> operations;
+    Ranks not_started;
+    for (const std::uint32_t rank : stuck.members) {
+        const auto used = ranks.find(rank);
+        const RankFacts* const known = find(facts, rank);
+        if (used == ranks.end()) {
+            const bool knows = known != nullptr && has_record(*known, stuck.recorder);
+            (knows ? stuck.not_entered : stuck.unknown).push_back(rank);
+        } else if (const auto* operation = collective(*used->second, stuck.number)) {
+            operations.emplace(rank, operation);
+            (operation->completed ? stuck.completed : stuck.entered).push_back(rank);
+            if (!operation->completed && !operation->started) {
+                not_started.push_back(rank);
+            }
+            if (!operation->completed && stuck.frames.empty()) {
+                stuck.frames = operation->frames;
+            }
+        } else if (is_beyond(*used->second, stuck.number)) {
+            stuck.completed.push_back(rank);
+        } else {
+            stuck.not_entered.push_back(rank);
+        }
+    }
+    if (not_started.size() < stuck.entered.size()) {
+        stuck.not_started = std::move(not_started);
+    }
+    stuck.mismatches = mismatches_of(operations);
+    sort_out_unknown(facts, stuck);
+}
+
+std::optional<StuckCollective> stuck_in(const HangFacts& facts, const GroupKey& key,
+                                        const GroupByRank& ranks) {
+    const RecordedOperation* first = nullptr;
+    for (const auto& [rank, group] : ranks) {
+        const RecordedOperation* const open = first_open(*group, false);
+        if (open != nullptr && (first == nullptr || open->number < first->number)) {
+            first = open;
+        }
+    }
+    if (first == nullptr) {
+        return std::nullopt;
+    }
+    StuckCollective stuck;
+    stuck.recorder = std::get<0>(key);
+    stuck.backend = std::get<1>(key);
+    stuck.group = std::get<2>(key);
+    stuck.number = first->number;
+    stuck.operation = first->name;
+    stuck.type = first->type;
+    stuck.elements = first->elements;
+    set_members(facts, ranks, stuck);
+    sort_members(facts, ranks, stuck);
+    return stuck;
+}
+
+void add_messages(const GroupKey& key, const GroupByRank& ranks, Explanation& result) {
+    for (const auto& [rank, group] : ranks) {
+        const RecordedOperation* const open = first_open(*group, true);
+        if (open == nullptr) {
+            continue;
+        }
+        StuckMessage message;
+        message.recorder = std::get<0>(key);
+        message.group = std::get<2>(key);
+        message.rank = rank;
+        message.operation = open->name;
+        message.number = open->number;
+        if (open->peer && *open->peer < group->ranks.size()) {
+            message.peer = group->ranks[*open->peer];
+        } else if (group->ranks.empty() && group->name == "default_pg") {
+            message.peer = open->peer;
+        }
+        result.messages.push_back(std::move(message));
+    }
+}
+
+void add(std::set<std::uint32_t>& set, const Ranks& ranks) {
+    set.insert(ranks.begin(), ranks.end());
+}
+
+Ranks list(const std::set<std::uint32_t>& set) {
+    return {set.begin(), set.end()};
+}
+
+/// The ranks with another value than most, or all ranks if no value is the more common one.
+Ranks minority(const Mismatch& mismatch) {
+    const std::size_t most = mismatch.sides.front().ranks.size();
+    const bool has_majority = most > mismatch.sides[1].ranks.size();
+    std::set<std::uint32_t> ranks;
+    for (std::size_t i = has_majority ? 1 : 0; i < mismatch.sides.size(); ++i) {
+        add(ranks, mismatch.sides[i].ranks);
+    }
+    return list(ranks);
+}
+
+/// Ranks with fewer committed steps than the others.
+Ranks behind(const HangFacts& facts) {
+    std::optional<std::uint64_t> most;
+    for (const RankFacts& rank : facts.ranks) {
+        most = rank.step ? std::max(most.value_or(0), *rank.step) : most;
+    }
+    Ranks ranks;
+    for (const RankFacts& rank : facts.ranks) {
+        if (rank.step && *rank.step < *most) {
+            ranks.push_back(rank.rank);
+        }
+    }
+    return ranks;
+}
+
+/// Whom the ranks that wait are waiting for.
+struct Waits {
+    std::set<std::uint32_t> waiting;
+    std::set<std::uint32_t> awaited;
+};
+
+Waits waits_in(const Explanation& explanation) {
+    Waits waits;
+    for (const StuckCollective& stuck : explanation.collectives) {
+        add(waits.waiting, stuck.entered);
+        add(waits.awaited, stuck.not_entered);
+        add(waits.awaited, stuck.unknown);
+    }
+    for (const StuckMessage& message : explanation.messages) {
+        waits.waiting.insert(message.rank);
+        if (message.peer) {
+            waits.awaited.insert(*message.peer);
+        }
+    }
+    return waits;
+}
+
+void judge_records(const HangFacts& facts, Explanation& result) {
+    const Waits waits = waits_in(result);
+    Ranks gone;
+    Ranks elsewhere;
+    for (const std::uint32_t rank : waits.awaited) {
+        if (is_gone(facts, rank)) {
+            gone.push_back(rank);
+        } else if (!waits.waiting.contains(rank)) {
+            elsewhere.push_back(rank);
+        }
+    }
+    const auto different = std::ranges::find_if(
+        result.collectives, [](const StuckCollective& stuck) { return !stuck.mismatches.empty(); });
+    const auto unbegun = std::ranges::find_if(result.collectives, [](const StuckCollective& stuck) {
+        return !stuck.not_started.empty();
+    });
+    if (different != result.collectives.end()) {
+        result.verdict = Verdict::mismatch;
+        result.culprits = minority(different->mismatches.front());
+    } else if (!gone.empty()) {
+        result.verdict = Verdict::gone;
+        result.culprits = std::move(gone);
+    } else if (!elsewhere.empty()) {
+        result.verdict = Verdict::not_entered;
+        result.culprits = std::move(elsewhere);
+    } else if (!waits.awaited.empty()) {
+        result.verdict = Verdict::circle;
+        result.culprits = list(waits.awaited);
+    } else if (unbegun != result.collectives.end()) {
+        result.verdict = Verdict::not_started;
+        result.culprits = unbegun->not_started;
+    } else {
+        result.verdict = result.collectives.empty() ? Verdict::message : Verdict::all_entered;
+    }
+}
+
+/// Without an open operation in any record.
+void judge_positions(const HangFacts& facts, Explanation& result) {
+    const auto ranks_that = [&](const auto& holds) {
+        Ranks ranks;
+        for (const RankFacts& rank : facts.ranks) {
+            if (holds(rank)) {
+                ranks.push_back(rank.rank);
+            }
+        }
+        return ranks;
+    };
+    const Ranks gone = ranks_that([](const auto& r) { return r.state == ProcessState::gone; });
+    const Ranks stopped =
+        ranks_that([](const auto& r) { return r.state == ProcessState::stopped; });
+    const Ranks late = ranks_that([&](const RankFacts& rank) {
+        return !rank.waiting && std::ranges::binary_search(result.behind, rank.rank);
+    });
+    const Ranks busy = ranks_that([](const RankFacts& rank) { return rank.step && !rank.waiting; });
+    const bool some_wait = std::ranges::any_of(facts.ranks, &RankFacts::waiting);
+    for (const auto& [verdict, ranks] :
+         {std::pair(Verdict::gone, gone), std::pair(Verdict::stopped, stopped),
+          std::pair(Verdict::older_step, late),
+          std::pair(Verdict::not_entered, some_wait ? busy : Ranks())}) {
+        if (!ranks.empty()) {
+            result.verdict = verdict;
+            result.culprits = ranks;
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(Verdict verdict) noexcept {
+    switch (verdict) {
+        case Verdict::mismatch:
+            return "mismatch";
+        case Verdict::gone:
+            return "gone";
+        case Verdict::not_entered:
+            return "not_entered";
+        case Verdict::circle:
+            return "circle";
+        case Verdict::not_started:
+            return "not_started";
+        case Verdict::all_entered:
+            return "all_entered";
+        case Verdict::message:
+            return "message";
+        case Verdict::older_step:
+            return "older_step";
+        case Verdict::stopped:
+            return "stopped";
+        case Verdict::nothing:
+            break;
+    }
+    return "nothing";
+}
+
+Explanation explain(const HangFacts& facts) {
+    Explanation result;
+    result.behind = behind(facts);
+    for (const auto& [key, ranks] : groups_in(facts)) {
+        if (auto stuck = stuck_in(facts, key, ranks)) {
+            result.collectives.push_back(std::move(*stuck));
+        }
+        add_messages(key, ranks, result);
+    }
+    if (result.collectives.empty() && result.messages.empty()) {
+        judge_positions(facts, result);
+    } else {
+        judge_records(facts, result);
+    }
+    return result;
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "agent/explain/explanation.h"
+
+namespace regroup::agent {
+namespace {
+
+constexpr std::size_t kCulpritsShown = 16;
+constexpr std::size_t kPartsShown = 32;  ///< Of a list of ranks.
+constexpr std::size_t kStuckShown = 16;
+
+using Lines = std::vector<std::string>;
+
+/// "rank 3", "ranks 0-5, 7"
+std::string name(const Ranks& ranks) {
+    std::string text;
+    std::size_t parts = 0;
+    for (std::size_t i = 0; i < ranks.size(); ++parts) {
+        std::size_t last = i;
+        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
+            ++last;
+        }
+        if (parts == kPartsShown) {
+            text += ", and " + std::to_string(ranks.size() - i) + " more";
+            break;
+        }
+        text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]) +
+                (last > i ? (last > i + 1 ? "-" : ", ") + std::to_string(ranks[last]) : "");
+        i = last + 1;
+    }
+    return ranks.empty() ? "no rank" : (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string capital(std::string text) {
+    if (!text.empty() && text.front() >= 'a' && text.front() <= 'z') {
+        text.front() = static_cast<char>(text.front() - 'a' + 'A');
+    }
+    return text;
+}
+
+/// The verb for one rank or several.
+std::string verb(const Ranks& ranks, const char* one, const char* several) {
+    return ranks.size() == 1 ? one : several;
+}
+
+std::string name(const StuckCollective& stuck) {
+    return stuck.operation + " #" + std::to_string(stuck.number) + " of group \"" + stuck.group +
+           "\"";
+}
+
+const RankFacts* find(const HangFacts& facts, std::uint32_t rank) {
+    const auto place = std::ranges::lower_bound(facts.ranks, rank, {}, &RankFacts::rank);
+    return place != facts.ranks.end() && place->rank == rank ? &*place : nullptr;
+}
+
+/// "is stopped, by a signal or by a debugger; in step 100, section 'work'"
+std::string place_of(const RankFacts& rank) {
+    std::string text;
+    const auto add = [&text](const std::string& part) {
+        text += (text.empty() ? "" : ", ") + part;
+    };
+    if (rank.state == ProcessState::stopped) {
+        add("its process is stopped, by a signal or by a debugger");
+    } else if (rank.state == ProcessState::gone) {
+        add("its process is gone");
+    } else if (rank.state == ProcessState::unknown) {
+        add("nothing here says where it is");
+    }
+    if (rank.step) {
+        add("in step " + std::to_string(*rank.step));
+    }
+    if (!rank.doing.empty()) {
+        add((rank.waiting ? "waits in " : "in ") + rank.doing);
+    }
+    if (text.empty()) {
+        add(rank.frames.empty() ? "its process runs" : "its process runs in:");
+    }
+    return text;
+}
+
+Lines conclusion_of(const StuckCollective& stuck) {
+    Lines lines;
+    if (!stuck.entered.empty()) {
+        lines.push_back(capital(name(stuck.entered)) + " " + verb(stuck.entered, "waits", "wait") +
+                        " in " + name(stuck) + ".");
+    }
+    if (!stuck.not_entered.empty()) {
+        lines.push_back(capital(name(stuck.not_entered)) + " " +
+                        verb(stuck.not_entered, "has", "have") + " not entered it.");
+    }
+    if (!stuck.unknown.empty()) {
+        lines.push_back("No flight record says whether " + name(stuck.unknown) + " " +
+                        verb(stuck.unknown, "has", "have") + " entered it.");
+    }
+    if (!stuck.not_started.empty()) {
+        lines.push_back("On " + name(stuck.not_started) +
+                        " it is called, but its device has not begun it.");
+    }
+    return lines;
+}
+
+std::string sentence_for(const Explanation& result) {
+    const std::string who = name(result.culprits);
+    switch (result.verdict) {
+        case Verdict::mismatch:
+            return "Ranks call different collectives. Look at " + who + " first.";
+        case Verdict::gone:
+            return "The others wait for " + who + ", whose process is gone.";
+        case Verdict::not_entered:
+            return "The others wait for " + who + ".";
+        case Verdict::circle:
+            return "Ranks wait for each other in different groups. All ranks must call the "
+                   "collectives of all groups in the same order.";
+        case Verdict::not_started:
+            return "All ranks have called the collective. The devices of " + who +
+                   " are busy with earlier work.";
+        case Verdict::all_entered:
+            return "All ranks have entered the collective, and it makes no progress. Look at the "
+                   "network between them, and at their devices.";
+        case Verdict::message:
+            return "Messages wait for ranks that the records do not name.";
+        case Verdict::older_step:
+            return "No flight record has an open collective. " + capital(who) +
+                   verb(result.culprits, " is", " are") + " behind, in an older step.";
+        case Verdict::stopped:
+            return "No flight record has an open collective. " + capital(who) +
+                   verb(result.culprits, " is", " are") + " stopped, by a signal or by a debugger.";
+        case Verdict::nothing:
+            break;
+    }
+    return "No flight record has an open collective, and no rank is stopped, gone or behind. The "
+           "saved stacks may say more.";
+}
+
+void add_block(const StuckCollective& stuck, Lines& lines) {
+    std::string head =
+        name(stuck) + " (" + std::string(to_string(stuck.recorder)) + "'s record, " + stuck.backend;
+    if (stuck.elements) {
+        head += ", " + std::to_string(*stuck.elements) + " elements";
+    }
+    head += (stuck.type.empty() ? "" : " of type " + stuck.type) + ", " +
+            std::to_string(stuck.members.size()) + " ranks" +
+            (stuck.members_are_known ? "" : " at least") + ")";
+    lines.push_back(head);
+    const auto add = [&lines](const std::string& what, const Ranks& ranks) {
+        if (!ranks.empty()) {
+            lines.push_back("  " + what + name(ranks));
+        }
+    };
+    add("entered:       ", stuck.entered);
+    add("not begun:     ", stuck.not_started);
+    add("completed:     ", stuck.completed);
+    add("not entered:   ", stuck.not_entered);
+    add("no record:     ", stuck.unknown);
+    for (const Mismatch& mismatch : stuck.mismatches) {
+        std::string line = "  different " + std::string(mismatch.what) + ":";
+        for (const Mismatch::Side& side : mismatch.sides) {
+            line += " " + side.value + " on " + name(side.ranks) + ";";
+        }
+        line.pop_back();
+        lines.push_back(line);
+    }
+    for (const std::string& frame : stuck.frames) {
+        lines.push_back("    " + frame);
+    }
+}
+
+void add_messages(const Explanation& result, Lines& lines) {
+    for (std::size_t i = 0; i < std::min(result.messages.size(), kStuckShown); ++i) {
+        const StuckMessage& message = result.messages[i];
+        lines.push_back("rank " + std::to_string(message.rank) + " waits in " + message.operation +
+                        " #" + std::to_string(message.number) + " of group \"" + message.group +
+                        "\"" + (message.peer ? ", for rank " + std::to_string(*message.peer) : ""));
+    }
+    if (result.messages.size() > kStuckShown) {
+        lines.push_back("and " + std::to_string(result.messages.size() - kStuckShown) +
+                        " more messages");
+    }
+}
+
+void add_places(const HangFacts& facts, const Explanation& result, Lines& lines) {
+    for (std::size_t i = 0; i < std::min(result.culprits.size(), kCulpritsShown); ++i) {
+        const RankFacts* const rank = find(facts, result.culprits[i]);
+        if (rank == nullptr) {
+            continue;
+        }
+        std::string head = "rank " + std::to_string(rank->rank);
+        if (!rank->node.empty()) {
+            head += " on " + rank->node;
+        }
+        head += rank->pid != 0 ? ", pid " + std::to_string(rank->pid) : "";
+        lines.push_back(head + ": " + place_of(*rank));
+        for (const std::string& frame : rank->frames) {
+            lines.push_back("    " + frame);
+        }
+    }
+    if (result.culprits.size() > kCulpritsShown) {
+        lines.push_back("and " + std::to_string(result.culprits.size() - kCulpritsShown) +
+                        " more ranks");
+    }
+}
+
+Ranks ranks_without_record(const HangFacts& facts) {
+    Ranks ranks;
+    for (const RankFacts& rank : facts.ranks) {
+        if (rank.records.empty()) {
+            ranks.push_back(rank.rank);
+        }
+    }
+    return ranks;
+}
+
+}  // namespace
+
+std::vector<std::string> text_of(const HangFacts& facts, const Explanation& result) {
+    Lines lines;
+    if (!facts.reason.empty()) {
+        lines.push_back("job " + facts.job + ", round " + std::to_string(facts.round) + ": " +
+                        facts.reason);
+    }
+    lines.push_back(sentence_for(result));
+    if (result.collectives.size() == 1) {
+        const Lines more = conclusion_of(result.collectives.front());
+        lines.insert(lines.end(), more.begin(), more.end());
+    }
+    if (!result.behind.empty() && result.verdict != Verdict::older_step) {
+        lines.push_back(capital(name(result.behind)) + verb(result.behind, " is", " are") +
+                        " in an older step than the others.");
+    }
+    lines.emplace_back();
+    for (std::size_t i = 0; i < std::min(result.collectives.size(), kStuckShown); ++i) {
+        add_block(result.collectives[i], lines);
+    }
+    if (result.collectives.size() > kStuckShown) {
+        lines.push_back("and " + std::to_string(result.collectives.size() - kStuckShown) +
+                        " more groups");
+    }
+    add_messages(result, lines);
+    add_places(facts, result, lines);
+    if (const Ranks none = ranks_without_record(facts); !none.empty()) {
+        lines.push_back("no flight record: " + name(none));
+    }
+    return lines;
+}
+
+}  // namespace regroup::agent

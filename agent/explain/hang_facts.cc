@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/explain/hang_facts.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace regroup::agent {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr std::uint32_t kRanksMax = 1U << 17U;
+
+ProcessState state_named(const std::string& name) {
+    for (const auto state : {ProcessState::running, ProcessState::stopped, ProcessState::gone}) {
+        if (name == to_string(state)) {
+            return state;
+        }
+    }
+    return ProcessState::unknown;
+}
+
+ordered_json written(const RankFacts& rank) {
+    ordered_json line;
+    line["rank"] = rank.rank;
+    line["state"] = to_string(rank.state);
+    line["pid"] = rank.pid;
+    if (rank.step) {
+        line["step"] = *rank.step;
+    }
+    if (rank.operations) {
+        line["operations"] = *rank.operations;
+    }
+    line["doing"] = rank.doing;
+    line["waiting"] = rank.waiting;
+    line["silent_ms"] = rank.silent_ms;
+    return line;
+}
+
+RankFacts rank_in(const ordered_json& line) {
+    RankFacts rank;
+    rank.rank = line.at("rank").get<std::uint32_t>();
+    rank.state = state_named(line.at("state").get<std::string>());
+    rank.pid = line.value("pid", std::int64_t{0});
+    if (line.contains("step")) {
+        rank.step = line.at("step").get<std::uint64_t>();
+    }
+    if (line.contains("operations")) {
+        rank.operations = line.at("operations").get<std::uint64_t>();
+    }
+    rank.doing = line.value("doing", std::string());
+    rank.waiting = line.value("waiting", false);
+    rank.silent_ms = line.value("silent_ms", std::uint64_t{0});
+    return rank;
+}
+
+}  // namespace
+
+std::string_view to_string(ProcessState state) noexcept {
+    switch (state) {
+        case ProcessState::running:
+            return "running";
+        case ProcessState::stopped:
+            return "stopped";
+        case ProcessState::gone:
+            return "gone";
+        case ProcessState::unknown:
+            break;
+    }
+    return "unknown";
+}
+
+std::string write_node_facts(const NodeFacts& facts) {
+    ordered_json text;
+    text["version"] = kVersion;
+    text["job"] = facts.job;
+    text["round"] = facts.round;
+    text["reason"] = facts.reason;
+    text["world_size"] = facts.world_size;
+    text["node"] = facts.node;
+    text["ranks"] = ordered_json::array();
+    for (const RankFacts& rank : facts.ranks) {
+        text["ranks"].push_back(written(rank));
+    }
+    return text.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+Result<NodeFacts> read_node_facts(std::string_view text) {
+    try {
+        const ordered_json line = ordered_json::parse(text.begin(), text.end());
+        if (line.at("version").get<int>() != kVersion) {
+            return Failure(Errc::invalid_argument,
+                           "it is of another release of regroup; explain it with that release");
+        }
+        NodeFacts facts;
+        facts.job = line.at("job").get<std::string>();
+        facts.round = line.at("round").get<std::uint64_t>();
+        facts.reason = line.at("reason").get<std::string>();
+        facts.world_size = line.at("world_size").get<std::uint32_t>();
+        facts.node = line.at("node").get<std::string>();
+        for (const ordered_json& rank : line.at("ranks")) {
+            facts.ranks.push_back(rank_in(rank));
+        }
+        const bool fits = facts.world_size <= kRanksMax &&
+                          std::ranges::all_of(facts.ranks, [&](const RankFacts& rank) {
+                              return rank.rank < facts.world_size;
+                          });
+        if (!fits) {
+            return Failure(Errc::invalid_argument, "it has ranks beyond its world size");
+        }
+        return facts;
+    } catch (const ordered_json::exception& error) {
+        return Failure(Errc::invalid_argument,
+                       "it is not what an agent writes: " + std::string(error.what()));
+    }
+}
+
+RankFacts& facts_of(HangFacts& facts, std::uint32_t rank) {
+    const auto place = std::ranges::lower_bound(facts.ranks, rank, {}, &RankFacts::rank);
+    if (place != facts.ranks.end() && place->rank == rank) {
+        return *place;
+    }
+    RankFacts added;
+    added.rank = rank;
+    return *facts.ranks.insert(place, std::move(added));
+}
+
+void add(HangFacts& facts, const NodeFacts& node) {
+    if (facts.world_size == 0) {
+        facts.job = node.job;
+        facts.round = node.round;
+        facts.reason = node.reason;
+    }
+    for (std::uint32_t rank = facts.world_size; rank < node.world_size; ++rank) {
+        static_cast<void>(facts_of(facts, rank));
+    }
+    facts.world_size = std::max(facts.world_size, node.world_size);
+    for (const RankFacts& said : node.ranks) {
+        RankFacts& rank = facts_of(facts, said.rank);
+        RankFacts replaced = said;
+        replaced.node = node.node;
+        replaced.frames = std::move(rank.frames);
+        replaced.records = std::move(rank.records);
+        rank = std::move(replaced);
+    }
+}
+
+}  // namespace regroup::agent
