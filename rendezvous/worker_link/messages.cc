@@ -223,6 +223,11 @@ void visit_fields(Visitor& fields, M& m) {
         fields.number("round", m.round, true);
         fields.number("peer", m.peer, true);
         fields.sentence("text", m.text);
+    } else if constexpr (Is<M, RecordsSaved>) {
+        fields.number("files", m.files);
+        fields.sentence("complaint", m.complaint);
+    } else if constexpr (Is<M, SaveRecords>) {
+        fields.sentence("prefix", m.prefix);
     } else if constexpr (Is<M, AssignWorker>) {
         fields.number("round", m.round, true);
         fields.name("job", m.job);
@@ -270,6 +275,10 @@ constexpr std::string_view name_of() {
         return "remark";
     } else if constexpr (Is<M, PeerLost>) {
         return "peer_lost";
+    } else if constexpr (Is<M, RecordsSaved>) {
+        return "records_saved";
+    } else if constexpr (Is<M, SaveRecords>) {
+        return "save_records";
     } else if constexpr (Is<M, Welcome>) {
         return "welcome";
     } else if constexpr (Is<M, AssignWorker>) {

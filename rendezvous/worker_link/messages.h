@@ -104,7 +104,15 @@ struct PeerLost {
 
     friend bool operator==(const PeerLost&, const PeerLost&) = default;
 };
-using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost>;
+/// The answer to SaveRecords: the worker has tried to write what it has.
+struct RecordsSaved {
+    std::uint32_t files = 0;
+    std::string complaint;  ///< An error, in a sentence; or empty.
+
+    friend bool operator==(const RecordsSaved&, const RecordsSaved&) = default;
+};
+using FromWorker =
+    std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved>;
 
 // ---- From the agent.
 
@@ -158,7 +166,15 @@ struct Pause {
 
     friend bool operator==(const Pause&, const Pause&) = default;
 };
-using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause>;
+/// The round hangs: the worker writes its flight records, that of the SDK to PREFIX.regroup.json
+/// and those of PyTorch to PREFIX.BACKEND.json, and sends RecordsSaved. A request that comes before
+/// the last one is done is ignored.
+struct SaveRecords {
+    std::string prefix;  ///< An absolute path.
+
+    friend bool operator==(const SaveRecords&, const SaveRecords&) = default;
+};
+using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause, SaveRecords>;
 
 /// One message as a packet: its name and then one "field=value" per line, with backslash escapes.
 /// Unknown fields are ignored.

@@ -155,7 +155,7 @@ TEST(FlightRecorder, FailedGroupAndSignalWriteTheFile) {
         std::filesystem::temp_directory_path() / ("flight_record." + std::to_string(::getpid()));
     std::filesystem::create_directory(folder);
     configure_flight_record((folder / "record_").string(), SIGUSR2);
-    set_flight_record_rank(7);
+    set_flight_record_place(7, 0);
     run_ranks(2, [](ProcessGroup& group) {
         group.barrier().wait();
         if (group.rank() == 0) {

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +13,8 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "tests/support/fake_agent.h"
+#include "tests/support/program.h"
+#include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/link/agent_link.h"
 #include "worker_sdk/src/link/assigned_context.h"
 
@@ -133,6 +137,22 @@ TEST(AgentLink, DrainEndsTheWaitForAPlace) {
     EXPECT_FALSE(link->leave_wanted(2));
     ASSERT_TRUE(link->await_pause(soon()));
     EXPECT_EQ(link->await_pause(soon())->reason, "a drain");
+}
+
+TEST(AgentLink, RecordsAreWrittenWhereTheAgentWants) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    static_cast<void>(flight_recorder().add({.name = "asked", .ranks = {0}}));
+    const testing::TemporaryDirectory folder;
+    agent.send("w", worker_link::SaveRecords{folder.path() + "/rank3"});
+    const auto saved = agent.await<worker_link::RecordsSaved>("w");
+    EXPECT_EQ(saved, (worker_link::RecordsSaved{1, ""})) << saved.complaint;
+    std::ifstream file(folder.path() + "/rank3.regroup.json");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(text.find("\"asked\""), text.npos) << text;
+
+    agent.send("w", worker_link::SaveRecords{folder.path() + "/missing/rank3"});
+    EXPECT_NE(agent.await<worker_link::RecordsSaved>("w").complaint, "");
 }
 
 TEST(AgentLink, EndOfTheAgentEndsEveryWait) {

@@ -37,12 +37,17 @@ AssignWorker sample_assign() {
 std::vector<FromWorker> samples_from_worker() {
     return {Hello{"9f3c01aa", 2, true},        Suspended{6, 812, true},
             Resumed{7, 813, 1.25, 0.5, 12.75}, Fatal{FatalKind::bad_node, "ECC error on GPU 3"},
-            Remark{"rank 3 is slow\n"},        PeerLost{7, 12, "closed the connection"}};
+            Remark{"rank 3 is slow\n"},        PeerLost{7, 12, "closed the connection"},
+            RecordsSaved{2, "disk full"}};
 }
 
 std::vector<ToWorker> samples_to_worker() {
-    return {Welcome{}, Welcome{7, std::string(64, 'f')}, sample_assign(),
-            EndRound{7, "node c is lost"}, Pause{7, true, 30000, "drain"}};
+    return {Welcome{},
+            Welcome{7, std::string(64, 'f')},
+            sample_assign(),
+            EndRound{7, "node c is lost"},
+            Pause{7, true, 30000, "drain"},
+            SaveRecords{"/runs/a b/rank3"}};
 }
 
 std::string error_of(std::string_view packet) {

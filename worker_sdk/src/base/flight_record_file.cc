@@ -16,6 +16,7 @@
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
+#include "worker_sdk/src/base/torch_record.h"
 
 namespace regroup {
 namespace {
@@ -76,8 +77,7 @@ std::string flight_record() {
     return flight_recorder().json();
 }
 
-void save_flight_record(const std::string& path) {
-    const std::string text = flight_record();
+void write_record_file(const std::string& path, const std::string& text) {
     const std::string partial = path + "." + std::to_string(::getpid()) + ".partial";
     // A killed process of this number may have left one. Nothing else at this name is written to.
     ::unlink(partial.c_str());
@@ -97,6 +97,23 @@ void save_flight_record(const std::string& path) {
     }
 }
 
+void save_flight_record(const std::string& path) {
+    write_record_file(path, flight_record());
+}
+
+std::uint32_t write_all_records(const std::string& prefix) {
+    std::uint32_t files = 0;
+    if (flight_recorder().has_groups()) {
+        write_record_file(prefix + ".regroup.json", flight_record());
+        ++files;
+    }
+    for (const TorchRecord& record : torch_records()) {
+        write_record_file(prefix + "." + record.backend + ".json", record.json);
+        ++files;
+    }
+    return files;
+}
+
 void configure_flight_record(const std::string& prefix, int signal_number) {
     Target& place = target();
     const std::lock_guard lock(place.mutex);
@@ -107,8 +124,9 @@ void configure_flight_record(const std::string& prefix, int signal_number) {
     }
 }
 
-void set_flight_record_rank(std::uint32_t rank) noexcept {
+void set_flight_record_place(std::uint32_t rank, std::uint64_t round) noexcept {
     target().rank = rank;
+    flight_recorder().enter_round(round);
 }
 
 void write_flight_record() noexcept {

@@ -120,6 +120,7 @@ std::uint32_t FlightRecorder::add(Group group) {
     if (groups_.size() == kGroupsMax) {
         groups_.pop_front();
     }
+    group.round = round_;
     groups_.push_back({.number = group_count_, .group = std::move(group)});
     return group_count_++;
 }
@@ -250,6 +251,11 @@ void FlightRecorder::write_entry(std::string& out, const Entry& entry,
            ", \"is_p2p\": " + (operation.is_message ? "true" : "false") + ", \"frames\": []}";
 }
 
+bool FlightRecorder::has_groups() const {
+    const std::lock_guard lock(mutex_);
+    return !groups_.empty();
+}
+
 std::string FlightRecorder::json() const {
     const std::lock_guard lock(mutex_);
     const std::vector<Entry> entries = read_all();
@@ -267,7 +273,8 @@ std::string FlightRecorder::json() const {
         const std::string key = comma + quoted(std::to_string(number)) + ": ";
         config += key + "{\"name\": " + quoted(std::to_string(number)) +
                   ", \"desc\": " + quoted(group.name) +
-                  ", \"ranks\": " + quoted(list(group.ranks)) + "}";
+                  ", \"ranks\": " + quoted(list(group.ranks)) +
+                  ", \"round\": " + std::to_string(group.round) + "}";
         status += key + last[number].json();
         std::string ranks;
         for (const auto& [rank, text] : heard) {

@@ -31,6 +31,7 @@ class FlightRecorder {
         std::string backend{};               ///< "nccl", "gloo": the names that PyTorch knows.
         std::vector<std::uint32_t> ranks{};  ///< In the world.
         std::uint32_t rank = 0;              ///< This process's rank in the group.
+        std::uint64_t round = 0;             ///< Set by add().
     };
     struct Operation {
         const char* name = "";  ///< A literal.
@@ -53,6 +54,10 @@ class FlightRecorder {
     /// What `rank` of a group has said about itself.
     void note_standing(std::uint32_t group, std::uint32_t rank, std::string text);
 
+    /// Groups that are added from now on belong to this round.
+    void enter_round(std::uint64_t round) noexcept { round_ = round; }
+
+    [[nodiscard]] bool has_groups() const;
     [[nodiscard]] std::string json() const;
 
    private:
@@ -103,6 +108,7 @@ class FlightRecorder {
 
     std::vector<Slot> slots_ = std::vector<Slot>(kEntriesMax);
     std::atomic<std::uint64_t> entry_count_ = 0;
+    std::atomic<std::uint64_t> round_ = 0;
 
     mutable std::mutex mutex_;
     std::deque<Recorded> groups_;    // guarded by mutex_; the last ones
@@ -115,9 +121,14 @@ class FlightRecorder {
 /// Names the file that `write_flight_record` writes, and the signal at which a thread of the SDK
 /// does: 0 for none. An empty prefix: neither.
 void configure_flight_record(const std::string& prefix, int signal_number);
-/// The file's name ends with `rank` from now on.
-void set_flight_record_rank(std::uint32_t rank) noexcept;
+/// The file's name ends with `rank` from now on, and new groups belong to `round`.
+void set_flight_record_place(std::uint32_t rank, std::uint64_t round) noexcept;
 /// Writes the file, if one was named. A failure is printed to stderr.
 void write_flight_record() noexcept;
+/// Writes a record to `path`; the file is never incomplete. Throws Error `system`.
+void write_record_file(const std::string& path, const std::string& text);
+/// Writes PREFIX.regroup.json, if this process has had groups, and PREFIX.BACKEND.json for each
+/// record of PyTorch. Returns the number of files. Throws Error `system`.
+[[nodiscard]] std::uint32_t write_all_records(const std::string& prefix);
 
 }  // namespace regroup

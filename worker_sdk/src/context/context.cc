@@ -288,7 +288,7 @@ Context link::context_of(const Context& base, const worker_link::AssignWorker& p
     context.group_secret = place.round_key.empty() ? base.group_secret : place.round_key;
     context.group_encryption = base.group_encryption;
     context.store_timeout = base.store_timeout;
-    set_flight_record_rank(place.rank);
+    set_flight_record_place(place.rank, place.round);
     return context;
 }
 
@@ -393,7 +393,8 @@ Context Context::from_environment() {
         read_protection(context);
         return context;
     }
-    set_flight_record_rank(mpi ? mpi->rank : number_or("RANK", 0U));
+    set_flight_record_place(mpi ? mpi->rank : number_or("RANK", 0U),
+                            number_or("REGROUP_ROUND", std::uint64_t{0}));
     if (mpi) {
         if (mpi->world_size > 1) {
             take(*mpi, context);

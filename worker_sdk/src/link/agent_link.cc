@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/worker_link/packet.h"
+#include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/link/robust_hold.h"
 #include "worker_sdk/src/link/sigterm.h"
@@ -213,6 +215,9 @@ AgentLink::~AgentLink() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
     thread_.join();
+    if (record_thread_.joinable()) {
+        record_thread_.join();
+    }
     ::munmap(page_, sizeof(WorkerPage));
 }
 
@@ -312,6 +317,25 @@ void AgentLink::take(const worker_link::EndRound& message) {
 void AgentLink::take(const worker_link::Pause& message) {
     const std::lock_guard lock(mutex_);
     pause_ = message;
+}
+
+void AgentLink::take(const worker_link::SaveRecords& message) {
+    if (saves_records_.exchange(true)) {
+        return;
+    }
+    if (record_thread_.joinable()) {
+        record_thread_.join();
+    }
+    record_thread_ = start_helper_thread("regroup-record", [this, prefix = message.prefix] {
+        worker_link::RecordsSaved saved;
+        try {
+            saved.files = write_all_records(prefix);
+        } catch (const std::exception& error) {
+            saved.complaint = error.what();
+        }
+        send(saved);
+        saves_records_ = false;
+    });
 }
 
 void AgentLink::note_gone() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -114,6 +115,7 @@ class AgentLink {
     void take(const worker_link::AssignWorker& message);
     void take(const worker_link::EndRound& message);
     void take(const worker_link::Pause& message);
+    void take(const worker_link::SaveRecords& message);
     void note_gone();
 
     const std::string worker_id_;
@@ -136,6 +138,11 @@ class AgentLink {
     std::shared_ptr<RoundScope> guarded_;
     bool gone_ = false;
     bool holding_ = false;  // The control thread holds `alive`.
+
+    std::atomic<bool> saves_records_ = false;
+    /// Writes the flight records: a slow disk must not hold up the control thread. Used by the
+    /// control thread, and by the destructor after its end.
+    std::thread record_thread_;
 
     std::thread thread_;
 };
