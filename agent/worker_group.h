@@ -123,6 +123,11 @@ class WorkerGroup {
     /// seconds if a process is stuck in the kernel.
     void kill_leftovers();
 
+    /// Asks a worker for its flight records; see worker_link::SaveRecords. `on_saved` is called once
+    /// at most, and not if the worker ends before it has answered.
+    void save_records(std::uint32_t local_rank, const std::string& prefix,
+                      std::function<void(const worker_link::RecordsSaved&)> on_saved);
+
     /// For starting tools that inspect workers.
     [[nodiscard]] LinuxLauncher& launcher() noexcept { return launcher_; }
 
@@ -141,6 +146,8 @@ class WorkerGroup {
         std::shared_ptr<SharedPage> page;
         std::string error_file;
         std::optional<worker_link::Fatal> fatal;  ///< Its own report of its end.
+        /// Waits for its answer to SaveRecords; else empty.
+        std::function<void(const worker_link::RecordsSaved&)> on_records_saved;
         bool announced = false;                   ///< It reported before it was asked to end.
         std::string hung;                         ///< The reason, if it was killed for a hang.
         bool hung_by_silence = false;

@@ -249,6 +249,19 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);
+    } else if (const auto* saved = std::get_if<worker_link::RecordsSaved>(&message)) {
+        if (const auto on_saved = std::exchange(process.on_records_saved, nullptr)) {
+            on_saved(*saved);
+        }
+    }
+}
+
+void WorkerGroup::save_records(std::uint32_t local_rank, const std::string& prefix,
+                               std::function<void(const worker_link::RecordsSaved&)> on_saved) {
+    const std::uint64_t key = living(local_rank);
+    if (const auto found = processes_.find(key); found != processes_.end() && link_) {
+        found->second.on_records_saved = std::move(on_saved);
+        link_->send(key, worker_link::SaveRecords{prefix});
     }
 }
 

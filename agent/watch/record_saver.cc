@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/record_saver.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/process/unique_fd.h"
+#include "rendezvous/files/own_file.h"
+
+namespace regroup::agent {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kLookInterval(20);
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr ? value : "";
+}
+
+/// Puts a byte into the FIFO. False if nobody reads it: then the process has no NCCL group.
+bool ring(const std::string& path) {
+    const UniqueFd pipe(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    struct stat facts{};
+    if (!pipe || ::fstat(pipe.get(), &facts) != 0 || !S_ISFIFO(facts.st_mode) ||
+        facts.st_uid != ::geteuid()) {
+        return false;
+    }
+    return ::write(pipe.get(), "1\n", 2) == 2;
+}
+
+/// Tells two states of a file apart; nothing while there is no file.
+struct FileState {
+    std::int64_t seconds = 0;
+    std::int64_t nanoseconds = 0;
+    std::int64_t size = 0;
+
+    friend bool operator==(const FileState&, const FileState&) = default;
+};
+
+std::optional<FileState> state_of(const std::string& path) {
+    struct stat facts{};
+    if (::stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        return std::nullopt;
+    }
+    return FileState{facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec, facts.st_size};
+}
+
+/// The whole file; nothing while it is not complete. A pickle ends with a full stop.
+Result<std::optional<std::string>> complete_pickle(const std::string& path) {
+    const Result<int> opened = files::open_own(path, O_RDONLY);
+    if (!opened) {
+        return Failure(opened.error().code, path + ": " + opened.error().detail);
+    }
+    const UniqueFd file(*opened);
+    struct stat facts{};
+    if (::fstat(file.get(), &facts) != 0) {
+        return system_failure(path, errno);
+    }
+    if (static_cast<std::size_t>(facts.st_size) > kRecordBytesMax) {
+        return Failure(Errc::invalid_argument, path + " has more than 64 MiB");
+    }
+    std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+    const ssize_t count = ::read(file.get(), text.data(), text.size());
+    if (count < 0) {
+        return system_failure(path, errno);
+    }
+    const bool is_complete = static_cast<std::size_t>(count) == text.size() && text.ends_with('.');
+    return is_complete ? std::optional(std::move(text)) : std::nullopt;
+}
+
+std::string prefix_of(const fs::path& folder, std::uint32_t rank) {
+    return (fs::absolute(folder) / ("rank" + std::to_string(rank))).string();
+}
+
+}  // namespace
+
+Result<void> write_private_file(const std::string& path, std::string_view text) {
+    const Result<int> opened = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (!opened) {
+        return Failure(opened.error().code, "cannot write " + path + ": " + opened.error().detail);
+    }
+    const UniqueFd file(*opened);
+    while (!text.empty()) {
+        const ssize_t written = ::write(file.get(), text.data(), text.size());
+        if (written < 0 && errno != EINTR) {
+            return system_failure("cannot write " + path, errno);
+        }
+        text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+TorchPipe torch_pipe_from_environment() {
+    const std::string dump = variable("TORCH_FR_DUMP_TEMP_FILE");
+    return {variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+            dump.empty() ? variable("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") : dump};
+}
+
+struct RecordSaver::Run : std::enable_shared_from_this<Run> {
+    Run(asio::io_context& io_in, Instant deadline_in,
+        std::function<void(const SavedRecords&)> on_done_in)
+        : io(io_in), timer(io_in), deadline(deadline_in), on_done(std::move(on_done_in)) {}
+
+    /// A pickle that a process is about to write.
+    struct Awaited {
+        std::string path;
+        std::optional<FileState> before;
+        std::string copy;
+    };
+
+    void complain(const std::string& sentence) {
+        if (result.complaint.empty()) {
+            result.complaint = sentence;
+        }
+    }
+
+    void take(std::size_t files, const std::string& complaint) {
+        --unanswered;
+        result.files += files;
+        if (!complaint.empty()) {
+            complain(complaint);
+        }
+        finish_if_done();
+    }
+
+    void look(const Clock& clock) {
+        std::erase_if(awaited, [this](const Awaited& file) { return has_come(file); });
+        finish_if_done();
+        if (!on_done) {
+            return;
+        }
+        if (clock.now() >= deadline) {
+            complain("not all workers have written their flight records in time");
+            unanswered = 0;
+            awaited.clear();
+            return finish_if_done();
+        }
+        timer.expires_after(kLookInterval);
+        timer.async_wait([weak = weak_from_this(), &clock](const boost::system::error_code& error) {
+            if (const auto run = weak.lock(); run && !error) {
+                run->look(clock);
+            }
+        });
+    }
+
+    bool has_come(const Awaited& file) {
+        const std::optional<FileState> now = state_of(file.path);
+        if (!now || now == file.before) {
+            return false;
+        }
+        Result<std::optional<std::string>> text = complete_pickle(file.path);
+        if (text && !*text) {
+            return false;
+        }
+        const Result<void> kept = text ? write_private_file(file.copy, **text) : text.error();
+        kept ? static_cast<void>(++result.files) : complain(kept.error().detail);
+        return true;
+    }
+
+    void finish_if_done() {
+        if (unanswered > 0 || !awaited.empty() || !on_done) {
+            return;
+        }
+        timer.cancel();
+        asio::post(io, [weak = weak_from_this(), done = std::exchange(on_done, nullptr)] {
+            if (const auto run = weak.lock()) {
+                done(run->result);
+            }
+        });
+    }
+
+    asio::io_context& io;
+    asio::steady_timer timer;
+    Instant deadline;
+    std::function<void(const SavedRecords&)> on_done;
+    std::size_t unanswered = 0;
+    std::vector<Awaited> awaited;
+    SavedRecords result;
+};
+
+RecordSaver::RecordSaver(asio::io_context& io, const Clock& clock, RecordOptions options, Ask ask)
+    : io_(io), clock_(clock), options_(std::move(options)), ask_(std::move(ask)) {}
+
+RecordSaver::~RecordSaver() = default;
+
+void RecordSaver::save(const fs::path& folder, const std::vector<RecordSubject>& subjects,
+                       std::function<void(const SavedRecords&)> on_done) {
+    run_ = std::make_shared<Run>(io_, after(clock_.now(), options_.limit), std::move(on_done));
+    for (const RecordSubject& subject : subjects) {
+        if (subject.is_stopped) {
+            continue;
+        }
+        const std::string prefix = prefix_of(folder, subject.rank);
+        const std::string number = std::to_string(subject.rank);
+        if (subject.has_sdk) {
+            ++run_->unanswered;
+            ask_(subject.local_rank, prefix,
+                 [weak = std::weak_ptr(run_)](std::size_t files, const std::string& complaint) {
+                     if (const auto run = weak.lock(); run && run->unanswered > 0) {
+                         run->take(files, complaint);
+                     }
+                 });
+        }
+        if (!options_.torch.pipe.empty() && !options_.torch.dump.empty()) {
+            const std::string dump = options_.torch.dump + number;
+            const std::optional<FileState> before = state_of(dump);
+            if (ring(options_.torch.pipe + number + ".pipe")) {
+                run_->awaited.push_back({dump, before, prefix + ".nccl.pickle"});
+            }
+        }
+    }
+    run_->look(clock_);
+}
+
+}  // namespace regroup::agent
