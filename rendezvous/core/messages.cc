@@ -53,6 +53,8 @@ std::string_view to_string(Operate::Action action) noexcept {
             return "drain";
         case Operate::Action::stop:
             return "stop";
+        case Operate::Action::events:
+            return "events";
         case Operate::Action::status:
             return "status";
     }

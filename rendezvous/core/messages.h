@@ -181,17 +181,28 @@ struct Resumed {
 };
 /// An operator's request, in place of a Join. The daemon answers with Operated and closes the
 /// connection. With `wait`, it answers a drain twice: when it accepts it, and when the nodes have
-/// left.
+/// left. It answers `events` with EventPages.
 struct Operate {
-    enum class Action : std::uint8_t { drain, stop, status };
+    enum class Action : std::uint8_t { drain, stop, status, events };
     std::string job;  ///< Empty: the only job of the daemon.
     Action action = Action::status;
     std::string node;    ///< For drain: the name of the node.
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
     bool wait = false;
+    /// For events: those after this number, of the job that began at `began_ms` if that is not 0.
+    /// Of another job of the same name, all.
+    std::uint64_t since = 0;
+    std::int64_t began_ms = 0;
+    /// The connection stays. For events: it gets those to come. For the status: the operator may
+    /// ask again.
+    bool follow = false;
 };
 [[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
+/// The action changes nothing: the role observer suffices.
+[[nodiscard]] constexpr bool only_reads(Operate::Action action) noexcept {
+    return action == Operate::Action::status || action == Operate::Action::events;
+}
 using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;
 
 // ---- From the daemon.
@@ -361,11 +372,19 @@ struct Operated {
     bool done = false;
     std::string text;  ///< For people; for `status`, a JSON object.
 };
+/// Some events of a job, in order.
+struct EventPage {
+    std::string job;
+    std::int64_t began_ms = 0;  ///< Another job of the same name began at another time.
+    std::string lines;          ///< JSON, each with its newline; see event_line().
+    bool is_last = false;       ///< No page follows on this connection.
+};
 /// Another daemon is the leader; this one has no state. `endpoint` is the leader's, or empty.
 struct Elsewhere {
     std::string endpoint;
 };
 using FromDaemon = std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, Fenced, Dismissed,
-                                Alive, Waiting, Refused, Recovered, Closed, Operated, Elsewhere>;
+                                Alive, Waiting, Refused, Recovered, Closed, Operated, EventPage,
+                                Elsewhere>;
 
 }  // namespace regroup::rendezvous

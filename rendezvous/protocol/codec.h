@@ -29,7 +29,7 @@ inline constexpr std::size_t kDoingBytesMax = 48;
 /// The most broken links of a node that are sent, and the size of their text.
 inline constexpr std::size_t kBrokenLinksMax = 16;
 inline constexpr std::size_t kLinkBytesMax = 128;
-/// The size of an answer to an operator. A JSON object in it must be built to fit.
+/// The size of an answer to an operator, and of an EventPage. JSON in it must be built to fit.
 inline constexpr std::size_t kStatusBytesMax = std::size_t{80} << 10;
 /// A payload whose objects and lists are nested deeper than this is refused.
 inline constexpr std::size_t kNestingMax = 16;

@@ -77,7 +77,8 @@ void read(FieldReader& reader, Leave& message) {
 }
 void read(FieldReader& reader, Operate& message) {
     static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::stop,
-                                                   Operate::Action::status};
+                                                   Operate::Action::status,
+                                                   Operate::Action::events};
     reader.choice("action", message.action, kActions);
     reader.name("job", message.job);
     if (message.action == Operate::Action::drain) {
@@ -87,6 +88,9 @@ void read(FieldReader& reader, Operate& message) {
     reader.text("author", message.author, kSentenceBytesMax);
     reader.text("reason", message.reason, kSentenceBytesMax);
     reader.flag("wait", message.wait);
+    reader.integer("since", message.since);
+    reader.integer("began_ms", message.began_ms);
+    reader.flag("follow", message.follow);
 }
 
 // ---- From the daemon.
@@ -165,6 +169,13 @@ void read(FieldReader& reader, Operated& message) {
     reader.require("done");
     reader.flag("done", message.done);
     reader.text("text", message.text, kStatusBytesMax);
+}
+void read(FieldReader& reader, EventPage& message) {
+    reader.require("job");
+    reader.name("job", message.job);
+    reader.integer("began_ms", message.began_ms);
+    reader.text("lines", message.lines, kStatusBytesMax);
+    reader.flag("last", message.is_last);
 }
 void read(FieldReader& reader, Elsewhere& message) {
     reader.name("endpoint", message.endpoint);
@@ -245,6 +256,7 @@ Result<FromDaemon> decode_from_daemon(std::string_view payload) {
         {"recovered", read_as<FromDaemon, Recovered>},
         {"closed", read_as<FromDaemon, Closed>},
         {"operated", read_as<FromDaemon, Operated>},
+        {"events", read_as<FromDaemon, EventPage>},
         {"elsewhere", read_as<FromDaemon, Elsewhere>},
     };
     return decode(payload, kKnown);

@@ -70,6 +70,13 @@ struct AgentWriter {
         if (message.wait) {
             object["wait"] = true;
         }
+        if (message.action == Operate::Action::events) {
+            object["since"] = message.since;
+            object["began_ms"] = message.began_ms;
+        }
+        if (message.follow) {
+            object["follow"] = true;
+        }
         return object;
     }
 };
@@ -149,6 +156,16 @@ struct DaemonWriter {
         return {{"type", "operated"},
                 {"done", message.done},
                 {"text", beginning_of(message.text, kStatusBytesMax)}};
+    }
+    json operator()(const EventPage& message) const {
+        json object = {{"type", "events"},
+                       {"job", message.job},
+                       {"began_ms", message.began_ms},
+                       {"lines", beginning_of(message.lines, kStatusBytesMax)}};
+        if (message.is_last) {
+            object["last"] = true;
+        }
+        return object;
     }
     json operator()(const Elsewhere& message) const {
         json object = {{"type", "elsewhere"}};

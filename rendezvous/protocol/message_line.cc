@@ -89,6 +89,9 @@ std::string line(const Recovered& recovered) {
 std::string line(const Operated& operated) {
     return operated.text;
 }
+std::string line(const EventPage& page) {
+    return page.lines;
+}
 std::string line(const Elsewhere& elsewhere) {
     return elsewhere.endpoint;
 }
@@ -128,7 +131,8 @@ std::string joined(const Message& message) {
 constexpr std::string_view kAgentKinds[] = {"join", "report", "leave", "resumed", "operate"};
 constexpr std::string_view kDaemonKinds[] = {
     "assign", "stop",    "prepare", "save_stacks", "end_worker", "fenced",   "dismissed",
-    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "elsewhere"};
+    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "events",
+    "elsewhere"};
 static_assert(std::size(kAgentKinds) == std::variant_size_v<FromAgent>);
 static_assert(std::size(kDaemonKinds) == std::variant_size_v<FromDaemon>);
 

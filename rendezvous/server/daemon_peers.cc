@@ -97,7 +97,7 @@ void Daemon::Impl::identify_plain(Session& session) const {
 
 void Daemon::Impl::log_operator(const Session& session, const FromAgent& message) const {
     const auto* operate = std::get_if<Operate>(&message);
-    if (operate == nullptr || operate->action == Operate::Action::status) {
+    if (operate == nullptr || only_reads(operate->action)) {
         return;
     }
     log((operate->job.empty() ? "" : "job " + operate->job + ": ") +
@@ -149,7 +149,7 @@ std::string Daemon::Impl::objection(const Session& session, FromAgent& message) 
         return job.empty() || job == join->job ? "" : "the " + peer.name + " is for that job only";
     }
     if (auto* operate = std::get_if<Operate>(&message)) {
-        if (operate->action != Operate::Action::status && !security::may_operate(peer.scope.role)) {
+        if (!only_reads(operate->action) && !security::may_operate(peer.scope.role)) {
             return "the " + peer.name + " may only read the status; to " +
                    std::string(to_string(operate->action)) + " takes the role operator";
         }

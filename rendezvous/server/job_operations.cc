@@ -32,6 +32,10 @@ constexpr std::size_t kWaitsMax = 64;
 constexpr Duration kRateWindow = std::chrono::seconds(10);
 /// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
+/// For an operator who follows the status on one connection: the shortest pause between two
+/// requests, and the longest.
+constexpr Duration kStatusPause = std::chrono::milliseconds(100);
+constexpr Duration kFollowerLimit = std::chrono::minutes(5);
 
 /// A token for one job does not show the names of others.
 std::string no_such(const std::string& job, bool sees_all, const std::map<std::string, Job>& jobs) {
@@ -53,12 +57,37 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     };
     if (operate.action == Operate::Action::status &&
         (operate.job.empty() || jobs_.contains(operate.job))) {
-        answered(true, jobs_json(views(operate.job), protocol::kStatusBytesMax));
+        if (!operate.follow) {
+            answered(true, jobs_json(views(operate.job), protocol::kStatusBytesMax));
+        } else if (may_ask_again(*session)) {
+            hooks_.send(session,
+                        Operated{true, jobs_json(views(operate.job), protocol::kStatusBytesMax)});
+        } else {
+            hooks_.refuse(session, Errc::overloaded,
+                          "the status may be asked for again " + format_duration(kStatusPause) +
+                              " after the last answer, and when that has been read");
+        }
+        return;
+    }
+    if (operate.action == Operate::Action::events) {
+        if (const Job* job = job_named(operate, sees_all, answered)) {
+            show_events(session, *job, operate);
+        }
         return;
     }
     if (Job* job = job_for(operate, sees_all, answered)) {
         act(*job, operate, answered, operate.wait ? session : nullptr);
     }
+}
+
+bool JobTable::may_ask_again(Session& session) const {
+    const Instant now = clock_.now();
+    if (now < session.status_due || session.has_queue()) {
+        return false;
+    }
+    session.status_due = after(now, kStatusPause);
+    session.silence_limit = kFollowerLimit;
+    return true;
 }
 
 void JobTable::operate(const Operate& operate, bool sees_all, const Answered& answered) {
@@ -72,7 +101,7 @@ void JobTable::operate(const Operate& operate, bool sees_all, const Answered& an
     }
 }
 
-Job* JobTable::job_for(const Operate& operate, bool sees_all, const Answered& answered) {
+Job* JobTable::job_named(const Operate& operate, bool sees_all, const Answered& answered) {
     if (!operate.job.empty() && !jobs_.contains(operate.job)) {
         answered(false, no_such(operate.job, sees_all, jobs_));
         return nullptr;
@@ -86,15 +115,22 @@ Job* JobTable::job_for(const Operate& operate, bool sees_all, const Answered& an
                             "; name one with --job");
         return nullptr;
     }
-    const auto found = operate.job.empty() ? jobs_.begin() : jobs_.find(operate.job);
-    Job& job = found->second;
+    return &(operate.job.empty() ? jobs_.begin() : jobs_.find(operate.job))->second;
+}
+
+Job* JobTable::job_for(const Operate& operate, bool sees_all, const Answered& answered) {
+    Job* const found = job_named(operate, sees_all, answered);
+    if (found == nullptr) {
+        return nullptr;
+    }
+    Job& job = *found;
     if (job.core.phase() == Phase::closed) {
-        answered(false, "job " + found->first +
+        answered(false, "job " + job.key.id +
                             " has ended already: " + describe(job.core.verdict()->reason));
         return nullptr;
     }
     if (journal_ && !job.may_grow_for_newcomer(bytes_of(operate), clock_.now())) {
-        answered(false, "job " + found->first + " gets too many requests; try again later");
+        answered(false, "job " + job.key.id + " gets too many requests; try again later");
         return nullptr;
     }
     return &job;
@@ -128,14 +164,50 @@ std::vector<JobView> JobTable::views(const std::string& job_id) const {
         view.samples = job.history.samples();
         view.last_failure = job.history.last_failure();
         view.last_failure_ms = job.history.last_failure_ms();
+        view.last_recovery_ms = job.history.last_recovery_ms();
+        if (const std::optional<Instant> at = job.history.last_step_at()) {
+            const Duration since = view.now - *at;
+            view.last_step_ms =
+                view.now_ms - std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+        }
         view.last_event = job.history.last_number();
+        view.telemetry = job.telemetry;
     }
     return views;
+}
+
+void JobTable::show_events(const std::shared_ptr<Session>& session, const Job& job,
+                           const Operate& operate) {
+    if (followers_.is_full()) {
+        answer(session, false,
+               std::to_string(EventFollowers::kMax) +
+                   " connections follow events already; try again later");
+        return;
+    }
+    session->silence_limit = kWaitLimit;
+    session->expires = after(clock_.now(), kWaitLimit);
+    followers_.add(session, job.key.id, operate);
+}
+
+EventFollowers::Source JobTable::events_of(const std::string& job_id) const {
+    const auto found = jobs_.find(job_id);
+    if (found == jobs_.end()) {
+        return {};
+    }
+    const Job& job = found->second;
+    const std::deque<RecordedEvent>& events = job.history.events();
+    return {&job.history, job.key.began_ms,
+            !events.empty() && events.back().event.kind == JobEvent::Kind::closed};
 }
 
 const JobHistory* JobTable::history(const std::string& job_id) const {
     const auto found = jobs_.find(job_id);
     return found == jobs_.end() ? nullptr : &found->second.history;
+}
+
+const JobTelemetry* JobTable::telemetry(const std::string& job_id) const {
+    const auto found = jobs_.find(job_id);
+    return found == jobs_.end() ? nullptr : &found->second.telemetry;
 }
 
 void JobTable::drain(Job& job, const Operate& operate, const Answered& answered,
@@ -180,6 +252,7 @@ void JobTable::drain(Job& job, const Operate& operate, const Answered& answered,
 }
 
 void JobTable::end_waits() {
+    followers_.flush();
     for (auto& [id, job] : jobs_) {
         for (DrainWaits::Answer& waiting : job.drain_waits.take_all(id)) {
             answer(waiting.session, waiting.done, std::move(waiting.text));

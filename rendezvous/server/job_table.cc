@@ -25,6 +25,8 @@ JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const Daemon
       limits_(limits),
       hooks_(std::move(hooks)),
       peers_log_([this](const std::string& line) { hooks_.log(line); }),
+      followers_(io.get_executor(),
+                 {[this](const std::string& job) { return events_of(job); }, hooks_.send}),
       timer_(io) {}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.
@@ -164,6 +166,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     session->job = join.job;
     session->node = join.node;
     session->silence_limit = std::max(limits_.hello_limit, join.policy.heartbeat_timeout);
+    session->heartbeat_timeout = join.policy.heartbeat_timeout;
     const std::shared_ptr<Session> former = found->second.connect(join.node, session);
     if (former && former != session) {
         former->close();  // A newer connection replaces it, so its end does not concern the node.
@@ -189,7 +192,9 @@ void JobTable::forget(std::map<std::string, Job>::iterator job) {
         journal_->end(job->second.key);
     }
     disarm(job->second);
+    const std::string id = job->first;
     jobs_.erase(job);
+    followers_.note(id);
 }
 
 // True if a join with `policy` begins a new job of the same id. A closed job is remembered for a
@@ -217,11 +222,17 @@ void JobTable::step(Job& job, const Event& event, Then then) {
         apply(job, outcome);
     } else if (journal_ && std::pair(job.core.phase(), job.core.round()) == before &&
                journal::is_only_noted(event, effects)) {
-        job.defer(std::move(entry));
-        if (job.deferred_count() >= kDeferredMax) {
-            keep_deferred(job);
-        }
+        // The node need not wait, but what happened is told in the order of the journal.
+        StepResult told{{}, std::exchange(outcome.events, {}), outcome.wall_ms};
         apply(job, outcome);
+        if (!told.events.empty()) {
+            record(job, std::move(entry), std::move(told), nullptr);
+        } else {
+            job.defer(std::move(entry));
+            if (job.deferred_count() >= kDeferredMax) {
+                keep_deferred(job);
+            }
+        }
     } else if (journal_ && !journal::is_refusal(event, effects)) {
         record(job, std::move(entry), std::move(outcome), std::move(then));
         then = nullptr;
@@ -279,6 +290,7 @@ void JobTable::apply(Job& job, const StepResult& outcome) {
         for (std::size_t i = events.size() - count; hooks_.event && i < events.size(); ++i) {
             hooks_.event(job.key.id, events[i]);
         }
+        followers_.note(job.key.id);
     }
     for (const Send& effect : outcome.effects) {
         const auto found = job.sessions().find(effect.node);
@@ -358,6 +370,7 @@ void JobTable::on_timer() {
 }
 
 void JobTable::end(const std::shared_ptr<Session>& session) {
+    followers_.ended(session);
     for (const std::string& id : std::exchange(waited_for_, {})) {
         const auto job = jobs_.find(id);
         if (job == jobs_.end()) {
@@ -379,6 +392,7 @@ void JobTable::end(const std::shared_ptr<Session>& session) {
 void JobTable::sweep() {
     const Instant now = clock_.now();
     peers_log_.sweep(now);
+    followers_.sweep(now);
     for (auto next = jobs_.begin(); next != jobs_.end();) {
         const auto found = next++;
         Job& job = found->second;

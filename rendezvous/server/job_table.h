@@ -18,6 +18,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/daemon.h"
+#include "rendezvous/server/event_followers.h"
 #include "rendezvous/server/job.h"
 #include "rendezvous/server/log_limiter.h"
 #include "rendezvous/server/session.h"
@@ -38,6 +39,10 @@ class JobTable {
         std::function<void(const std::string& line)> log;
         /// Something happened to a job, and is kept. May be empty.
         std::function<void(const std::string& job, const RecordedEvent& event)> event;
+        /// A job that began at `began_ms` was restored with these events. May be empty.
+        std::function<void(const std::string& job, std::int64_t began_ms,
+                           const JobHistory& history)>
+            restored;
     };
 
     /// `io` and `clock` outlive it. Its timer's handler may run, cancelled, after its end.
@@ -62,6 +67,8 @@ class JobTable {
     [[nodiscard]] std::vector<JobView> views(const std::string& job_id) const;
     /// The events of the job; null if there is no such job.
     [[nodiscard]] const JobHistory* history(const std::string& job_id) const;
+    /// What its training program tells; null if there is no such job.
+    [[nodiscard]] const JobTelemetry* telemetry(const std::string& job_id) const;
 
     enum class Standing : std::uint8_t {
         leads,      ///< It has the jobs.
@@ -90,6 +97,8 @@ class JobTable {
     void end_waits();
     /// Jobs that are not closed.
     [[nodiscard]] std::size_t open_jobs() const;
+    /// Wall-clock time since 1970.
+    [[nodiscard]] static std::int64_t wall_ms();
 
    private:
     using Then = std::function<void()>;
@@ -131,8 +140,15 @@ class JobTable {
 
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
+    /// True if the operator may have one more status on this connection.
+    [[nodiscard]] bool may_ask_again(Session& session) const;
     /// The job that an action is for; null once `answered` has been called instead.
     [[nodiscard]] Job* job_for(const Operate& operate, bool sees_all, const Answered& answered);
+    /// The job that is meant, closed or not; null once `answered` has been called instead.
+    [[nodiscard]] Job* job_named(const Operate& operate, bool sees_all, const Answered& answered);
+    void show_events(const std::shared_ptr<Session>& session, const Job& job,
+                     const Operate& operate);
+    [[nodiscard]] EventFollowers::Source events_of(const std::string& job_id) const;
     /// `waiting`: the session that waits until the drained nodes have left; null: none does.
     void act(Job& job, const Operate& operate, const Answered& answered,
              const std::shared_ptr<Session>& waiting);
@@ -164,9 +180,7 @@ class JobTable {
     void disarm(Job& job);
     void set_timer();
     void on_timer();
-    /// Wall-clock time since 1970.
-    [[nodiscard]] static std::int64_t wall_ms();
-    /// The same for the key of a new job: later than that of all others.
+    /// Wall-clock time for the key of a new job: later than that of all others.
     [[nodiscard]] std::int64_t beginning_ms();
 
     const Clock& clock_;
@@ -190,6 +204,7 @@ class JobTable {
     std::set<std::string> waited_for_;  // The jobs in whose `drain_waits` operators may wait.
     // The growth of all journals by new nodes: those of some of the largest jobs, and many others.
     Allowance newcomers_{{std::size_t{128} << 20U, std::size_t{128} << 10U}};
+    EventFollowers followers_;
     Instant timer_at_ = Instant::max();
     boost::asio::steady_timer timer_;
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

@@ -80,6 +80,9 @@ void JobTable::adopt(Job job) {
             return;
         }
     }
+    if (hooks_.restored) {
+        hooks_.restored(job.key.id, job.key.began_ms, job.history);
+    }
     const auto found = jobs_.find(job.key.id);
     if (found == jobs_.end()) {
         const std::string id = job.key.id;
@@ -146,6 +149,7 @@ void JobTable::follow(const std::string& endpoint) {
             session->close();
         }
     }
+    followers_.hang_up();
     jobs_.clear();
     deadlines_.clear();
     waited_for_.clear();

@@ -36,6 +36,8 @@ struct Session {
     /// is closed or is to close.
     static bool send(const std::shared_ptr<Session>& session, std::string frame,
                      std::size_t frames_max);
+    /// True if frames wait behind the one that is being written.
+    [[nodiscard]] bool has_queue() const { return !outbox_.empty(); }
     [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
 
     security::Stream stream;
@@ -46,6 +48,8 @@ struct Session {
     /// When the connection is closed. Every message of a joined node postpones it.
     Instant expires{};
     Duration silence_limit{};
+    Duration heartbeat_timeout{};  ///< Of its job; zero until it has joined.
+    Instant heard{};               ///< Its last message since then.
     protocol::FrameReader reader;
     std::string first_bytes;  ///< Kept until the protocol is known.
     bool protocol_told = false;
@@ -53,6 +57,7 @@ struct Session {
     std::string job;             ///< Empty until it has joined.
     NodeId node;
     bool close_when_flushed = false;
+    Instant status_due{};        ///< An operator may ask for the status again from then on.
     std::uint64_t stranger = 0;  ///< Its key among the daemon's strangers; 0: it is a member.
 
    private:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <utility>
 #include <variant>
 
 #include <nlohmann/json.hpp>
@@ -18,6 +19,13 @@ namespace regroup::rendezvous {
 namespace {
 
 using nlohmann::ordered_json;
+
+// The other fields and their sentences take less than the rest of a line.
+constexpr std::size_t kNodesBytesMax = std::size_t{56} << 10;
+
+std::string text_of(const ordered_json& value) {
+    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
 
 double seconds(Duration duration) {
     return std::chrono::duration<double>(duration).count();
@@ -95,14 +103,23 @@ struct Details {
     }
     void operator()(const JobEvent::Members& members) const {
         std::uint64_t ranks = 0;
+        std::size_t bytes = 0;
         ordered_json& nodes = line["nodes"] = ordered_json::array();
         for (const JobEvent::Member& member : members) {
-            nodes.push_back({{"node", member.node},
-                             {"first_rank", member.first_rank},
-                             {"workers", member.workers}});
             ranks += member.workers;
+            ordered_json node = {{"node", member.node},
+                                 {"first_rank", member.first_rank},
+                                 {"workers", member.workers}};
+            bytes += text_of(node).size() + 1;
+            if (bytes <= kNodesBytesMax) {
+                nodes.push_back(std::move(node));
+            }
         }
         line["world_size"] = ranks;
+        line["group_world_size"] = members.size();
+        if (nodes.size() < members.size()) {
+            line["nodes_left_out"] = members.size() - nodes.size();
+        }
     }
 };
 
@@ -124,6 +141,7 @@ std::string utc_time(std::int64_t wall_ms) {
 std::string event_line(const std::string& job, const RecordedEvent& entry) {
     const JobEvent& event = entry.event;
     ordered_json line = {{"time", utc_time(entry.wall_ms)},
+                         {"source", "daemon"},
                          {"job", job},
                          {"number", entry.number},
                          {"job_time_s", seconds(event.at.time_since_epoch())},
@@ -141,7 +159,7 @@ std::string event_line(const std::string& job, const RecordedEvent& entry) {
         write(line, event.cause);
     }
     std::visit(Details{line}, event.detail);
-    return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return text_of(line);
 }
 
 }  // namespace regroup::rendezvous

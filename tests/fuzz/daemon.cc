@@ -125,8 +125,8 @@ class Story {
                 break;
             case 8: {
                 Operate request;
-                request.action = input_.one_of(
-                    {Operate::Action::drain, Operate::Action::status, Operate::Action::stop});
+                request.action = input_.one_of({Operate::Action::drain, Operate::Action::status,
+                                                Operate::Action::stop, Operate::Action::events});
                 request.node = name;
                 request.wait = input_.chance(128);
                 send(*connection, request);

@@ -253,6 +253,16 @@ TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
     }
     EXPECT_EQ(through_agent(Operate{}).job, "");
     EXPECT_FALSE(through_agent(Operate{}).wait);
+    Operate events;
+    events.action = Operate::Action::events;
+    events.since = 57;
+    events.began_ms = 1764105600123;
+    events.follow = true;
+    const Operate asked = through_agent(events);
+    EXPECT_EQ(asked.action, Operate::Action::events);
+    EXPECT_EQ(asked.since, 57U);
+    EXPECT_EQ(asked.began_ms, 1764105600123);
+    EXPECT_TRUE(asked.follow);
 }
 
 TEST(ProtocolCodec, PositionsFurthestBehindAreKept) {
@@ -331,6 +341,16 @@ TEST(ProtocolCodec, RecoveryIsNotCutShortByDefault) {
     EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.goodput.lost_steps, 12U);
     EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
     EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.goodput.cut_short, 1U);
+}
+
+TEST(ProtocolCodec, EventPageKeepsItsLinesAndItsJob) {
+    const EventPage page =
+        through_daemon(EventPage{"nightly", 1764105600123, "{\"a\":1}\n{\"b\":\"\\n\"}\n", true});
+    EXPECT_EQ(page.job, "nightly");
+    EXPECT_EQ(page.began_ms, 1764105600123);
+    EXPECT_EQ(page.lines, "{\"a\":1}\n{\"b\":\"\\n\"}\n");
+    EXPECT_TRUE(page.is_last);
+    EXPECT_FALSE(through_daemon(EventPage{"nightly", 1, "", false}).is_last);
 }
 
 TEST(ProtocolCodec, OperatedKeepsALongText) {

@@ -119,7 +119,7 @@ TEST(ProtocolLimits, NoMessageOutgrowsAFrame) {
          {FromDaemon(Assign{assignment}), FromDaemon(Stop{RoundId{1}, worst}),
           FromDaemon(Fenced{worst}), FromDaemon(waiting), FromDaemon(Refused{Errc::system, worst}),
           FromDaemon(Closed{verdict}), FromDaemon(Prepare{RoundId{1}, true, worst}),
-          FromDaemon(Operated{true, worst}),
+          FromDaemon(Operated{true, worst}), FromDaemon(EventPage{name, 1, worst, true}),
           FromDaemon(Recovered{Incident{.cause = worst, .decision = worst}})}) {
         EXPECT_LE(encode(message).size(), kFrameBytesMax) << message.index();
         EXPECT_TRUE(decode_from_daemon(encode(message))) << message.index();

@@ -460,6 +460,10 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
     const json operated = json_of(FromDaemon(Operated{true, "t"}));
     expect_each_is_named(operated, {{"done", 1}, {"text", 1}}, decode_from_daemon);
     expect_required(operated, {"done"}, decode_from_daemon);
+    const json page = json_of(FromDaemon(EventPage{"nightly", 7, "{}\n", true}));
+    expect_each_is_named(page, {{"job", ""}, {"began_ms", "7"}, {"lines", 1}, {"last", 1}},
+                         decode_from_daemon);
+    expect_required(page, {"job"}, decode_from_daemon);
     expect_each_is_named(json_of(FromDaemon(Elsewhere{"b:1"})), {{"endpoint", 1}, {"endpoint", ""}},
                          decode_from_daemon);
 }

@@ -212,6 +212,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
             rendezvous::Recovered{sample_incident()},
             rendezvous::Closed{sample_verdict()},
             rendezvous::Operated{true, "{\"jobs\":[]}"},
+            rendezvous::EventPage{"nightly", 1764105600123, "{\"number\":1}\n", true},
             rendezvous::Elsewhere{"node2:29400"}};
 }
 
