@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/files/line_log.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <deque>
+#include <fcntl.h>
+#include <mutex>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "rendezvous/files/background.h"
+#include "rendezvous/files/own_file.h"
+
+namespace regroup::files {
+
+namespace {
+
+constexpr Duration kEndLimit = std::chrono::seconds(1);
+// The most bytes that one write(2) gets: all of them are lost if it fails.
+constexpr std::size_t kBatchBytes = std::size_t{64} << 10U;
+// Another process may rename the file between the opening and the lock.
+constexpr int kOpenTries = 4;
+
+}  // namespace
+
+/// The file, on the log's thread.
+class LineLog::File {
+   public:
+    explicit File(const Options& options) : path_(options.path), bytes_max_(options.bytes_max) {}
+    ~File() { close(); }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+
+    Result<void> open() {
+        close();
+        const Result<int> opened = open_own(path_, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (!opened) {
+            return Failure(opened.error().code,
+                           "cannot write " + path_ + ": " + opened.error().detail);
+        }
+        fd_ = *opened;
+        return {};
+    }
+
+    /// Appends all of `text` or nothing.
+    Result<void> append(const std::string& text) {
+        if (Result<void> locked = lock(); !locked) {
+            return locked;
+        }
+        Result<void> done = append_locked(text);
+        if (fd_ >= 0) {
+            ::flock(fd_, LOCK_UN);
+        }
+        return done;
+    }
+
+   private:
+    void close() {
+        if (fd_ >= 0) {
+            ::close(std::exchange(fd_, -1));
+        }
+    }
+    [[nodiscard]] Failure failure(int error) const {
+        return system_failure("cannot write " + path_, error);
+    }
+
+    /// Locks the file that has the name now.
+    Result<void> lock() {
+        for (int tries = 0; tries < kOpenTries; ++tries) {
+            if (fd_ < 0) {
+                if (Result<void> opened = open(); !opened) {
+                    return opened;
+                }
+            }
+            if (::flock(fd_, LOCK_EX) != 0 && errno != EINTR) {
+                return failure(errno);
+            }
+            struct stat ours{};
+            struct stat named{};
+            if (::fstat(fd_, &ours) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+                ours.st_ino == named.st_ino && ours.st_dev == named.st_dev) {
+                size_ = S_ISREG(ours.st_mode) ? static_cast<std::uint64_t>(ours.st_size) : 0;
+                return {};
+            }
+            close();
+        }
+        return Failure(Errc::system,
+                       "cannot write " + path_ + ": another process renames it all the time");
+    }
+
+    Result<void> append_locked(const std::string& text) {
+        if (size_ > 0 && size_ + text.size() > bytes_max_) {
+            if (::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) {
+                return system_failure("cannot rename " + path_ + " to " + path_ + ".1", errno);
+            }
+            close();
+            if (Result<void> locked = lock(); !locked) {
+                return locked;
+            }
+        }
+        const ssize_t count = ::write(fd_, text.data(), text.size());
+        if (count == static_cast<ssize_t>(text.size())) {
+            return {};
+        }
+        const int error = count < 0 ? errno : ENOSPC;
+        if (count > 0 && ::ftruncate(fd_, static_cast<off_t>(size_)) != 0) {
+            return system_failure("cannot take back half a line of " + path_, errno);
+        }
+        return failure(error);
+    }
+
+    const std::string path_;
+    const std::uint64_t bytes_max_;
+    int fd_ = -1;
+    std::uint64_t size_ = 0;  // As of lock().
+};
+
+struct LineLog::Impl {
+    /// A line with its newline, or, with an empty line, the number of those lost before the next.
+    struct Entry {
+        std::string line;
+        std::uint64_t lost = 0;
+    };
+    struct Batch {
+        std::string text;
+        std::uint64_t lines = 0;
+        bool is_empty = true;  ///< Nothing is left to do.
+    };
+    /// Shared with the thread.
+    struct Shared {
+        explicit Shared(Options options_in) : options(std::move(options_in)), file(options) {}
+
+        const Options options;
+        std::mutex mutex;
+        std::deque<Entry> queue;
+        std::size_t queue_bytes = 0;
+        bool is_posted = false;
+        // On the thread only.
+        File file;
+        std::uint64_t lost = 0;
+        bool is_told = false;
+
+        void run();
+        [[nodiscard]] Batch take();
+    };
+
+    explicit Impl(Options options) : shared(std::make_shared<Shared>(std::move(options))) {}
+
+    void post();
+
+    std::shared_ptr<Shared> shared;
+    std::uint64_t lost = 0;  // Since the last line that was queued.
+    Background background;
+};
+
+/// The next lines for the file. Lines that were lost before them are added to `lost`.
+LineLog::Impl::Batch LineLog::Impl::Shared::take() {
+    const std::scoped_lock lock(mutex);
+    Batch batch;
+    while (!queue.empty()) {
+        Entry& next = queue.front();
+        const bool fits = next.lost == 0 && batch.text.size() + next.line.size() <= kBatchBytes;
+        if (batch.lines > 0 && !fits) {
+            break;
+        }
+        lost += next.lost;
+        batch.lines += next.line.empty() ? 0 : 1;
+        batch.text += next.line;
+        queue_bytes -= next.line.size();
+        queue.pop_front();
+        batch.is_empty = false;
+    }
+    is_posted = !batch.is_empty;
+    return batch;
+}
+
+void LineLog::Impl::Shared::run() {
+    for (Batch batch = take(); !batch.is_empty; batch = take()) {
+        const std::string count = lost > 0 ? options.lost_line(lost) + "\n" : "";
+        const Result<void> written = file.append(count + batch.text);
+        lost = written ? 0 : lost + batch.lines;
+        if (!written && !std::exchange(is_told, true) && options.on_trouble) {
+            options.on_trouble(written.error().detail);
+        }
+        is_told = is_told && !written;
+    }
+}
+
+void LineLog::Impl::post() {
+    {
+        const std::scoped_lock lock(shared->mutex);
+        if (std::exchange(shared->is_posted, true)) {
+            return;
+        }
+    }
+    if (!background.post([shared = shared] { shared->run(); })) {
+        const std::scoped_lock lock(shared->mutex);
+        shared->is_posted = false;  // The next line tries again.
+    }
+}
+
+LineLog::LineLog(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+LineLog::~LineLog() {
+    flush(kEndLimit);
+}
+
+Result<std::unique_ptr<LineLog>> LineLog::open(Options options) {
+    auto impl = std::make_unique<Impl>(std::move(options));
+    if (const Result<void> opened = impl->shared->file.open(); !opened) {
+        return opened.error();
+    }
+    return std::unique_ptr<LineLog>(new LineLog(std::move(impl)));
+}
+
+void LineLog::write(const std::string& line) {
+    {
+        const std::scoped_lock lock(impl_->shared->mutex);
+        Impl::Shared& shared = *impl_->shared;
+        if (shared.queue_bytes + line.size() + 1 > shared.options.queue_bytes_max) {
+            ++impl_->lost;
+            return;
+        }
+        if (impl_->lost > 0) {
+            shared.queue.push_back({"", std::exchange(impl_->lost, 0)});
+        }
+        shared.queue.push_back({line + "\n"});
+        shared.queue_bytes += line.size() + 1;
+    }
+    impl_->post();
+}
+
+bool LineLog::flush(Duration limit) {
+    if (impl_->lost > 0) {
+        const std::scoped_lock lock(impl_->shared->mutex);
+        impl_->shared->queue.push_back({"", std::exchange(impl_->lost, 0)});
+    }
+    impl_->post();
+    return impl_->background.drain(limit);
+}
+
+}  // namespace regroup::files
