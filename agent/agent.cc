@@ -221,6 +221,14 @@ struct Agent::Impl {
             .on_work = [this](const WorkersAtWork& event) { feed(event); },
             .on_stacks = [this](const StacksSaved& event) { feed(event); },
             .say = [this](const std::string& line) { output.say(line); },
+            .ask_for_records =
+                [this](std::uint32_t local_rank, const std::string& prefix,
+                       const RecordSaver::Answer& answer) {
+                    workers.save_records(local_rank, prefix,
+                                         [answer](const worker_link::RecordsSaved& saved) {
+                                             answer(saved.files, saved.complaint);
+                                         });
+                },
         };
     }
 

@@ -26,8 +26,8 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
 NodeWatchOptions watch_options(const AgentOptions& options) {
     // Folders in torchrun's layout have only torchrun's files, for tools that read them.
     const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
-    return {options.core.job, options.hangs, options.output.folder, options.search_path,
-            keeps_ledger};
+    return {options.core.job,      options.core.offer.name, options.hangs,
+            options.output.folder, options.search_path,     keeps_ledger};
 }
 
 }  // namespace regroup::agent

@@ -8,6 +8,7 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/health/node_check.h"
+#include "launcher/explain_command.h"
 #include "launcher/health_command.h"
 #include "launcher/operate_command.h"
 #include "launcher/replay_command.h"
@@ -30,6 +31,7 @@ constexpr const char* kHelp =
     "  status   show the jobs of a daemon (also: top)\n"
     "  drain    let one node leave its job at the next step boundary\n"
     "  stop     end a job on all its nodes\n"
+    "  explain  say which ranks wait for which in a hang that was saved\n"
     "  replay   print the decisions of a daemon and their reasons, from its journal\n"
     "  health   check this node: GPUs, limits, space\n"
     "  token    make the token by which hosts trust each other\n"
@@ -45,7 +47,7 @@ using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
     const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
-                                            "drain", "stop",   "replay", "token", "version", "health"};
+                                            "drain", "stop",   "replay", "token", "version", "health", "explain"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -100,6 +102,9 @@ int main(int argc, char** argv) {
     }
     if (command == "run" || command == "launch") {
         return run(command == "run" ? Front::run : Front::launch, rest);
+    }
+    if (command == "explain") {
+        return regroup::launcher::explain_command(rest);
     }
     if (command == "replay") {
         return regroup::launcher::replay_command(rest);

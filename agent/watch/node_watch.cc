@@ -7,8 +7,10 @@
 #include <ctime>
 #include <utility>
 
+#include "agent/explain/hang_facts.h"
 #include "agent/process/process_tree.h"
 #include "agent/watch/kernel_view.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -64,7 +66,8 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
               [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); },
               [this](Duration left) { handlers_.on_work(WorkersAtWork{assignment_.round, left}); },
               [](std::int64_t pid) { return is_stopped(static_cast<pid_t>(pid)); }}),
-      stacks_(io, clock, launcher, {.search_path = options_.search_path}) {
+      stacks_(io, clock, launcher, {.search_path = options_.search_path}),
+      records_(io, clock, {.torch = torch_pipe_from_environment()}, handlers_.ask_for_records) {
     if (!options_.folder.empty() && options_.keeps_ledger) {
         ledger_.emplace(options_.folder / "recoveries.jsonl");
     }
@@ -72,6 +75,7 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
 
 void NodeWatch::round_began(const Assignment& assignment, std::uint32_t workers) {
     assignment_ = assignment;
+    workers_ = workers;
     hang_.clear();
     hangs_.begin(assignment.first_rank, workers);
 }
@@ -114,41 +118,130 @@ Result<fs::path> NodeWatch::folder_for_stacks(RoundId round) {
     return options_.folder / ("hang-round" + std::to_string(number(round)));
 }
 
-void NodeWatch::save_stacks(const SaveStacks& request) {
-    std::vector<rendezvous::RankPosition> positions;
+/// What is saved of one hang.
+struct NodeWatch::HangSave {
+    Assignment assignment;
+    fs::path folder;
     std::vector<StackSubject> subjects;
-    for (const LiveWorker& worker : workers()) {
-        rendezvous::RankPosition position;
-        position.rank = worker.rank;
-        if (worker.attached) {
-            position =
-                position_of(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
+    std::vector<RecordSubject> records;
+    std::vector<RankFacts> facts;
+    std::vector<rendezvous::RankPosition> positions;
+    std::optional<SavedStacks> saved_stacks;
+    std::optional<SavedRecords> saved_records;
+    std::string complaint;  ///< About the file of facts.
+
+    void add(const LiveWorker& worker, bool is_stopped, Duration silent);
+    void add_gone(std::uint32_t workers);
+};
+
+void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duration silent) {
+    rendezvous::RankPosition position;
+    RankFacts fact;
+    position.rank = worker.rank;
+    if (worker.attached) {
+        const WorkerLook look = look_at(**worker.page, worker.local_rank, worker.rank, worker.pid);
+        position = position_of(look);
+        fact.operations = look.operations;
+        if (look.phase != worker_link::Phase::starting) {
+            fact.step = look.step;
         }
-        position.stopped = stands_stopped(worker.pid);
-        position.silent = hangs_.silence_of(worker.local_rank);
-        subjects.push_back({worker.rank, worker.pid, doing(position)});
-        positions.push_back(std::move(position));
     }
-    Result<fs::path> folder = folder_for_stacks(request.round);
-    if (subjects.empty() || !folder) {
+    position.stopped = is_stopped;
+    position.silent = silent;
+    fact.rank = worker.rank;
+    fact.state = is_stopped ? ProcessState::stopped : ProcessState::running;
+    fact.pid = worker.pid;
+    fact.doing = position.doing;
+    fact.waiting = position.waiting;
+    fact.silent_ms = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(silent).count());
+    subjects.push_back({worker.rank, worker.pid, doing(position)});
+    records.push_back({worker.rank, worker.local_rank, worker.attached, is_stopped});
+    facts.push_back(std::move(fact));
+    positions.push_back(std::move(position));
+}
+
+/// The ranks of this node that have no process any more.
+void NodeWatch::HangSave::add_gone(std::uint32_t workers) {
+    const auto known = facts.size();
+    for (std::uint32_t i = 0; i < workers; ++i) {
+        const std::uint32_t rank = assignment.first_rank + i;
+        const auto end = facts.begin() + static_cast<std::ptrdiff_t>(known);
+        if (std::none_of(facts.begin(), end, [&](const auto& f) { return f.rank == rank; })) {
+            facts.emplace_back();
+            facts.back().rank = rank;
+            facts.back().state = ProcessState::gone;
+        }
+    }
+}
+
+void NodeWatch::save_stacks(const SaveStacks& request) {
+    const auto hang = std::make_shared<HangSave>();
+    hang->assignment = assignment_;
+    for (const LiveWorker& worker : workers()) {
+        hang->add(worker, stands_stopped(worker.pid), hangs_.silence_of(worker.local_rank));
+    }
+    const Result<fs::path> folder = folder_for_stacks(request.round);
+    if (hang->subjects.empty() || !folder) {
         handlers_.say(folder ? "no worker is left whose stacks could be saved"
                              : folder.error().detail);
-        handlers_.on_stacks(StacksSaved{request.round, std::move(positions)});
+        handlers_.on_stacks(StacksSaved{request.round, std::move(hang->positions)});
         return;
     }
-    folder = unused_folder(*folder, subjects);
+    hang->folder = unused_folder(*folder, hang->subjects);
+    hang->add_gone(workers_);
+    save(hang, request.reason);
+}
+
+// The records are asked for before a tool stops the processes.
+void NodeWatch::save(const std::shared_ptr<HangSave>& hang, const std::string& reason) {
+    write_facts(*hang, reason);
+    records_.save(hang->folder, hang->records, [this, hang](const SavedRecords& saved) {
+        hang->saved_records = saved;
+        finish_if_saved(*hang);
+    });
     const std::string heading =
-        "job " + options_.job + ", " + round_name(request.round) + ": " + request.reason;
-    stacks_.save(*folder, subjects, heading,
-                 [this, round = request.round, whose = ranks(subjects), folder = *folder,
-                  positions = std::move(positions)](const SavedStacks& saved) {
-                     handlers_.say(saved.files == 0 ? "no stacks could be saved: " + saved.complaint
-                                                    : "the stacks of " + whose + " are in " +
-                                                          folder.string() + ", " + saved.how +
-                                                          (saved.complaint.empty() ? "" : "; ") +
-                                                          saved.complaint);
-                     handlers_.on_stacks(StacksSaved{round, positions});
-                 });
+        "job " + options_.job + ", " + round_name(hang->assignment.round) + ": " + reason;
+    stacks_.save(hang->folder, hang->subjects, heading, [this, hang](const SavedStacks& saved) {
+        hang->saved_stacks = saved;
+        finish_if_saved(*hang);
+    });
+}
+
+void NodeWatch::write_facts(HangSave& hang, const std::string& reason) const {
+    NodeFacts facts;
+    facts.job = options_.job;
+    facts.round = number(hang.assignment.round);
+    facts.reason = reason;
+    facts.world_size = hang.assignment.world_size;
+    facts.node = options_.node;
+    facts.ranks = hang.facts;
+    const std::string name = "node" + std::to_string(hang.assignment.group_rank) + ".json";
+    Result<void> done = files::make_own_folder(hang.folder);
+    if (done) {
+        done = write_private_file(hang.folder / name, write_node_facts(facts));
+    }
+    hang.complaint = done ? "" : done.error().detail;
+}
+
+void NodeWatch::finish_if_saved(const HangSave& hang) {
+    if (!hang.saved_stacks || !hang.saved_records) {
+        return;
+    }
+    const SavedStacks& stacks = *hang.saved_stacks;
+    if (stacks.files == 0) {
+        handlers_.say("no stacks could be saved: " + stacks.complaint);
+    } else {
+        std::string line = "the stacks of " + ranks(hang.subjects) + " are in " +
+                           hang.folder.string() + ", " + stacks.how;
+        for (const std::string& complaint :
+             {stacks.complaint, hang.saved_records->complaint, hang.complaint}) {
+            line += (complaint.empty() ? "" : "; ") + complaint;
+        }
+        handlers_.say(line);
+        handlers_.say("which ranks wait for which: regroup explain " + hang.folder.string());
+    }
+    handlers_.on_stacks(StacksSaved{hang.assignment.round, hang.positions});
 }
 
 void NodeWatch::tell(const TellRecovery& recovery) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "agent/live_worker.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/watch/hang_watch.h"
+#include "agent/watch/record_saver.h"
 #include "agent/watch/stack_saver.h"
 #include "rendezvous/base/clock.h"
 
@@ -22,6 +24,7 @@ namespace regroup::agent {
 
 struct NodeWatchOptions {
     std::string job;
+    std::string node;  ///< The node's name.
     HangLimits limits;
     /// The folder of this run, for stacks and the ledger. Empty: stacks go to a new temporary
     /// folder, and there is no ledger.
@@ -42,6 +45,8 @@ class NodeWatch {
         std::function<void(const WorkersAtWork&)> on_work;
         std::function<void(const StacksSaved&)> on_stacks;
         std::function<void(const std::string& line)> say;
+        /// See RecordSaver::Ask.
+        RecordSaver::Ask ask_for_records;
     };
 
     /// All references outlive this object.
@@ -59,21 +64,30 @@ class NodeWatch {
     void save_stacks(const SaveStacks& request);
     void tell(const TellRecovery& recovery);
 
+    /// A look at each worker that has a page.
+    [[nodiscard]] std::vector<WorkerLook> looks() const;
+
    private:
     /// The workers of the present round.
     [[nodiscard]] std::vector<LiveWorker> workers() const;
-    [[nodiscard]] std::vector<WorkerLook> looks() const;
     void tell_hang(const std::optional<rendezvous::Hang>& hang);
     [[nodiscard]] Result<std::filesystem::path> folder_for_stacks(RoundId round);
+    struct HangSave;
+    void save(const std::shared_ptr<HangSave>& hang, const std::string& reason);
+    void write_facts(HangSave& hang, const std::string& reason) const;
+    /// Tells the result once stacks and records are saved.
+    void finish_if_saved(const HangSave& hang);
 
     NodeWatchOptions options_;
     Handlers handlers_;
     HangWatch hangs_;
     StackSaver stacks_;
+    RecordSaver records_;
     std::optional<Ledger> ledger_;
     bool ledger_trouble_ = false;  ///< An error of the ledger was printed and lasts.
     Assignment assignment_;
-    std::string hang_;  ///< The printed text of the hang; empty: none.
+    std::uint32_t workers_ = 0;  ///< Of this node in the present round.
+    std::string hang_;           ///< The printed text of the hang; empty: none.
 };
 
 }  // namespace regroup::agent

@@ -58,6 +58,14 @@ TEST_F(RunHang, HangingRankIsNamedAndEndedAndAllStacksAreSaved) {
     }
     EXPECT_THAT(seen, HasSubstr("finished: 150 steps, 2400 samples, each once"));
 
+    // A stopped process writes no flight record; its page says that it has not entered.
+    Program explain(ProgramSpec{
+        {regroup_program(), "explain", "--json", "runs/job/hang-round1"}, {}, folder()});
+    EXPECT_EQ(explain.wait(), 0);
+    EXPECT_THAT(explain.output(), HasSubstr(R"("verdict":"not_entered","culprits":[6])"));
+    EXPECT_THAT(explain.output(), HasSubstr(R"("not_entered":[6],"unknown":[])"));
+    EXPECT_THAT(explain.output(), HasSubstr(R"("rank":6,"state":"stopped")"));
+
     const std::string ledger = text_of("recoveries.jsonl");
     EXPECT_EQ(std::count(ledger.begin(), ledger.end(), '\n'), 1) << ledger;
     EXPECT_THAT(
