@@ -28,13 +28,19 @@ Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& lim
                            const std::string& reason) { impl.refuse(session, code, reason); };
     hooks.log = impl.log;
     hooks.event = [&impl](const std::string& job, const RecordedEvent& event) {
+        if (const auto* verdict = std::get_if<Boxed<Verdict>>(&event.event.detail)) {
+            ++impl.counters.jobs_ended[static_cast<std::size_t>((*verdict)->outcome)];
+        }
         impl.pages->publish(job, event);
     };
     impl.jobs = std::make_unique<JobTable>(io, clock, limits, std::move(hooks));
-    impl.pages = std::make_unique<DaemonPages>(io, clock, *impl.jobs, impl.log);
+    impl.counters.began_ms = JobTable::wall_ms();
+    impl.pages = std::make_unique<DaemonPages>(
+        io, clock, *impl.jobs, [&impl] { return impl.counted(); }, impl.log);
     impl.door = std::make_unique<http::Door>(
         http::Door::Inside{io, clock, *impl.pages, impl.credentials, impl.http_hosts}, limits.http,
         [&impl](const std::string& kind, const std::string& address, const std::string& line) {
+            impl.count_refusal(kind);
             impl.refusals.log(kind, address, line, impl.clock.now());
         });
 }

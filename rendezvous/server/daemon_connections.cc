@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cctype>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,7 @@ void Daemon::Impl::open(tcp::socket socket) {
     if (strangers.size() >= limits.strangers_max) {
         evict_oldest_stranger();
     }
+    ++counters.connections_accepted;
     session->expires = after(clock.now(), limits.hello_limit);
     session->stranger = ++last_stranger;
     strangers.emplace(session->stranger, session);
@@ -206,9 +208,12 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
             break;
         }
         log_operator(*session, *message);
+        ++counters.requests[message->index()];
         jobs->handle(session, std::move(*message));
+        const Instant now = clock.now();
+        note_message(*session, now);
         if (!session->close_when_flushed) {
-            session->expires = after(clock.now(), session->silence_limit);
+            session->expires = after(now, session->silence_limit);
         }
     }
     return session->stream.is_open();
@@ -237,7 +242,43 @@ void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
 
 void Daemon::Impl::log_refusal(const std::string& kind, const Session& session,
                                const std::string& line) {
+    count_refusal(kind);
     refusals.log(kind, session.address, line, clock.now());
+}
+
+void Daemon::Impl::count_refusal(const std::string& kind) {
+    std::string label = kind;
+    std::ranges::transform(label, label.begin(), [](unsigned char letter) {
+        return letter == ' ' ? '_' : static_cast<char>(std::tolower(letter));
+    });
+    ++counters.refusals[label];
+}
+
+void Daemon::Impl::note_message(Session& session, Instant now) {
+    if (session.heartbeat_timeout == Duration::zero()) {
+        return;
+    }
+    if (const Instant before = std::exchange(session.heard, now); before != Instant{}) {
+        counters.silences.add(std::chrono::duration<double>(now - before) /
+                              std::chrono::duration<double>(session.heartbeat_timeout));
+    }
+}
+
+DaemonCounters Daemon::Impl::counted() const {
+    DaemonCounters all = counters;
+    all.leads = jobs->standing() == JobTable::Standing::leads;
+    all.strangers_connected = strangers.size();
+    all.nodes_connected = static_cast<std::uint64_t>(
+        std::ranges::count_if(sessions, [](const auto& session) { return !session->job.empty(); }));
+    all.others_connected = sessions.size() - all.nodes_connected - strangers.size();
+    all.http_connected = door->connections_count();
+    all.store_connected = store ? store->clients_count() : 0;
+    all.store_requests = store ? store->requests_count() : 0;
+    all.messages_in = traffic.messages_in;
+    all.messages_out = traffic.messages_out;
+    all.bytes_in = traffic.bytes_in;
+    all.bytes_out = traffic.bytes_out;
+    return all;
 }
 
 void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
@@ -252,12 +293,15 @@ void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
 
 // Once a second: closes silent connections and forgets jobs that are not needed.
 void Daemon::Impl::sweep() {
-    sweep_timer.expires_after(std::min(kSweepInterval, limits.hello_limit));
-    sweep_timer.async_wait([impl = self.lock()](ErrorCode error) {
+    const Duration interval = std::min(kSweepInterval, limits.hello_limit);
+    sweep_timer.expires_after(interval);
+    const Instant due = after(clock.now(), interval);
+    sweep_timer.async_wait([impl = self.lock(), due](ErrorCode error) {
         if (error || impl->closed) {
             return;
         }
         const Instant now = impl->clock.now();
+        impl->counters.delays.add(std::max(now - due, Duration::zero()));
         for (const auto& session : impl->sessions) {
             if (now >= session->expires) {
                 impl->expire(*session);

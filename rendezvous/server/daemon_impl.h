@@ -26,6 +26,7 @@
 #include "rendezvous/server/launcher_store.h"
 #include "rendezvous/server/log_limiter.h"
 #include "rendezvous/server/session.h"
+#include "rendezvous/view/daemon_counters.h"
 
 namespace regroup::rendezvous {
 
@@ -80,6 +81,10 @@ struct Daemon::Impl {
     void sweep();
     void expire(Session& session);
     [[nodiscard]] std::size_t members_count() const;
+    [[nodiscard]] DaemonCounters counted() const;
+    /// The node of the session, if it is one, has sent a message.
+    void note_message(Session& session, Instant now);
+    void count_refusal(const std::string& kind);
     /// `kind` is one of a few words.
     void log_refusal(const std::string& kind, const Session& session, const std::string& line);
     void check_flushed();
@@ -112,6 +117,7 @@ struct Daemon::Impl {
     security::Credentials credentials;
     std::optional<security::Tls> tls;
     DaemonTraffic traffic;
+    DaemonCounters counters;  ///< What is known when it is asked for is left out: see `counted`.
     bool closed = false;
 };
 

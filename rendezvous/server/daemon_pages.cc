@@ -11,6 +11,7 @@
 
 #include "rendezvous/http/assets.h"
 #include "rendezvous/view/job_view.h"
+#include "rendezvous/view/metrics_text.h"
 
 namespace regroup::rendezvous {
 
@@ -85,8 +86,9 @@ std::string word_of(const json& object, const char* field) {
 
 }  // namespace
 
-DaemonPages::DaemonPages(boost::asio::io_context& io, const Clock& clock, JobTable& jobs, Log log)
-    : clock_(clock), jobs_(jobs), log_(std::move(log)), timer_(io) {}
+DaemonPages::DaemonPages(boost::asio::io_context& io, const Clock& clock, JobTable& jobs,
+                         Count count, Log log)
+    : clock_(clock), jobs_(jobs), count_(std::move(count)), log_(std::move(log)), timer_(io) {}
 
 DaemonPages::~DaemonPages() = default;
 
@@ -113,7 +115,10 @@ Answer DaemonPages::get(const Request& request) {
     if (const Answer* file = http::asset(path)) {
         return *file;
     }
-    if (!path.starts_with("/api/") && path != "/metrics") {
+    if (path == "/metrics") {
+        return metrics(request);
+    }
+    if (!path.starts_with("/api/")) {
         return http::sentence(404, "there is no such page");
     }
     if (jobs_.standing() != JobTable::Standing::leads) {
@@ -173,6 +178,28 @@ Answer DaemonPages::get_job(const Request& request) {
         return answer;
     }
     return error_json(404, "there is no such path");
+}
+
+// A daemon that does not lead has metrics, too, but no jobs.
+Answer DaemonPages::metrics(const Request& request) {
+    const std::string wanted = wanted_job(request);
+    const auto job = visible(request, wanted);
+    const bool leads = jobs_.standing() == JobTable::Standing::leads;
+    if (!job || (!wanted.empty() && leads && jobs_.history(*job) == nullptr)) {
+        return http::sentence(404, "there is no job " + wanted);
+    }
+    const auto nodes = request.query.find("nodes");
+    MetricsOptions options;
+    options.format = metrics_format(request.accept);
+    options.nodes = nodes != request.query.end() && nodes->second == "1";
+    const std::string key = "metrics\n" + std::to_string(static_cast<int>(options.format)) +
+                            (options.nodes ? "n" : "") + "\n" + *job;
+    return text_answer(content_type(options.format), cached(key, [&] {
+                           const std::optional<DaemonCounters> daemon =
+                               job->empty() ? std::optional(count_()) : std::nullopt;
+                           return metrics_text(leads ? jobs_.views(*job) : std::vector<JobView>(),
+                                               daemon ? &*daemon : nullptr, options);
+                       }));
 }
 
 Answer DaemonPages::ready() const {

@@ -14,6 +14,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/http/pages.h"
 #include "rendezvous/server/job_table.h"
+#include "rendezvous/view/daemon_counters.h"
 
 namespace regroup::rendezvous {
 
@@ -22,9 +23,12 @@ namespace regroup::rendezvous {
 class DaemonPages final : public http::Pages {
    public:
     using Log = std::function<void(const std::string& line)>;
+    /// What the daemon has counted until now.
+    using Count = std::function<DaemonCounters()>;
 
     /// All of it outlives the DaemonPages.
-    DaemonPages(boost::asio::io_context& io, const Clock& clock, JobTable& jobs, Log log);
+    DaemonPages(boost::asio::io_context& io, const Clock& clock, JobTable& jobs, Count count,
+                Log log);
     ~DaemonPages() override;
 
     [[nodiscard]] bool is_public(const std::string& path) const override;
@@ -46,6 +50,7 @@ class DaemonPages final : public http::Pages {
 
     [[nodiscard]] http::Answer get(const http::Request& request);
     [[nodiscard]] http::Answer get_job(const http::Request& request);
+    [[nodiscard]] http::Answer metrics(const http::Request& request);
     void act(const http::Request& request, const Reply& reply);
     [[nodiscard]] http::Answer ready() const;
     /// The text that `render` makes, or the one it made less than 250 ms ago for the same `key`.
@@ -60,6 +65,7 @@ class DaemonPages final : public http::Pages {
 
     const Clock& clock_;
     JobTable& jobs_;
+    const Count count_;
     const Log log_;
     std::map<std::string, Rendered> cache_;
     std::size_t cache_bytes_ = 0;

@@ -128,6 +128,7 @@ class LauncherStore::Impl : public store::RequestListener {
         server_.adopt(std::move(socket), std::move(first_bytes));
     }
 
+    [[nodiscard]] std::uint64_t requests_count() const noexcept { return requests_count_; }
     [[nodiscard]] std::size_t clients_count() const {
         std::size_t count = server_.clients_count();
         for (const auto& [id, job] : jobs_) {
@@ -158,6 +159,7 @@ class LauncherStore::Impl : public store::RequestListener {
     // ---- Requests of launchers.
 
     bool hear(ClientId client, const store::Request& request) override {
+        ++requests_count_;
         if (request.texts.empty() || !request.texts.front().starts_with(kPrefix)) {
             return true;
         }
@@ -406,6 +408,7 @@ class LauncherStore::Impl : public store::RequestListener {
     const Options options_;
     const Log log_;
     Jobs jobs_;
+    std::uint64_t requests_count_ = 0;
     std::size_t held_bytes_ = 0;  ///< See hold().
     std::uint64_t last_serial_ = 0;
     std::map<ClientId, std::string> job_ids_;  ///< The job of each launcher.
@@ -422,6 +425,10 @@ LauncherStore::~LauncherStore() = default;
 
 void LauncherStore::adopt(tcp::socket socket, std::string first_bytes) {
     impl_->adopt(std::move(socket), std::move(first_bytes));
+}
+
+std::uint64_t LauncherStore::requests_count() const {
+    return impl_->requests_count();
 }
 
 std::size_t LauncherStore::clients_count() const {

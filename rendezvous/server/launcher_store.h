@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,6 +59,8 @@ class LauncherStore {
 
     /// Connections of launchers and workers together.
     [[nodiscard]] std::size_t clients_count() const;
+    /// Requests to the store in which the launchers meet.
+    [[nodiscard]] std::uint64_t requests_count() const;
 
     /// Forgets keys and jobs that are no longer needed. To be called about once a second.
     void sweep();

@@ -35,6 +35,10 @@ void JobHistory::record(const std::vector<JobEvent>& events, std::int64_t wall_m
             last_failure_ = *failure;
             last_failure_ms_ = wall_ms;
         }
+        if (const auto* incident = std::get_if<Boxed<Incident>>(&event.detail);
+            incident != nullptr && !(*incident)->planned && !(*incident)->cut_short) {
+            last_recovery_ms_ = wall_ms;
+        }
         RecordedEvent entry{++last_number_, wall_ms, event, nullptr};
         entry.line = std::make_shared<const std::string>(event_line(job_, entry));
         bytes_ += bytes_of(entry);
@@ -118,6 +122,7 @@ void JobHistory::count(const JobEvent& event) {
         spend(event.at, state_);
     }
     if (event.kind == JobEvent::Kind::ending && !planned_ && state_ == JobState::planned) {
+        spend(event.at, state_);
         state_ = JobState::recovering;
     }
 }
@@ -149,6 +154,7 @@ void JobHistory::reached(Instant at, std::uint64_t step) {
         return;
     }
     step_ = step;
+    last_step_at_ = at;
     if (state_ == JobState::lost) {
         spend(at, state_);
         state_ = step >= redone_at_ ? JobState::productive : state_;
@@ -194,8 +200,10 @@ double JobHistory::step_rate(Instant now, Duration window) const {
 
 JobTotals JobHistory::totals(Instant now) const {
     JobTotals totals = totals_;
-    // The productive time since the last step is not known to be kept yet.
-    const bool counts = state_ != JobState::productive || step_ == 0;
+    // It is not known yet whether the time since the last step leads to another one. If it does not,
+    // it is part of the next interruption.
+    const bool trains = state_ == JobState::productive || state_ == JobState::lost;
+    const bool counts = !trains || step_ == 0;
     if (began_ && !ended_ && counts && now > settled_) {
         totals.time[static_cast<std::size_t>(state_)] += now - settled_;
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,10 @@ class JobHistory {
         return last_failure_;
     }
     [[nodiscard]] std::int64_t last_failure_ms() const noexcept { return last_failure_ms_; }
+    /// The wall-clock time of the last recovery from a failure; 0 if there was none.
+    [[nodiscard]] std::int64_t last_recovery_ms() const noexcept { return last_recovery_ms_; }
+    /// When the last step was committed, on the job's timeline; nothing before the first.
+    [[nodiscard]] std::optional<Instant> last_step_at() const noexcept { return last_step_at_; }
 
    private:
     void count(const JobEvent& event);
@@ -87,6 +92,8 @@ class JobHistory {
     std::deque<StepSample> recent_;  ///< For the rate now.
     Boxed<WorkerFailure> last_failure_;
     std::int64_t last_failure_ms_ = 0;
+    std::int64_t last_recovery_ms_ = 0;
+    std::optional<Instant> last_step_at_;
 };
 
 }  // namespace regroup::rendezvous

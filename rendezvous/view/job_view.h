@@ -8,6 +8,7 @@
 
 #include "rendezvous/core/job_status.h"
 #include "rendezvous/view/job_history.h"
+#include "rendezvous/view/job_telemetry.h"
 #include "rendezvous/view/job_totals.h"
 
 namespace regroup::rendezvous {
@@ -27,7 +28,10 @@ struct JobView {
     Instant now{};                        ///< On the job's timeline.
     Boxed<WorkerFailure> last_failure{};  ///< May be empty.
     std::int64_t last_failure_ms = 0;
+    std::int64_t last_recovery_ms = 0;  ///< From a failure; wall-clock time, 0 if there was none.
+    std::int64_t last_step_ms = 0;      ///< The same, when the last step was committed.
     std::uint64_t last_event = 0;  ///< RecordedEvent::number.
+    JobTelemetry telemetry{};
 };
 
 /// The version of the JSON below. Fields may be added without a new version.
