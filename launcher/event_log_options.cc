@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/event_log_options.h"
+
+#include "launcher/flag_values.h"
+
+namespace regroup::launcher {
+
+void add_event_log_flags(FlagTable& flags, EventLogOptions& out, const std::string& variable) {
+    flags.value({"--event-log", "FILE", "",
+                 "Append what happens to the jobs to FILE, one line of JSON for each event. A "
+                 "launcher writes what happens to its workers, and the events of the jobs if it "
+                 "serves the rendezvous",
+                 "--event-log=/var/log/regroup/events.jsonl", variable, true},
+                text_into(out.file));
+    flags.value({"--event-log-size", "MB", "16",
+                 "When FILE is as large, it is renamed to FILE.1, in place of the one before",
+                 "--event-log-size=100", variable, true},
+                number_into<std::uint32_t>(out.megabytes, 1, 1024));
+}
+
+}  // namespace regroup::launcher

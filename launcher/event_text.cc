@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/event_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/json_fields.h"
+#include "rendezvous/base/printable.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+using nlohmann::json;
+
+// Of all columns but the last.
+constexpr std::array<std::size_t, 6> kWidths{24, 11, 5, 8, 12, 7};
+
+std::string columns(const std::array<std::string, kWidths.size()>& values,
+                    const std::string& last) {
+    std::string line;
+    for (std::size_t i = 0; i < kWidths.size(); ++i) {
+        line += values[i];
+        line.append(kWidths[i] - std::min(kWidths[i], values[i].size()) + 1, ' ');
+    }
+    line += last;
+    return line.substr(0, line.find_last_not_of(' ') + 1);
+}
+
+std::string joined(const std::string& head, const std::string& tail) {
+    return head + (head.empty() || tail.empty() ? "" : ": ") + tail;
+}
+
+std::string what(const json& event) {
+    const std::string sentence = text(event, "text");
+    const std::string kind = text(event, "event");
+    if (kind == "assigned") {
+        return joined(count(number(event, "group_world_size"), "node") + ", " +
+                          count(number(event, "world_size"), "rank"),
+                      sentence);
+    }
+    if (kind == "recovered") {
+        const json& stages = field(event, "stages_s");
+        const std::string how = flag(event, "cut_short") ? "no recovery, cut short after "
+                                : flag(event, "planned") ? "changed in "
+                                                         : "trains again after ";
+        const std::uint64_t lost = number(event, "lost_steps");
+        return joined(how + format_duration(seconds(stages, "total")) +
+                          (lost > 0 ? ", " + count(lost, "step") + " to do again" : ""),
+                      sentence);
+    }
+    if (kind == "closed") {
+        return joined(text(event, "outcome"), sentence);
+    }
+    return sentence.empty() ? text(event, "cause") : sentence;
+}
+
+}  // namespace
+
+std::string event_heading() {
+    return columns({"TIME", "EVENT", "ROUND", "STEP", "NODE", "RANKS"}, "");
+}
+
+std::string event_json(const std::string& json_line) {
+    const auto event = nlohmann::ordered_json::parse(json_line, nullptr, false);
+    return event.is_discarded()
+               ? printable(json_line)
+               : event.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string event_text(const std::string& json_line) {
+    const json event = json::parse(json_line, nullptr, false);
+    if (!event.is_object()) {
+        return printable(json_line);
+    }
+    const bool has_rank = event.contains("rank");
+    const std::string ranks = has_rank                       ? std::to_string(number(event, "rank"))
+                              : number(event, "workers") > 0 ? ranks_of(event)
+                                                             : "-";
+    const std::string node = text(event, "node");
+    return columns(
+        {text(event, "time"), text(event, "event"), std::to_string(number(event, "round")),
+         std::to_string(number(event, "step")), node.empty() ? "-" : node, ranks},
+        what(event));
+}
+
+}  // namespace regroup::launcher

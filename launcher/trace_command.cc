@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/trace_command.h"
+
+#include <cstdio>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "agent/core/agent_core.h"
+#include "launcher/event_reader.h"
+#include "launcher/flag_table.h"
+#include "launcher/flag_values.h"
+#include "launcher/journal_source.h"
+#include "launcher/observer_flags.h"
+#include "launcher/say.h"
+#include "rendezvous/view/event_line.h"
+#include "rendezvous/view/job_history.h"
+#include "rendezvous/view/trace_json.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+using rendezvous::TraceSource;
+
+constexpr const char* kName = "regroup trace";
+
+int usage_error(const std::string& line) {
+    complain(kName, line);
+    return agent::kExitUsage;
+}
+
+int put(TraceSource source, const std::vector<std::string>& lines) {
+    source.lines.assign(lines.begin(), lines.end());
+    const std::string text = rendezvous::trace_json(source);
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+        std::fflush(stdout) != 0) {
+        complain(kName, "cannot write the trace to stdout");
+        return agent::kExitJobFailed;
+    }
+    return 0;
+}
+
+int trace_from_journal(const std::string& path, const std::string& id) {
+    const Result<JournalSource> source = open_journal_source(path);
+    if (!source) {
+        return usage_error(source.error().detail);
+    }
+    const journal::StoredJob* const chosen = source->last_job(id);
+    if (chosen == nullptr) {
+        return usage_error(source->path + " has no job" + (id.empty() ? "" : " " + id) +
+                           "; regroup replay --list shows those it has");
+    }
+    Result<journal::KeptJob> job = source->open(*chosen);
+    if (!job) {
+        return usage_error(job.error().detail);
+    }
+    TraceSource trace{chosen->key.id, chosen->key.began_ms, {}};
+    // The same events as those of the daemon. The history keeps the samples of the steps.
+    std::vector<std::string> lines;
+    rendezvous::JobHistory history(chosen->key.id);
+    std::uint64_t number = 0;
+    journal::JobReader reader(std::move(*job));
+    for (bool more = true; more;) {
+        const Result<bool> read =
+            reader.read([&](const journal::Entry& entry, const rendezvous::Effects& /*effects*/) {
+                const auto& events = reader.core().job_events();
+                history.record(events, entry.wall_ms);
+                for (const rendezvous::JobEvent& event : events) {
+                    lines.push_back(rendezvous::event_line(
+                        chosen->key.id, {++number, entry.wall_ms, event, nullptr}));
+                }
+                if (!entry.event) {
+                    return;
+                }
+                if (const auto* said = std::get_if<rendezvous::NodeReported>(&*entry.event)) {
+                    history.reached(entry.at, said->report.step);
+                }
+            });
+        if (!read) {
+            return usage_error(read.error().detail);
+        }
+        more = *read;
+    }
+    trace.samples = history.samples();
+    return put(std::move(trace), lines);
+}
+
+int trace_from_daemon(const ObserverOptions& options) {
+    Result<EventReader::Options> reader = reader_options(options);
+    if (!reader) {
+        return usage_error(reader.error().detail);
+    }
+    TraceSource trace;
+    std::vector<std::string> lines;
+    EventReader::Handlers handlers;
+    handlers.on_line = [&](const std::string& line) { lines.push_back(line); };
+    handlers.on_note = [](const std::string& note) { complain(kName, note); };
+    EventReader events(std::move(*reader), std::move(handlers));
+    if (const Result<void> read = events.run(); !read) {
+        return exit_code_of(kName, read);
+    }
+    trace.job = events.job();
+    trace.began_ms = events.began_ms();
+    return put(std::move(trace), lines);
+}
+
+}  // namespace
+
+int trace_command(std::span<const std::string> arguments) {
+    ObserverOptions options;
+    std::string journal;
+    FlagTable flags(kName);
+    flags.usage = "regroup trace [FLAGS] [JOB] > FILE";
+    flags.introduction =
+        "Print the rounds, failures and recoveries of a job as a trace, for\n"
+        "https://ui.perfetto.dev or chrome://tracing. JOB is the name of the job (--rdzv-id). It\n"
+        "is needed if the daemon has several jobs; with --journal, the last job is the default.\n"
+        "A running daemon gives the events that it still keeps, a journal those of the whole\n"
+        "job.";
+    flags.footer =
+        "Exit code: 0 for success; 1 if the daemon refuses or stdout cannot be written; 2 for a\n"
+        "mistake on the command line or a file that cannot be read; 3 if no daemon answers.";
+    flags.group("Flags");
+    flags.value({"--journal", "FILE", "",
+                 "Read the journal of a daemon instead: its --state directory, the "
+                 "journal.sqlite3 in it, or the output of regroup replay --export",
+                 "--journal=/var/lib/regroup", "-", true},
+                text_into(journal));
+    add_observer_flags(flags, options);
+    const auto parsed = flags.parse_anywhere(arguments);
+    if (!parsed) {
+        return usage_error(parsed.error().detail);
+    }
+    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+        std::fputs(show->text.c_str(), stdout);
+        return 0;
+    }
+    const auto& rest = std::get<std::vector<std::string>>(*parsed);
+    if (rest.size() > 1) {
+        return usage_error("takes one JOB, not '" + rest[1] + "' as well");
+    }
+    options.job = rest.empty() ? "" : rest.front();
+    return journal.empty() ? trace_from_daemon(options) : trace_from_journal(journal, options.job);
+}
+
+}  // namespace regroup::launcher

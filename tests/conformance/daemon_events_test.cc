@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The events of a job: in the daemon's sinks, for operators that follow them, and after a restart.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "daemon_harness.h"
+#include "daemon_shelf.h"
+#include "rendezvous/view/event_line.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using nlohmann::json;
+using testing::DaemonHost;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::join_of;
+using testing::Loop;
+using testing::Peer;
+using testing::running;
+using ::testing::SizeIs;
+
+using Lines = std::vector<std::string>;
+
+/// The line without its wall-clock time, which a restored daemon may know less exactly.
+std::string timeless(const std::string& line) {
+    json object = json::parse(line);
+    object.erase("time");
+    return object.dump();
+}
+
+struct Sink {
+    Lines lines;
+    Lines restored;
+
+    void listen_to(Daemon& daemon) {
+        daemon.add_event_sink(
+            {[this](const std::string& job, const RecordedEvent& event) {
+                 EXPECT_EQ(job, "job");
+                 lines.push_back(timeless(*event.line));
+             },
+             [this](const std::string& job, std::int64_t began_ms, const JobHistory& history) {
+                 EXPECT_EQ(job, "job");
+                 EXPECT_GT(began_ms, 0);
+                 for (const RecordedEvent& event : history.events()) {
+                     restored.push_back(timeless(*event.line));
+                 }
+             }});
+    }
+};
+
+std::vector<std::uint64_t> numbers_of(const Lines& lines) {
+    std::vector<std::uint64_t> numbers;
+    for (const std::string& line : lines) {
+        numbers.push_back(json::parse(line).at("number").get<std::uint64_t>());
+    }
+    return numbers;
+}
+
+Lines lines_of(const EventPage& page) {
+    Lines lines;
+    std::size_t begin = 0;
+    for (std::size_t end = page.lines.find('\n'); end != page.lines.npos;
+         end = page.lines.find('\n', begin)) {
+        lines.push_back(page.lines.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return lines;
+}
+
+std::vector<std::string> kinds_of(const Lines& lines) {
+    std::vector<std::string> kinds;
+    for (const std::string& line : lines) {
+        kinds.push_back(json::parse(line).at("event").get<std::string>());
+    }
+    return kinds;
+}
+
+Operate ask(std::uint64_t since = 0, bool follow = false, std::int64_t began_ms = 0) {
+    Operate wish;
+    wish.job = "job";
+    wish.action = Operate::Action::events;
+    wish.author = "ann";
+    wish.since = since;
+    wish.follow = follow;
+    wish.began_ms = began_ms;
+    return wish;
+}
+
+Join elastic_join(const std::string& name) {
+    Join join = join_of("job", name, 2);
+    join.policy.restarts_max = 3;
+    return join;
+}
+
+/// Two nodes train, a worker of one fails, and they form the next round.
+struct Story {
+    Story(Loop& loop, std::uint16_t port) : a(loop, port), b(loop, port) {
+        a.say(elastic_join("a"));
+        b.say(elastic_join("b"));
+        EXPECT_TRUE(a.expect<Assign>() && b.expect<Assign>());
+        run(RoundId{1});
+    }
+    void run(RoundId round) {
+        for (Peer* peer : {&a, &b}) {
+            peer->say(running(round));
+            EXPECT_TRUE(peer->expect<Alive>());
+        }
+    }
+    void fail() {
+        Report failed = running(RoundId{1});
+        failed.report.state = NodeState::stopped;
+        failed.report.failure.emplace().exit_code = 1;
+        a.say(failed);
+        EXPECT_TRUE(b.expect<Stop>());
+        Report stopped = running(RoundId{1});
+        stopped.report.state = NodeState::stopped;
+        b.say(stopped);
+        EXPECT_TRUE(b.expect<Assign>());
+    }
+
+    Peer a;
+    Peer b;
+};
+
+class DaemonEvents : public testing::DaemonJournal {};
+
+TEST_F(DaemonEvents, RestoredDaemonHasTheSameEventsAndGoesOnCounting) {
+    Sink first;
+    Sink second;
+    {
+        const auto daemon = host();
+        first.listen_to(daemon->daemon());
+        Story story(loop, daemon->port());
+        story.fail();
+        ASSERT_TRUE(loop.until([&] { return first.lines.size() >= 7; }));
+    }
+    ASSERT_THAT(kinds_of(first.lines), ElementsAre("joined", "joined", "assigned", "running",
+                                                   "failed", "ending", "assigned"));
+    auto next = std::make_unique<DaemonHost>(loop);
+    second.listen_to(next->daemon());
+    next->daemon().use_journal(std::make_unique<testing::ShelfJournal>(shelf, true));
+    // The first daemon's end was one more event of its nodes, or none.
+    ASSERT_GE(second.restored.size(), first.lines.size());
+    EXPECT_THAT(Lines(second.restored.begin(),
+                      second.restored.begin() + static_cast<std::ptrdiff_t>(first.lines.size())),
+                ElementsAreArray(first.lines));
+    Peer stop(loop, next->port());
+    stop.say(Operate{"job", Operate::Action::stop, "", "ann", "enough"});
+    ASSERT_TRUE(stop.expect<Operated>());
+    ASSERT_THAT(second.lines, Not(IsEmpty()));
+    EXPECT_EQ(kinds_of(second.lines).back(), "closed");
+    EXPECT_EQ(numbers_of(second.lines).front(), second.restored.size() + 1);
+}
+
+TEST_F(DaemonEvents, EventsAreToldInTheOrderOfTheJournalThoughItIsSlow) {
+    Sink first;
+    Sink second;
+    {
+        const auto daemon = host();
+        first.listen_to(daemon->daemon());
+        shelf.slow = true;
+        Peer a(loop, daemon->port());
+        Peer b(loop, daemon->port());
+        a.say(elastic_join("a"));
+        b.say(elastic_join("b"));
+        ASSERT_TRUE(loop.until([&] { return shelf.waiting.size() == 2; }));
+        EXPECT_THAT(first.lines, IsEmpty());
+        for (const auto& done : std::exchange(shelf.waiting, {})) {
+            done();
+        }
+        ASSERT_TRUE(a.expect<Assign>() && b.expect<Assign>());
+        // A third node joins, and before that is kept, the round runs.
+        Peer c(loop, daemon->port());
+        c.say(elastic_join("c"));
+        ASSERT_TRUE(loop.until([&] { return shelf.waiting.size() == 1; }));
+        for (Peer* peer : {&a, &b}) {
+            peer->say(running(RoundId{1}));
+            ASSERT_TRUE(peer->expect<Alive>());
+        }
+        EXPECT_THAT(kinds_of(first.lines), ElementsAre("joined", "joined", "assigned"));
+        shelf.release();
+        EXPECT_THAT(kinds_of(first.lines),
+                    ElementsAre("joined", "joined", "assigned", "joined", "running"));
+    }
+    DaemonHost next(loop);
+    second.listen_to(next.daemon());
+    next.daemon().use_journal(std::make_unique<testing::ShelfJournal>(shelf, true));
+    ASSERT_GE(second.restored.size(), first.lines.size());
+    EXPECT_EQ(second.restored[3], first.lines[3]);
+    EXPECT_EQ(second.restored[4], first.lines[4]);
+}
+
+TEST_F(DaemonEvents, OperatorGetsThePastEventsAndThenTheEnd) {
+    DaemonHost daemon(loop);
+    Story story(loop, daemon.port());
+    Peer all(loop, daemon.port());
+    all.say(ask());
+    const auto page = all.expect<EventPage>();
+    ASSERT_TRUE(page);
+    EXPECT_EQ(page->job, "job");
+    EXPECT_GT(page->began_ms, 0);
+    EXPECT_TRUE(page->is_last);
+    EXPECT_THAT(kinds_of(lines_of(*page)), ElementsAre("joined", "joined", "assigned", "running"));
+    EXPECT_TRUE(all.is_closed_by_peer());
+
+    Peer late(loop, daemon.port());
+    late.say(ask(3, false, page->began_ms));
+    EXPECT_THAT(numbers_of(lines_of(late.expect<EventPage>().value_or(EventPage{}))),
+                ElementsAre(4));
+    Peer of_another(loop, daemon.port());
+    of_another.say(ask(3, false, page->began_ms - 1));
+    EXPECT_THAT(numbers_of(lines_of(of_another.expect<EventPage>().value_or(EventPage{}))),
+                ElementsAre(1, 2, 3, 4));
+    Peer too_late(loop, daemon.port());
+    too_late.say(ask(1000));
+    EXPECT_EQ(too_late.expect<EventPage>().value_or(EventPage{"", 0, "?"}).lines, "");
+
+    Peer stranger(loop, daemon.port());
+    Operate wrong = ask();
+    wrong.job = "other";
+    stranger.say(wrong);
+    const auto refusal = stranger.expect<Operated>();
+    ASSERT_TRUE(refusal);
+    EXPECT_FALSE(refusal->done);
+    EXPECT_THAT(refusal->text, HasSubstr("no job other"));
+}
+
+TEST_F(DaemonEvents, FollowerGetsEachEventOnceAndTheEndOfTheJob) {
+    DaemonHost daemon(loop);
+    Story story(loop, daemon.port());
+    Peer follower(loop, daemon.port());
+    follower.say(ask(0, true));
+    Lines lines = lines_of(follower.expect<EventPage>().value_or(EventPage{}));
+    EXPECT_THAT(lines, SizeIs(4));
+    story.fail();
+    Peer stop(loop, daemon.port());
+    stop.say(Operate{"job", Operate::Action::stop, "", "ann", "enough"});
+    for (bool more = true; more;) {
+        const auto page = follower.expect<EventPage>();
+        ASSERT_TRUE(page);
+        for (const std::string& line : lines_of(*page)) {
+            lines.push_back(line);
+        }
+        more = !page->is_last;
+    }
+    std::uint64_t number = 0;
+    for (const std::uint64_t next : numbers_of(lines)) {
+        EXPECT_EQ(next, ++number);
+    }
+    EXPECT_EQ(kinds_of(lines).back(), "closed");
+    EXPECT_TRUE(follower.is_closed_by_peer());
+}
+
+TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
+    DaemonHost daemon(loop);
+    Story story(loop, daemon.port());
+    Peer slow(loop, daemon.port(), 4096);
+    slow.say(ask(0, true));
+    ASSERT_TRUE(slow.expect<EventPage>());
+    const std::uint64_t before = daemon.daemon().traffic().messages_out;
+    // Each connection of a standby adds two events.
+    constexpr int kStandbys = 300;
+    for (int i = 0; i < kStandbys; ++i) {
+        Peer standby(loop, daemon.port());
+        standby.say(elastic_join("standby" + std::to_string(i)));
+        ASSERT_TRUE(standby.expect<Waiting>());
+        standby.say(Leave{"done"});
+    }
+    ASSERT_TRUE(loop.until(
+        [&] { return daemon.daemon().history("job")->last_number() >= 4 + 2 * kStandbys; }));
+    EXPECT_GT(daemon.daemon().traffic().messages_out, before);
+    std::uint64_t last = 4;
+    while (last < 4 + 2 * kStandbys) {
+        const auto page = slow.expect<EventPage>();
+        ASSERT_TRUE(page);
+        for (const std::uint64_t number : numbers_of(lines_of(*page))) {
+            ASSERT_EQ(number, ++last);
+        }
+    }
+    EXPECT_FALSE(daemon.has_logged("does not read"));
+}
+
+TEST_F(DaemonEvents, TooManyFollowersAreRefusedAndGiveTheirPlacesBack) {
+    DaemonHost daemon(loop);
+    Story story(loop, daemon.port());
+    std::vector<Peer> followers;
+    for (std::size_t i = 0; i < 64; ++i) {
+        followers.emplace_back(loop, daemon.port());
+        followers.back().say(ask(0, true));
+        ASSERT_TRUE(followers.back().expect<EventPage>());
+    }
+    Peer one_more(loop, daemon.port());
+    one_more.say(ask(0, true));
+    const auto refusal = one_more.expect<Operated>();
+    ASSERT_TRUE(refusal);
+    EXPECT_FALSE(refusal->done);
+    followers.clear();
+    ASSERT_TRUE(loop.until([&] { return daemon.daemon().sessions_count() <= 3; }));
+    Peer again(loop, daemon.port());
+    again.say(ask(0, true));
+    EXPECT_TRUE(again.expect<EventPage>());
+}
+
+TEST_F(DaemonEvents, DaemonThatEndsSendsTheLastEventsFirst) {
+    DaemonHost daemon(loop);
+    Story story(loop, daemon.port());
+    Peer follower(loop, daemon.port());
+    follower.say(ask(4, true));
+    ASSERT_TRUE(follower.expect<EventPage>());
+    bool done = false;
+    daemon.daemon().stop("the daemon", "it ends", std::chrono::seconds(5), [&] { done = true; });
+    const auto page = follower.expect<EventPage>();
+    ASSERT_TRUE(page);
+    EXPECT_THAT(kinds_of(lines_of(*page)), ::testing::Contains("closed"));
+    EXPECT_TRUE(page->is_last);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
