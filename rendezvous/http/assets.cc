@@ -6,17 +6,7 @@
 #include <map>
 #include <string>
 
-namespace {
-
-struct EmbeddedFile {
-    const char* path;
-    const unsigned char* bytes;
-    const unsigned long& size;
-};
-
-}  // namespace
-
-#include "asset_table.inc"  // kFiles
+#include "rendezvous/http/embedded_files.h"
 
 namespace regroup::http {
 
@@ -55,7 +45,7 @@ std::string tag_of(std::string_view bytes) {
 const Answer* asset(std::string_view path) {
     static const std::map<std::string, Answer, std::less<>> answers = [] {
         std::map<std::string, Answer, std::less<>> made;
-        for (const EmbeddedFile& file : kFiles) {
+        for (const EmbeddedFile& file : embedded_files()) {
             const std::string bytes(reinterpret_cast<const char*>(file.bytes), file.size);
             Answer answer;
             answer.content_type = type_of(file.path);

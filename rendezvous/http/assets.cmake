@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# regroup_assets(TARGET FOLDER folder FILES files...): compiles the files into the target, as the values that
-# assets.h describes. Called by a build step as `cmake -P`, this file writes the source for one of them.
+# regroup_assets(TARGET FOLDER folder FILES files...): compiles the files into the target, as
+# embedded_files.h declares them. Called by a build step as `cmake -P`, this file writes the source for one of them.
 if(CMAKE_SCRIPT_MODE_FILE)
     file(READ ${INPUT} bytes HEX)
     string(REGEX REPLACE "(................................)" "\\1\n    " bytes "${bytes}")
@@ -31,9 +31,18 @@ function(regroup_assets target)
         set_source_files_properties(${output} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
         target_sources(${target} PRIVATE ${output})
         string(APPEND declarations "extern const unsigned char ${symbol}[];\nextern const unsigned long ${symbol}_size;\n")
-        string(APPEND entries "    {\"/${file}\", ${symbol}, ${symbol}_size},\n")
+        string(APPEND entries "        {\"/${file}\", ${symbol}, ${symbol}_size},\n")
     endforeach()
-    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/asset_table.inc
-        CONTENT "${declarations}namespace {\nconst EmbeddedFile kFiles[] = {\n${entries}};\n}\n")
-    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+    set(table ${CMAKE_CURRENT_BINARY_DIR}/embedded_files.cc)
+    file(CONFIGURE OUTPUT ${table} CONTENT "#include \"rendezvous/http/embedded_files.h\"
+
+${declarations}
+std::span<const regroup::http::EmbeddedFile> regroup::http::embedded_files() {
+    static const EmbeddedFile files[] = {
+${entries}    };
+    return files;
+}
+")
+    set_source_files_properties(${table} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    target_sources(${target} PRIVATE ${table})
 endfunction()
