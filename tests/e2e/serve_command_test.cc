@@ -211,6 +211,45 @@ TEST_F(ServeCommand, StoreOfTorchrunLaunchersIsServedOnlyWithItsFlag) {
     EXPECT_EQ(served.receive(8), std::string(8, '\0'));
 }
 
+/// The first line of the answer to an HTTP request for the jobs.
+std::string http_status(std::uint16_t port, const std::string& host) {
+    const Connection client(port);
+    client.send("GET /api/v1/jobs HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.receive(12);
+}
+
+TEST_F(ServeCommand, HttpIsServedUnderTheNamesOfTheDaemon) {
+    const Rendezvous usual;
+    EXPECT_EQ(http_status(usual.port(), "localhost"), "HTTP/1.1 200");
+    EXPECT_EQ(http_status(usual.port(), "jobs.example.org"), "HTTP/1.1 421");
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    EXPECT_EQ(http_status(usual.port(), name), "HTTP/1.1 200");
+
+    const Rendezvous named(
+        {"--listen=127.0.0.1:0", "--http-host=a.example.org", "--http-host=jobs.example.org"});
+    EXPECT_EQ(http_status(named.port(), "jobs.example.org:29400"), "HTTP/1.1 200");
+    EXPECT_EQ(http_status(named.port(), "A.example.org"), "HTTP/1.1 200");
+    EXPECT_EQ(http_status(named.port(), "b.example.org"), "HTTP/1.1 421");
+}
+
+TEST_F(ServeCommand, NameWithAPortIsNoHttpHost) {
+    Program program({Words{regroup_program(), "serve", "--http-host=node0:80"}, {}, folder()});
+    EXPECT_EQ(program.wait(), 2);
+    EXPECT_THAT(program.output(), HasSubstr("--http-host"));
+}
+
+TEST_F(ServeCommand, LauncherWithTheDaemonServesHttpToo) {
+    const std::uint16_t port = unused_port();
+    Program job = run_probe(
+        {"--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + std::to_string(port)},
+        {"mark=up", "await=finish"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
+    EXPECT_EQ(http_status(port, "localhost"), "HTTP/1.1 200");
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+}
+
 TEST_F(ServeCommand, GarbageOnThePortHarmsNobody) {
     Rendezvous rendezvous;
     Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "await=finish"});
