@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <utility>
 #include <variant>
 
@@ -126,15 +125,17 @@ struct Details {
 }  // namespace
 
 std::string utc_time(std::int64_t wall_ms) {
-    const auto whole = static_cast<std::time_t>(wall_ms / 1000);
-    std::tm parts{};
-    std::array<char, 40> text{};
-    if (::gmtime_r(&whole, &parts) == nullptr) {
-        return "?";
-    }
-    const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
-    std::snprintf(text.data() + length, text.size() - length, ".%03dZ",
-                  static_cast<int>(wall_ms % 1000));
+    using std::chrono::milliseconds;
+    const auto days = std::chrono::floor<std::chrono::days>(milliseconds(wall_ms));
+    const std::chrono::year_month_day date{std::chrono::sys_days(days)};
+    const std::chrono::hh_mm_ss time(milliseconds(wall_ms) - days);
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ",
+                  static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                  static_cast<unsigned>(date.day()), static_cast<int>(time.hours().count()),
+                  static_cast<int>(time.minutes().count()),
+                  static_cast<int>(time.seconds().count()),
+                  static_cast<int>(time.subseconds().count()));
     return text.data();
 }
 
