@@ -32,6 +32,15 @@ Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& lim
             ++impl.counters.jobs_ended[static_cast<std::size_t>((*verdict)->outcome)];
         }
         impl.pages->publish(job, event);
+        for (const EventSink& sink : impl.event_sinks) {
+            sink.on_event(job, event);
+        }
+    };
+    hooks.restored = [&impl](const std::string& job, std::int64_t began_ms,
+                             const JobHistory& history) {
+        for (const EventSink& sink : impl.event_sinks) {
+            sink.on_restored(job, began_ms, history);
+        }
     };
     impl.jobs = std::make_unique<JobTable>(io, clock, limits, std::move(hooks));
     impl.counters.began_ms = JobTable::wall_ms();
@@ -49,6 +58,7 @@ Daemon::~Daemon() {
     impl_->closed = true;
     impl_->log = [](const std::string&) {};
     impl_->store_handler = nullptr;
+    impl_->event_sinks.clear();
     impl_->on_flushed = nullptr;
     ErrorCode ignored;
     if (impl_->acceptor) {
@@ -101,6 +111,14 @@ void Daemon::set_http_hosts(const std::set<std::string>& names) {
         });
         impl_->http_hosts.insert(std::move(name));
     }
+}
+
+void Daemon::add_event_sink(EventSink sink) {
+    impl_->event_sinks.push_back(std::move(sink));
+}
+
+const JobHistory* Daemon::history(const std::string& job) const {
+    return impl_->jobs->history(job);
 }
 
 void Daemon::serve_torchrun() {

@@ -17,6 +17,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/security/credentials.h"
 #include "rendezvous/store/store_wire.h"
+#include "rendezvous/view/job_history.h"
 
 namespace regroup::rendezvous {
 
@@ -89,6 +90,20 @@ class Daemon {
 
     /// The names by which HTTP clients may call this daemon, besides its addresses and localhost.
     void set_http_hosts(const std::set<std::string>& names);
+
+    struct EventSink {
+        /// Gets each event of each job once it is kept.
+        std::function<void(const std::string& job, const RecordedEvent& event)> on_event;
+        /// Gets the events of a job that the journal has given, and the wall-clock time of its
+        /// beginning in milliseconds since 1970.
+        std::function<void(const std::string& job, std::int64_t began_ms,
+                           const JobHistory& history)>
+            on_restored;
+    };
+    /// To be called before the io_context runs. The sink must be usable until the daemon's end.
+    void add_event_sink(EventSink sink);
+    /// What has happened to the job; null if there is no such job.
+    [[nodiscard]] const JobHistory* history(const std::string& job) const;
 
     /// Lets launchers of PyTorch meet at this daemon; see LauncherStore. They unpickle what they
     /// read, so each peer that is served can execute code on the hosts of all of them. To be called

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -97,6 +98,7 @@ struct Daemon::Impl {
     DaemonLimits limits;
     Log log;
     StoreHandler store_handler;
+    std::vector<EventSink> event_sinks;
     store::Dialect older_dialect = store::Dialect::v1_13;
     bool serves_torchrun = false;
     std::unique_ptr<LauncherStore> store;  ///< With serves_torchrun; used without a store_handler.

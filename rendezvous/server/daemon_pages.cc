@@ -12,6 +12,7 @@
 #include "rendezvous/http/assets.h"
 #include "rendezvous/view/job_view.h"
 #include "rendezvous/view/metrics_text.h"
+#include "rendezvous/view/trace_json.h"
 
 namespace regroup::rendezvous {
 
@@ -32,6 +33,8 @@ constexpr Duration kShowInterval = std::chrono::seconds(1);
 constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
 constexpr Duration kFreshMax = std::chrono::seconds(5);
 constexpr std::size_t kCacheBytesMax = std::size_t{32} << 20U;
+// Others wait meanwhile. `regroup trace` draws more, by itself.
+constexpr TraceLimits kTraceLimits{4'000, 8'000};
 constexpr std::size_t kWordsBytesMax = 1024;  // Of a node's name or a reason.
 
 Answer text_answer(std::string_view type, std::shared_ptr<const std::string> text) {
@@ -75,6 +78,21 @@ std::string wanted_job(const Request& request) {
 
 Answer no_such_job(const std::string& job) {
     return error_json(404, "there is no job " + job);
+}
+
+/// `views` has the one job of `history`.
+std::string trace_of(const std::vector<JobView>& views, const JobHistory& history) {
+    TraceSource source;
+    for (const JobView& view : views) {
+        source.job = view.job;
+        source.began_ms = view.began_ms;
+        source.now = view.now;
+    }
+    source.samples = history.samples();
+    for (const RecordedEvent& event : history.events()) {
+        source.lines.push_back(*event.line);
+    }
+    return trace_json(source, kTraceLimits);
 }
 
 std::string word_of(const json& object, const char* field) {
@@ -170,6 +188,11 @@ Answer DaemonPages::get_job(const Request& request) {
                                    lines += *event.line + "\n";
                                }
                                return lines;
+                           }));
+    }
+    if (where->part == "trace") {
+        return text_answer(kJson, cached("trace\n" + *job, [this, &job, history] {
+                               return trace_of(jobs_.views(*job), *history);
                            }));
     }
     if (where->part == "drain" || where->part == "stop") {

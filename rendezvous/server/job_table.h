@@ -42,7 +42,7 @@ class JobTable {
         /// A job that began at `began_ms` was restored with these events. May be empty.
         std::function<void(const std::string& job, std::int64_t began_ms,
                            const JobHistory& history)>
-            restored;
+            restored{};
     };
 
     /// `io` and `clock` outlive it. Its timer's handler may run, cancelled, after its end.
