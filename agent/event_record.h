@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <sys/types.h>
 
 #include "agent/core/agent_core.h"
@@ -16,6 +17,7 @@ struct WorkerEvent {
         succeeded,
         failed,
         terminated,  ///< Ended on request.
+        stacks_saved,
     };
 
     State state = State::started;
@@ -23,6 +25,7 @@ struct WorkerEvent {
     std::uint32_t local_rank = 0;
     pid_t pid = 0;
     int exit_code = 0;  ///< Minus the signal's number when a signal ended it.
+    std::string folder{};  ///< For stacks_saved: the folder that has them.
 };
 
 using EventSink = std::function<void(const WorkerEvent& event)>;

@@ -232,6 +232,7 @@ void NodeWatch::finish_if_saved(const HangSave& hang) {
     if (stacks.files == 0) {
         handlers_.say("no stacks could be saved: " + stacks.complaint);
     } else {
+        record(hang.assignment, hang.subjects, hang.folder);
         std::string line = "the stacks of " + ranks(hang.subjects) + " are in " +
                            hang.folder.string() + ", " + stacks.how;
         for (const std::string& complaint :
@@ -242,6 +243,22 @@ void NodeWatch::finish_if_saved(const HangSave& hang) {
         handlers_.say("which ranks wait for which: regroup explain " + hang.folder.string());
     }
     handlers_.on_stacks(StacksSaved{hang.assignment.round, hang.positions});
+}
+
+void NodeWatch::record(const Assignment& assignment, const std::vector<StackSubject>& subjects,
+                       const fs::path& folder) const {
+    if (!handlers_.on_event) {
+        return;
+    }
+    for (const StackSubject& subject : subjects) {
+        WorkerEvent event;
+        event.state = WorkerEvent::State::stacks_saved;
+        event.assignment = assignment;
+        event.local_rank = subject.rank - assignment.first_rank;
+        event.pid = subject.pid;
+        event.folder = folder.string();
+        handlers_.on_event(event);
+    }
 }
 
 void NodeWatch::tell(const TellRecovery& recovery) {

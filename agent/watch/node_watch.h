@@ -12,6 +12,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent_events.h"
+#include "agent/event_record.h"
 #include "agent/ledger.h"
 #include "agent/live_worker.h"
 #include "agent/process/linux_launcher.h"
@@ -45,6 +46,7 @@ class NodeWatch {
         std::function<void(const WorkersAtWork&)> on_work;
         std::function<void(const StacksSaved&)> on_stacks;
         std::function<void(const std::string& line)> say;
+        EventSink on_event{};  ///< May be empty.
         /// See RecordSaver::Ask.
         RecordSaver::Ask ask_for_records;
     };
@@ -77,6 +79,8 @@ class NodeWatch {
     void write_facts(HangSave& hang, const std::string& reason) const;
     /// Tells the result once stacks and records are saved.
     void finish_if_saved(const HangSave& hang);
+    void record(const Assignment& assignment, const std::vector<StackSubject>& subjects,
+                const std::filesystem::path& folder) const;
 
     NodeWatchOptions options_;
     Handlers handlers_;
