@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/host.h"
+#include "rendezvous/view/event_line.h"
 
 namespace regroup::launcher {
 
@@ -24,8 +25,26 @@ const char* name_of(agent::WorkerEvent::State state) {
             return "FAILED";
         case agent::WorkerEvent::State::terminated:
             return "TERMINATED";
+        case agent::WorkerEvent::State::stacks_saved:
+            return "STACKS_SAVED";
     }
     return "UNKNOWN";
+}
+
+const char* event_of(agent::WorkerEvent::State state) {
+    switch (state) {
+        case agent::WorkerEvent::State::started:
+            return "worker_started";
+        case agent::WorkerEvent::State::succeeded:
+            return "worker_succeeded";
+        case agent::WorkerEvent::State::failed:
+            return "worker_failed";
+        case agent::WorkerEvent::State::terminated:
+            return "worker_terminated";
+        case agent::WorkerEvent::State::stacks_saved:
+            return "stacks_saved";
+    }
+    return "unknown";
 }
 
 }  // namespace
@@ -65,6 +84,30 @@ std::string event_line(const agent::WorkerEvent& event, const RunOptions& option
         {"metadata", metadata},
     };
     return text_of(record);
+}
+
+std::string agent_event_line(const agent::WorkerEvent& event, const agent::AgentConfig& config,
+                             const std::string& host, std::int64_t wall_ms) {
+    nlohmann::ordered_json line = {{"time", rendezvous::utc_time(wall_ms)},
+                                   {"source", "agent"},
+                                   {"job", config.job},
+                                   {"event", event_of(event.state)},
+                                   {"round", number(event.assignment.round)},
+                                   {"node", config.offer.name},
+                                   {"host", host},
+                                   {"rank", event.assignment.first_rank + event.local_rank},
+                                   {"local_rank", event.local_rank},
+                                   {"pid", event.pid}};
+    if (event.state == agent::WorkerEvent::State::stacks_saved) {
+        line["folder"] = event.folder;
+    } else if (event.state != agent::WorkerEvent::State::started) {
+        // As a shell: 128 and the number of the signal.
+        line["exit_code"] = event.exit_code < 0 ? 128 - event.exit_code : event.exit_code;
+        if (event.exit_code < 0) {
+            line["signal"] = rendezvous::signal_name(-event.exit_code);
+        }
+    }
+    return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace regroup::launcher

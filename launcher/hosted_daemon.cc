@@ -95,6 +95,9 @@ Result<void> HostedDaemon::serve(RunPlan& plan) {
         return port.error();
     }
     daemon_ = std::move(daemon);
+    if (prepare_) {
+        prepare_(*daemon_, !options_.state.empty() && options_.state != "none");
+    }
     plan.endpoint.port = *port;
     job_ = plan.agent.job;
     node_ = plan.agent.offer.name;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -27,6 +28,11 @@ class HostedDaemon {
     HostedDaemon(boost::asio::io_context& io, const Clock& clock, const RunOptions& options,
                  Say say);
 
+    /// `prepare` gets each daemon that has its port, before it serves. `restores`: it keeps a
+    /// journal.
+    void on_daemon(std::function<void(rendezvous::Daemon& daemon, bool restores)> prepare) {
+        prepare_ = std::move(prepare);
+    }
     /// Starts the daemon if `plan` asks for it, and writes its port into `plan`. Errors: those of
     /// the socket and of --state, one line that says what to do.
     Result<void> open(RunPlan& plan);
@@ -59,6 +65,7 @@ class HostedDaemon {
     const Clock& clock_;
     const RunOptions& options_;
     const Say say_;
+    std::function<void(rendezvous::Daemon&, bool)> prepare_;  // May be empty.
     std::string job_;
     std::string node_;
     std::string endpoint_;

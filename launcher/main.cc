@@ -8,6 +8,7 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/health/node_check.h"
+#include "launcher/events_command.h"
 #include "launcher/explain_command.h"
 #include "launcher/health_command.h"
 #include "launcher/operate_command.h"
@@ -17,6 +18,8 @@
 #include "launcher/say.h"
 #include "launcher/serve_command.h"
 #include "launcher/token_command.h"
+#include "launcher/top/command.h"
+#include "launcher/trace_command.h"
 
 namespace {
 
@@ -28,7 +31,10 @@ constexpr const char* kHelp =
     "  run      start a job's workers on this node (takes torchrun's flags)\n"
     "  launch   the same, for scripts that take --local-rank (torch.distributed.launch)\n"
     "  serve    run the rendezvous daemon alone\n"
-    "  status   show the jobs of a daemon (also: top)\n"
+    "  status   show the jobs of a daemon once\n"
+    "  top      follow the jobs of a daemon on the terminal\n"
+    "  events   show what has happened to a job, and follow it\n"
+    "  trace    print a job as a trace for Perfetto\n"
     "  drain    let one node leave its job at the next step boundary\n"
     "  stop     end a job on all its nodes\n"
     "  explain  say which ranks wait for which in a hang that was saved\n"
@@ -46,8 +52,9 @@ constexpr const char* kHelp =
 using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
-                                            "drain", "stop",   "replay", "token", "version", "health", "explain"};
+    const std::vector<std::string> commands{"run",    "launch", "serve",  "status", "top",
+                                            "drain",  "stop",   "replay", "token",  "version",
+                                            "events", "trace",  "health", "explain"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -103,6 +110,15 @@ int main(int argc, char** argv) {
     if (command == "run" || command == "launch") {
         return run(command == "run" ? Front::run : Front::launch, rest);
     }
+    if (command == "top") {
+        return regroup::launcher::top::top_command(rest);
+    }
+    if (command == "events") {
+        return regroup::launcher::events_command(rest);
+    }
+    if (command == "trace") {
+        return regroup::launcher::trace_command(rest);
+    }
     if (command == "explain") {
         return regroup::launcher::explain_command(rest);
     }
@@ -112,7 +128,7 @@ int main(int argc, char** argv) {
     using Action = regroup::rendezvous::Operate::Action;
     for (const auto& [word, action] :
          {std::pair("drain", Action::drain), std::pair("stop", Action::stop),
-          std::pair("status", Action::status), std::pair("top", Action::status)}) {
+          std::pair("status", Action::status)}) {
         if (command == word) {
             return regroup::launcher::operate_command(action, rest);
         }

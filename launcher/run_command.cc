@@ -21,6 +21,7 @@
 #include "agent/process/warden.h"
 #include "agent/watchdog.h"
 #include "launcher/event_line.h"
+#include "launcher/event_log.h"
 #include "launcher/health_plan.h"
 #include "launcher/host.h"
 #include "launcher/hosted_daemon.h"
@@ -29,6 +30,7 @@
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/torchrun_report.h"
+#include "launcher/trace_file.h"
 #include "launcher/worker_command.h"
 #include "rendezvous/client/deliver.h"
 #include "rendezvous/text/describe.h"
@@ -96,7 +98,9 @@ class Node {
           plan_(std::move(prepared.plan)),
           command_(std::move(prepared.command)),
           output_plan_(std::move(prepared.output)),
-          output_(io_, clock_, {.files = !output_plan_.options.folder.empty()}),
+          output_(io_, clock_,
+                  {.files = !output_plan_.options.folder.empty(),
+                   .in_place = terminal_has_cursor()}),
           daemon_(io_, clock_, run_options_,
                   [this](const std::string& line) { output_.say(line); }) {}
 
@@ -104,9 +108,18 @@ class Node {
         for (const std::string& note : plan_.notes) {
             output_.say(note);
         }
+        if (const Result<void> opened = open_records(); !opened) {
+            output_.say(opened.error().detail);
+            return {agent::kExitUsage, 0};
+        }
         if (const Result<void> hosted = daemon_.open(plan_); !hosted) {
             output_.say(hosted.error().detail);
             return {agent::kExitUsage, 0};
+        }
+        if (trace_ && !daemon_.is_open()) {
+            output_.say(
+                "--trace: another process serves the rendezvous; regroup trace gets the "
+                "trace from it");
         }
         agent::AgentOptions options = agent_options(warden);
         if (const Result<void> watching = open_watchdog(options.command); !watching) {
@@ -131,6 +144,9 @@ class Node {
             return {agent::kExitJobFailed, 0};
         }
         io_.run();
+        if (trace_) {
+            trace_->finish();
+        }
         output_.flush(after(clock_.now(), kFlushLimit));
         if ((ending_.exit_code == 0 || !agent_->has_run()) && !output_plan_.temporary.empty()) {
             std::error_code ignored;
@@ -171,10 +187,8 @@ class Node {
         const char* path = std::getenv("PATH");
         options.search_path = path != nullptr ? path : "";
         options.announces = run_options_.front != Front::torchrun;
-        if (run_options_.console_events) {
-            options.on_event = [this](const agent::WorkerEvent& event) {
-                output_.say_lines({event_line(event, run_options_, plan_.agent)});
-            };
+        if (run_options_.console_events || event_log_) {
+            options.on_event = [this](const agent::WorkerEvent& event) { record(event); };
         }
         options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
                                          const std::string& name, const std::string& bytes) {
@@ -182,6 +196,40 @@ class Node {
         };
         options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
         return options;
+    }
+
+    /// Opens --event-log and --trace.
+    Result<void> open_records() {
+        const auto say = [this](const std::string& line) { output_.say(line); };
+        Result<std::unique_ptr<EventLog>> log =
+            EventLog::open(io_, run_options_.event_log, "agent", say);
+        if (!log) {
+            return log.error();
+        }
+        event_log_ = std::move(*log);
+        if (!run_options_.trace_file.empty()) {
+            trace_ =
+                std::make_unique<TraceFile>(io_, run_options_.trace_file, plan_.agent.job, say);
+        }
+        daemon_.on_daemon([this](rendezvous::Daemon& daemon, bool restores) {
+            if (event_log_) {
+                event_log_->write_events_of(daemon, restores);
+            }
+            if (trace_) {
+                trace_->follow(daemon);
+            }
+        });
+        return {};
+    }
+
+    void record(const agent::WorkerEvent& event) {
+        if (run_options_.console_events &&
+            event.state != agent::WorkerEvent::State::stacks_saved) {  // Not of torchrun's.
+            output_.say_lines({event_line(event, run_options_, plan_.agent)});
+        }
+        if (event_log_) {
+            event_log_->write(agent_event_line(event, plan_.agent, full_host_name(), wall_ms()));
+        }
     }
 
     // As in torchrun, the environment asks for the watchdog, and may give the path of its FIFO.
@@ -321,6 +369,8 @@ class Node {
     OutputPlan output_plan_;
     asio::io_context io_{1};
     agent::OutputRelay output_;
+    std::unique_ptr<EventLog> event_log_;  // May be null; so may the trace.
+    std::unique_ptr<TraceFile> trace_;
     HostedDaemon daemon_;
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/output_layout.h"
+#include "launcher/event_log_options.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
@@ -88,6 +89,8 @@ struct RunOptions {
     std::vector<std::string> stderr_needles;
     std::uint64_t log_file_bytes_max = 0;
     bool console_events = false;
+    EventLogOptions event_log;
+    std::string trace_file;  ///< Empty: none.
 
     // Placement.
     std::string numa_binding;   ///< node, socket, exclusive, core-complex, or empty.

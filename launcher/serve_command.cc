@@ -12,6 +12,7 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/process/line_writer.h"
+#include "launcher/event_log.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
@@ -143,19 +144,23 @@ int serve_command(std::span<const std::string> arguments) {
                 text_into(listen));
     add_state_flags(flags, state);
     security::CredentialSources trust;
-    flags.toggle({"--serve-torchrun", "", "",
-                  "Let launchers of PyTorch's torchrun meet at this daemon, too. They unpickle what "
-                  "they read there: whoever is served can run code on all their hosts. Only "
-                  "processes of this user on this host are served, and with --insecure everybody "
-                  "who reaches the port",
-                  "--serve-torchrun", "-", true},
-                 serves_torchrun);
+    flags.toggle(
+        {"--serve-torchrun", "", "",
+         "Let launchers of PyTorch's torchrun meet at this daemon, too. They unpickle what "
+         "they read there: whoever is served can run code on all their hosts. Only "
+         "processes of this user on this host are served, and with --insecure everybody "
+         "who reaches the port",
+         "--serve-torchrun", "-", true},
+        serves_torchrun);
     flags.value(store_dialect_flag("-"), dialect_into(dialect));
-    flags.value({"--http-host", "NAME", "",
-                 "A further name by which browsers and scrapers call this daemon; may be given more "
-                 "than once. Its addresses, its host name and localhost need no flag",
-                 "--http-host=jobs.example.org", "-", true},
-                host_name_into(http_hosts));
+    EventLogOptions event_log;
+    add_event_log_flags(flags, event_log, "-");
+    flags.value(
+        {"--http-host", "NAME", "",
+         "A further name by which browsers and scrapers call this daemon; may be given more "
+         "than once. Its addresses, its host name and localhost need no flag",
+         "--http-host=jobs.example.org", "-", true},
+        host_name_into(http_hosts));
     add_trust_flags(flags, trust);
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
@@ -196,6 +201,12 @@ int serve_command(std::span<const std::string> arguments) {
     boost::asio::io_context io(1);
     const SteadyClock clock;
     Log log(io, clock);
+    const Result<std::unique_ptr<EventLog>> events =
+        EventLog::open(io, event_log, "daemon", [&log](const std::string& line) { log.say(line); });
+    if (!events) {
+        complain(kName, events.error().detail);
+        return agent::kExitUsage;
+    }
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
                               [&log](const std::string& line) { log.say(line); });
     daemon.set_older_dialect(dialect);
@@ -218,6 +229,9 @@ int serve_command(std::span<const std::string> arguments) {
     if (state.advertise.empty()) {
         state.advertise =
             rendezvous::Endpoint{everywhere ? full_host_name() : where->host, *port}.text();
+    }
+    if (*events) {
+        (*events)->write_events_of(daemon, true);
     }
     if (!use_state(io, clock, daemon, state, where->port, log)) {
         return agent::kExitUsage;
