@@ -138,8 +138,11 @@ class Training {
         }
     }
 
-    void after_commit(const regroup::ElasticStep& step, const example::Gradient& gradient) {
+    void after_commit(regroup::ElasticStep& step, const example::Gradient& gradient) {
         const std::uint64_t committed = step.number();
+        const double loss =
+            static_cast<double>(gradient.loss / gradient.samples) / (1 << example::kFraction);
+        step.report("loss", loss);
         const auto now = Clock::now();
         if (steps_in_round_++ == 0 && last_commit_ && rank_ == 0) {
             std::printf("round %" PRIu64 ": step %" PRIu64 " committed %.1f ms after the last\n",
@@ -148,9 +151,7 @@ class Training {
         last_commit_ = now;
         const auto every = static_cast<std::uint64_t>(options_.checkpoint_every);
         if (rank_ == 0 && committed % every == 0) {
-            std::printf(
-                "step %" PRIu64 ": loss %.6f\n", committed,
-                static_cast<double>(gradient.loss / gradient.samples) / (1 << example::kFraction));
+            std::printf("step %" PRIu64 ": loss %.6f\n", committed, loss);
             // Saving the state may take longer than any step.
             const auto section = step.section("checkpoint");
             save(committed, round_);

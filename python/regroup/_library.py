@@ -157,6 +157,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "step_commit_begin": (_H,),
     "step_commit_end": (_H,),
     "step_finish": (_H,),
+    "step_report": (_H, _T, c_double),
     "step_section_begin": (_H, _T),
     "step_section_end": (_H,),
     "ddp_create": (_H, POINTER(Parameter), c_size_t, POINTER(Tensor), c_size_t,

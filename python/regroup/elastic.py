@@ -57,6 +57,7 @@ class ElasticStep:
         self._round = current
         self._loop = loop  # Of ElasticLoop.steps.
         self._has_ended = False  # It has been committed or finished.
+        self._in_section = False
         info = _library.StepInfo()
         check(library.regroup_step_get(pointer, ctypes.byref(info)))
         self.number, self.samples_begin = info.number, info.samples_begin
@@ -148,15 +149,36 @@ class ElasticStep:
         blocking(library.regroup_step_finish, self._open())
         self._has_ended = True
 
+    def report(self, name: str, value: Any) -> None:
+        """Shows a number of this step, such as the loss, to those who watch the job: its page,
+        ``regroup status`` and its metrics. Only the values of rank 0 are shown.
+
+        ``value`` is a number, or a tensor with one element; one that is not finite is shown as
+        none. ``name`` has 1 to 32 of the characters a to z, 0 to 9 and _, and no digit first. A
+        process has 8 names at most."""
+        try:
+            # PyTorch warns of a tensor that still takes part in the backward pass.
+            number = float(value.detach() if hasattr(value, "detach") else value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidArgument(f"report({name!r}): the value is no number: {error}") from error
+        check(library.regroup_step_report(self._open(), text(name, "name"), number))
+
     @contextlib.contextmanager
     def section(self, name: str) -> Iterator[None]:
         """In the block this rank is in the named section, whose hangs the agent detects. Sections
-        cannot be nested."""
+        cannot be nested. The time in sections called "data" is shown as the step's time for
+        data."""
         check(library.regroup_step_section_begin(self._open(), text(name, "name")))
+        self._in_section = True
         try:
             yield
         finally:
+            self._in_section = False
             check(library.regroup_step_section_end(self._open()))
+
+    def _loading(self) -> contextlib.AbstractContextManager[None]:
+        """The section of what loads data, unless the program has begun one of its own."""
+        return contextlib.nullcontext() if self._in_section else self.section("data")
 
 
 class ElasticLoop:

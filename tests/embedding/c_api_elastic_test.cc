@@ -76,6 +76,9 @@ TEST_F(CApiElastic, StepsAreCommittedUntilTheyFinish) {
         EXPECT_REFUSED(regroup_step_section_begin(step, "backward"), "cannot be nested");
         EXPECT_OK(regroup_step_section_end(step));
         EXPECT_REFUSED(regroup_step_section_end(step), "no section has begun");
+        EXPECT_OK(regroup_step_report(step, "loss", 0.5));
+        EXPECT_REFUSED(regroup_step_report(step, "Loss", 0.5), "a to z");
+        EXPECT_REFUSED(regroup_step_report(step, nullptr, 0.5), "name");
         EXPECT_OK(regroup_barrier(now.group, nullptr));
         return regroup_step_commit(
             step,

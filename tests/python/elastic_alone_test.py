@@ -38,6 +38,28 @@ class Loop(unittest.TestCase):
         self.assertEqual(self.loop.run(on_step, on_round=on_round), "finished")
         self.assertEqual((weights[0], steps), (3, [(0, 0), (1, 5), (2, 10), (3, 15)]))
 
+    def test_values_are_reported_and_others_are_refused(self):
+        class Scalar:  # As a tensor of PyTorch with one element.
+            def detach(self):
+                return 0.25
+
+        def on_step(step):
+            step.report("loss", 1)
+            step.report("loss", Scalar())
+            step.report("loss", float("nan"))
+            for value in ("low", None, [1.0, 2.0]):
+                with self.assertRaisesRegex(regroup.InvalidArgument, "the value is no number"):
+                    step.report("loss", value)
+            with self.assertRaisesRegex(regroup.InvalidArgument, "a to z"):
+                step.report("Loss", 1)
+            for number in range(7):
+                step.report(f"value_{number}", number)
+            with self.assertRaisesRegex(regroup.InvalidArgument, "8 values already"):
+                step.report("ninth", 1)
+            step.finish()
+
+        self.assertEqual(self.loop.run(on_step), "finished")
+
     def test_training_goes_on_from_a_checkpoint(self):
         seen = []
         self.loop.resume_at(7, 70)

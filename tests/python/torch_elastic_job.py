@@ -152,7 +152,8 @@ def on_round(current):
 report_at = (max(kills, default=0) // 4 + 2, max(kills, default=0) + 2)
 for step in elastic.steps(until=STEPS, on_round=on_round):
     with step:
-        (train_in_parts if way == "amp" else train)(step)
+        loss = (train_in_parts if way == "amp" else train)(step)
+        step.report("loss", loss)  # A tensor of the graph.
         if way == "many" and step.rank == 0 and step.number in report_at:
             report()
 assert elastic.ending == "finished"

@@ -74,11 +74,12 @@ class Batches:
         step = self._elastic.step
         first = step.take(self._batch_size).start
         place = (step.context.round, first)
-        if self._iterator is None or self._next != place:
-            self._begin(first)
-        assert self._iterator is not None
-        self._next = (step.context.round, first + self._batch_size)
-        return next(self._iterator)
+        with step._loading():
+            if self._iterator is None or self._next != place:
+                self._begin(first)
+            assert self._iterator is not None
+            self._next = (step.context.round, first + self._batch_size)
+            return next(self._iterator)
 
     def close(self) -> None:
         """Ends the worker processes."""

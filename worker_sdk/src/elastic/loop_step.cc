@@ -79,13 +79,14 @@ void Loop::end_commit() {
     registered_.keep_buffers();
     applying_ = false;
     orders_->commit();
-    const link::StepTimes times = clock_.close(now());
+    const Instant committed_at = now();
+    const link::StepTimes times = clock_.close(committed_at);
     window_work_ += times.data + times.compute;
     telemetry_.count_step(times, taken_.value_or(0));
     ++step_;
     samples_ += taken_.value_or(0);
     stage_ = Stage::committed;
-    reporter_.committed(step_);
+    reporter_.committed(step_, committed_at);
     if (round_steps_++ == 0) {
         tell_resumed();
     }

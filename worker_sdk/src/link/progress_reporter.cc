@@ -68,9 +68,9 @@ void ProgressReporter::suspend() noexcept {
     set_phase(Phase::suspended);
 }
 
-void ProgressReporter::committed(std::uint64_t step) noexcept {
+void ProgressReporter::committed(std::uint64_t step, Instant now) noexcept {
     page_->step.store(step);
-    begin(page_->phase.load(std::memory_order_relaxed), kind_, true);
+    begin(page_->phase.load(std::memory_order_relaxed), kind_, true, now);
 }
 
 void ProgressReporter::begin_section(std::string_view name) noexcept {
@@ -106,16 +106,16 @@ void ProgressReporter::set_waiting(bool waiting, const char* name) noexcept {
 }
 
 // The agent reads `beats` first.
-void ProgressReporter::begin(Phase phase, Kind* kind, bool whole) noexcept {
-    const std::int64_t now = SteadyClock().now().time_since_epoch().count();
+void ProgressReporter::begin(Phase phase, Kind* kind, bool whole, Instant now) noexcept {
+    const std::int64_t at = now.time_since_epoch().count();
     if (kind_ != nullptr && whole) {
-        kind_->longest = std::max(kind_->longest, now - since_);
+        kind_->longest = std::max(kind_->longest, at - since_);
     }
     kind_ = kind;
-    since_ = now;
+    since_ = at;
     page_->phase.store(phase);
     page_->longest.store(kind != nullptr ? kind->longest : 0);
-    page_->beat_at.store(now);
+    page_->beat_at.store(at);
     page_->beats.fetch_add(1);
 }
 

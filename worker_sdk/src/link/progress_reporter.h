@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/worker_link/page.h"
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/group/work.h"
@@ -28,7 +29,8 @@ class ProgressReporter {
     void set_phase(Phase phase) noexcept;
     void suspend() noexcept;
     void finished() noexcept { page_->finished.store(1); }
-    void committed(std::uint64_t step) noexcept;
+    /// `now`: the present time, which the loop has read already.
+    void committed(std::uint64_t step, Instant now = SteadyClock().now()) noexcept;
     /// Called when the committed state is being overwritten.
     void forget_state() noexcept { page_->step.store(0); }
     [[nodiscard]] Phase phase() const noexcept { return page_->phase.load(); }
@@ -52,7 +54,7 @@ class ProgressReporter {
     };
 
     /// Shows `phase` and ends the previous work; `whole` if that was not interrupted.
-    void begin(Phase phase, Kind* kind, bool whole) noexcept;
+    void begin(Phase phase, Kind* kind, bool whole, Instant now = SteadyClock().now()) noexcept;
     /// The kind of the section `name`; null if there are too many.
     [[nodiscard]] Kind* kind_of(std::string_view name) noexcept;
     void set_name(std::string_view name) noexcept;

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the daemon keeps of the telemetry in reports.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+
+#include "daemon_harness.h"
+#include "rendezvous/server/job_table.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using boost::asio::ip::tcp;
+using std::chrono::seconds;
+using testing::join_of;
+using testing::running;
+
+class DaemonTelemetry : public ::testing::Test {
+   protected:
+    DaemonTelemetry() {
+        for (const auto& [session, name] : {std::pair(a, "a"), std::pair(b, "b")}) {
+            table.handle(session, join_of("j", name, 2));
+        }
+        for (const auto& session : {a, b}) {
+            table.handle(session, running(kRound));
+        }
+    }
+
+    std::shared_ptr<Session> session() {
+        auto made = std::make_shared<Session>(tcp::socket(io, tcp::v4()), [](std::size_t) {});
+        made->address = "10.0.0.2";
+        made->peer = "10.0.0.2:1";
+        return made;
+    }
+    static Report told(RoundId round, std::uint64_t steps) {
+        Report report = running(round);
+        report.telemetry = Telemetry{
+            .pid = 7, .counters = {.steps = steps}, .values = {{"loss", 1.0 / double(steps)}}};
+        return report;
+    }
+
+    static constexpr RoundId kRound{1};
+    boost::asio::io_context io;
+    SteadyClock clock;
+    int refused = 0;
+    JobTable table{io,
+                   clock,
+                   {},
+                   {.send = [](const auto&, const auto&) {},
+                    .refuse = [this](const auto&, Errc, const std::string&) { ++refused; },
+                    .log = [](const std::string&) {},
+                    .event = {},
+                    .restored = {}}};
+    const std::shared_ptr<Session> a = session();
+    const std::shared_ptr<Session> b = session();
+};
+
+TEST_F(DaemonTelemetry, LastTelemetryOfAJobIsKept) {
+    EXPECT_EQ(table.telemetry("k"), nullptr);
+    ASSERT_NE(table.telemetry("j"), nullptr);
+    EXPECT_FALSE(table.telemetry("j")->last()) << "nothing is known of a program without a loop";
+    table.handle(a, told(kRound, 10));
+    table.handle(a, told(kRound, 30));
+    table.handle(a, running(kRound));  // Nothing has changed.
+    ASSERT_TRUE(table.telemetry("j")->last());
+    EXPECT_EQ(*table.telemetry("j")->last(), *told(kRound, 30).telemetry);
+    EXPECT_EQ(table.telemetry("j")->total().steps, 30U);
+    EXPECT_EQ(table.telemetry("j")->recent().steps, 20U);
+    EXPECT_EQ(refused, 0);
+}
+
+TEST_F(DaemonTelemetry, ReportOfAnotherRoundTellsNothing) {
+    table.handle(a, told(RoundId::none, 10));
+    table.handle(a, told(RoundId{2}, 10));
+    EXPECT_FALSE(table.telemetry("j")->last());
+}
+
+TEST_F(DaemonTelemetry, HeartbeatWithTelemetryIsRoutine) {
+    table.handle(a, told(kRound, 10));
+    const std::uint64_t events = table.history("j")->last_number();
+    for (std::uint64_t steps = 11; steps < 20; ++steps) {
+        table.handle(a, told(kRound, steps));
+    }
+    EXPECT_EQ(table.history("j")->last_number(), events);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
