@@ -20,11 +20,13 @@ using nlohmann::json;
 using security::Role;
 using security::Token;
 namespace asio = boost::asio;
+using ::testing::AllOf;
 using testing::DaemonHost;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using testing::join_of;
 using testing::Loop;
+using ::testing::Not;
 using testing::Peer;
 using testing::running;
 using testing::Shelf;
@@ -174,6 +176,34 @@ TEST_F(DaemonHttp, TokenOfOneJobShowsThatJobOnly) {
     }
 }
 
+TEST_F(DaemonHttp, MetricsAreThoseOfTheDaemonAndItsJobs) {
+    expect_healthy();
+    const std::string all = ask(get("/metrics"));
+    for (const char* line :
+         {"Content-Type: text/plain; version=0.0.4; charset=utf-8\r", "# TYPE regroup_info gauge",
+          "regroup_job_nodes{job_id=\"healthy\",place=\"member\"} 2",
+          "regroup_daemon_connections{kind=\"node\"} 2", "regroup_daemon_leading 1",
+          "regroup_rendezvous_requests_total{request=\"join\"} 2",
+          "regroup_daemon_silence_ratio_count 2", "regroup_daemon_jobs{phase=\"training\"} 1"}) {
+        EXPECT_THAT(all, HasSubstr(std::string(line) + "\n"));
+    }
+    EXPECT_THAT(all, Not(HasSubstr("regroup_node_")));
+    EXPECT_THAT(ask(get("/metrics?nodes=1", "Accept: application/openmetrics-text\r\n")),
+                AllOf(HasSubstr("regroup_node_up{job_id=\"healthy\""), EndsWith("\n# EOF\n")));
+    EXPECT_THAT(ask(get("/metrics?job=other")), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(DaemonHttp, TokenOfOneJobShowsTheMetricsOfThatJobOnly) {
+    Peer c(loop, host.port());
+    c.say(join_of("other", "c", 1));
+    ASSERT_TRUE(c.expect<Assign>());
+    const std::string fields = bearer({Role::observer, "other"});
+    EXPECT_THAT(ask(get("/metrics", fields)),
+                AllOf(HasSubstr("job_id=\"other\""), Not(HasSubstr("healthy")),
+                      Not(HasSubstr("regroup_daemon"))));
+    EXPECT_THAT(ask(get("/metrics?job=healthy", fields)), StartsWith("HTTP/1.1 404 "));
+}
+
 TEST_F(DaemonHttp, StreamShowsTheStatusAndWhatHappens) {
     Peer viewer(loop, host.port());
     viewer.send(get("/api/v1/stream?job=healthy"));
@@ -266,6 +296,13 @@ TEST_F(DaemonHttpAndJournal, DaemonThatStandsByIsReadyAndHasNoJobs) {
     const std::string answer = ask(*host, "GET /api/v1/jobs");
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
     EXPECT_THAT(answer, HasSubstr("another daemon leads: node7:29400"));
+}
+
+TEST_F(DaemonHttpAndJournal, DaemonThatStandsByHasMetricsOfItsOwn) {
+    const auto host = start(false);
+    EXPECT_THAT(ask(*host, "GET /metrics"),
+                AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("\nregroup_daemon_leading 0\n"),
+                      Not(HasSubstr("job_id"))));
 }
 
 TEST_F(DaemonHttpAndJournal, ViewerOfADaemonThatLosesTheLeadIsDisconnected) {
