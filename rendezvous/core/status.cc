@@ -211,22 +211,27 @@ JobStatus RendezvousCore::status(Instant now) const {
         status.goodput.lasted = now - first_began_.value_or(now);
     }
     status.restarts = budget_.restarts();
+    // A rank is looked up once for each node, and not in each comparison.
+    std::vector<std::pair<std::uint32_t, JobStatus::Node>> rows;
+    rows.reserve(nodes_.size());
     for (const auto& [id, node] : nodes_) {
-        status.nodes.push_back(status_of(now, id, node));
+        JobStatus::Node row = status_of(now, id, node);
+        const std::uint32_t rank =
+            is_member(node) ? row.group_rank : std::numeric_limits<std::uint32_t>::max();
+        rows.emplace_back(rank, std::move(row));
     }
-    const auto order = [&](const JobStatus::Node& row) {
-        return is_member(nodes_.at(row.id)) ? round_.members.at(row.id).group_rank
-                                            : std::numeric_limits<std::uint32_t>::max();
-    };
-    std::sort(status.nodes.begin(), status.nodes.end(),
-              [&](const JobStatus::Node& a, const JobStatus::Node& b) {
-                  const std::uint32_t rank_a = order(a);
-                  const std::uint32_t rank_b = order(b);
-                  if (rank_a != rank_b) {
-                      return rank_a < rank_b;
-                  }
-                  return a.name != b.name ? natural_less(a.name, b.name) : a.id < b.id;
-              });
+    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+        if (a.first != b.first) {
+            return a.first < b.first;
+        }
+        const JobStatus::Node& one = a.second;
+        const JobStatus::Node& other = b.second;
+        return one.name != other.name ? natural_less(one.name, other.name) : one.id < other.id;
+    });
+    status.nodes.reserve(rows.size());
+    for (auto& [rank, row] : rows) {
+        status.nodes.push_back(std::move(row));
+    }
     for (const auto& [name, entry] : failures_.quarantined()) {
         status.quarantined.push_back(
             {name, entry.why, std::max(Duration::zero(), entry.until - now)});
