@@ -16,6 +16,7 @@
 #include "agent/process/output_relay.h"
 #include "agent/round_store.h"
 #include "agent/watch/progress_watch.h"
+#include "agent/watch/record_saver.h"
 #include "agent/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
@@ -41,6 +42,7 @@ struct AgentOptions {
     HangLimits hangs{};
     health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
     std::string search_path;  ///< The value of PATH, to find tools that show stacks.
+    TorchPipe torch_pipe{};   ///< How the workers' flight records of NCCL are asked for.
     /// Called with the bytes that the warden must send to the daemon if this process is killed (see
     /// Warden::set_last_word), whenever they change. `name`: the daemon's host as the user wrote
     /// it. May be empty.

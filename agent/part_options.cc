@@ -27,7 +27,8 @@ NodeWatchOptions watch_options(const AgentOptions& options) {
     // Folders in torchrun's layout have only torchrun's files, for tools that read them.
     const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
     return {options.core.job,      options.core.offer.name, options.hangs,
-            options.output.folder, options.search_path,     keeps_ledger};
+            options.output.folder, options.search_path,     keeps_ledger,
+            options.torch_pipe};
 }
 
 }  // namespace regroup::agent

@@ -203,3 +203,12 @@ std::string state_folder() {
 }
 
 }  // namespace regroup::launcher
+agent::TorchPipe torch_pipe() {
+    const char* pipe = std::getenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
+    const char* dump = std::getenv("TORCH_FR_DUMP_TEMP_FILE");
+    if (dump == nullptr || *dump == '\0') {
+        dump = std::getenv("TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+    }
+    return {pipe != nullptr ? pipe : "", dump != nullptr ? dump : ""};
+}
+

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "agent/watch/record_saver.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::launcher {
@@ -42,3 +43,6 @@ Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
 [[nodiscard]] std::string state_folder();
 
 }  // namespace regroup::launcher
+/// How PyTorch's NCCL back end writes its flight record, if the user has set that up.
+[[nodiscard]] agent::TorchPipe torch_pipe();
+

@@ -186,6 +186,7 @@ class Node {
         options.health = health_checks(run_options_, plan_.agent, output_plan_.options.folder);
         const char* path = std::getenv("PATH");
         options.search_path = path != nullptr ? path : "";
+        options.torch_pipe = torch_pipe();
         options.announces = run_options_.front != Front::torchrun;
         if (run_options_.console_events || event_log_) {
             options.on_event = [this](const agent::WorkerEvent& event) { record(event); };

@@ -67,7 +67,7 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
               [this](Duration left) { handlers_.on_work(WorkersAtWork{assignment_.round, left}); },
               [](std::int64_t pid) { return is_stopped(static_cast<pid_t>(pid)); }}),
       stacks_(io, clock, launcher, {.search_path = options_.search_path}),
-      records_(io, clock, {.torch = torch_pipe_from_environment()}, handlers_.ask_for_records) {
+      records_(io, clock, {.torch = options_.torch_pipe}, handlers_.ask_for_records) {
     if (!options_.folder.empty() && options_.keeps_ledger) {
         ledger_.emplace(options_.folder / "recoveries.jsonl");
     }

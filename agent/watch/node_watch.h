@@ -32,6 +32,7 @@ struct NodeWatchOptions {
     std::filesystem::path folder;
     std::string search_path;  ///< The value of PATH, to find tools that show stacks.
     bool keeps_ledger = true;
+    TorchPipe torch_pipe{};  ///< For flight records.
 };
 
 /// Watches the workers of an agent for hangs, saves their stacks, and writes the ledger of

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
 #include <optional>
 #include <sys/stat.h>
@@ -24,11 +23,6 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kLookInterval(20);
-
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value != nullptr ? value : "";
-}
 
 /// Puts a byte into the FIFO. False if nobody reads it: then the process has no NCCL group.
 bool ring(const std::string& path) {
@@ -101,12 +95,6 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
         text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
     }
     return {};
-}
-
-TorchPipe torch_pipe_from_environment() {
-    const std::string dump = variable("TORCH_FR_DUMP_TEMP_FILE");
-    return {variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
-            dump.empty() ? variable("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") : dump};
 }
 
 struct RecordSaver::Run : std::enable_shared_from_this<Run> {

@@ -28,11 +28,9 @@ struct RecordSubject {
 /// FIFO PIPE + rank + ".pipe" about once a second, and when something is in it, writes the pickle
 /// DUMP + rank.
 struct TorchPipe {
-    std::string pipe;  ///< TORCH_NCCL_DEBUG_INFO_PIPE_FILE; may be empty.
+    std::string pipe;  ///< TORCH_NCCL_DEBUG_INFO_PIPE_FILE; empty: no process is asked.
     std::string dump;  ///< TORCH_FR_DUMP_TEMP_FILE, or TORCH_NCCL_DEBUG_INFO_TEMP_FILE.
 };
-/// From the environment of this process, which the workers inherit.
-[[nodiscard]] TorchPipe torch_pipe_from_environment();
 
 struct RecordOptions {
     TorchPipe torch;

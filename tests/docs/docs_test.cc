@@ -261,6 +261,7 @@ TEST(Checks, WrongCommandsAreFoundWithPageAndLine) {
         {"regroup status --jsn", "--jsn"},
         {"regroup stop now", "takes no 'now'"},
         {"regroup replay", "needs a FILE"},
+        {"regroup explain --josn runs/job/hang-round1", "--josn"},
         {"regroup rnu", "rnu"},
         {"make tets", "no target tets"},
         {"make chaos MINUTE=1", "$(MINUTE)"},
