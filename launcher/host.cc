@@ -202,7 +202,6 @@ std::string state_folder() {
     return home != nullptr && *home == '/' ? home + std::string("/.local/state/regroup") : "";
 }
 
-}  // namespace regroup::launcher
 agent::TorchPipe torch_pipe() {
     const char* pipe = std::getenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
     const char* dump = std::getenv("TORCH_FR_DUMP_TEMP_FILE");
@@ -212,3 +211,4 @@ agent::TorchPipe torch_pipe() {
     return {pipe != nullptr ? pipe : "", dump != nullptr ? dump : ""};
 }
 
+}  // namespace regroup::launcher

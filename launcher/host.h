@@ -42,7 +42,7 @@ Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
 /// the home folder. Empty if neither variable is set.
 [[nodiscard]] std::string state_folder();
 
-}  // namespace regroup::launcher
 /// How PyTorch's NCCL back end writes its flight record, if the user has set that up.
 [[nodiscard]] agent::TorchPipe torch_pipe();
 
+}  // namespace regroup::launcher
