@@ -24,18 +24,8 @@ prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
-        pytorch=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}
-if [ -x "$pytorch" ]; then
-    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
-        $prefix "$pytorch" "$here/torch_backend.py"
-    echo
-    $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
-else
-    echo "torch_backend, pytorch_restart: left out, since there is no $pytorch"
-fi
-echo
-"$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
-        "$bench/core_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
+        "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
+        "$bench/core_bench" "$bench/metrics_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
@@ -53,6 +43,8 @@ echo
 $prefix "$bench/elastic_bench" "$regroup" "$bench/elastic_step_worker"
 echo
 $prefix "$bench/core_bench"
+echo
+$prefix "$bench/metrics_bench"
 echo
 $prefix "$bench/journal_bench"
 echo
@@ -78,8 +70,10 @@ pytorch=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}
 if [ -x "$pytorch" ]; then
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
         $prefix "$pytorch" "$here/torch_backend.py"
+    echo
+    $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
 else
-    echo "torch_backend: left out, since there is no $pytorch"
+    echo "torch_backend, pytorch_restart: left out, since there is no $pytorch"
 fi
 echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"
