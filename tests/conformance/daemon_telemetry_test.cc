@@ -37,8 +37,9 @@ class DaemonTelemetry : public ::testing::Test {
     }
     static Report told(RoundId round, std::uint64_t steps) {
         Report report = running(round);
-        report.telemetry = Telemetry{
-            .pid = 7, .counters = {.steps = steps}, .values = {{"loss", 1.0 / double(steps)}}};
+        report.telemetry = Telemetry{.pid = 7,
+                                     .counters = {.steps = steps},
+                                     .values = {{"loss", 1.0 / static_cast<double>(steps)}}};
         return report;
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an ElasticLoop shows of its steps in the page of its agent.
+#include <chrono>
 #include <cmath>
 #include <string>
-#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -39,10 +39,9 @@ class ElasticTelemetry : public ElasticLoopTest {
     }
 };
 
-/// Until the clock has moved on.
-void work() {
+void work(std::chrono::microseconds time = std::chrono::microseconds(50)) {
     const auto began = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() - began < std::chrono::microseconds(50)) {
+    while (std::chrono::steady_clock::now() - began < time) {
     }
 }
 
@@ -107,7 +106,7 @@ TEST_F(ElasticTelemetry, SlowRankIsInThePageOfRankZero) {
     script.steps = 12;
     script.before_reduction = [](Rank& rank, ElasticStep&) {
         if (rank.name == "b") {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            work(std::chrono::milliseconds(20));
         }
     };
     start_all({"a", "b"}, script);
