@@ -139,11 +139,11 @@ std::string sentence_for(const Explanation& result) {
 void add_block(const StuckCollective& stuck, Lines& lines) {
     std::string head =
         name(stuck) + " (" + std::string(to_string(stuck.recorder)) + "'s record, " + stuck.backend;
-    if (stuck.elements) {
-        head += ", " + std::to_string(*stuck.elements) + " elements";
+    if (stuck.elements && *stuck.elements > 0) {
+        head += ", " + std::to_string(*stuck.elements) + " elements" +
+                (stuck.type.empty() ? "" : " of type " + stuck.type);
     }
-    head += (stuck.type.empty() ? "" : " of type " + stuck.type) + ", " +
-            std::to_string(stuck.members.size()) + " ranks" +
+    head += ", " + std::to_string(stuck.members.size()) + " ranks" +
             (stuck.members_are_known ? "" : " at least") + ")";
     lines.push_back(head);
     const auto add = [&lines](const std::string& what, const Ranks& ranks) {

@@ -201,6 +201,9 @@ Result<FlightRecord> read_flight_record(std::string_view bytes) {
     for (const json& entry : entries.is_array() ? entries : json::array()) {
         std::string backend;
         RecordedOperation operation = operation_of(entry, backend);
+        if (result.recorder == Recorder::sdk && backend == "gloo") {
+            backend = "cpu";  // The SDK's name; the record has one that PyTorch's tools know.
+        }
         const json& names = member(entry, "process_group");
         const bool named = names.is_array() && names.size() == 2;
         const std::string id = named ? text_of(names[0]) : text_of(member(entry, "pg_id"));

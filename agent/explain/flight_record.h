@@ -30,7 +30,7 @@ struct RecordedOperation {
 };
 
 struct RecordedGroup {
-    std::string backend;               ///< "nccl", "gloo"
+    std::string backend;               ///< "nccl", "gloo"; "cpu" of the SDK
     std::string name;                  ///< "default_pg"
     std::string id;                    ///< The number of the group; differs from rank to rank.
     std::uint64_t round = 0;           ///< 0: the record does not say.

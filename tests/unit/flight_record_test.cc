@@ -70,6 +70,7 @@ TEST(FlightRecordReader, ReadsMessagesRanksAndRoundsOfTheSdk) {
     const RecordedGroup& group = record->groups.at(0);
     EXPECT_THAT(group.ranks, ElementsAre(4, 6));
     EXPECT_EQ(group.round, 5U);
+    EXPECT_EQ(group.backend, "cpu");
     EXPECT_TRUE(group.operations.at(0).is_message);
     EXPECT_EQ(group.operations[0].name, "recv");
     EXPECT_EQ(group.operations[0].number, 2U);
