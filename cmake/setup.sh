@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian 12 packages that a task needs and this machine lacks:
 #
-#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench|docs|package|package-test|wheel
+#     sh cmake/setup.sh build|test|browser|pytorch|sanitize|lint|bench|docs|package|package-test|wheel
 #
 # Asks no question and is silent when everything is there. On another system it only checks for the
 # tools and says what is missing.
@@ -14,15 +14,20 @@ unpack_servers=
 tools="clang++-19 ld.lld-19 cmake ninja"
 packages="clang-19 lld-19 llvm-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
           libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev libxxhash-dev libsodium-dev
-          libssl-dev"
+          libssl-dev libncurses-dev"
 case $task in
     build) ;;
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
         packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config gdb
-                  elfutils openssl"
+                  elfutils openssl python3-jsonschema"
         unpack_servers=yes
+        ;;
+    browser)
+        # Chromium: 100 MB of downloads, 400 MB of disk.
+        tools="$tools ps python3 chromium"
+        packages="$packages procps python3 chromium fonts-dejavu-core"
         ;;
     pytorch)
         tools="$tools ip ps python3"
@@ -58,8 +63,8 @@ case $task in
         packages="$packages python3-venv"
         ;;
     *)
-        echo "setup: unknown task '$task'; one of build, test, pytorch, sanitize, lint, bench, docs," \
-             "package, package-test, wheel" >&2
+        echo "setup: unknown task '$task'; one of build, test, browser, pytorch, sanitize, lint, bench," \
+             "docs, package, package-test, wheel" >&2
         exit 2
         ;;
 esac
