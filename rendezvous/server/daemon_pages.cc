@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/http/assets.h"
@@ -324,7 +325,7 @@ void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {
         }
         viewer->push(text);
     }
-    show_after(std::max(Duration::zero(), after(shown_, kFresh) - clock_.now()));
+    show_after(std::max(Duration::zero(), after(shown_, pause_) - clock_.now()));
 }
 
 void DaemonPages::watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer) {
@@ -350,21 +351,51 @@ void DaemonPages::show_after(Duration delay) {
 
 void DaemonPages::show() {
     show_at_ = {};
-    shown_ = clock_.now();
-    std::erase_if(watches_, [](const Watch& watch) {
-        const auto viewer = watch.viewer.lock();
-        return !viewer || !viewer->is_open();
-    });
+    if (!pass_.empty()) {
+        show_again_ = true;
+        return;
+    }
     const bool leads = jobs_.standing() == JobTable::Standing::leads;
-    for (const Watch& watch : watches_) {
+    std::erase_if(watches_, [&](const Watch& watch) {
         const auto viewer = watch.viewer.lock();
-        if (viewer && leads) {
-            viewer->show(status_event(watch.job));
-        } else if (viewer) {
+        if (viewer && !leads) {
             viewer->close();
         }
+        return !viewer || !viewer->is_open();
+    });
+    for (const Watch& watch : watches_) {
+        pass_.insert(watch.job);
     }
-    show_after(kShowInterval);
+    pass_cost_ = {};
+    if (!pass_.empty()) {
+        show_next();
+    }
+}
+
+void DaemonPages::show_next() {
+    const Instant began = clock_.now();
+    const std::string job = *pass_.begin();
+    pass_.erase(pass_.begin());
+    const Text text = status_event(job);
+    for (const Watch& watch : watches_) {
+        const auto viewer = watch.viewer.lock();
+        if (viewer && watch.job == job) {
+            viewer->show(text);
+        }
+    }
+    shown_ = clock_.now();
+    pass_cost_ += shown_ - began;
+    if (pass_.empty()) {
+        pause_ = std::clamp(pass_cost_ * kCostFactor, kFresh, kFreshMax);
+        show_after(std::exchange(show_again_, false) ? pause_ : std::max(pause_, kShowInterval));
+        return;
+    }
+    // Others have their turn between two jobs.
+    boost::asio::post(timer_.get_executor(), [this, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired()) {
+            show_next();
+        }
+    });
 }
 
 }  // namespace regroup::rendezvous

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@
 
 namespace regroup::rendezvous {
 
-/// What a daemon serves by HTTP; docs/protocol.md lists the paths. Texts are rendered at most every
-/// 250 ms, however many clients ask, and take at most a twentieth of the daemon's time.
+/// What a daemon serves by HTTP; docs/operating.md lists the paths. A text is rendered at most
+/// every 250 ms, however many clients ask for it. What viewers are shown takes about a twentieth of
+/// the daemon's time at most, and the rendering of each job is a turn of its own.
 class DaemonPages final : public http::Pages {
    public:
     using Log = std::function<void(const std::string& line)>;
@@ -62,6 +64,8 @@ class DaemonPages final : public http::Pages {
     /// Shows the viewers the present status once `delay` has passed.
     void show_after(Duration delay);
     void show();
+    /// Shows one job of the present pass to its viewers, and then the next.
+    void show_next();
 
     const Clock& clock_;
     JobTable& jobs_;
@@ -71,8 +75,12 @@ class DaemonPages final : public http::Pages {
     std::size_t cache_bytes_ = 0;
     std::vector<Watch> watches_;
     boost::asio::steady_timer timer_;
-    Instant shown_{};    // When the viewers were last shown the status.
-    Instant show_at_{};  // When they will be.
+    std::set<std::string> pass_;  // The jobs that are still to be shown.
+    Duration pass_cost_{};        // What it took so far to render the others.
+    Duration pause_{};            // From the last pass to the next, if something happens.
+    bool show_again_ = false;     // Something has happened during the pass.
+    Instant shown_{};             // The end of the last pass.
+    Instant show_at_{};           // When the next will begin.
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
