@@ -79,6 +79,39 @@ json to_json(const WorkerFailure& failure, std::int64_t wall_ms) {
     return object;
 }
 
+/// `parts`: how many parts the times are divided by.
+json times(const StepCounters& counters, double parts) {
+    return {{"data", seconds(counters.data) / parts},
+            {"compute", seconds(counters.compute) / parts},
+            {"communication", seconds(counters.communication) / parts},
+            {"waiting", seconds(counters.waiting) / parts}};
+}
+
+json to_json(const JobTelemetry& heard, Instant now) {
+    const Telemetry& last = *heard.last();
+    const StepCounters& total = heard.total();
+    json object = {{"silent_s", seconds(now - heard.heard_at())},
+                   {"steps", total.steps},
+                   {"samples", total.samples},
+                   {"time_s", times(total, 1)},
+                   {"values", json::object()},
+                   {"slow_ranks", json::array()}};
+    for (const ReportedValue& reported : last.values) {
+        object["values"][reported.name] = reported.value;
+    }
+    for (const SlowRank& slow : last.slow_ranks) {
+        object["slow_ranks"].push_back({{"rank", slow.rank}, {"excess", slow.excess}});
+    }
+    if (const StepCounters& recent = heard.recent(); recent.steps > 0) {
+        object["step_s"] = times(recent, static_cast<double>(recent.steps));
+        if (heard.recent_time() > Duration::zero()) {
+            object["samples_per_s"] =
+                static_cast<double>(recent.samples) / seconds(heard.recent_time());
+        }
+    }
+    return object;
+}
+
 json to_json(const JobView& named, std::size_t count_max) {
     const JobStatus& status = named.status;
     const Goodput& goodput = status.goodput;
@@ -143,6 +176,9 @@ json to_json(const JobView& named, std::size_t count_max) {
     if (named.last_failure) {
         object["last_failure"] = to_json(*named.last_failure, named.last_failure_ms);
     }
+    if (named.telemetry.last()) {
+        object["telemetry"] = to_json(named.telemetry, named.now);
+    }
     if (nodes < status.nodes.size()) {
         object["nodes_left_out"] = status.nodes.size() - nodes;
     }
@@ -194,7 +230,8 @@ std::string jobs_json(const std::vector<JobView>& jobs, std::size_t bytes_max) {
         jobs_max < jobs.size() ? 1 : std::max<std::size_t>(1, bytes_max / kRowBytesMin);
     for (;; count_max /= 2) {
         if (auto text = texts_of(jobs, jobs_max, count_max, bytes_max); text || count_max <= 1) {
-            return text.value_or(R"({"jobs":[]})");
+            return text.value_or(R"({"version":)" + std::to_string(kViewVersion) +
+                                 R"(,"jobs":[]})");
         }
     }
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The JSON of a job's view.
+#include "rendezvous/view/job_view.h"
+
+#include <chrono>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace regroup::rendezvous {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Instant at(Duration since_begin) {
+    return Instant(since_begin);
+}
+
+json of_job(const JobView& view) {
+    return json::parse(jobs_json({view}, 1U << 16U)).at("jobs").at(0);
+}
+
+Telemetry telemetry(std::uint64_t steps) {
+    Telemetry told;
+    told.pid = 7;
+    told.counters.steps = steps;
+    told.counters.samples = steps * 32;
+    told.counters.data = steps * milliseconds(1);
+    told.counters.compute = steps * milliseconds(4);
+    told.counters.communication = steps * milliseconds(2);
+    told.counters.waiting = steps * milliseconds(3);
+    told.values = {{"loss", 0.5}};
+    told.slow_ranks = {{3, 0.25}};
+    return told;
+}
+
+TEST(JobViewJson, ProgramThatTellsNothingHasNoTelemetry) {
+    JobView view;
+    view.job = "nightly";
+
+    EXPECT_FALSE(of_job(view).contains("telemetry"));
+}
+
+TEST(JobViewJson, FirstTelemetryHasSumsButNoRates) {
+    JobView view;
+    view.telemetry.hear("node0", telemetry(10), at(seconds(5)));
+    view.now = at(seconds(6));
+
+    const json told = of_job(view).at("telemetry");
+
+    EXPECT_EQ(told.at("steps"), 10);
+    EXPECT_EQ(told.at("samples"), 320);
+    EXPECT_DOUBLE_EQ(told.at("silent_s"), 1);
+    EXPECT_DOUBLE_EQ(told.at("time_s").at("communication"), 0.02);
+    EXPECT_DOUBLE_EQ(told.at("values").at("loss"), 0.5);
+    EXPECT_EQ(told.at("slow_ranks"), json::parse(R"([{"rank": 3, "excess": 0.25}])"));
+    EXPECT_FALSE(told.contains("step_s"));
+    EXPECT_FALSE(told.contains("samples_per_s"));
+}
+
+TEST(JobViewJson, LaterTelemetryHasTheMeanOfItsSteps) {
+    JobView view;
+    view.telemetry.hear("node0", telemetry(10), at(seconds(5)));
+    view.telemetry.hear("node0", telemetry(30), at(seconds(7)));
+    view.now = at(seconds(7));
+
+    const json told = of_job(view).at("telemetry");
+
+    EXPECT_DOUBLE_EQ(told.at("samples_per_s"), 320);
+    EXPECT_DOUBLE_EQ(told.at("step_s").at("data"), 0.001);
+    EXPECT_DOUBLE_EQ(told.at("step_s").at("compute"), 0.004);
+    EXPECT_DOUBLE_EQ(told.at("step_s").at("waiting"), 0.003);
+    EXPECT_EQ(told.at("steps"), 30);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
