@@ -70,7 +70,7 @@ class Cluster:
         return self.start("run", "--nnodes=1:3", "--nproc-per-node=2", "--rdzv-backend=c10d",
                           f"--rdzv-id={JOB}", f"--rdzv-endpoint=127.0.0.1:{self.port}",
                           f"--local-addr={name}", "--max-restarts=3", "--last-call=1", "--grow-after=1",
-                          "--rdzv-conf=is_host=false", f"--log-dir={self.folder / 'runs'}",
+                          "--rdzv-conf=is_host=false", "--log-dir=runs",
                           self.program, "--steps=1000000", "--step-ms=20",
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -116,7 +116,11 @@ class RealJob(unittest.TestCase):
         cls.url = f"http://127.0.0.1:{cls.cluster.port}/"
 
     def wait(self, condition, limit=20):
-        return self.browser.wait(condition, limit)
+        try:
+            return self.browser.wait(condition, limit)
+        except AssertionError as error:
+            seen = self.browser.value("document.body.innerText")
+            raise AssertionError(f"{error}; the page says:\n{seen[:1500]}") from None
 
     def act(self, button, token=None, reason="new memory modules"):
         """Clicks a button that asks, and agrees."""
@@ -129,6 +133,7 @@ class RealJob(unittest.TestCase):
 
     def screenshots(self, name):
         if SCREENSHOTS:
+            time.sleep(15)
             for width, dark in ((1280, False), (390, True)):
                 self.browser.resize(width, 900, dark)
                 time.sleep(1.2)  # The timeline is drawn again.
@@ -151,18 +156,18 @@ class RealJob(unittest.TestCase):
             time.sleep(20)  # For something to see.
         victim = self.cluster.workers(self.agents[1])[-1]
         os.kill(victim, signal.SIGKILL)
-        took = self.wait(f"Number({VIEW}.recoveries) > {known} && "
-                         "document.querySelector('[data-slot=failure]').dataset.rank !== undefined && "
-                         "document.querySelector('[data-recovery][data-kind=unplanned]')")
-        print(f"the page showed the recovery {took * 1000:.0f} ms after the kill")
-        self.wait("document.querySelector('[data-event=failed]') && "
-                  "document.querySelector('[data-event=recovered]')")
+        failed = self.wait("document.querySelector('[data-event=failed]') && "
+                           "document.querySelector('[data-slot=failure]').dataset.rank !== undefined")
+        recovered = failed + self.wait("document.querySelector('[data-recovery][data-kind=unplanned]')")
+        lasted = self.browser.value("document.querySelector('[data-kind=unplanned]').dataset.totalMs")
+        print(f"the page showed the failure {failed * 1000:.0f} ms after the kill, and the recovery, "
+              f"which took {lasted} ms, after {recovered * 1000:.0f} ms")
+        self.wait(f"Number({VIEW}.recoveries) > {known} && document.querySelector('[data-event=recovered]')")
         self.wait("document.querySelectorAll('.ranks [data-state=running]').length === 6")
         self.wait("document.querySelector('.mark.unplanned') && document.querySelectorAll('rect.round').length >= 2")
         self.assertGreater(int(self.browser.value(f"{VIEW}.round")), rounds)
         self.assertEqual(self.browser.value(
             "document.querySelector('[data-budget=failures] meter').value"), 1)
-        self.screenshots("page")
 
     def test_3_a_wrong_token_is_refused(self):
         self.act("[data-node='127.0.0.3'] button", token="rg1.nonsense")
@@ -176,6 +181,7 @@ class RealJob(unittest.TestCase):
         self.wait("!document.querySelector('dialog') && !document.querySelector(\"[data-node='127.0.0.3']\")")
         self.wait("document.querySelector('[data-recovery][data-kind=planned]') && "
                   "document.querySelector('[data-event=draining]')")
+        self.screenshots("page")
         self.assertEqual(self.browser.value("document.cookie + localStorage.length + sessionStorage.length"), "00")
 
     def test_5_the_page_connects_again(self):

@@ -197,13 +197,14 @@ export class Events {
     const cell = (text, attributes = {}) => make("td", {role: "cell", ...attributes}, text);
     this.#list = new KeyedList(slots.events, (event) => {
       const date = new Date(event.time);
-      const node = event.workers > 0
-        ? `${event.node} (${ranksText(event.first_rank, event.workers)})` : event.node ?? "";
+      const ranks = event.rank !== undefined ? ranksText(event.rank, 1)
+        : event.workers > 0 ? ranksText(event.first_rank, event.workers) : "";
+      const node = `${event.node ?? ""}${ranks === "" ? "" : ` (${ranks})`}`;
       const members = event.nodes === undefined ? ""
         : `${count(event.world_size)} ranks on ${count(event.nodes)} nodes. `;
       const element = make("tr", {role: "row", "data-event": event.event, "data-number": event.number},
         cell(clock(date), {title: stamp(date)}), cell(event.event),
-        cell(String(event.round), {class: "number", "data-label": "Round"}), cell(node),
+        cell(event.round === 0 ? "" : count(event.round), {class: "number", "data-label": "Round"}), cell(node),
         cell(members + (event.text ?? event.cause ?? ""), {class: "text"}));
       return {element, update() {}};
     });

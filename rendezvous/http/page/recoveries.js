@@ -53,8 +53,8 @@ function note(status, known) {
     return "None so far.";
   }
   const kept = known < total ? ` The last ${known} are kept.` : "";
-  return `${total} in all, of these ${status.incidents_planned} planned and ${
-    status.incidents_cut_short} cut short: ${duration(status.lost_s)}.${kept}`;
+  return `${total} in all, ${status.incidents_planned} planned, ${
+    status.incidents_cut_short} cut short; they took ${duration(status.lost_s)}.${kept}`;
 }
 
 function createItem({one: first}) {
