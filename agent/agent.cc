@@ -267,7 +267,9 @@ struct Agent::Impl {
     // ---- Health.
 
     static AgentOptions with_checks(AgentOptions options) {
-        options.core.checks_health = needs_process(options.health);
+        if (needs_process(options.health)) {
+            options.core.health_limit = HealthGuard::limit_after_failure(options.core.policy);
+        }
         return options;
     }
 

@@ -29,12 +29,14 @@ std::string address_for_others(const rendezvous::Offer& offer) {
 HealthGuard::HealthGuard(boost::asio::io_context& io, LinuxLauncher& launcher,
                          health::CheckOptions options, const AgentConfig& config, Say say)
     : check_(io, launcher, std::move(options)),
-      // The daemon gives up a node that is not out of its round in time.
-      failure_limit_(
-          std::clamp<Duration>(config.policy.shutdown_timeout, kFailureLimitMin, kLimit)),
+      failure_limit_(limit_after_failure(config.policy)),
       has_peers_(config.policy.nodes_max > 1),
       address_(address_for_others(config.offer)),
       say_(std::move(say)) {}
+
+Duration HealthGuard::limit_after_failure(const rendezvous::JobPolicy& policy) {
+    return std::clamp<Duration>(policy.shutdown_timeout, kFailureLimitMin, kLimit);
+}
 
 void HealthGuard::check_before_joining(OnDone on_done) {
     check(kLimit, false, std::move(on_done));

@@ -34,6 +34,8 @@ class HealthGuard {
 
     /// True if a check may find a fault, and takes some time.
     [[nodiscard]] bool may_refuse() const { return check_.needs_process(); }
+    /// The time that a check after a failure has for the driver of GPUs.
+    [[nodiscard]] static Duration limit_after_failure(const rendezvous::JobPolicy& policy);
     /// The node is connected from this address of its own.
     void connected(const std::string& address);
 

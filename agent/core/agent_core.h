@@ -24,8 +24,9 @@ struct AgentConfig {
     /// This process serves the rendezvous, on which other nodes depend: it ends when the job is
     /// closed, not when its own workers have finished.
     bool stays_until_closed = false;
-    /// The health of the node is checked after a failure of a worker: see CheckNode.
-    bool checks_health = false;
+    /// Longest time of a check of this node's health after a failure of a worker: see CheckNode.
+    /// Zero: no checks are made.
+    Duration health_limit{};
 };
 
 /// Exit codes of an agent that no worker caused.
@@ -99,6 +100,8 @@ class AgentCore {
     [[nodiscard]] bool would_drain() const;
     /// True if a live worker has taken part in a round.
     [[nodiscard]] bool holds_state() const { return workers_.any_holds_state(); }
+    /// True if only the check of the node's health keeps it from the next round.
+    [[nodiscard]] bool awaits_check() const { return workers_.all_out() && !is_ready(); }
     /// True if a signal asked the node to quit, and its workers have yet to save their state.
     [[nodiscard]] bool draining() const noexcept { return leave_.signal != 0 && !leaving(); }
 
@@ -126,6 +129,7 @@ class AgentCore {
         std::uint32_t stacks_being_saved = 0;    ///< Their alarm, or 0.
         enum class Check : std::uint8_t { none, awaited, done };
         Check check = Check::none;  ///< Of the health of this node after a failure.
+        Instant check_until{};
     };
 
     /// The time that workers have to leave their round, or to end. Replaced when they have.
@@ -249,7 +253,7 @@ class AgentCore {
                      const std::optional<WorkerFailure>& failure);
     void lose_waiting(Instant now, const Worker& lost);
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
-    void check_node();
+    void check_node(Instant now);
     void kill_workers(Instant now);
     void end_for_unkillable(Instant now);
     [[nodiscard]] bool keeps_ahead() const;

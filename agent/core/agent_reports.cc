@@ -96,9 +96,14 @@ void AgentCore::on(Instant now, const WorkersAtWork& event) {
 }
 
 void AgentCore::update_at_work(Instant now) {
-    report_.at_work = grace_.in_user_code && report_.state == NodeState::stopping
-                          ? std::max(Duration::zero(), grace_.kill_at - now)
-                          : Duration::zero();
+    Instant until = grace_.in_user_code ? grace_.kill_at : now;
+    // A check that began late may end later than the daemon waits for workers.
+    if (round_.check == Round::Check::awaited &&
+        round_.check_until > after(round_.ended_at, config_.policy.shutdown_timeout)) {
+        until = std::max(until, round_.check_until);
+    }
+    report_.at_work = report_.state == NodeState::stopping ? std::max(Duration::zero(), until - now)
+                                                           : Duration::zero();
 }
 
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {

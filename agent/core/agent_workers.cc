@@ -155,7 +155,7 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
     }
     if (report_.state == NodeState::running) {
         report_.failure = failure;
-        check_node();
+        check_node(now);
         begin_stopping(now, *failure);
         if (!is_ready()) {
             tell(now);  // Report a failure at once; else the daemon hears when the node is ready.
@@ -164,7 +164,7 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we stopped it. Its failure may be the cause of the stop.
         report_.failure = failure;
-        check_node();
+        check_node(now);
     }
     if (!workers_.all_out()) {
         replace_lost(now, lost);
@@ -172,10 +172,11 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
 }
 
 // A leaving node takes part in no further round.
-void AgentCore::check_node() {
-    if (config_.checks_health && leave_.stage == Leave::Stage::member &&
+void AgentCore::check_node(Instant now) {
+    if (config_.health_limit > Duration::zero() && leave_.stage == Leave::Stage::member &&
         round_.check == Round::Check::none) {
         round_.check = Round::Check::awaited;
+        round_.check_until = after(now, config_.health_limit);
         effects_.push_back(CheckNode{});
     }
 }

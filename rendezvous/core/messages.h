@@ -122,7 +122,8 @@ struct NodeReport {
     /// The highest committed step of a worker of `round` that has ended since; 0: unknown.
     std::uint64_t ended_step = 0;
     /// While its round is being stopped: the longest time that its workers, which are in user code,
-    /// may take to suspend. Zero if that is no longer than `shutdown_timeout`.
+    /// may take to suspend, or a check of the node's health may take. Zero if that is no longer than
+    /// `shutdown_timeout`.
     Duration at_work{};
     /// In a join: how long ago `round` ended on this node, or a worker lost a peer, whichever was
     /// first. Zero if neither happened, and in other messages.

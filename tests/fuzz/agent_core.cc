@@ -124,7 +124,9 @@ class Shell {
                 step(StoreOffered{static_cast<std::uint16_t>(2000 + input_.below(4))});
                 break;
             case 18:
-                if (input_.chance(128)) {
+                if (std::exchange(is_checked_, false)) {
+                    step(NodeChecked{input_.chance(64) ? input_.text(8) : ""});
+                } else if (input_.chance(128)) {
                     step(QuitRequested{input_.one_of({SIGTERM, SIGINT, SIGHUP}), input_.text(8)});
                 } else if (core_.may_serve_rendezvous(input_.chance(128))) {
                     step(RendezvousServed{input_.chance(128)});
@@ -234,6 +236,7 @@ class Shell {
     void act(const KillWorker& effect) {
         fuzz::require(workers_.at(effect.local_rank).alive, "only a live worker is killed");
     }
+    void act(const CheckNode& /*effect*/) { is_checked_ = true; }
     void act(const Quit& effect) {
         (void)text_of(effect.reason);
         const bool any_alive = std::any_of(workers_.begin(), workers_.end(),
@@ -260,6 +263,7 @@ class Shell {
     fuzz::Input& input_;
     Instant now_ = Instant(std::chrono::seconds(1));
     std::vector<Process> workers_;
+    bool is_checked_ = false;            // The core awaits the result.
     RoundId assigned_ = RoundId::none;   // The highest one since the connection is up.
     RoundId forbidden_ = RoundId::none;  // The highest one that must not begin any more.
     AgentCore core_;
@@ -282,6 +286,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     config.offer.workers = 1 + static_cast<std::uint32_t>(input.below(3));
     config.join_timeout = fuzz::make_duration(input);
     config.stays_until_closed = input.chance(64);
+    if (config.offer.workers == 2) {
+        config.health_limit = std::chrono::seconds(10);
+    }
     if (validate(config.policy)) {
         Shell(input, config).run();
     }

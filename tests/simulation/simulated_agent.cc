@@ -39,7 +39,7 @@ void SimulatedAgent::start() {
     config.join_timeout = world_.job.join_timeout;
     config.stays_until_closed = world_.job.hosted && host_ == 0;
     config.offer.hosts_rendezvous = config.stays_until_closed;
-    config.checks_health = world_.plan.health_check > Duration::zero();
+    config.health_limit = std::min(world_.plan.health_check, config.policy.shutdown_timeout);
     config.offer.ends_with_daemon = config.stays_until_closed && world_.plan.housed;
     last_word_ = {{config.job, node_, config.policy, config.offer, {}}, 0, false};
     started_at_ = world_.now;
@@ -340,7 +340,6 @@ void SimulatedAgent::act(agent::SaveStacks& effect) {
 }
 
 void SimulatedAgent::act(agent::CheckNode& /*effect*/) {
-    // The agent gives a check no more time than its workers have to end.
     const Duration limit = std::min(world_.plan.health_check, world_.job.policy.shutdown_timeout);
     agent::NodeChecked checked;
     checked.fault = world_.second_random.chance(world_.plan.unhealthy) ? "its GPU is lost" : "";

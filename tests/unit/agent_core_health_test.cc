@@ -15,7 +15,7 @@ class AgentCoreHealthTest : public AgentCoreTest {
    protected:
     AgentCoreHealthTest() {
         AgentConfig config = config_of_two_workers();
-        config.checks_health = true;
+        config.health_limit = std::chrono::seconds(10);
         core = AgentCore(config, now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
@@ -179,7 +179,7 @@ class AgentCoreElasticHealthTest : public AgentCoreElasticTest {
    protected:
     void SetUp() override {
         AgentConfig config = config_of_two_workers();
-        config.checks_health = true;
+        config.health_limit = std::chrono::seconds(10);
         core = AgentCore(config, now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
@@ -196,6 +196,23 @@ TEST_F(AgentCoreElasticHealthTest, SurvivorWaitsForTheCheckOfItsNode) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
     feed(NodeChecked{});
     EXPECT_TRUE(reported(NodeState::stopped));
+}
+
+TEST_F(AgentCoreElasticHealthTest, DaemonHearsHowLongACheckMayTakeThatBeganLate) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    suspends(1, 0);
+    feed(WorkersAtWork{RoundId{1}, seconds(100)});
+    pass_answered(seconds(30));
+    exits(1, 1, crash(1));  // It ended by itself, in user code.
+    EXPECT_EQ(all<CheckNode>().size(), 1U);
+    effects.clear();
+    pass_answered(seconds(2));
+    ASSERT_TRUE(reported(NodeState::stopping));
+    EXPECT_GT(sent<Report>().back().report.at_work, seconds(5));
+    EXPECT_LE(sent<Report>().back().report.at_work, seconds(10));
+    feed(NodeChecked{});
+    ASSERT_TRUE(reported(NodeState::stopped));
+    EXPECT_EQ(sent<Report>().back().report.at_work, Duration::zero());
 }
 
 TEST_F(AgentCoreElasticHealthTest, NodeThatIsAskedToLeaveStillLeavesAfterTheCheck) {

@@ -90,7 +90,8 @@ class ForceChecker final : public Checker {
             const HostView& host = view.hosts[it->first];
             const bool waits =
                 host.agent != nullptr && host.agent->has_workers() &&
-                (host.agent->leaving() || host.agent->report().state == NodeState::stopping);
+                (host.agent->leaving() || (host.agent->report().state == NodeState::stopping &&
+                                           !host.agent->awaits_check()));
             if (!waits) {
                 it = asked_.erase(it);
                 continue;
