@@ -102,7 +102,7 @@ TEST(Simulation, SeedsThatOnceFailedHold) {
           23002354U, 26000351U, 50011972U,  50027751U,  63008130U,  65001278U, 67002063U, 67003628U,
           68007437U, 73001966U, 80004100U,  83001521U,  85005497U,  87001446U, 89002196U, 91004332U,
           91006457U, 92009710U, 101026423U, 121006163U, 152002849U, 1009617U,  2009525U,  1008314U,
-          2008098U,  2009641U,  3004287U,   5004139U,   6024699U,   6029070U}) {
+          2008098U,  2009641U,  3004287U,   5004139U,   6024699U,   6029070U,  700186U}) {
         const RunReport report = run_seed(options_of(seed, std::chrono::hours(1)));
         EXPECT_FALSE(report.violation.has_value()) << "seed " << seed << ": " << *report.violation;
     }
