@@ -51,7 +51,8 @@ struct Agent::Impl {
           store(io_in, round_store_options(options, output_in)),
           health(io_in, workers.launcher(), options.health, options.core,
                  [this](const std::string& line) { output.say(line); }),
-          timer(io_in) {}
+          timer(io_in),
+          progress_timer(io_in) {}
 
     // ---- Events and effects. Events that effects cause wait in a queue.
 
@@ -108,6 +109,16 @@ struct Agent::Impl {
             if (!error) {
                 note_steps();
                 run(core.advance(clock.now()));
+            }
+        });
+    }
+
+    void tell_progress() {
+        progress_timer.expires_after(std::chrono::seconds(1));
+        progress_timer.async_wait([this](boost::system::error_code error) {
+            if (!error) {
+                narrator.progress(watch.looks());
+                tell_progress();
             }
         });
     }
@@ -202,6 +213,7 @@ struct Agent::Impl {
 
     void act(const Quit& effect) {
         timer.cancel();
+        progress_timer.cancel();
         health.cancel();
         workers.kill_leftovers();
         narrator.quits(effect.verdict);
@@ -221,6 +233,7 @@ struct Agent::Impl {
             .on_work = [this](const WorkersAtWork& event) { feed(event); },
             .on_stacks = [this](const StacksSaved& event) { feed(event); },
             .say = [this](const std::string& line) { output.say(line); },
+            .on_event = options.on_event,
             .ask_for_records =
                 [this](std::uint32_t local_rank, const std::string& prefix,
                        const RecordSaver::Answer& answer) {
@@ -357,6 +370,7 @@ struct Agent::Impl {
     LastWords last_words;
     std::unique_ptr<rendezvous::ControlClient> client;
     asio::steady_timer timer;
+    asio::steady_timer progress_timer;
     std::deque<AgentEvent> events;
     bool busy = false;
     bool has_run = false;
@@ -383,6 +397,7 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
         return offered;
     }
     impl_->prepare_client();
+    impl_->tell_progress();
     impl_->join_if_healthy();
     return {};
 }

@@ -7,6 +7,7 @@
 
 #include "agent/cause_text.h"
 #include "agent/failure_text.h"
+#include "agent/progress_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -19,6 +20,9 @@ constexpr Duration kTroubleLimit = std::chrono::seconds(30);
 // little less, because of the daemon's own clock), then at intervals that double.
 constexpr Duration kNoticeFirst = std::chrono::milliseconds(900);
 constexpr Duration kNoticeLimit = std::chrono::seconds(27);
+
+// Without a terminal, the pause between two lines about the same wait.
+constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
 std::string round_name(RoundId round) {
     return "round " + std::to_string(number(round));
@@ -54,6 +58,8 @@ void Narrator::connected() {
 }
 
 void Narrator::disconnected(const std::string& peer) {
+    waiting_.reset();
+    output_.show_progress("");
     // trouble() reports connections to other programs and to daemons that do not lead.
     if (core_.leaving() || !std::exchange(heard_, false)) {
         return;
@@ -91,18 +97,56 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     if (now < notice_at_ && !is_first_of_standby) {
         return;
     }
+    waiting_ = waiting;
+    waiting_at_ = peer;
+    if (options_.announces && output_.show_progress(waiting_text(waiting, peer))) {
+        return;
+    }
     notice_interval_ = std::min(2 * notice_interval_, kNoticeLimit);
     notice_at_ = after(now, notice_interval_);
+    output_.say(waiting_text(waiting, peer));
+}
+
+std::string Narrator::waiting_text(const rendezvous::Waiting& waiting,
+                                   const std::string& peer) const {
+    if (waiting.standby) {
+        return "waiting as a standby: " + describe(waiting.detail);
+    }
     std::string names;
     for (const std::string& name : waiting.joined) {
         names += (names.empty() ? "" : ", ") + name;
     }
     const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
-                                                               : core_.give_up_at() - now;
-    output_.say(waiting.standby
-                    ? "waiting as a standby: " + describe(waiting.detail)
-                    : "waiting: " + describe(waiting.detail) + " (here: " + names + "; at " + peer +
-                          "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")");
+                                                               : core_.give_up_at() - clock_.now();
+    return "waiting: " + describe(waiting.detail) + " (here: " + names + "; at " + peer +
+           "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")";
+}
+
+void Narrator::progress(std::span<const WorkerLook> looks) {
+    if (!options_.announces) {
+        return;  // The output is that of torchrun.
+    }
+    const Instant now = clock_.now();
+    const rendezvous::NodeReport& report = core_.report();
+    std::string line = parting_text(core_.parting(), now);
+    const bool waits = line.empty() && waiting_ && report.state == rendezvous::NodeState::stopped;
+    if (waits) {
+        line = waiting_text(*waiting_, waiting_at_);
+    } else if (line.empty() && report.elastic && report.state == rendezvous::NodeState::running) {
+        line = joining_text(looks, report.round, options_.core.offer.workers);
+    }
+    // A transfer between two calls is too short to be shown.
+    const std::string transfer = transfer_text(looks);
+    if (std::exchange(transfers_, !transfer.empty()) && transfers_) {
+        line += (line.empty() ? "" : "; ") + transfer;
+    }
+    // tell_waiting() has times of its own for lines.
+    if (output_.show_progress(line) || line.empty() || waits) {
+        progress_at_ = after(now, kProgressInterval);
+    } else if (now >= progress_at_) {
+        output_.say(line);
+        progress_at_ = after(now, kProgressInterval);
+    }
 }
 
 void Narrator::waits() {
@@ -147,10 +191,12 @@ void Narrator::trouble(const std::string& reason, bool answered) {
 }
 
 void Narrator::round_begins(const Assignment& assignment) {
+    output_.show_progress("");
     // Only the next round began because of this failure.
     const bool is_next = number(assignment.round) == number(failure_round_) + 1;
     report_failure(is_next || !failure_ ? describe(assignment.reason) : describe(*failure_));
     waits_ = false;
+    waiting_.reset();
     if (!options_.announces) {
         return;
     }

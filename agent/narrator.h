@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 #include "agent/agent.h"
+#include "agent/watch/progress_watch.h"
 
 namespace regroup::agent {
 
@@ -43,6 +45,12 @@ class Narrator {
     void waits_for_work(const TellAtWork& effect);
     void hangs(const KillWorker& effect);
 
+    // ---- Progress.
+
+    /// Says how far a wait has come: on a terminal in place, otherwise at most every 10 s. Call
+    /// about once a second. `looks`: at the workers that have pages.
+    void progress(std::span<const WorkerLook> looks);
+
     // ---- Failures.
 
     /// Call before the agent acts on the event. Prints the first failure of a round only: later
@@ -54,6 +62,8 @@ class Narrator {
    private:
     void tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer);
     void report_failure(const std::string& cause);
+    [[nodiscard]] std::string waiting_text(const rendezvous::Waiting& waiting,
+                                           const std::string& peer) const;
 
     const Clock& clock_;
     OutputRelay& output_;
@@ -65,6 +75,10 @@ class Narrator {
     bool waits_ = false;
     Instant notice_at_{};  // The next line about waiting comes at this time or later.
     Duration notice_interval_{};
+    std::optional<rendezvous::Waiting> waiting_;  // The last answer, while the node waits.
+    std::string waiting_at_;                      // The daemon that gave it.
+    bool transfers_ = false;                      // Its workers moved bytes at the last call.
+    Instant progress_at_{};                       // Without a terminal, the next line comes then.
     static constexpr std::size_t kAnswersMax = 16;
     std::set<std::string> answers_;  ///< Printed answers of endpoints that are no daemon.
     int trouble_count_ = 0;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <pwd.h>
 #include <sched.h>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
@@ -191,6 +192,11 @@ Result<std::uint32_t> count_workers(const std::string& nproc_per_node) {
                        "use; give a number, or auto to fall back to CPUs");
     }
     return static_cast<std::uint32_t>(std::strtoul(nproc_per_node.c_str(), nullptr, 10));
+}
+
+bool terminal_has_cursor() {
+    const char* kind = std::getenv("TERM");
+    return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
 }
 
 std::string state_folder() {

@@ -38,6 +38,9 @@ namespace regroup::launcher {
 /// none.
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
 
+/// True if a terminal of the kind in TERM can move its cursor.
+[[nodiscard]] bool terminal_has_cursor();
+
 /// The folder of what regroup keeps for this user: regroup in XDG_STATE_HOME, or in .local/state of
 /// the home folder. Empty if neither variable is set.
 [[nodiscard]] std::string state_folder();

@@ -59,6 +59,7 @@ class Conversation {
         : wish_(wish),
           options_(options),
           deadline_(io_, options.limit),
+          second_(io_),
           signals_(io_),
           client_(io_, endpoints, handlers(), std::chrono::seconds(30), std::move(identity)) {}
 
@@ -124,6 +125,7 @@ class Conversation {
         std::fflush(stdout);
         deadline_.expires_after(options_.wait_limit);
         limit_at_deadline(Errc::deadline_exceeded);
+        tell_progress();
         for (const int signal : {SIGINT, SIGTERM}) {
             boost::system::error_code ignored;
             signals_.add(signal, ignored);
@@ -132,6 +134,17 @@ class Conversation {
             if (!error) {
                 signal_ = signal;
                 take(Failure(Errc::closed, "no longer waiting; the node leaves all the same"));
+            }
+        });
+    }
+
+    void tell_progress() {
+        progress_.show("waiting for node " + wish_.node + " to leave, for at most " +
+                       format_duration(deadline_.expiry() - SteadyClock().now()));
+        second_.expires_after(std::chrono::seconds(1));
+        second_.async_wait([this](boost::system::error_code error) {
+            if (!error) {
+                tell_progress();
             }
         });
     }
@@ -161,11 +174,16 @@ class Conversation {
                     : "the daemon cannot be reached" + (trouble_.empty() ? "" : ": " + trouble_));
     }
 
-    static void complain(const std::string& line) { launcher::complain("regroup drain", line); }
+    void complain(const std::string& line) {
+        progress_.clear();
+        launcher::complain("regroup drain", line);
+    }
 
     void take(Result<Operated> result) {
         answer_ = std::move(result);
+        progress_.clear();
         deadline_.cancel();
+        second_.cancel();
         signals_.cancel();
         client_.stop(kStopLimit, [this] { io_.stop(); });
     }
@@ -181,7 +199,9 @@ class Conversation {
     bool waits_ = false;        // A daemon has accepted the drain.
     bool is_taken_up_ = false;  // The daemon has accepted it on this connection.
     int signal_ = 0;
+    Progress progress_{"regroup drain"};
     boost::asio::steady_timer deadline_;
+    boost::asio::steady_timer second_;
     boost::asio::signal_set signals_;
     rendezvous::ControlClient client_;
 };
@@ -201,7 +221,7 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
         flags.usage = "regroup status [FLAGS]";
         flags.introduction =
             "Show the jobs of a daemon: nodes, ranks and steps, standbys, quarantined nodes with\n"
-            "the reason, used budgets, and the last recoveries. regroup top is the same command.";
+            "the reason, used budgets, and the last recoveries. regroup top follows them.";
     }
     flags.footer = std::string("Exit code: 0 for success; 1 if the daemon refuses") +
                    (action == Operate::Action::drain

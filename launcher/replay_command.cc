@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/replay_command.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
+#include "launcher/journal_source.h"
 #include "launcher/say.h"
 #include "rendezvous/journal/replay.h"
-#include "rendezvous/journal/sqlite_journal.h"
 
 namespace regroup::launcher {
 
 namespace {
 
 using journal::KeptJob;
-using journal::SqliteJournal;
 using journal::StoredJob;
-
-constexpr std::string_view kSqliteMagic = "SQLite format 3";
 
 void complain(const std::string& line) {
     launcher::complain("regroup replay", line);
@@ -44,60 +39,7 @@ std::string time_text(std::int64_t ms) {
     return text;
 }
 
-/// An opened FILE: the database of a daemon, whose entries are read on demand, or lines of JSON.
-struct Source {
-    std::string path;
-    bool is_database = false;
-    std::vector<StoredJob> jobs;
-
-    Result<KeptJob> open(const StoredJob& job) const {
-        return is_database ? SqliteJournal::job_in(path, job.key)
-                           : Result<KeptJob>(journal::kept(job));
-    }
-};
-
-Result<Source> open_source(const std::string& path) {
-    Source source{path, false, {}};
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) {
-        source.path += "/journal.sqlite3";
-    }
-    std::ifstream file(source.path, std::ios::binary);
-    if (!file) {
-        return system_failure("cannot open " + source.path, errno);
-    }
-    std::string head(kSqliteMagic.size(), '\0');
-    file.read(head.data(), static_cast<std::streamsize>(head.size()));
-    source.is_database = head == kSqliteMagic;
-    Result<std::vector<StoredJob>> jobs = std::vector<StoredJob>();
-    if (source.is_database) {
-        jobs = SqliteJournal::jobs_in(source.path);
-    } else {
-        file.clear();
-        file.seekg(0);
-        std::ostringstream text;
-        text << file.rdbuf();
-        jobs = journal::from_lines(text.str());
-        if (!jobs) {
-            return Failure(jobs.error().code, source.path + ", " + jobs.error().detail);
-        }
-    }
-    if (!jobs) {
-        return jobs.error();
-    }
-    source.jobs = std::move(*jobs);
-    return source;
-}
-
-/// The last job with the name `id`. With an empty `id`, the last job.
-const StoredJob* choose(const Source& source, const std::string& id) {
-    const auto found =
-        std::find_if(source.jobs.rbegin(), source.jobs.rend(),
-                     [&](const StoredJob& job) { return id.empty() || job.key.id == id; });
-    return found == source.jobs.rend() ? nullptr : &*found;
-}
-
-int list(const Source& source) {
+int list(const JournalSource& source) {
     for (const StoredJob& job : source.jobs) {
         print(time_text(job.key.began_ms) + "  " + job.key.id +
               (job.ended ? "" : "  (the daemon's)"));
@@ -105,9 +47,28 @@ int list(const Source& source) {
     return 0;
 }
 
+/// The same job, which shows how many of its entries have been read. Output on a terminal shows
+/// that by itself.
+KeptJob with_progress(const KeptJob& job, Progress& progress) {
+    if (::isatty(STDOUT_FILENO) == 1) {
+        return job;
+    }
+    return {job.key, job.ended, [&progress, next = job.next, count = std::size_t{0}]() mutable {
+                Result<std::vector<journal::Entry>> entries = next();
+                if (entries && !entries->empty()) {
+                    count += entries->size();
+                    progress.show(std::to_string(count) + " entries, up to " +
+                                  time_text(entries->back().wall_ms));
+                }
+                return entries;
+            }};
+}
+
 int replay_job(const KeptJob& job) {
     print("job " + job.key.id + ", begun " + time_text(job.key.began_ms));
-    const Result<journal::Replayed> result = journal::replay(job, tell);
+    Progress progress("regroup replay");
+    const Result<journal::Replayed> result = journal::replay(with_progress(job, progress), tell);
+    progress.clear();
     if (!result) {
         complain(result.error().detail);
         return agent::kExitUsage;
@@ -157,7 +118,7 @@ int replay_command(std::span<const std::string> arguments) {
                               : "takes one FILE, not '" + rest[1] + "' as well");
         return agent::kExitUsage;
     }
-    const Result<Source> source = open_source(rest.front());
+    const Result<JournalSource> source = open_journal_source(rest.front());
     if (!source) {
         complain(source.error().detail);
         return agent::kExitUsage;
@@ -165,7 +126,7 @@ int replay_command(std::span<const std::string> arguments) {
     if (only_list) {
         return list(*source);
     }
-    const StoredJob* chosen = choose(*source, id);
+    const StoredJob* chosen = source->last_job(id);
     if (chosen == nullptr) {
         complain(source->path + (id.empty() ? " has no job"
                                             : " has no job " + id + "; --list shows those it has"));
@@ -177,7 +138,9 @@ int replay_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
     if (as_lines) {
-        const Result<void> written = journal::to_lines(*job, tell);
+        Progress progress("regroup replay");
+        const Result<void> written = journal::to_lines(with_progress(*job, progress), tell);
+        progress.clear();
         if (!written) {
             complain(written.error().detail);
         }

@@ -100,6 +100,15 @@ class AgentCore {
     [[nodiscard]] bool would_drain() const;
     /// True if a live worker has taken part in a round.
     [[nodiscard]] bool holds_state() const { return workers_.any_holds_state(); }
+    /// The workers that this node waits for, since their round is over or the node leaves.
+    struct Parting {
+        std::uint32_t at_boundary = 0;     ///< They save and end at the next step boundary.
+        std::uint32_t suspending = 0;      ///< They leave their round.
+        std::uint32_t saving = 0;          ///< They save their state and end.
+        std::uint32_t ending = 0;          ///< They end.
+        Instant kill_at = Instant::max();  ///< SIGKILL follows.
+    };
+    [[nodiscard]] Parting parting() const;
     /// True if only the check of the node's health keeps it from the next round.
     [[nodiscard]] bool awaits_check() const { return workers_.all_out() && !is_ready(); }
     /// True if a signal asked the node to quit, and its workers have yet to save their state.

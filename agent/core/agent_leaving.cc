@@ -84,6 +84,21 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
     quit(now, std::move(how));
 }
 
+AgentCore::Parting AgentCore::parting() const {
+    Parting parting;
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+        const Worker& worker = workers_[i];
+        parting.at_boundary +=
+            leave_.stage == Leave::Stage::at_boundary && worker.state == WorkerState::training;
+        parting.suspending += worker.state == WorkerState::suspending;
+        parting.saving += worker.state == WorkerState::saving;
+        parting.ending += worker.state == WorkerState::ending;
+    }
+    const bool saves = parting.at_boundary + parting.saving > 0;
+    parting.kill_at = std::min(grace_.kill_at, saves ? leave_.until : Instant::max());
+    return parting;
+}
+
 Cause AgentCore::why_leaving() const {
     return leave_.signal != 0 ? Cause{AskedBySignal{leave_.signal}} : leave_.why;
 }

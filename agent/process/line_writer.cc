@@ -9,8 +9,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
+#include <unistd.h>
+#include <utility>
 
 #include <climits>
+
+#include "agent/process/status_line.h"
 
 namespace regroup::agent {
 namespace {
@@ -50,7 +54,7 @@ void LineWriter::write(std::string_view lines, std::size_t line_count) {
         dropped_ += line_count;
         return;
     }
-    accept(lines);
+    accept_lines(lines);
 }
 
 void LineWriter::write_own(std::string_view lines, std::size_t line_count) {
@@ -58,10 +62,35 @@ void LineWriter::write_own(std::string_view lines, std::size_t line_count) {
         dropped_ += line_count;
         return;
     }
-    accept(lines);
+    accept_lines(lines);
 }
 
-void LineWriter::accept(std::string_view lines) {
+bool LineWriter::show_status(const std::string& text) {
+    if (!status_.empty() && text.empty()) {
+        status_.clear();
+        accept(kEraseRow);
+        return true;
+    }
+    // A terminal that is late gets no more than its lines.
+    if (!is_own_terminal(fd_) || !queue_.empty()) {
+        return false;
+    }
+    if (std::string row = row_of(fd_, text); row != status_) {
+        status_ = std::move(row);
+        accept(kEraseRow + status_);
+    }
+    return true;
+}
+
+void LineWriter::accept_lines(std::string_view lines) {
+    if (status_.empty()) {
+        accept(lines);
+    } else {
+        accept(kEraseRow + std::string(lines) + status_);
+    }
+}
+
+void LineWriter::accept(std::string_view bytes) {
     if (way_ == Way::unknown) {
         choose_way();
     }
@@ -71,7 +100,7 @@ void LineWriter::accept(std::string_view lines) {
         written_ = 0;
     }
     const bool was_idle = queue_.empty();
-    queue_.append(lines);
+    queue_.append(bytes);
     if (was_idle || !writable_) {
         pump();
     }

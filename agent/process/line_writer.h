@@ -33,6 +33,11 @@ class LineWriter {
     /// The same for lines of the agent, whose bound is higher.
     void write_own(std::string_view lines, std::size_t line_count = 1);
 
+    /// Shows `text` below all lines, in place of the one before; empty: none. False if that is not
+    /// possible: the target is no terminal, or one that others use now. Requires a terminal that
+    /// knows ANSI sequences.
+    bool show_status(const std::string& text);
+
     /// Waits until everything is written, or until `deadline`. True if everything is written.
     bool flush(const Clock& clock, Instant deadline);
 
@@ -47,7 +52,9 @@ class LineWriter {
     };
 
     void choose_way();
-    void accept(std::string_view lines);
+    /// Writes above the status.
+    void accept_lines(std::string_view lines);
+    void accept(std::string_view bytes);
     void pump();
     [[nodiscard]] long write_some(std::string_view bytes);
     void await_writable();
@@ -59,6 +66,7 @@ class LineWriter {
     Way way_ = Way::unknown;
     std::size_t piece_bytes_ = 0;
     UniqueFd own_;
+    std::string status_;
     std::string queue_;
     std::size_t written_ = 0;  ///< Bytes at the front of `queue_` that are written.
     std::size_t dropped_ = 0;  ///< Dropped lines since the queue was last empty.

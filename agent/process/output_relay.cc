@@ -65,6 +65,8 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
                                  const StreamPlan& plan, LineWriter& console,
                                  std::optional<WorkerStream>& stream) -> Result<UniqueFd> {
         if (plan.way == StreamPlan::Way::inherited) {
+            show_progress("");
+            inherits_ = true;
             return UniqueFd();
         }
         if (plan.way == StreamPlan::Way::discarded) {
@@ -72,11 +74,10 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
             return null ? Result<UniqueFd>(std::move(null))
                         : system_failure("cannot open /dev/null", errno);
         }
-        stream.emplace(
-            clock_, console, plan, slot->bytes,
-            [this](const std::string& file, const std::string& reason) {
-                report_file_error(file, reason);
-            });
+        stream.emplace(clock_, console, plan, slot->bytes,
+                       [this](const std::string& file, const std::string& reason) {
+                           report_file_error(file, reason);
+                       });
         return stream->open(io_);
     };
     auto out_fd = open_stream(out, stdout_ ? *stdout_ : *stderr_, slot->out);
@@ -166,14 +167,21 @@ void OutputRelay::say_lines(const std::vector<std::string>& lines) {
     stderr_->write_own(text, lines.size());
 }
 
+bool OutputRelay::show_progress(const std::string& line) {
+    return options_.in_place && (line.empty() || !inherits_) &&
+           stderr_->show_status(line.empty() ? line : "regroup: " + printable(line));
+}
+
 bool OutputRelay::flush(Instant deadline) {
+    show_progress("");
     const bool shown = !stdout_ || stdout_->flush(clock_, deadline);
     return stderr_->flush(clock_, deadline) && shown;
 }
 
 void OutputRelay::report_file_error(const std::string& path, const std::string& reason) {
     if (!std::exchange(file_error_said_, true)) {
-        say("cannot write to '" + path + "': " + reason + "; output is lost to the files for as long as that lasts");
+        say("cannot write to '" + path + "': " + reason +
+            "; output is lost to the files for as long as that lasts");
     }
 }
 

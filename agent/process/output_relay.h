@@ -23,6 +23,8 @@ struct OutputRelayOptions {
     int stdout_fd = 1;  ///< The terminal; the caller keeps it.
     int stderr_fd = 2;
     bool files = false;  ///< Workers have files, which messages can mention.
+    /// If stderr is a terminal, it can replace a row in place: its kind is not "dumb".
+    bool in_place = false;
 };
 
 /// Reads the output of the workers of this node. Writes each line to the terminal with its rank,
@@ -85,6 +87,10 @@ class OutputRelay {
     /// characters it has.
     void say_lines(const std::vector<std::string>& lines);
 
+    /// Shows how far a wait has come, below all lines, in place of the line before; empty: nothing.
+    /// False if stderr is no terminal with a cursor, or workers write to it themselves.
+    bool show_progress(const std::string& line);
+
     /// Waits until the terminal has everything, or until `deadline`. True if it has.
     bool flush(Instant deadline);
 
@@ -101,6 +107,7 @@ class OutputRelay {
     std::unique_ptr<LineWriter> stdout_;  ///< Null if stdout and stderr are the same place.
     std::unique_ptr<LineWriter> stderr_;
     bool file_error_said_ = false;
+    bool inherits_ = false;  ///< A worker has had a stream of ours as its own.
     std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;  ///< By local rank.
 };
 

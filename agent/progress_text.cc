@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/progress_text.h"
+
+#include <algorithm>
+
+namespace regroup::agent {
+
+namespace {
+
+std::string workers_text(std::uint32_t count) {
+    return std::to_string(count) + (count == 1 ? " worker" : " workers");
+}
+
+}  // namespace
+
+std::string parting_text(const AgentCore::Parting& parting, Instant now) {
+    const auto to = [&](std::uint32_t count, const char* what) {
+        return "waiting for " + workers_text(count) + " to " + what;
+    };
+    const std::string text =
+        parting.ending > 0       ? to(parting.ending, "end")
+        : parting.saving > 0     ? to(parting.saving, "save and end")
+        : parting.suspending > 0 ? to(parting.suspending, "leave their round")
+        : parting.at_boundary > 0
+            ? to(parting.at_boundary, "save and end at their next step boundary")
+            : "";
+    if (text.empty() || parting.kill_at == Instant::max()) {
+        return text;
+    }
+    return text + "; SIGKILL in " +
+           format_duration(std::max(Duration::zero(), parting.kill_at - now));
+}
+
+std::string joining_text(std::span<const WorkerLook> looks, rendezvous::RoundId round,
+                         std::uint32_t workers) {
+    using worker_link::Phase;
+    std::uint32_t started = 0;
+    std::uint32_t training = 0;
+    for (const WorkerLook& look : looks) {
+        const bool in_round = look.round == number(round);
+        started += in_round;
+        training += in_round && look.phase != Phase::forming && look.phase != Phase::starting;
+    }
+    const std::string begin = "round " + std::to_string(number(round)) + ": ";
+    if (started < workers) {
+        return begin + std::to_string(started) + " of " + workers_text(workers) +
+               (workers == 1 || started != 1 ? " have" : " has") + " entered it";
+    }
+    return training < workers ? begin + "forming the group; " + std::to_string(training) + " of " +
+                                    workers_text(workers) + " are ready"
+                              : "";
+}
+
+std::string transfer_text(std::span<const WorkerLook> looks) {
+    using worker_link::TransferKind;
+    constexpr std::uint64_t kMega = 1'000'000;
+    for (const TransferKind kind : {TransferKind::state, TransferKind::save, TransferKind::load}) {
+        std::uint64_t total = 0;
+        std::uint64_t done = 0;
+        for (const WorkerLook& look : looks) {
+            if (look.transfer == kind) {
+                total += look.transfer_bytes;
+                done += std::min(look.transfer_done, look.transfer_bytes);
+            }
+        }
+        if (total > 0) {
+            return std::string(kind == TransferKind::state  ? "state transfer: "
+                               : kind == TransferKind::save ? "saving a checkpoint: "
+                                                            : "loading a checkpoint: ") +
+                   std::to_string(done / kMega) + " of " +
+                   std::to_string((total + kMega - 1) / kMega) + " MB";
+        }
+    }
+    return "";
+}
+
+}  // namespace regroup::agent
