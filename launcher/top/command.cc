@@ -55,7 +55,7 @@ struct Options {
 };
 
 Instant now() {
-    return std::chrono::steady_clock::now();
+    return SteadyClock().now();
 }
 
 /// "21:30:05 UTC".
@@ -147,7 +147,7 @@ class Top {
             view_.lose(why);
             draw();
         } else if (answered_ && is_news) {
-            complain(kName, "no answer since " + time_of_day() + ": " + why);
+            complain(kName, "no status since " + time_of_day() + ": " + why);
         }
     }
 

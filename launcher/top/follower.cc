@@ -18,7 +18,7 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 constexpr Duration kStopLimit = std::chrono::milliseconds(100);
 
 Instant now() {
-    return std::chrono::steady_clock::now();
+    return SteadyClock().now();
 }
 
 }  // namespace

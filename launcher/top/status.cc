@@ -2,6 +2,7 @@
 #include "launcher/top/status.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "launcher/json_fields.h"
@@ -186,7 +187,8 @@ std::string rate_text(double rate) {
 }
 
 std::string goodput_text(const std::optional<double>& goodput) {
-    return goodput ? formatted("%.1f %%", *goodput * 100) : "-";
+    // Rounded down: 100 % says that nothing was lost.
+    return goodput ? formatted("%.1f %%", std::floor(*goodput * 1000) / 10) : "-";
 }
 
 }  // namespace regroup::launcher::top

@@ -19,7 +19,7 @@
 #define _XOPEN_SOURCE_EXTENDED 1
 #include <ncurses.h>
 
-#include "launcher/top/text_width.h"
+#include "launcher/host.h"
 
 namespace regroup::launcher::top {
 
@@ -127,8 +127,8 @@ std::string Terminal::objection() {
     if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
         return "stdin or stdout is no terminal";
     }
-    const std::string kind = variable("TERM");
-    return kind.empty() || kind == "dumb" ? "the terminal has no cursor (TERM=" + kind + ")" : "";
+    return terminal_has_cursor() ? ""
+                                 : "the terminal has no cursor (TERM=" + variable("TERM") + ")";
 }
 
 Result<std::unique_ptr<Terminal>> Terminal::open() {
@@ -145,6 +145,7 @@ Result<std::unique_ptr<Terminal>> Terminal::open() {
     }
     terminal->utf8_ = use_utf8();
     ::set_escdelay(kEscapeDelay);
+    ::use_tioctl(TRUE);  // The size of the terminal, whatever LINES and COLUMNS say.
     Curses& curses = *terminal->curses_;
     curses.screen = ::newterm(nullptr, stdout, stdin);
     if (curses.screen == nullptr) {

@@ -189,7 +189,7 @@ bool View::is_late(Instant now) const {
 
 void View::add_trouble(std::vector<Row>& rows, Instant now) const {
     if (is_late(now)) {
-        rows.push_back(line("no answer for " + age_text(now - taken_at_) + ", since " + time_ +
+        rows.push_back(line("no status for " + age_text(now - taken_at_) + ", since " + time_ +
                                 (trouble_.empty() ? "" : ": " + trouble_),
                             Style::bad));
     }

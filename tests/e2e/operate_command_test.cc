@@ -85,12 +85,9 @@ TEST_F(OperateCommand, OperatorsShowDrainAndStopARunningJob) {
                       HasSubstr("  127.0.0.2  127.0.0.2"), HasSubstr("  0-1  "),
                       HasSubstr("  2-3  "), HasSubstr(" 1 of 4"), HasSubstr("recoveries: 1, "),
                       HasSubstr("rank 3 on 127.0.0.3 was ended by SIGKILL")));
-    const Said top = operate({"top", "--job=job"});
-    EXPECT_EQ(top.code, 0);
-    EXPECT_THAT(top.text, HasSubstr("job job: training, round 2, 4 ranks"));
     const Said json = operate({"status", "--json"});
     EXPECT_EQ(json.code, 0);
-    EXPECT_THAT(json.text, AllOf(HasSubstr("{\"jobs\":["), HasSubstr("\"round\":2")));
+    EXPECT_THAT(json.text, AllOf(HasSubstr("\"jobs\":["), HasSubstr("\"round\":2")));
 
     const Said no_node = operate({"drain", "127.0.0.9"});
     EXPECT_EQ(no_node.code, 1);

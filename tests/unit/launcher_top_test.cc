@@ -258,13 +258,13 @@ TEST_F(TopView, HelpIsShownUntilAKey) {
 TEST_F(TopView, SilentDaemonIsMarkedWithItsTimeUntilItAnswers) {
     view.take(status_of({nightly()}), now, kTime);
     now += std::chrono::seconds(9);
-    EXPECT_THAT(draw(), Not(Contains(HasSubstr("no answer"))));
+    EXPECT_THAT(draw(), Not(Contains(HasSubstr("no status"))));
     now += std::chrono::seconds(2);
-    EXPECT_THAT(draw(), Contains("no answer for 11 s, since 21:30:05 UTC"));
+    EXPECT_THAT(draw(), Contains("no status for 11 s, since 21:30:05 UTC"));
     view.lose("Connection refused");
-    EXPECT_THAT(draw(), Contains("no answer for 11 s, since 21:30:05 UTC: Connection refused"));
+    EXPECT_THAT(draw(), Contains("no status for 11 s, since 21:30:05 UTC: Connection refused"));
     view.take(status_of({nightly()}), now, kTime);
-    EXPECT_THAT(draw(), Not(Contains(HasSubstr("no answer"))));
+    EXPECT_THAT(draw(), Not(Contains(HasSubstr("no status"))));
 }
 
 TEST_F(TopView, JobThatIsGoneIsReported) {
