@@ -52,7 +52,9 @@ std::vector<Row> head_of(const Job& job, std::size_t width, bool utf8) {
                         {curve(job.rates, shown, utf8), Style::good}});
     }
     if (!job.telemetry.empty()) {
-        rows.push_back(line(job.telemetry));
+        for (std::string& part : wrapped(job.telemetry, width, 2)) {
+            rows.push_back(line(std::move(part)));
+        }
     }
     if (!job.budgets.empty()) {
         rows.push_back(line("used: " + job.budgets, Style::dim));
