@@ -142,10 +142,10 @@ TEST_F(EventsCommand, JobIsFollowedOverARestartOfItsDaemonWithoutGapOrDuplicate)
     const json trace = json::parse(said({"trace", "--endpoint=" + endpoint, "job"}));
     EXPECT_THAT(phase_of(trace, "s"), SizeIs(1));
     EXPECT_THAT(phase_of(trace, "f"), SizeIs(1));
-    Program reader({{"python3", "-c",
-                     "import sys, urllib.request\n"
-                     "print(urllib.request.urlopen(sys.argv[1]).read().decode())",
-                     "http://" + endpoint + "/api/v1/jobs/job/trace"},
+    Program reader({{"/bin/sh", "-c",
+                     "exec python3 -c 'import sys, urllib.request as r; "
+                     "print(r.urlopen(sys.argv[1]).read().decode())' http://" +
+                         endpoint + "/api/v1/jobs/job/trace"},
                     {},
                     folder()});
     ASSERT_EQ(reader.wait(), 0) << reader.output();
