@@ -107,6 +107,22 @@ FlagTable::Take host_name_into(std::set<std::string>& names) {
     };
 }
 
+/// The parts of the help around the flags.
+void describe_command(FlagTable& flags) {
+    flags.usage = "regroup serve [FLAGS]";
+    flags.introduction =
+        "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
+        "Launchers of regroup connect by: regroup run --rdzv-backend=c10d\n"
+        "--rdzv-endpoint=HOST:PORT ...\n"
+        "With --serve-torchrun, launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"
+        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
+    flags.footer =
+        "After SIGTERM or SIGINT, jobs that are kept in a directory or in etcd go on until a\n"
+        "daemon takes them up again. Jobs in memory are closed. regroup stop ends a job.\n"
+        "Exit code: 0 after SIGTERM or SIGINT; 2 for a mistake on the command line, or a port or\n"
+        "a --state that cannot be used.";
+}
+
 // The usual soft limit of 1024 is too low for thousands of agents and torchrun clients.
 void raise_descriptor_limit() {
     rlimit limit{};
@@ -125,18 +141,7 @@ int serve_command(std::span<const std::string> arguments) {
     bool serves_torchrun = false;
     std::set<std::string> http_hosts{full_host_name(), short_host_name()};
     FlagTable flags("regroup serve");
-    flags.usage = "regroup serve [FLAGS]";
-    flags.introduction =
-        "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
-        "Launchers of regroup connect by: regroup run --rdzv-backend=c10d\n"
-        "--rdzv-endpoint=HOST:PORT ...\n"
-        "With --serve-torchrun, launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"
-        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
-    flags.footer =
-        "After SIGTERM or SIGINT, jobs that are kept in a directory or in etcd go on until a\n"
-        "daemon takes them up again. Jobs in memory are closed. regroup stop ends a job.\n"
-        "Exit code: 0 after SIGTERM or SIGINT; 2 for a mistake on the command line, or a port or\n"
-        "a --state that cannot be used.";
+    describe_command(flags);
     flags.group("Flags");
     flags.value({"--listen", "ADDR:PORT", ":29400",
                  "Address and port to listen on. [IPV6]:PORT for IPv6. Without ADDR, all addresses",

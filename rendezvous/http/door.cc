@@ -165,7 +165,7 @@ asio::awaitable<void> Door::Impl::serve(Self self, Held connection, std::string 
 
 asio::awaitable<bool> Door::Impl::receive(Self self, Held connection) {
     using State = RequestReader::State;
-    std::array<char, kReadBytes> buffer;
+    std::array<char, kReadBytes> buffer{};
     bool told_to_continue = false;
     for (;;) {
         if (self->closed || !connection->stream.is_open()) {
@@ -322,7 +322,7 @@ asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer
 }
 
 asio::awaitable<void> Door::Impl::discard(Self self, Held connection, std::size_t bytes_max) {
-    std::array<char, kReadBytes> buffer;
+    std::array<char, kReadBytes> buffer{};
     std::size_t bytes = 0;
     while (bytes <= bytes_max) {
         const auto [error, count] = co_await connection->stream.read_some(asio::buffer(buffer));
