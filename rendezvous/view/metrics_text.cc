@@ -103,7 +103,8 @@ class Renderer {
     const std::vector<JobView>& jobs_;
     const MetricsOptions& options_;
     MetricsWriter writer_;
-    std::vector<std::string> labels_;  // Of each job.
+    std::vector<std::string> labels_;       // Of each job.
+    std::vector<std::string> node_labels_;  // Of each node of each job.
 };
 
 void Renderer::daemon_metrics(const DaemonCounters& daemon) {
@@ -373,14 +374,12 @@ void Renderer::training() {
 template <typename Value>
 void Renderer::of_nodes(std::string_view name, Type type, std::string_view help, Value value) {
     writer_.family(name, type, help);
-    for (std::size_t i = 0; i < jobs_.size(); ++i) {
-        for (const JobStatus::Node& node : jobs_[i].status.nodes) {
+    std::size_t next = 0;
+    for (const JobView& job : jobs_) {
+        for (const JobStatus::Node& node : job.status.nodes) {
+            const std::string& labels = node_labels_[next++];
             if (const std::optional number = value(node)) {
-                // The id is unique, and the name is not.
-                writer_.sample(
-                    labels_[i] + ',' +
-                        MetricsWriter::labels({{"node", node.name}, {"node_id", node.id}}),
-                    {}, *number);
+                writer_.sample(labels, {}, *number);
             }
         }
     }
@@ -388,6 +387,14 @@ void Renderer::of_nodes(std::string_view name, Type type, std::string_view help,
 
 void Renderer::each_node() {
     using Node = JobStatus::Node;
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+        for (const Node& node : jobs_[i].status.nodes) {
+            // The id is unique, and the name is not.
+            node_labels_.push_back(
+                labels_[i] + ',' +
+                MetricsWriter::labels({{"node", node.name}, {"node_id", node.id}}));
+        }
+    }
     of_nodes("regroup_node_up", Type::gauge, "1 if the node is connected.", [](const Node& node) {
         return std::optional(std::uint64_t{node.place == JobStatus::Place::away ? 0U : 1U});
     });
