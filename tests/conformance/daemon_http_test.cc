@@ -81,24 +81,29 @@ class DaemonHttp : public ::testing::Test {
         asio::ip::tcp::socket socket(loop.io());
         socket.connect({asio::ip::make_address("127.0.0.1"), host.port()});
         security::Stream stream(std::move(socket));
+        Exchange exchange{request, "", false};
+        asio::co_spawn(loop.io(), talk(stream, tls->connection(), exchange), asio::detached);
+        EXPECT_TRUE(loop.until([&] { return exchange.ended; }));
+        return exchange.answer;
+    }
+    struct Exchange {
+        std::string request;
         std::string answer;
         bool ended = false;
-        const auto talk = [&]() -> asio::awaitable<void> {
-            EXPECT_TRUE(co_await stream.shake_hands(tls->connection()));
-            co_await stream.write(asio::buffer(request));
-            std::array<char, 4096> buffer{};
-            for (;;) {
-                const auto [error, count] = co_await stream.read_some(asio::buffer(buffer));
-                if (error) {
-                    break;
-                }
-                answer.append(buffer.data(), count);
+    };
+    static asio::awaitable<void> talk(security::Stream& stream, security::Ssl ssl,
+                                      Exchange& exchange) {
+        EXPECT_TRUE(co_await stream.shake_hands(std::move(ssl)));
+        co_await stream.write(asio::buffer(exchange.request));
+        std::array<char, 4096> buffer{};
+        for (;;) {
+            const auto [error, count] = co_await stream.read_some(asio::buffer(buffer));
+            if (error) {
+                break;
             }
-            ended = true;
-        };
-        asio::co_spawn(loop.io(), talk(), asio::detached);
-        EXPECT_TRUE(loop.until([&] { return ended; }));
-        return answer;
+            exchange.answer.append(buffer.data(), count);
+        }
+        exchange.ended = true;
     }
     static json body_of(const std::string& answer) {
         const std::size_t at = answer.find("\r\n\r\n");
