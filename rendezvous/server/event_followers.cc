@@ -123,9 +123,10 @@ void EventFollowers::arm(Duration pause) {
 
 void EventFollowers::sweep(Instant now) {
     for (Follower& follower : followers_) {
-        if (now - follower.spoken >= kSilence) {
+        const bool is_new = follower.spoken == Instant();
+        if (is_new || now - follower.spoken >= kSilence) {
             follower.spoken = now;
-            follower.is_behind = true;
+            follower.is_behind = follower.is_behind || !is_new;
         }
     }
     pump_all(true);
