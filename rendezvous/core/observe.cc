@@ -222,8 +222,11 @@ void RendezvousCore::observe(Instant now, const NodeResumed& event) {
     }
     budget_.reach(resumed.step);
     round_.trains_since.reset();
-    round_.has_committed = true;
+    const bool had_committed = std::exchange(round_.has_committed, true);
     if (!ledger_.awaits_training()) {
+        if (!had_committed) {
+            note(now, JobEvent::Kind::running);
+        }
         // The node repeats Resumed until it is answered.
         for (Incident& incident : ledger_.again(round_.id)) {
             effects_.push_back({event.node, Recovered{std::move(incident)}});
@@ -330,9 +333,14 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
 // A member reports that it runs the round, or how far it has come.
 void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeReport& before,
                                       const NodeReport& report) {
-    round_.unconfirmed.erase(id);
-    round_.has_committed = round_.has_committed || report.held_step > round_.held_before;
+    const bool all_run = round_.unconfirmed.erase(id) > 0 && round_.unconfirmed.empty();
+    const bool had_committed = round_.has_committed;
+    round_.has_committed = had_committed || report.held_step > round_.held_before;
     if (!ledger_.awaits_training()) {
+        // The first round. It is not known yet whether its programs will tell their steps.
+        if ((all_run && !round_.announces_training) || (!had_committed && round_.has_committed)) {
+            note(now, JobEvent::Kind::running);
+        }
         return;
     }
     // After lost steps the round may train for long below the job's highest step.
