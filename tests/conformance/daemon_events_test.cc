@@ -197,6 +197,28 @@ TEST_F(DaemonEvents, EventsAreToldInTheOrderOfTheJournalThoughItIsSlow) {
     EXPECT_EQ(second.restored[4], first.lines[4]);
 }
 
+TEST_F(DaemonEvents, FirstRoundRunsWithItsProgramsAndAgainWithItsFirstStep) {
+    Sink sink;
+    DaemonHost daemon(loop);
+    sink.listen_to(daemon.daemon());
+    Peer a(loop, daemon.port());
+    a.say(join_of("job", "a", 1));
+    ASSERT_TRUE(a.expect<Assign>());
+    a.say(running(RoundId{1}));
+    ASSERT_TRUE(a.expect<Alive>());
+    Resumed resumed;
+    resumed.round = RoundId{1};
+    resumed.step = 1;
+    a.say(resumed);
+    a.say(resumed);  // It is repeated until it is answered.
+    a.say(running(RoundId{1}));
+    ASSERT_TRUE(a.expect<Alive>());
+    EXPECT_THAT(kinds_of(sink.lines), ElementsAre("joined", "assigned", "running", "running"));
+    EXPECT_EQ(json::parse(sink.lines[2]).at("step"), 0);
+    EXPECT_EQ(json::parse(sink.lines[3]).at("step"), 1);
+    EXPECT_EQ(daemon.daemon().history("job")->state(), JobState::productive);
+}
+
 TEST_F(DaemonEvents, OperatorGetsThePastEventsAndThenTheEnd) {
     DaemonHost daemon(loop);
     Story story(loop, daemon.port());
