@@ -144,9 +144,15 @@ json to_json(const JobView& named, std::size_t count_max) {
                    {"budgets", json::array()},
                    {"incidents", json::array()}};
     protocol::put_sentence(object, "journal", named.journal);
+    // The nodes outside of the round come last, and are those to look at. So members are left out
+    // first.
     const std::size_t nodes = std::min(count_max, status.nodes.size());
+    const auto members = static_cast<std::size_t>(
+        std::ranges::count(status.nodes, JobStatus::Place::member, &JobStatus::Node::place));
+    const std::size_t outside = std::min(nodes, status.nodes.size() - members);
     for (std::size_t i = 0; i < nodes; ++i) {
-        object["nodes"].push_back(to_json(status.nodes[i]));
+        const std::size_t at = i < nodes - outside ? i : members + (i - (nodes - outside));
+        object["nodes"].push_back(to_json(status.nodes[at]));
     }
     for (std::size_t i = 0; i < std::min(count_max, status.quarantined.size()); ++i) {
         const QuarantinedNode& node = status.quarantined[i];

@@ -38,8 +38,8 @@ struct JobView {
 inline constexpr int kViewVersion = 1;
 
 /// A JSON object with one element of `jobs` for each job, of at most `bytes_max` bytes;
-/// docs/status.schema.json describes it. If it does not fit, samples, old incidents and the last
-/// nodes are left out first, then jobs; `nodes_left_out` and `jobs_left_out` count them.
+/// docs/status.schema.json describes it. If it does not fit, samples, old incidents and members
+/// of the round are left out first, then jobs; `nodes_left_out` and `jobs_left_out` count them.
 [[nodiscard]] std::string jobs_json(const std::vector<JobView>& jobs, std::size_t bytes_max);
 
 }  // namespace regroup::rendezvous

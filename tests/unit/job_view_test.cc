@@ -38,6 +38,27 @@ Telemetry telemetry(std::uint64_t steps) {
     return told;
 }
 
+TEST(JobViewJson, MembersAreLeftOutBeforeNodesThatNeedALook) {
+    JobView view;
+    for (int i = 0; i < 2000; ++i) {
+        JobStatus::Node& node = view.status.nodes.emplace_back();
+        node.name = "n" + std::to_string(i);
+        node.place = i < 1997 ? JobStatus::Place::member : JobStatus::Place::quarantined;
+    }
+
+    const json job = of_job(view);
+
+    const json& nodes = job.at("nodes");
+    ASSERT_GT(nodes.size(), 10U);
+    ASSERT_LT(nodes.size(), 2000U);
+    EXPECT_EQ(nodes.size() + job.at("nodes_left_out").get<std::size_t>(), 2000U);
+    EXPECT_EQ(nodes.front().at("name"), "n0");
+    EXPECT_EQ(nodes.at(nodes.size() - 4).at("name"), "n" + std::to_string(nodes.size() - 4));
+    for (std::size_t i = 1; i <= 3; ++i) {
+        EXPECT_EQ(nodes.at(nodes.size() - i).at("name"), "n" + std::to_string(2000 - i));
+    }
+}
+
 TEST(JobViewJson, ProgramThatTellsNothingHasNoTelemetry) {
     JobView view;
     view.job = "nightly";
