@@ -200,8 +200,8 @@ double JobHistory::step_rate(Instant now, Duration window) const {
 
 JobTotals JobHistory::totals(Instant now) const {
     JobTotals totals = totals_;
-    // It is not known yet whether the time since the last step leads to another one. If it does not,
-    // it is part of the next interruption.
+    // It is not known yet whether the time since the last step leads to another one. If it does
+    // not, it is part of the next interruption.
     const bool trains = state_ == JobState::productive || state_ == JobState::lost;
     const bool counts = !trains || step_ == 0;
     if (began_ && !ended_ && counts && now > settled_) {
