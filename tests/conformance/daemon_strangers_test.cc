@@ -201,7 +201,7 @@ TEST_F(DaemonBounds, SlowConnectionWithoutAJoinIsClosed) {
 
 TEST_F(DaemonBounds, RefusedPeerThatDoesNotCloseIsDisconnected) {
     Peer stranger(loop, host.port());
-    stranger.send("GET / HTTP/1.1\r\n\r\n");
+    stranger.send("SSH-2.0-OpenSSH_9.2\r\n");
     ASSERT_TRUE(stranger.expect<Refused>());
     EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
     expect_healthy();

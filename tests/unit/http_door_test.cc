@@ -241,6 +241,16 @@ TEST_F(HttpDoor, InvalidRequestIsAnsweredAndDisconnected) {
     EXPECT_TRUE(pages.requests.empty());
 }
 
+TEST_F(HttpDoor, RefusedClientThatDoesNotCloseIsDisconnected) {
+    const auto browser = connect();
+    browser->send("GET / nonsense\r\n\r\n");
+    browser->await("HTTP/1.1 400 ");
+    EXPECT_TRUE(browser->is_closed_by_peer());
+    EXPECT_EQ(door->connections_count(), 1U);
+    pass(seconds(2));
+    EXPECT_TRUE(browser->until([&] { return door->connections_count() == 0; }));
+}
+
 TEST_F(HttpDoor, ClientThatAsksWhetherToSendItsBodyIsTold) {
     credentials.token = security::Token::generate();
     const auto browser = connect();
