@@ -72,6 +72,7 @@ class Cluster:
                           f"--local-addr={name}", "--max-restarts=3", "--last-call=1", "--grow-after=1",
                           "--rdzv-conf=is_host=false", "--log-dir=runs",
                           self.program, "--steps=1000000", "--step-ms=20",
+                          *(["--slow-rank=2"] if SCREENSHOTS else []),
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def workers(self, agent):
@@ -145,7 +146,7 @@ class RealJob(unittest.TestCase):
         self.wait(f"{VIEW}.jobs === '1'")
         self.browser.value("document.querySelector('tr[data-job] a').click()")
         self.wait(f"{VIEW}.phase === 'training'")
-        self.wait("document.querySelectorAll('.ranks [data-state=running]').length === 6")
+        self.wait("document.querySelectorAll('tr[data-state=running] [data-rank]').length === 6")
         self.assertEqual(self.browser.value("document.querySelector('h1').textContent"), JOB)
 
     def test_2_a_killed_worker_is_shown(self):
@@ -163,7 +164,7 @@ class RealJob(unittest.TestCase):
         print(f"the page showed the failure {failed * 1000:.0f} ms after the kill, and the recovery, "
               f"which took {lasted} ms, after {recovered * 1000:.0f} ms")
         self.wait(f"Number({VIEW}.recoveries) > {known} && document.querySelector('[data-event=recovered]')")
-        self.wait("document.querySelectorAll('.ranks [data-state=running]').length === 6")
+        self.wait("document.querySelectorAll('tr[data-state=running] [data-rank]').length === 6")
         self.wait("document.querySelector('.mark.unplanned') && document.querySelectorAll('rect.round').length >= 2")
         self.assertGreater(int(self.browser.value(f"{VIEW}.round")), rounds)
         self.assertEqual(self.browser.value(
