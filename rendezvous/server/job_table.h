@@ -38,7 +38,7 @@ class JobTable {
             refuse;
         std::function<void(const std::string& line)> log;
         /// Something happened to a job, and is kept. May be empty.
-        std::function<void(const std::string& job, const RecordedEvent& event)> event;
+        std::function<void(const std::string& job, const RecordedEvent& event)> event{};
         /// A job that began at `began_ms` was restored with these events. May be empty.
         std::function<void(const std::string& job, std::int64_t began_ms,
                            const JobHistory& history)>
