@@ -198,6 +198,7 @@ class RealJob(unittest.TestCase):
         self.act("[data-slot=stop]")  # The page still has the token.
         self.wait(f"{VIEW}.phase === 'closed' && document.querySelector('[data-event=closed]')")
         self.assertTrue(self.browser.value("document.querySelector('[data-slot=stop]').hidden"))
+        self.assertEqual(self.browser.value("document.querySelector('[data-slot=phase]').dataset.outcome"), "stopped")
 
     def test_7_the_page_breaks_no_rule_of_its_own(self):
         complaints = [text for text in self.browser.complaints() if "Failed to load resource" not in text]

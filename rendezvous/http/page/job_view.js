@@ -7,7 +7,9 @@ import {fromTemplate, onceAFrame, setHidden, setText} from "./dom.js";
 import {Feed} from "./feed.js";
 import {JobModel} from "./model.js";
 import {Nodes} from "./nodes.js";
-import {Budgets, Events, Figures, LastFailure, Quarantined, Training, UseOfTime} from "./panels.js";
+import {
+  Budgets, Events, Figures, LastFailure, Quarantined, Training, UseOfTime, showPhase,
+} from "./panels.js";
 import {Recoveries} from "./recoveries.js";
 import {Timeline} from "./timeline.js";
 import {authorization} from "./token.js";
@@ -112,8 +114,7 @@ export class JobView {
     this.root.dataset.round = status.round;
     document.title = `${this.#job}: ${status.phase} · regroup`;
     this.root.dataset.recoveries = status.incidents_count;
-    slots.phase.dataset.phase = status.phase;
-    setText(slots.phase, status.phase);
+    showPhase(slots.phase, status);
     setText(slots.sentence, status.text);
     setHidden(slots.stop, status.phase === "closed");
     setHidden(slots.journal, status.journal === undefined);
@@ -123,8 +124,7 @@ export class JobView {
   /// The daemon does not know the job. What was known of it stays.
   #showAbsence() {
     this.root.dataset.phase = "unknown";
-    this.#slots.phase.dataset.phase = "unknown";
-    setText(this.#slots.phase, "unknown");
+    showPhase(this.#slots.phase, {phase: "unknown"});
     setText(this.#slots.sentence, this.#model.status === null
       ? `The daemon has no job ${this.#job}.`
       : `The daemon no longer has job ${this.#job}. Below is what it told last.`);

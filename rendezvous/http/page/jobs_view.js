@@ -5,6 +5,7 @@
 import {KeyedList, fromTemplate, make, onceAFrame, setHidden, setText} from "./dom.js";
 import {Feed} from "./feed.js";
 import {count, counted, decimal} from "./format.js";
+import {showPhase} from "./panels.js";
 
 export class JobsView {
   root;
@@ -69,8 +70,7 @@ function createRow(job) {
   return {
     element,
     update(now) {
-      phase.dataset.phase = now.phase;
-      setText(phase, now.phase);
+      showPhase(phase, now);
       setText(cells.text, now.text);
       setText(cells.nodes, count(now.nodes.length + (now.nodes_left_out ?? 0)));
       setText(cells.ranks, count(now.world_size));

@@ -216,6 +216,14 @@ export class Events {
   }
 }
 
+/// Shows the phase of a job, and of a closed one how it ended.
+export function showPhase(element, {phase, verdict}) {
+  const outcome = verdict?.outcome ?? "";
+  element.dataset.phase = phase;
+  element.dataset.outcome = outcome;
+  setText(element, outcome === "" ? phase : `${phase}: ${outcome}`);
+}
+
 /// "rank 3", "ranks 0–7".
 export function ranksText(first, workers) {
   return workers === 1 ? `rank ${first}` : `ranks ${first}–${first + workers - 1}`;
