@@ -2,10 +2,13 @@
 #include "agent/progress_text.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace regroup::agent {
 
 namespace {
+
+constexpr Duration kLastMoment = std::chrono::seconds(1);
 
 std::string workers_text(std::uint32_t count) {
     return std::to_string(count) + (count == 1 ? " worker" : " workers");
@@ -27,8 +30,8 @@ std::string parting_text(const AgentCore::Parting& parting, Instant now) {
     if (text.empty() || parting.kill_at == Instant::max()) {
         return text;
     }
-    return text + "; SIGKILL in " +
-           format_duration(std::max(Duration::zero(), parting.kill_at - now));
+    const Duration left = parting.kill_at - now;
+    return left < kLastMoment ? "" : text + "; SIGKILL in " + format_duration(left);
 }
 
 std::string joining_text(std::span<const WorkerLook> looks, rendezvous::RoundId round,

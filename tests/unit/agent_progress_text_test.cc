@@ -27,6 +27,8 @@ TEST_F(AgentProgressText, StoppedWorkersAreCountedUntilTheyHaveEnded) {
     pass(seconds(3));
     exits(1, 0, crash(0, SIGTERM));
     EXPECT_EQ(text(), "waiting for 1 worker to end; SIGKILL in 7.0 s");
+    pass(std::chrono::milliseconds(6500));
+    EXPECT_EQ(text(), "");
     exits(1, 1, crash(1, SIGTERM));
     EXPECT_EQ(text(), "");
 }
