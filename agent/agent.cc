@@ -328,6 +328,11 @@ struct Agent::Impl {
             } else {
                 narrator.received(message, client->peer());
             }
+            if (const auto* assign = std::get_if<rendezvous::Assign>(&message)) {
+                health.heard_time(assign->now_ms);
+            } else if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+                health.heard_time(waiting->now_ms);
+            }
             feed(Received{message});
         };
         handlers.on_trouble = [this](const std::string& reason, bool answered) {

@@ -2,6 +2,7 @@
 #include "agent/health_guard.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace regroup::agent {
@@ -12,6 +13,8 @@ namespace {
 constexpr Duration kLimit = std::chrono::seconds(60);
 constexpr Duration kFailureLimitMin = std::chrono::seconds(1);
 constexpr std::size_t kToldMax = 1000;
+// A difference of clocks that is surely a mistake, and still fits a Duration.
+constexpr auto kAgeMax = std::chrono::hours(24 * 365 * 100);
 
 bool is_loopback(const std::string& address) {
     return address.starts_with("127.") || address == "::1";
@@ -63,6 +66,17 @@ void HealthGuard::connected(const std::string& address) {
         }
         tell(check_.check_link(address_));
     }
+}
+
+void HealthGuard::heard_time(std::int64_t daemon_ms) {
+    if (daemon_ms == 0 || std::exchange(knows_time_, true)) {
+        return;
+    }
+    using std::chrono::milliseconds;
+    const auto now = std::chrono::duration_cast<milliseconds>(
+        std::chrono::system_clock::now().time_since_epoch());
+    tell(check_.check_clock(
+        std::clamp<milliseconds>(now - milliseconds(daemon_ms), -kAgeMax, kAgeMax)));
 }
 
 // A single fault is the reason why the node leaves, and is printed as such.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -38,6 +39,8 @@ class HealthGuard {
     [[nodiscard]] static Duration limit_after_failure(const rendezvous::JobPolicy& policy);
     /// The node is connected from this address of its own.
     void connected(const std::string& address);
+    /// The daemon has told its wall-clock time, in ms since 1970; 0: it has not.
+    void heard_time(std::int64_t daemon_ms);
 
    private:
     void check(Duration limit, bool has_run, OnDone on_done);
@@ -49,6 +52,7 @@ class HealthGuard {
     std::string address_;  ///< By which other nodes reach this one.
     Say say_;
     std::set<std::string> told_;
+    bool knows_time_ = false;
 };
 
 }  // namespace regroup::agent

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <utility>
 
@@ -20,6 +21,8 @@ constexpr std::uint64_t kOpenFilesOfRank = 4;
 constexpr std::uint64_t kSharedMemoryOfWorker = 32 * kMiB;
 constexpr std::uint64_t kDiskSpace = 256 * kMiB;
 constexpr std::uint64_t kMegabits = 1000;
+// More than a message takes to arrive.
+constexpr Duration kClockDifference = std::chrono::seconds(2);
 // A CPU that computes at less than this part of the usual speed is slow.
 constexpr double kSlowPart = 0.5;
 
@@ -29,14 +32,31 @@ struct Row {
 };
 
 constexpr std::array<Row, kChecks> kRows{{
-    {"gpu-driver", true},         {"gpu-library", false},       {"probe", false},
-    {"gpu-lost", true},           {"gpu-missing", true},        {"gpu-error", true},
-    {"gpu-count", true},          {"gpu-recovery", true},       {"gpu-remap-failed", true},
-    {"gpu-remap-pending", false}, {"gpu-memory-errors", false}, {"gpu-clocks", false},
-    {"gpu-xid-fatal", true},      {"gpu-xid", false},           {"gpu-memory-in-use", false},
-    {"open-files", false},        {"locked-memory", false},     {"shared-memory", false},
-    {"disk-space", false},        {"link-carrier", false},      {"link-speed", false},
-    {"link-unstable", false},     {"cpu-result", true},         {"cpu-speed", false},
+    {"gpu-driver", true},
+    {"gpu-library", false},
+    {"probe", false},
+    {"gpu-lost", true},
+    {"gpu-missing", true},
+    {"gpu-error", true},
+    {"gpu-count", true},
+    {"gpu-recovery", true},
+    {"gpu-remap-failed", true},
+    {"gpu-remap-pending", false},
+    {"gpu-memory-errors", false},
+    {"gpu-clocks", false},
+    {"gpu-xid-fatal", true},
+    {"gpu-xid", false},
+    {"gpu-memory-in-use", false},
+    {"open-files", false},
+    {"locked-memory", false},
+    {"shared-memory", false},
+    {"disk-space", false},
+    {"link-carrier", false},
+    {"link-speed", false},
+    {"link-unstable", false},
+    {"clock", false},
+    {"cpu-result", true},
+    {"cpu-speed", false},
 }};
 
 const Row& row_of(Check check) noexcept {
@@ -98,6 +118,16 @@ std::vector<Finding> judge_host(const Host& host, const Needs& needs) {
                                                    " free; make room, or give another --log-dir"});
     }
     return findings;
+}
+
+std::vector<Finding> judge_clock(Duration ahead) {
+    if (std::chrono::abs(ahead) < kClockDifference) {
+        return {};
+    }
+    return {{Check::clock, "the clock of this node is " + format_duration(std::chrono::abs(ahead)) +
+                               (ahead > Duration::zero() ? " ahead of" : " behind") +
+                               " the daemon's, so that times in logs and events do not match; "
+                               "synchronize it (chronyd, systemd-timesyncd)"}};
 }
 
 std::vector<Finding> judge_link(const Link& link, const Link& first) {

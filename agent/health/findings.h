@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/health/facts.h"
+#include "rendezvous/base/clock.h"
 
 namespace regroup::health {
 
@@ -38,6 +39,7 @@ enum class Check : std::uint8_t {
     link_carrier,
     link_speed,
     link_unstable,
+    clock,
     cpu_result,
     cpu_speed,
 };
@@ -79,6 +81,10 @@ struct Needs {
 [[nodiscard]] std::vector<Finding> judge_host(const Host& host, const Needs& needs);
 /// `first`: the same link when the launcher started.
 [[nodiscard]] std::vector<Finding> judge_link(const Link& link, const Link& first);
+
+/// `ahead`: by how much the wall clock of this node is ahead of the daemon's, as far as a message
+/// tells that took some time.
+[[nodiscard]] std::vector<Finding> judge_clock(Duration ahead);
 
 /// The sentence for a node that may not take part: its first reason, and how many more there are.
 /// Empty if it may.

@@ -64,6 +64,9 @@ class NodeCheck {
     /// compare with. Empty for loopback, and with Level::off.
     [[nodiscard]] std::vector<Finding> check_link(const std::string& address);
 
+    /// See judge_clock. Empty with Level::off.
+    [[nodiscard]] std::vector<Finding> check_clock(Duration ahead) const;
+
     /// What the last probe measured. Empty before, and without a probe process.
     [[nodiscard]] const Probed& probed() const noexcept { return probed_; }
 

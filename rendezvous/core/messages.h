@@ -122,8 +122,8 @@ struct NodeReport {
     /// The highest committed step of a worker of `round` that has ended since; 0: unknown.
     std::uint64_t ended_step = 0;
     /// While its round is being stopped: the longest time that its workers, which are in user code,
-    /// may take to suspend, or a check of the node's health may take. Zero if that is no longer than
-    /// `shutdown_timeout`.
+    /// may take to suspend, or a check of the node's health may take. Zero if that is no longer
+    /// than `shutdown_timeout`.
     Duration at_work{};
     /// In a join: how long ago `round` ended on this node, or a worker lost a peer, whichever was
     /// first. Zero if neither happened, and in other messages.
@@ -229,6 +229,9 @@ struct Assignment {
 };
 struct Assign {
     Assignment assignment;
+    /// Wall-clock time of the daemon, in ms since 1970, in the first such message of a connection,
+    /// for a warning about clocks; else 0. The core does not set it.
+    std::int64_t now_ms = 0;
 };
 /// End the workers of `round` and report `stopped`.
 struct Stop {
@@ -285,6 +288,7 @@ struct Waiting {
     /// The workers of this job are elastic: start the workers of this node ahead of the round.
     bool prestart = false;
     Situation detail{};
+    std::int64_t now_ms = 0;  ///< See Assign.
 };
 /// This node may not take part in the job.
 struct Refused {
@@ -384,8 +388,8 @@ struct EventPage {
 struct Elsewhere {
     std::string endpoint;
 };
-using FromDaemon = std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, Fenced, Dismissed,
-                                Alive, Waiting, Refused, Recovered, Closed, Operated, EventPage,
-                                Elsewhere>;
+using FromDaemon =
+    std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, Fenced, Dismissed, Alive, Waiting,
+                 Refused, Recovered, Closed, Operated, EventPage, Elsewhere>;
 
 }  // namespace regroup::rendezvous

@@ -97,6 +97,7 @@ void read(FieldReader& reader, Operate& message) {
 
 void read(FieldReader& reader, Assign& message) {
     read(reader, message.assignment);
+    reader.integer("now_ms", message.now_ms);
 }
 
 /// Reads a message with a round and a reason.
@@ -147,6 +148,7 @@ void read(FieldReader& reader, Waiting& message) {
     reader.flag("standby", message.standby);
     reader.flag("prestart", message.prestart);
     read_words(reader, "detail", message.detail);
+    reader.integer("now_ms", message.now_ms);
 }
 void read(FieldReader& reader, Refused& message) {
     static constexpr Errc kCodes[] = {Errc::invalid_argument,

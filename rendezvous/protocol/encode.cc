@@ -81,10 +81,17 @@ struct AgentWriter {
     }
 };
 
+void put_time(json& object, std::int64_t now_ms) {
+    if (now_ms != 0) {
+        object["now_ms"] = now_ms;
+    }
+}
+
 struct DaemonWriter {
     json operator()(const Assign& message) const {
         json object = {{"type", "assign"}};
         write(object, message.assignment);
+        put_time(object, message.now_ms);
         return object;
     }
     json operator()(const Stop& message) const {
@@ -135,6 +142,7 @@ struct DaemonWriter {
         if (message.prestart) {
             object["prestart"] = true;
         }
+        put_time(object, message.now_ms);
         return object;
     }
     json operator()(const Refused& message) const {

@@ -219,12 +219,32 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
     return session->stream.is_open();
 }
 
+namespace {
+
+/// Adds the time of this host if the message can have it.
+FromDaemon with_time(FromDaemon message, bool& told) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    if (auto* assign = std::get_if<Assign>(&message)) {
+        assign->now_ms = now_ms;
+        told = true;
+    } else if (auto* waiting = std::get_if<Waiting>(&message)) {
+        waiting->now_ms = now_ms;
+        told = true;
+    }
+    return message;
+}
+
+}  // namespace
+
 void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
     if (!session->stream.is_open() || session->close_when_flushed) {
         return;
     }
     ++traffic.messages_out;
-    std::string frame = protocol::make_frame(protocol::encode(message));
+    std::string frame = protocol::make_frame(
+        session->time_told ? protocol::encode(message)
+                           : protocol::encode(with_time(message, session->time_told)));
     if (!Session::send(session, std::move(frame), limits.outbox_frames_max)) {
         log("disconnected " + session->peer + ": it does not read what it is sent");
         session->close();

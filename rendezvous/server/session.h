@@ -53,6 +53,7 @@ struct Session {
     protocol::FrameReader reader;
     std::string first_bytes;  ///< Kept until the protocol is known.
     bool protocol_told = false;
+    bool time_told = false;      ///< The peer has the time of this host: see Assign.
     bool goes_to_store = false;  ///< A store connection that has not sent a byte yet.
     std::string job;             ///< Empty until it has joined.
     NodeId node;

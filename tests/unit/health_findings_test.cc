@@ -306,5 +306,19 @@ TEST(Health, BytesAreShownInTheUnitOfTheirSize) {
     EXPECT_EQ(bytes_text(40 * kGiB + kGiB / 2), "40 GiB");
 }
 
+TEST(HealthClock, OnlyADifferenceThatAMessageCannotCauseIsAWarning) {
+    EXPECT_TRUE(judge_clock(std::chrono::milliseconds(1999)).empty());
+    EXPECT_TRUE(judge_clock(std::chrono::milliseconds(-1999)).empty());
+    for (const Duration ahead :
+         {Duration(std::chrono::hours(1)), Duration(-std::chrono::hours(1))}) {
+        const std::vector<Finding> findings = judge_clock(ahead);
+        ASSERT_EQ(findings.size(), 1U);
+        EXPECT_EQ(findings.front().check, Check::clock);
+        EXPECT_FALSE(findings.front().refuses());
+    }
+    EXPECT_NE(judge_clock(std::chrono::hours(1)).front().text,
+              judge_clock(-std::chrono::hours(1)).front().text);
+}
+
 }  // namespace
 }  // namespace regroup::health

@@ -288,6 +288,7 @@ TEST(ProtocolCodec, RoleRanksAreLeftOutWhereTheyAreTheRanks) {
     assignment.role_world_size = assignment.world_size;
     EXPECT_EQ(through_daemon(Assign{assignment}).assignment, assignment);
     EXPECT_FALSE(json_of(FromDaemon(Assign{assignment})).contains("role_first_rank"));
+    EXPECT_EQ(through_daemon(Assign{assignment, 1'700'000'000'123}).now_ms, 1'700'000'000'123);
 }
 
 TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
