@@ -106,6 +106,11 @@ void RequestReader::parse() {
                 break;
             }
         }
+        // Beast overlooks a coding that it does not know, and takes the body for the next request.
+        if (!error && request.is_header_done() && !request.chunked() &&
+            request.get().count(Field::transfer_encoding) > 0) {
+            error = beast::http::error::bad_transfer_encoding;
+        }
         if (error) {
             state_ = State::failed;
             status_ = error == beast::http::error::header_limit ||
