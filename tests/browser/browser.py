@@ -11,6 +11,9 @@ import tempfile
 import time
 
 
+OTHER_HOST = "node0.test"
+
+
 def find_chromium():
     """The program, or None."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -40,6 +43,8 @@ class Browser:
         self.process = subprocess.Popen(
             [program or find_chromium(), "--headless=new", "--remote-debugging-pipe", "--no-sandbox",
              "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+             # A page of this name is no page of localhost.
+             f"--host-resolver-rules=MAP {OTHER_HOST} 127.0.0.1",
              "--disable-background-networking", "--hide-scrollbars", "--force-device-scale-factor=1",
              f"--user-data-dir={self.profile}", "about:blank"],
             preexec_fn=place_pipes, close_fds=False, start_new_session=True,

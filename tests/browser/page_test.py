@@ -246,6 +246,27 @@ class LargeJob(unittest.TestCase):
             self.assertEqual(page.complaints(), [])
 
 
+class PlainHttp(unittest.TestCase):
+    """The page of a daemon on another host, without TLS."""
+
+    def test_no_token_of_an_operator_is_asked_for(self):
+        server = stand_in.StandIn(stand_in.Job("nightly", 2, 2))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        with browser.Browser() as page:
+            for host, refused in (("127.0.0.1", False), (browser.OTHER_HOST, True)):
+                page.open(f"http://{host}:{server.server_address[1]}/#jobs/nightly")
+                page.wait(f"{VIEW}.phase === 'training' && document.querySelector('[data-slot=stop]')")
+                page.value("document.querySelector('[data-slot=stop]').click()")
+                page.wait("document.querySelector('dialog[open]')")
+                for field in ("token", "confirm"):
+                    self.assertEqual(
+                        page.value(f"document.querySelector('dialog [data-slot={field}]').disabled"), refused)
+                self.assertEqual(
+                    page.value("document.querySelector('dialog [data-slot=answer]').hidden"), not refused)
+
+
 if __name__ == "__main__":
     if browser.find_chromium() is None:
         print("skipped: there is no Chromium (sh cmake/setup.sh browser)")

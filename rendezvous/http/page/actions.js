@@ -37,6 +37,15 @@ function ask({path, body, title, effect, confirm}) {
     setText(slots.answer, text);
     setHidden(slots.answer, text === "");
   };
+  if (!window.isSecureContext) {
+    // By plain HTTP from another host: all of the network could read the token, and the daemon
+    // would refuse it.
+    const {hostname, port} = window.location;
+    slots.token.disabled = true;
+    slots.confirm.disabled = true;
+    show("A token would cross the network unencrypted. Open this page by https, or at localhost after " +
+      `ssh -L ${port}:localhost:${port} ${hostname}; or use regroup drain or regroup stop.`);
+  }
   slots.cancel.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => dialog.remove());
   dialog.querySelector("form").addEventListener("submit", async (event) => {

@@ -46,7 +46,8 @@ function tokenForm() {
     id: "reading-token", type: "password", autocomplete: "off", spellcheck: "false",
   });
   const form = make("form", {id: "token-form", class: "warning"},
-    make("label", {for: "reading-token"}, "Token of the role observer or operator"),
+    make("label", {for: "reading-token"},
+      `Token of the role observer${window.isSecureContext ? " or operator" : ""}`),
     input, make("button", {type: "submit"}, "Show the jobs"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
