@@ -281,7 +281,8 @@ struct Agent::Impl {
 
     static AgentOptions with_checks(AgentOptions options) {
         if (needs_process(options.health)) {
-            options.core.health_limit = HealthGuard::limit_after_failure(options.core.policy);
+            options.core.health_limit = health::time_limit(
+                options.health, HealthGuard::limit_after_failure(options.core.policy));
         }
         return options;
     }

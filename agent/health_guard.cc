@@ -11,7 +11,7 @@ namespace {
 
 // A driver without persistence mode needs up to a second for each GPU when nothing has used it.
 constexpr Duration kLimit = std::chrono::seconds(60);
-constexpr Duration kFailureLimitMin = std::chrono::seconds(1);
+constexpr Duration kFailureLimitMin = std::chrono::seconds(10);
 constexpr std::size_t kToldMax = 1000;
 // A difference of clocks that is surely a mistake, and still fits a Duration.
 constexpr auto kAgeMax = std::chrono::hours(24 * 365 * 100);

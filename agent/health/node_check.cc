@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/health/node_check.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -27,6 +28,8 @@ namespace asio = boost::asio;
 
 // The computing itself, and the start of its threads on a busy machine.
 constexpr Duration kComputing = std::chrono::seconds(10);
+// A stopped process loses at most so much of its time when it goes on.
+constexpr Duration kPart = std::chrono::milliseconds(250);
 constexpr std::size_t kAnswerMax = std::size_t{4} << 20U;
 
 // The kernel's log counts from the same moment.
@@ -76,13 +79,34 @@ bool needs_process(const CheckOptions& options) {
     return options.level == Level::full || (options.level == Level::basic && asks_driver(options));
 }
 
-struct NodeCheck::Probe {
-    Probe(asio::io_context& io, agent::ChildProcess child_in, agent::UniqueFd answer_in)
-        : child(std::move(child_in)), answer(std::move(answer_in)), timer(io) {}
+Duration time_limit(const CheckOptions& options, Duration limit) {
+    return options.level == Level::full ? limit + kComputing : limit;
+}
+
+struct NodeCheck::Probe : std::enable_shared_from_this<Probe> {
+    Probe(asio::io_context& io, agent::ChildProcess child_in, agent::UniqueFd answer_in,
+          Duration limit)
+        : child(std::move(child_in)), answer(std::move(answer_in)), timer(io), left(limit) {}
+
+    // A signal or a paused machine stops the probe together with this process.
+    void watch(std::function<void()> on_late) {
+        const Duration part = std::min(left, kPart);
+        timer.expires_after(part);
+        timer.async_wait([weak = weak_from_this(), part,
+                          on_late = std::move(on_late)](boost::system::error_code cancelled) {
+            const auto probe = weak.lock();
+            if (cancelled || !probe) {
+                return;
+            }
+            probe->left -= part;
+            probe->left > Duration::zero() ? probe->watch(on_late) : on_late();
+        });
+    }
 
     agent::ChildProcess child;
     agent::UniqueFd answer;
     asio::steady_timer timer;
+    Duration left;
 };
 
 NodeCheck::NodeCheck(asio::io_context& io, agent::LinuxLauncher& launcher, CheckOptions options)
@@ -143,17 +167,25 @@ void NodeCheck::run(Duration limit, bool has_run, OnDone on_done) {
             needs));
         return;
     }
-    if (computes) {
-        limit += kComputing;
-    }
-    probe_ = std::make_unique<Probe>(io_, std::move(*child), std::move(answer));
+    limit = time_limit(options_, limit);
+    probe_ = std::make_shared<Probe>(io_, std::move(*child), std::move(answer), limit);
     const auto done = [this, needs, on_done = std::move(on_done)](const Driver& driver) {
         probe_.reset();
         on_done(judge(driver, needs));
     };
-    probe_->timer.expires_after(limit);
-    probe_->timer.async_wait([this, done, asks, limit](boost::system::error_code cancelled) {
-        if (cancelled || !probe_) {
+    const auto take = [this, done](agent::ExitStatus status) {
+        std::optional<Probed> probed = read_answer(read_all(probe_->answer.get()));
+        if (!status.success() || !probed) {
+            done(driver_that(Driver::State::crashed, status.describe()));
+            return;
+        }
+        probed_ = *std::move(probed);
+        done(Driver(probed_.driver));
+    };
+    probe_->child.async_wait(take);
+    probe_->watch([this, done, take, asks, limit] {
+        if (const auto status = probe_->child.status()) {
+            take(*status);
             return;
         }
         // A process that is stuck in the driver survives this, and is left to itself.
@@ -162,15 +194,6 @@ void NodeCheck::run(Duration limit, bool has_run, OnDone on_done) {
         driver.limit = static_cast<std::uint64_t>(
             std::chrono::duration_cast<std::chrono::seconds>(limit).count());
         done(driver);
-    });
-    probe_->child.async_wait([this, done](agent::ExitStatus status) {
-        std::optional<Probed> probed = read_answer(read_all(probe_->answer.get()));
-        if (!status.success() || !probed) {
-            done(driver_that(Driver::State::crashed, status.describe()));
-            return;
-        }
-        probed_ = *std::move(probed);
-        done(Driver(probed_.driver));
     });
 }
 

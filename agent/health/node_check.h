@@ -38,6 +38,9 @@ struct CheckOptions {
 /// takes more than microseconds.
 [[nodiscard]] bool needs_process(const CheckOptions& options);
 
+/// The longest time of a check with these options, if the driver of GPUs has `limit` to answer.
+[[nodiscard]] Duration time_limit(const CheckOptions& options, Duration limit);
+
 /// Checks the health of this node. Limits and space are read at once. The driver of GPUs is asked
 /// by another process, and only if there is one: a call into it may crash or never return. One
 /// thread; all references outlive this object.
@@ -52,8 +55,8 @@ class NodeCheck {
     NodeCheck& operator=(const NodeCheck&) = delete;
 
     /// Calls `on_done` once: before it returns if no other process is needed, else from the event
-    /// loop, at the latest after `limit` and the time for computing. `has_run`: see Needs. A second
-    /// call ends the first one and drops its `on_done`.
+    /// loop, at the latest after time_limit(). Time in which this process itself did not run does
+    /// not count. `has_run`: see Needs. A second call ends the first one and drops its `on_done`.
     void run(Duration limit, bool has_run, OnDone on_done);
     /// Ends the check that runs, and drops its `on_done`.
     void cancel();
@@ -80,7 +83,7 @@ class NodeCheck {
     CheckOptions options_;
     Probed probed_;
     std::optional<Link> first_link_;
-    std::unique_ptr<Probe> probe_;
+    std::shared_ptr<Probe> probe_;
 };
 
 /// The first argument of the program for a probe process.

@@ -4,9 +4,11 @@
 #include "agent/health/node_check.h"
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <boost/asio/io_context.hpp>
 #include <gmock/gmock.h>
@@ -98,6 +100,23 @@ TEST_F(NodeCheckTest, DriverThatDoesNotAnswerRefusesTheNodeAfterTheLimit) {
     has_gpu("hang\n");
     EXPECT_THAT(check(std::chrono::milliseconds(1100)), ElementsAre("gpu-driver"));
     EXPECT_THAT(text_, HasSubstr("has not answered within 1 s"));
+}
+
+// As by a batch system that suspends the job, or a machine that is paused.
+TEST_F(NodeCheckTest, TimeInWhichLauncherAndProbeAreStoppedDoesNotCount) {
+    has_gpu("0000:3b:00.0 code 0\n");
+    std::optional<std::vector<Finding>> found;
+    NodeCheck node(io_, launcher_, options_);
+    constexpr Duration kLimit = std::chrono::seconds(2);
+    node.run(kLimit, false, [&](const auto& findings) { found = findings; });
+    ASSERT_EQ(launcher_.children().size(), 1U);
+    const pid_t probe = *launcher_.children().begin();
+    ASSERT_EQ(::kill(probe, SIGSTOP), 0);
+    std::this_thread::sleep_for(kLimit + std::chrono::milliseconds(100));
+    ASSERT_EQ(::kill(probe, SIGCONT), 0);
+    io_.run();
+    ASSERT_TRUE(found.has_value());
+    EXPECT_THAT(*found, IsEmpty());
 }
 
 TEST_F(NodeCheckTest, CrashOfTheProbeIsAWarning) {
