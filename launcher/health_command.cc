@@ -87,6 +87,9 @@ int check(const HealthOptions& options) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
         checks.needs.visible_gpus = visible;
     }
+    if (const char* order = std::getenv("CUDA_DEVICE_ORDER")) {
+        checks.needs.gpu_order = order;
+    }
     health::NodeCheck node(io, launcher, std::move(checks));
     std::vector<health::Finding> findings;
     node.run(kLimit, false, [&](const auto& found) { findings = found; });

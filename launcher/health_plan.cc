@@ -39,6 +39,9 @@ health::CheckOptions health_checks(const RunOptions& options, const agent::Agent
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
         checks.needs.visible_gpus = visible;
     }
+    if (const char* order = std::getenv("CUDA_DEVICE_ORDER")) {
+        checks.needs.gpu_order = order;
+    }
     checks.log_folder = folder;
     return checks;
 }

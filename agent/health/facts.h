@@ -27,6 +27,7 @@ struct Gpu {
     };
     std::string address = {};  ///< On the PCI bus, "0000:3b:00.0".
     std::string uuid = {};     ///< "GPU-..."; empty if the driver does not report it.
+    std::string model = {};    ///< "NVIDIA H100"; empty if not known.
     State state = State::answers;
     std::string error = {};
     int recovery_action = -1;  ///< NVML's field 230; -1: not known.

@@ -57,7 +57,16 @@ struct Chosen {
     bool certain = true;
 };
 
-Chosen choose(const std::vector<Gpu>& all, const std::optional<std::string>& visible) {
+/// False: CUDA numbers the fastest GPU first, and only CUDA knows which one that is.
+bool is_numbered_by_bus(const std::vector<Numbered>& gpus, const Needs& needs) {
+    return needs.gpu_order == "PCI_BUS_ID" ||
+           std::all_of(gpus.begin(), gpus.end(), [&](const Numbered& gpu) {
+               return gpu.gpu->model == gpus.front().gpu->model;
+           });
+}
+
+Chosen choose(const std::vector<Gpu>& all, const Needs& needs) {
+    const std::optional<std::string>& visible = needs.visible_gpus;
     Chosen chosen;
     std::vector<Numbered> given;
     for (std::size_t number = 0; number < all.size(); ++number) {
@@ -77,6 +86,9 @@ Chosen choose(const std::vector<Gpu>& all, const std::optional<std::string>& vis
         }
         std::size_t index = given.size();
         if (is_index(entry)) {
+            if (!is_numbered_by_bus(given, needs)) {
+                return {std::move(given), false};
+            }
             std::from_chars(entry.data(), entry.data() + entry.size(), index);
         } else if (entry.starts_with("GPU-")) {
             index =
@@ -339,7 +351,7 @@ std::vector<Finding> judge_driver(const Driver& driver, const Needs& needs) {
         case Driver::State::answers:
             break;
     }
-    const Chosen chosen = choose(driver.gpus, needs.visible_gpus);
+    const Chosen chosen = choose(driver.gpus, needs);
     std::size_t usable = 0;
     for (const Numbered& gpu : chosen.gpus) {
         usable += gpu.gpu->state == Gpu::State::answers ? 1 : 0;

@@ -40,23 +40,31 @@ std::vector<std::string> addresses_in_proc(const Places& places) {
     return all;
 }
 
-/// The number in "Device Minor: 3".
-std::string minor_of(const Places& places, const std::string& address) {
+/// What the kernel's driver says about a GPU: "3" for `name` in the line "Device Minor:  3".
+std::string told_of(const Places& places, const std::string& address, std::string_view name) {
     std::ifstream file(places.root / "proc/driver/nvidia/gpus" / address / "information");
     for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("Device Minor:")) {
-            return line.substr(std::min(line.find_last_of(" \t") + 1, line.size()));
+        if (line.starts_with(name)) {
+            line.erase(0, name.size());
+            return line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
         }
     }
     return "";
 }
 
-/// A container may see all GPUs in /proc, and has device files for its own ones only.
+/// Asks the kernel without opening the device. A cgroup of a batch system may forbid it.
+bool may_open(const fs::path& device) {
+    return ::access(device.c_str(), R_OK | W_OK) == 0;
+}
+
+/// A container or a job of a batch system may see all GPUs in /proc, and may open its own ones
+/// only. The administrator may have taken a GPU out of use.
 bool is_withheld(const Places& places, const std::string& address) {
     std::error_code none;
-    const std::string minor = minor_of(places, address);
-    return !minor.empty() && fs::exists(places.root / "dev/nvidiactl", none) &&
-           !fs::exists(places.root / ("dev/nvidia" + minor), none);
+    const std::string minor = told_of(places, address, "Device Minor:");
+    return told_of(places, address, "GPU Excluded:") == "Yes" ||
+           (!minor.empty() && fs::exists(places.root / "dev/nvidiactl", none) &&
+            !may_open(places.root / ("dev/nvidia" + minor)));
 }
 
 /// The pids of the driver are those of the machine. The first PID namespace of the kernel has a
@@ -123,13 +131,12 @@ Driver probe_driver(const Places& places) {
     Driver driver;
     const Result<std::unique_ptr<Nvml>> nvml = Nvml::open(places.nvml);
     if (!nvml) {
-        std::error_code none;
         const bool is_library = nvml.error().code == Errc::invalid_argument;
         driver.error = nvml.error().detail;
-        driver.state = !is_library ? Driver::State::failed
-                       : fs::exists(places.root / "dev/nvidiactl", none)
-                           ? Driver::State::no_library
-                           : Driver::State::absent;  // A container without GPUs.
+        // A container without GPUs may see the files of the driver, and have its library.
+        driver.state = !may_open(places.root / "dev/nvidiactl") ? Driver::State::absent
+                       : is_library                             ? Driver::State::no_library
+                                                                : Driver::State::failed;
         return driver;
     }
     driver.state = Driver::State::answers;
@@ -140,7 +147,8 @@ Driver probe_driver(const Places& places) {
     const bool named = has_pids_of_machine(places);
     for (const std::string& address : addresses) {
         Gpu gpu = (*nvml)->look(address);
-        if (gpu.state == Gpu::State::missing && is_withheld(places, address)) {
+        gpu.model = told_of(places, address, "Model:");
+        if (is_withheld(places, address)) {
             gpu.state = Gpu::State::denied;
         }
         for (GpuProcess& process : gpu.processes) {

@@ -6,9 +6,9 @@
 namespace regroup::health {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuProcess, pid, bytes, command)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, address, uuid, state, error, recovery_action, remap_pending,
-                                   remap_failed, uncorrected_errors, clock_reasons, memory_used,
-                                   processes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, address, uuid, model, state, error, recovery_action,
+                                   remap_pending, remap_failed, uncorrected_errors, clock_reasons,
+                                   memory_used, processes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, address, number, at)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Driver, state, error, limit, gpus, xids)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CpuResult, cpu, digest, repeats, products_per_second)

@@ -154,6 +154,17 @@ TEST_F(HealthOfOneGpu, IndicesCountOnlyTheGpusThatThisProcessMayUse) {
     EXPECT_THAT(found(), ElementsAre("gpu-lost"));
 }
 
+// With different models CUDA numbers the fastest first, which may be any of them.
+TEST_F(HealthOfOneGpu, IndexOfAGpuAmongDifferentModelsIsUncertainUnlessCudaFollowsTheBus) {
+    needs_.visible_gpus = "1";
+    second_.state = Gpu::State::lost;
+    EXPECT_THAT(found(), ElementsAre("gpu-lost"));
+    driver_.gpus[0].model = "A small one";
+    EXPECT_THAT(found(), ElementsAre("warning gpu-lost"));
+    needs_.gpu_order = "PCI_BUS_ID";
+    EXPECT_THAT(found(), ElementsAre("gpu-lost"));
+}
+
 TEST_F(HealthOfOneGpu, LostGpuOnlyWarnsWhileItIsUncertainWhetherTheJobUsesIt) {
     second_.state = Gpu::State::lost;
     second_.uuid = "";
