@@ -10,12 +10,15 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <sched.h>
 #include <set>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <unistd.h>
+
+#include "agent/process/cgroup.h"
 
 namespace regroup::health {
 
@@ -176,12 +179,55 @@ double copy(Duration limit, std::size_t block) {
 }
 
 std::size_t block_size(std::size_t cpus) {
-    const auto free = static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_AVPHYS_PAGES))) *
-                      static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    return std::clamp<std::size_t>(free / 16 / std::max<std::size_t>(1, cpus), 4096, kBlockMax);
+    return std::clamp<std::size_t>(memory_left() / 16 / std::max<std::size_t>(1, cpus), 4096,
+                                   kBlockMax);
 }
 
+std::optional<std::uint64_t> number_in(const std::filesystem::path& file) {
+    std::uint64_t number = 0;
+    return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
+}
+
+/// The files of a cgroup with its limit, what it uses, and the part that can be reclaimed.
+struct MemoryFiles {
+    const char* type;
+    const char* limit;
+    const char* used;
+    const char* reclaimable;  ///< A line of memory.stat.
+};
+constexpr std::array kMemoryFiles{
+    MemoryFiles{"cgroup2", "memory.max", "memory.current", "inactive_file"},
+    MemoryFiles{"cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+};
+
 }  // namespace
+
+std::uint64_t memory_left(const std::filesystem::path& root) {
+    auto left = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_AVPHYS_PAGES))) *
+                static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    for (const MemoryFiles& files : kMemoryFiles) {
+        const auto cgroup = agent::find_memory_cgroup(root, files.type);
+        if (!cgroup) {
+            continue;
+        }
+        for (std::filesystem::path folder = cgroup->folder;; folder = folder.parent_path()) {
+            const auto limit = number_in(folder / files.limit);  // "max": none.
+            const auto used = number_in(folder / files.used);
+            if (limit && used) {
+                const std::uint64_t kept =
+                    *used -
+                    std::min(
+                        *used,
+                        agent::read_count(folder / "memory.stat", files.reclaimable).value_or(0));
+                left = std::min(left, *limit - std::min(*limit, kept));
+            }
+            if (folder == cgroup->top || !folder.has_relative_path()) {
+                break;
+            }
+        }
+    }
+    return left;
+}
 
 void probe_cpus(const LoadLimits& limits, Probed& result) {
     struct Task {

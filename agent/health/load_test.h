@@ -2,7 +2,8 @@
 #pragma once
 
 #include <chrono>
-#include <vector>
+#include <cstdint>
+#include <filesystem>
 
 #include "agent/health/facts.h"
 #include "rendezvous/base/clock.h"
@@ -13,6 +14,10 @@ struct LoadLimits {
     Duration computing = std::chrono::milliseconds(1000);
     Duration copying = std::chrono::milliseconds(300);
 };
+
+/// Free bytes of the machine, or those that the memory cgroups of this process still allow, if they
+/// are fewer. `root`: the folder with proc and all mount points.
+[[nodiscard]] std::uint64_t memory_left(const std::filesystem::path& root = "/");
 
 /// Computes one matrix product over and over on each CPU that this process may use, on all of them
 /// at the same time, and then copies memory with all of them. Uses the widest vector unit of the

@@ -90,6 +90,33 @@ TEST_F(HealthProbe, GpuWithoutADeviceFileIsNotGivenToThisContainer) {
     EXPECT_EQ(driver.gpus[1].state, State::denied);
 }
 
+// The cgroup of a batch system leaves the device files of others there, but forbids them.
+TEST_F(HealthProbe, GpuThatThisProcessMayNotOpenIsNotJudged) {
+    std::filesystem::remove(machine_.root() / "dev/nvidia1");
+    // The kernel lets nobody write this file, not even root.
+    std::filesystem::create_symlink("/proc/sys/kernel/osrelease", machine_.root() / "dev/nvidia1");
+    for (const std::string code : {"", "0000:9f:00.0 code 999\n"}) {
+        const Driver driver = probe("0000:3b:00.0 code 0\n" + code);
+        ASSERT_THAT(driver.gpus, SizeIs(2));
+        EXPECT_EQ(driver.gpus[0].state, State::answers);
+        EXPECT_EQ(driver.gpus[1].state, State::denied) << code;
+    }
+}
+
+TEST_F(HealthProbe, GpuThatTheAdministratorHasExcludedIsNotJudged) {
+    machine_.write("proc/driver/nvidia/gpus/0000:9f:00.0/information",
+                   "Model: \t\t NVIDIA H100\nDevice Minor: \t 1\nGPU Excluded:\t Yes\n");
+    const Driver driver = probe("0000:3b:00.0 code 0\n");
+    ASSERT_THAT(driver.gpus, SizeIs(2));
+    EXPECT_EQ(driver.gpus[0].model, "NVIDIA H100");
+    EXPECT_EQ(driver.gpus[1].state, State::denied);
+}
+
+TEST_F(HealthProbe, DriverOfOthersDoesNotMatterInAContainerWithoutGpus) {
+    std::filesystem::remove(machine_.root() / "dev/nvidiactl");
+    EXPECT_EQ(probe("init 9\n").state, Driver::State::absent);
+}
+
 TEST_F(HealthProbe, DriverThatDoesNotStartGivesItsReason) {
     const Driver driver = probe("init 9\n");
     EXPECT_EQ(driver.state, Driver::State::failed);
@@ -163,6 +190,19 @@ TEST_F(HealthProbe, ReadsTheLinkAndLeavesOutWhatTheKernelDoesNotSay) {
     EXPECT_EQ(probe_link(places_, "eth0").megabits, 25000U);
     link = probe_link(places_, "eth7");
     EXPECT_FALSE(link.carrier.has_value());
+}
+
+TEST_F(HealthProbe, MemoryThatIsLeftIsLimitedByTheCgroup) {
+    machine_.write("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+    machine_.write("proc/self/cgroup", "0::/pod/container\n");
+    machine_.write("sys/fs/cgroup/pod/memory.max", "5000\n");
+    machine_.write("sys/fs/cgroup/pod/memory.current", "4000\n");
+    machine_.write("sys/fs/cgroup/pod/memory.stat", "anon 1000\ninactive_file 2500\n");
+    machine_.write("sys/fs/cgroup/pod/container/memory.max", "max\n");
+    machine_.write("sys/fs/cgroup/pod/container/memory.current", "4000\n");
+    EXPECT_EQ(memory_left(machine_.root()), 3500U);
+    machine_.write("sys/fs/cgroup/pod/container/memory.max", "3000\n");
+    EXPECT_EQ(memory_left(machine_.root()), 0U);
 }
 
 TEST(HealthLoad, AllCpusComputeTheSameProduct) {
