@@ -58,6 +58,7 @@ void JobHistory::limit(std::size_t bytes_max) {
 }
 
 void JobHistory::spend(Instant at, JobState state) {
+    at = std::max(at, told_until_);
     if (at > settled_) {
         totals_.time[static_cast<std::size_t>(state)] += at - settled_;
         settled_ = at;
@@ -206,6 +207,7 @@ JobTotals JobHistory::totals(Instant now) const {
     const bool counts = !trains || step_ == 0;
     if (began_ && !ended_ && counts && now > settled_) {
         totals.time[static_cast<std::size_t>(state_)] += now - settled_;
+        told_until_ = std::max(told_until_, now);
     }
     return totals;
 }

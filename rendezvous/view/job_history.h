@@ -84,6 +84,9 @@ class JobHistory {
     bool ended_ = false;
     bool planned_ = false;  ///< The round is to change without a failure.
     Instant settled_{};     ///< Until then all time is in `totals_.time`.
+    /// Time until then was told as time of the present state. Events come later than they happen,
+    /// when the journal has them, and must not take it back.
+    mutable Instant told_until_{};
     std::uint64_t step_ = 0;
     std::uint64_t redone_at_ = 0;  ///< In JobState::lost: the step from which on work is new.
 

@@ -95,6 +95,16 @@ TEST(JobHistory, TimesNeverDecreaseAndAddUpToTheAgeOfTheJob) {
     }
 }
 
+// The journal keeps an event first, and the metrics may be read meanwhile.
+TEST(JobHistory, EventThatComesLateTakesNoTimeBackThatWasTold) {
+    JobHistory history("j");
+    history.record({event(0s, JobEvent::Kind::joined)}, 0);
+    EXPECT_EQ(time_in(history, JobState::waiting, 12s), 12);
+    history.record({event(10s, JobEvent::Kind::running)}, 0);
+    EXPECT_EQ(time_in(history, JobState::waiting, 15s), 12);
+    EXPECT_EQ(time_in(history, JobState::productive, 15s), 3);
+}
+
 TEST(JobHistory, ProgramsThatDoNotTellTheirStepsCountAsProductiveUntilTheyEnd) {
     JobHistory history("j");
     history.record({event(0s, JobEvent::Kind::joined), event(2s, JobEvent::Kind::running)}, 0);
