@@ -48,8 +48,8 @@ struct SlowRank {
     friend bool operator==(const SlowRank&, const SlowRank&) = default;
 };
 
-/// What the process of rank 0 has measured since it began. Only programs with an ElasticLoop
-/// measure.
+/// What the process of rank 0 has measured since it began, in steps in which it had rank 0. Only
+/// programs with an ElasticLoop measure.
 struct Telemetry {
     std::uint32_t pid = 0;                ///< On its node: another process counts from zero.
     StepCounters counters{};              ///< At least one step.

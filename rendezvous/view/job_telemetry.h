@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/core/telemetry.h"
 
@@ -28,7 +32,17 @@ class JobTelemetry {
     [[nodiscard]] Duration recent_time() const noexcept { return recent_time_; }
 
    private:
-    std::string node_;
+    /// A process that has had rank 0, which may have it again.
+    struct Process {
+        std::string node;
+        std::uint32_t pid = 0;
+        StepCounters told{};
+    };
+    static constexpr std::size_t kProcessesMax = 64;
+
+    StepCounters& told_by(const std::string& node, std::uint32_t pid);
+
+    std::vector<Process> processes_;  ///< The last one that spoke is at the end.
     std::optional<Telemetry> last_;
     Instant heard_at_{};
     StepCounters total_;
@@ -37,10 +51,25 @@ class JobTelemetry {
     Instant grown_at_{};
 };
 
+inline StepCounters& JobTelemetry::told_by(const std::string& node, std::uint32_t pid) {
+    const auto found = std::ranges::find_if(processes_, [&](const Process& process) {
+        return process.node == node && process.pid == pid;
+    });
+    if (found != processes_.end()) {
+        std::rotate(found, found + 1, processes_.end());
+    } else {
+        if (processes_.size() == kProcessesMax) {
+            processes_.erase(processes_.begin());
+        }
+        processes_.push_back({node, pid});
+    }
+    return processes_.back().told;
+}
+
 inline void JobTelemetry::hear(const std::string& node, Telemetry telemetry, Instant at) {
-    const bool goes_on = last_ && node == node_ && telemetry.pid == last_->pid;
+    StepCounters& told = told_by(node, telemetry.pid);
     StepCounters growth;
-    growth.add(telemetry.counters, goes_on ? last_->counters : StepCounters());
+    growth.add(telemetry.counters, std::exchange(told, telemetry.counters));
     total_.add(growth, {});
     if (growth.steps > 0) {
         // The first message covers an unknown time.
@@ -48,7 +77,6 @@ inline void JobTelemetry::hear(const std::string& node, Telemetry telemetry, Ins
         recent_time_ = last_ ? at - grown_at_ : Duration::zero();
         grown_at_ = at;
     }
-    node_ = node;
     last_ = std::move(telemetry);
     heard_at_ = at;
 }

@@ -58,15 +58,26 @@ TEST_F(ElasticTelemetry, StepsSamplesTimesAndValuesAreInThePage) {
     };
     start_all({"a", "b"}, script);
     expect_complete({"a", "b"});
-    for (const char* name : {"a", "b"}) {
-        const TelemetryBlock& block = telemetry(name);
-        EXPECT_EQ(block.steps, kSteps);
-        EXPECT_EQ(block.samples, kSteps * kBatch);
-        EXPECT_GE(block.data, static_cast<std::int64_t>(kSteps * 50'000));
-        EXPECT_GE(block.compute, static_cast<std::int64_t>(kSteps * 50'000));
-        EXPECT_GT(block.communication + block.waiting, 0);
-        EXPECT_EQ(value(name, "loss"), 100.0 - static_cast<double>(kSteps - 1));
-    }
+    const TelemetryBlock& block = telemetry("a");
+    EXPECT_EQ(block.steps, kSteps);
+    EXPECT_EQ(block.samples, kSteps * kBatch);
+    EXPECT_GE(block.data, static_cast<std::int64_t>(kSteps * 50'000));
+    EXPECT_GE(block.compute, static_cast<std::int64_t>(kSteps * 50'000));
+    EXPECT_GT(block.communication + block.waiting, 0);
+    EXPECT_EQ(value("a", "loss"), 100.0 - static_cast<double>(kSteps - 1));
+    EXPECT_EQ(telemetry("b").steps, 0U) << "rank 0 counts the steps of all";
+}
+
+TEST_F(ElasticTelemetry, SurvivorThatGetsRankZeroCountsFromThereOn) {
+    start_all({"a", "b"}, dies("a", &Script::before_commit, 5));
+    finished("a");
+    rounds_.end({"b"});
+    const auto places = rounds_.begin(2);
+    agent_.send("b", places[0]);
+    start("c", places[1]);
+    expect_complete({"b", "c"});
+    EXPECT_EQ(telemetry("a").steps + telemetry("b").steps, kSteps);
+    EXPECT_GT(telemetry("b").steps, 0U);
 }
 
 TEST_F(ElasticTelemetry, LostStepIsCountedOnce) {
@@ -79,7 +90,6 @@ TEST_F(ElasticTelemetry, LostStepIsCountedOnce) {
     expect_complete({"a", "c"});
     EXPECT_EQ(telemetry("a").steps, kSteps);
     EXPECT_EQ(telemetry("a").samples, kSteps * kBatch);
-    EXPECT_LE(telemetry("c").steps, kSteps - 5) << "since its process began";
 }
 
 TEST_F(ElasticTelemetry, NamesThatDoNotFitAreRefusedWithTheRule) {

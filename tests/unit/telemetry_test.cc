@@ -162,6 +162,14 @@ TEST(TelemetryPage, ValueThatIsNotFiniteIsLeftOut) {
     EXPECT_THAT(read_telemetry(page.telemetry, 1)->values, ElementsAre(ReportedValue{"loss", 3}));
 }
 
+TEST(TelemetryPage, RankIsReadOnceFromAPageThatIsBeingWritten) {
+    WorkerPage page;
+    TelemetryWriter writer(&page);
+    writer.count_step({}, 0);
+    writer.set_slow_ranks(std::array{TelemetryWriter::Slow{5, 0.3}, TelemetryWriter::Slow{5, 0.2}});
+    EXPECT_THAT(read_telemetry(page.telemetry, 1)->slow_ranks, ElementsAre(SlowRank{5, 0.3}));
+}
+
 TEST(TelemetryPage, NinthValueIsRefusedAndTheOthersStay) {
     TelemetryWriter writer(nullptr);
     for (std::size_t i = 0; i < kReportedValuesMax; ++i) {
@@ -310,6 +318,15 @@ TEST(JobTelemetryTest, SumsGoOnWhenRankZeroMovesToAnotherProcess) {
     EXPECT_EQ(job.total(), counted(8, 780).counters) << "the number was used again";
     EXPECT_EQ(job.last(), counted(8, 10));
     EXPECT_EQ(job.heard_at(), Instant(seconds(6)));
+}
+
+TEST(JobTelemetryTest, StepsOfAProcessThatHasRankZeroAgainAreNotCountedAgain) {
+    JobTelemetry job;
+    job.hear("a", counted(7, 100), Instant(seconds(1)));
+    job.hear("b", counted(7, 30), Instant(seconds(2)));
+    job.hear("a", counted(7, 120), Instant(seconds(3)));
+    EXPECT_EQ(job.total(), counted(7, 150).counters);
+    EXPECT_EQ(job.recent().steps, 20U);
 }
 
 TEST(JobTelemetryTest, ValueWithoutAStepLeavesTheRate) {

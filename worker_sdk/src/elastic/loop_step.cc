@@ -82,7 +82,10 @@ void Loop::end_commit() {
     const Instant committed_at = now();
     const link::StepTimes times = clock_.close(committed_at);
     window_work_ += times.data + times.compute;
-    telemetry_.count_step(times, taken_.value_or(0));
+    // Each step of the job is counted by one process.
+    if (round_->context.rank == 0) {
+        telemetry_.count_step(times, taken_.value_or(0));
+    }
     ++step_;
     samples_ += taken_.value_or(0);
     stage_ = Stage::committed;
