@@ -18,7 +18,6 @@ namespace regroup::files {
 
 namespace {
 
-constexpr Duration kEndLimit = std::chrono::seconds(1);
 // The most bytes that one write(2) gets: all of them are lost if it fails.
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10U;
 // Another process may rename the file between the opening and the lock.
@@ -205,7 +204,7 @@ void LineLog::Impl::post() {
 LineLog::LineLog(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 LineLog::~LineLog() {
-    flush(kEndLimit);
+    flush(Duration::zero());  // Its thread ends only when it has written all.
 }
 
 Result<std::unique_ptr<LineLog>> LineLog::open(Options options) {

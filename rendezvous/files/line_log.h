@@ -37,7 +37,7 @@ class LineLog {
     /// Opens the file, so that a mistake in its name is known at once. Errors: system, one sentence
     /// that names the file.
     static Result<std::unique_ptr<LineLog>> open(Options options);
-    /// Waits for the disk, for a second at most.
+    /// Waits for the disk, for two seconds at most.
     ~LineLog();
     LineLog(const LineLog&) = delete;
     LineLog& operator=(const LineLog&) = delete;
