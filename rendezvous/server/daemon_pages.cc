@@ -329,9 +329,17 @@ void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {
 }
 
 void DaemonPages::watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer) {
+    forget_gone();  // Viewers can come and go faster than they are shown anything.
     watches_.push_back({viewer, job});
     viewer->show(status_event(job));
     show_after(kShowInterval);
+}
+
+void DaemonPages::forget_gone() {
+    std::erase_if(watches_, [](const Watch& watch) {
+        const auto viewer = watch.viewer.lock();
+        return !viewer || !viewer->is_open();
+    });
 }
 
 void DaemonPages::show_after(Duration delay) {
@@ -355,14 +363,13 @@ void DaemonPages::show() {
         show_again_ = true;
         return;
     }
-    const bool leads = jobs_.standing() == JobTable::Standing::leads;
-    std::erase_if(watches_, [&](const Watch& watch) {
+    for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
-        if (viewer && !leads) {
+        if (viewer && jobs_.standing() != JobTable::Standing::leads) {
             viewer->close();
         }
-        return !viewer || !viewer->is_open();
-    });
+    }
+    forget_gone();
     for (const Watch& watch : watches_) {
         pass_.insert(watch.job);
     }

@@ -61,6 +61,7 @@ class DaemonPages final : public http::Pages {
     Text status_event(const std::string& job);
     void watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer);
     void forget_rendered(Instant now);
+    void forget_gone();
     /// Shows the viewers the present status once `delay` has passed.
     void show_after(Duration delay);
     void show();
