@@ -58,6 +58,14 @@ struct Door::Impl {
     /// Reads what the client still sends, up to `bytes_max`, and ends with the connection.
     static asio::awaitable<void> discard(Self self, Held connection, std::size_t bytes_max);
 
+    [[nodiscard]] std::size_t count_trusted() const {
+        return static_cast<std::size_t>(std::ranges::count_if(
+            connections, [](const Held& connection) { return connection->is_trusted; }));
+    }
+    [[nodiscard]] std::size_t count_viewers() const {
+        return static_cast<std::size_t>(std::ranges::count(
+            connections, Doing::viewing, [](const Held& connection) { return connection->doing; }));
+    }
     /// False: there is no room for one more client.
     bool make_room(const Connection& newcomer);
     void begin(Connection& connection, Doing doing, Duration limit) const {
@@ -240,14 +248,20 @@ asio::awaitable<bool> Door::Impl::respond(Self self, Held connection) {
         answer.status = 304;
         answer.body = nullptr;
     }
-    if (answer.stream && head.method != Method::head) {
+    const bool is_stream = answer.stream && head.method != Method::head;
+    if (is_stream && self->count_viewers() >= self->limits.staying_max) {
+        answer = sentence(503, "this daemon has " + std::to_string(self->limits.staying_max) +
+                                   " viewers already; close other pages, or try again later");
+    } else if (is_stream) {
+        self->begin(*connection, Doing::viewing, self->limits.write_limit);
         if (co_await write(self, connection, response_head(answer, false, false))) {
             co_await view(self, connection, std::move(answer));
         }
         co_return false;
     }
     // A client whose answer was late has perhaps had its reply meanwhile.
-    const bool keep_alive = head.keep_alive && answer.status != 504 && !answer.stream;
+    const bool keep_alive = head.keep_alive && answer.status != 504 && !answer.stream &&
+                            self->count_trusted() <= self->limits.staying_max;
     if (!co_await write(self, connection, response_head(answer, keep_alive, wants_token))) {
         co_return false;
     }
@@ -295,7 +309,6 @@ asio::awaitable<bool> Door::Impl::write(Self self, Held connection, std::string_
 
 asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer) {
     const auto viewer = std::make_shared<ConnectionViewer>(connection, self->limits);
-    self->begin(*connection, Doing::viewing, self->limits.write_limit);
     asio::co_spawn(self->inside.io, discard(self, connection, kReadBytes), asio::detached);
     answer.stream(viewer);
     const auto sign_of_life = std::make_shared<const std::string>(": still here\n\n");

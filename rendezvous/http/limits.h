@@ -12,6 +12,9 @@ struct Limits {
     /// Beyond this the longest idle client that has proved nothing is disconnected, then the
     /// longest idle one of all; if all are busy, the new one is.
     std::size_t connections_max = 256;
+    /// The viewers; and with so many clients that have proved who they are, an answer ends its
+    /// connection. The rest of the connections is for short visits: probes, scrapes, operators.
+    std::size_t staying_max = 192;
     std::size_t head_bytes_max = std::size_t{8} << 10U;
     std::size_t body_bytes_max = std::size_t{16} << 10U;
     /// From the first byte of a request to its last.

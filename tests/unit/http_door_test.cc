@@ -462,6 +462,46 @@ TEST_F(HttpDoorWithLittleRoom, NewClientIsTurnedAwayIfAllAreBusy) {
     EXPECT_EQ(door->connections_count(), 3U);
 }
 
+class HttpDoorWhereFewStay : public HttpDoor {
+   protected:
+    HttpDoorWhereFewStay() : HttpDoor(few()) {}
+    static Limits few() {
+        Limits limits;
+        limits.staying_max = 2;
+        return limits;
+    }
+};
+
+TEST_F(HttpDoorWhereFewStay, ViewersLeaveRoomForOthers) {
+    std::vector<std::unique_ptr<Browser>> viewers;
+    for (int i = 0; i < 3; ++i) {
+        viewers.push_back(connect());
+        viewers.back()->get("/stream");
+        viewers.back()->await("\r\n\r\n");
+    }
+    EXPECT_THAT(viewers[1]->received(), StartsWith("HTTP/1.1 200 "));
+    EXPECT_THAT(viewers[2]->received(), StartsWith("HTTP/1.1 503 "));
+    EXPECT_TRUE(viewers[2]->is_closed_by_peer());
+    viewers[2].reset();
+    viewers[0]->hang_up();
+    ASSERT_TRUE(viewers[1]->until([&] { return door->connections_count() == 1; }));
+    const auto next = connect();
+    next->get("/stream");
+    EXPECT_THAT(next->await("\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpDoorWhereFewStay, ManyIdleConnectionsAreNotKept) {
+    std::vector<std::unique_ptr<Browser>> browsers;
+    for (int i = 0; i < 3; ++i) {
+        browsers.push_back(connect());
+        browsers.back()->get("/a");
+        browsers.back()->await("page /a\n");
+    }
+    EXPECT_THAT(browsers[1]->received(), HasSubstr("Connection: keep-alive\r\n"));
+    EXPECT_THAT(browsers[2]->received(), HasSubstr("Connection: close\r\n"));
+    EXPECT_TRUE(browsers[2]->is_closed_by_peer());
+}
+
 TEST_F(HttpDoor, EndOfTheDoorEndsAllConnections) {
     const auto viewer = connect();
     viewer->get("/stream");
