@@ -60,6 +60,8 @@ struct Driver {
     std::uint64_t limit = 0;
     std::vector<Gpu> gpus = {};  ///< In the order of the bus.
     std::vector<Xid> xids = {};
+    /// When the newest record of that log was written, by the log's clock; 0: not known.
+    std::uint64_t log_end = 0;
 };
 
 /// The part of a thorough probe that concerns one CPU.

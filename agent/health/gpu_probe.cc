@@ -74,8 +74,19 @@ bool has_pids_of_machine(const Places& places) {
     return fs::read_symlink(places.root / "proc/self/ns/pid", none) == "pid:[4026531836]";
 }
 
-std::vector<Xid> read_xids(const Places& places) {
-    std::vector<Xid> xids;
+/// "3,1234,5678901,-;text": the third number is the time. 0 if there is none.
+std::uint64_t time_of(std::string_view record) {
+    std::string_view times = record.substr(0, record.find(';'));
+    for (int skipped = 0; skipped < 2; ++skipped) {
+        times.remove_prefix(std::min(times.find(','), times.size() - 1) + 1);
+    }
+    std::uint64_t time = 0;
+    std::from_chars(times.data(), times.data() + times.size(), time);
+    return time;
+}
+
+void read_log(const Places& places, Driver& driver) {
+    std::vector<Xid>& xids = driver.xids;
     const agent::UniqueFd log(
         ::open((places.root / "dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     std::array<char, 8192> record;  // NOLINT(cppcoreguidelines-pro-type-member-init)
@@ -91,31 +102,30 @@ std::vector<Xid> read_xids(const Places& places) {
         std::string_view rest(record.data(), static_cast<std::size_t>(bytes));
         while (!rest.empty()) {
             const std::size_t end = std::min(rest.find('\n'), rest.size());
-            if (auto xid = parse_xid(rest.substr(0, end))) {
+            const std::string_view line = rest.substr(0, end);
+            if (auto xid = parse_xid(line)) {
                 xids.push_back(*std::move(xid));
+            }
+            // The text of a record may go on in lines that begin with a blank.
+            if (!line.empty() && line.front() != ' ') {
+                driver.log_end = std::max(driver.log_end, time_of(line));
             }
             rest.remove_prefix(std::min(end + 1, rest.size()));
         }
     }
-    return xids;
 }
 
 }  // namespace
 
 std::optional<Xid> parse_xid(std::string_view record) {
-    // "3,1234,5678901,-;text": the third number is the time.
     constexpr std::string_view kHead = "NVRM: Xid (PCI:";
     const std::size_t at = record.find(kHead);
     const std::size_t semicolon = record.find(';');
     if (at == std::string_view::npos || semicolon == std::string_view::npos || semicolon > at) {
         return std::nullopt;
     }
-    std::string_view times = record.substr(0, semicolon);
-    for (int skipped = 0; skipped < 2; ++skipped) {
-        times.remove_prefix(std::min(times.find(','), times.size() - 1) + 1);
-    }
     Xid xid;
-    std::from_chars(times.data(), times.data() + times.size(), xid.at);
+    xid.at = time_of(record);
     std::string_view text = record.substr(at + kHead.size());
     const std::size_t end = text.find("): ");
     if (end == std::string_view::npos) {
@@ -158,7 +168,7 @@ Driver probe_driver(const Places& places) {
         }
         driver.gpus.push_back(std::move(gpu));
     }
-    driver.xids = read_xids(places);
+    read_log(places, driver);
     return driver;
 }
 

@@ -169,17 +169,24 @@ void NodeCheck::run(Duration limit, bool has_run, OnDone on_done) {
     }
     limit = time_limit(options_, limit);
     probe_ = std::make_shared<Probe>(io_, std::move(*child), std::move(answer), limit);
-    const auto done = [this, needs, on_done = std::move(on_done)](const Driver& driver) {
+    const auto done = [this, has_run, on_done = std::move(on_done)](const Driver& driver) {
         probe_.reset();
-        on_done(judge(driver, needs));
+        Needs now = options_.needs;
+        now.has_run = has_run;
+        on_done(judge(driver, now));
     };
-    const auto take = [this, done](agent::ExitStatus status) {
+    const bool is_first = !std::exchange(has_begun_, true);
+    const auto take = [this, done, is_first](agent::ExitStatus status) {
         std::optional<Probed> probed = read_answer(read_all(probe_->answer.get()));
         if (!status.success() || !probed) {
             done(driver_that(Driver::State::crashed, status.describe()));
             return;
         }
         probed_ = *std::move(probed);
+        // The log's clock may be minutes ahead of ours. All that it has now is older than the job.
+        if (is_first && probed_.driver.log_end > 0) {
+            options_.needs.began = probed_.driver.log_end + 1;
+        }
         done(Driver(probed_.driver));
     };
     probe_->child.async_wait(take);

@@ -83,6 +83,7 @@ class NodeCheck {
     CheckOptions options_;
     Probed probed_;
     std::optional<Link> first_link_;
+    bool has_begun_ = false;
     std::shared_ptr<Probe> probe_;
 };
 

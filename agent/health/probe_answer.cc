@@ -10,7 +10,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, address, uuid, model, state, error, reco
                                    remap_pending, remap_failed, uncorrected_errors, clock_reasons,
                                    memory_used, processes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, address, number, at)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Driver, state, error, limit, gpus, xids)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Driver, state, error, limit, gpus, xids, log_end)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CpuResult, cpu, digest, repeats, products_per_second)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Probed, driver, cpus, copied_per_second)
 

@@ -102,6 +102,28 @@ TEST_F(NodeCheckTest, DriverThatDoesNotAnswerRefusesTheNodeAfterTheLimit) {
     EXPECT_THAT(text_, HasSubstr("has not answered within 1 s"));
 }
 
+TEST_F(NodeCheckTest, XidIsOfThisJobIfTheLogDidNotHaveItAtTheFirstCheck) {
+    has_gpu("0000:3b:00.0 code 0\n");
+    NodeCheck node(io_, launcher_, options_);
+    const auto found = [&] {
+        std::string names;
+        node.run(std::chrono::seconds(30), false, [&](const auto& findings) {
+            for (const Finding& finding : findings) {
+                names += std::string(to_string(finding.check)) + " ";
+            }
+        });
+        io_.restart();
+        io_.run();
+        return names;
+    };
+    // By a clock that is ahead of all others.
+    const std::string xid = ",-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1\n";
+    machine_.write("dev/kmsg", "3,1,9000000000000000" + xid);
+    EXPECT_EQ(found(), "gpu-xid ");
+    machine_.write("dev/kmsg", "3,1,9000000000000000" + xid + "3,2,9000000000000001" + xid);
+    EXPECT_EQ(found(), "gpu-xid-fatal gpu-xid ");
+}
+
 // As by a batch system that suspends the job, or a machine that is paused.
 TEST_F(NodeCheckTest, TimeInWhichLauncherAndProbeAreStoppedDoesNotCount) {
     has_gpu("0000:3b:00.0 code 0\n");
