@@ -2,7 +2,9 @@
 //
 // Nodes with broken parts. A node gets GPUs by a mount over /proc/driver and a stand-in for NVML.
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <unistd.h>
 
@@ -173,6 +175,23 @@ TEST_F(RunHealthOfCpus, CommandMeasuresCpusAndMemory) {
     EXPECT_THAT(check.output(), AllOf(HasSubstr("matrix products a second each\n"),
                                       HasSubstr("memory was read and written at "),
                                       HasSubstr("this node may take part in a job\n")));
+}
+
+class RunHealthClock : public EndToEnd {};
+
+TEST_F(RunHealthClock, NodeWhoseClockDiffersFromTheDaemonsWarnsAndTakesPart) {
+    const Rendezvous rendezvous;
+    constexpr std::int64_t kBehind = -90'000'000'000;  // In ns.
+    const std::string dial = folder() + "/dial";
+    std::ofstream(dial, std::ios::binary)
+        .write(reinterpret_cast<const char*>(&kBehind), sizeof kBehind);
+    const Words flags = node(1, "1:2", rendezvous.endpoint()) + Words{"--last-call=0"};
+    Program late = run_probe(flags, {}, {"LD_PRELOAD=" CLOCK_SHIM, "CHAOS_CLOCK=" + dial});
+    EXPECT_EQ(late.wait(), 0);
+    EXPECT_THAT(late.output(), HasSubstr("[clock]"));
+    Program right = run_probe(flags, {});
+    EXPECT_EQ(right.wait(), 0);
+    EXPECT_THAT(right.output(), Not(HasSubstr("[clock]")));
 }
 
 }  // namespace

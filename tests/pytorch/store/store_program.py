@@ -272,7 +272,9 @@ class Program:
             if name in ("append", "multi_set", "queue_push") and not self.has(name):
                 continue
             key = f"x_{name}"
-            actor = threading.Timer(0.3, lambda c=call, k=key: c(self.connect(), k))
+            # It stays connected: regroup may refuse a client that writes and leaves at once.
+            other = self.connect()
+            actor = threading.Timer(0.3, call, [other, key])
             actor.start()
             # All but one must end before the time-out.
             patience = seconds(2 if name == "compare_set_refused" else 10)
