@@ -3,9 +3,11 @@
 
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -104,6 +106,9 @@ void EventLog::write_events_of(rendezvous::Daemon& daemon, bool restores) {
 }
 
 void EventLog::read_places(const std::string& path) {
+    if (std::error_code none; !std::filesystem::is_regular_file(path, none)) {
+        return;  // A terminal would wait for its user.
+    }
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
         if (const auto head = head_of(line)) {

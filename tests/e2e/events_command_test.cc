@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/pseudo_terminal.h"
 
 namespace regroup::testing {
 namespace {
@@ -196,6 +197,13 @@ TEST_F(EventsCommand, JobIsFollowedOverARestartOfItsDaemonWithoutGapOrDuplicate)
     EXPECT_THAT(phase_of(whole, "b"), Not(IsEmpty()));
     std::ofstream(path("trace.json")) << text;
     check("check_trace.py", path("trace.json"), "");
+}
+
+TEST_F(EventsCommand, DaemonThatWritesEventsToItsTerminalDoesNotReadThere) {
+    PseudoTerminal daemon({regroup_program(), "serve", "--listen=127.0.0.1:0",
+                           "--state=" + path("state"), "--event-log=/dev/tty"},
+                          {});
+    EXPECT_TRUE(daemon.shows("listening")) << daemon.screen().text();
 }
 
 TEST_F(EventsCommand, LauncherWritesTheEventsOfItsJobAndOfItsWorkersAndATrace) {
