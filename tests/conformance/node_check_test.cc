@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -134,7 +134,7 @@ TEST_F(NodeCheckTest, TimeInWhichLauncherAndProbeAreStoppedDoesNotCount) {
     ASSERT_EQ(launcher_.children().size(), 1U);
     const pid_t probe = *launcher_.children().begin();
     ASSERT_EQ(::kill(probe, SIGSTOP), 0);
-    std::this_thread::sleep_for(kLimit + std::chrono::milliseconds(100));
+    boost::asio::steady_timer(io_, kLimit + std::chrono::milliseconds(100)).wait();
     ASSERT_EQ(::kill(probe, SIGCONT), 0);
     io_.run();
     ASSERT_TRUE(found.has_value());
