@@ -52,11 +52,20 @@ class FakeJournal final : public journal::Journal {
             write();
         }
     }
-    void end(const journal::JobKey& job) override { disk_[job].ended = true; }
+    void end(const journal::JobKey& job) override {
+        waiting_.push_back({job, {}, nullptr});
+        if (!is_slow) {
+            write();
+        }
+    }
 
     void write() {
         for (Waiting& next : std::exchange(waiting_, {})) {
             Kept& kept = disk_[next.job];
+            if (next.done == nullptr) {
+                kept.ended = true;
+                continue;
+            }
             if (kept.ended) {
                 kept = {};  // Two daemons within one millisecond of the wall clock.
             }
@@ -86,7 +95,7 @@ class FakeJournal final : public journal::Journal {
     struct Waiting {
         journal::JobKey job;
         std::vector<journal::Entry> entries;
-        std::function<void()> done;
+        std::function<void()> done;  ///< Null: the job ends.
     };
 
     Disk& disk_;
@@ -244,9 +253,9 @@ class Story {
             open(peer);
         }
         Operate request;
-        request.action = input_.one_of({Operate::Action::drain, Operate::Action::status,
-                                        Operate::Action::drain, Operate::Action::stop,
-                                        Operate::Action::events});
+        request.action =
+            input_.one_of({Operate::Action::drain, Operate::Action::status, Operate::Action::drain,
+                           Operate::Action::stop, Operate::Action::events});
         request.job = input_.chance(64) ? "" : "job";
         request.node = fuzz::node_name(input_.byte());
         request.wait = input_.chance(128);
