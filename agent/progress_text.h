@@ -13,12 +13,12 @@
 
 namespace regroup::agent {
 
-/// What the workers of this node do before their end or their next round, and when they are killed:
-/// "waiting for 3 workers to end; SIGKILL in 27 s". Empty if the node waits for none,
-/// and in the last second, since a line about the kill follows.
+/// The activity of this node's workers before their end or their next round, and when they are
+/// killed: "waiting for 3 workers to end; SIGKILL in 27 s". Empty if the node waits for none, and
+/// in the last second, since a line about the kill follows.
 [[nodiscard]] std::string parting_text(const AgentCore::Parting& parting, Instant now);
 
-/// What the workers of this node do before their first step of a round: "round 3: 1 of 4 workers
+/// The activity of this node's workers before their first step of a round: "round 3: 1 of 4 workers
 /// has started". Empty once all train. `workers`: how many the node has.
 [[nodiscard]] std::string joining_text(std::span<const WorkerLook> looks, rendezvous::RoundId round,
                                        std::uint32_t workers);

@@ -25,7 +25,7 @@ struct Head {
     std::uint64_t number = 0;
 };
 
-/// What is between `before` and `after` at the beginning of `text`, which then begins after both.
+/// The text between `before` and `after` at the beginning of `text`, which then begins after both.
 std::optional<std::string_view> cut(std::string_view& text, std::string_view before,
                                     std::string_view after) {
     if (!text.starts_with(before)) {

@@ -56,7 +56,7 @@ std::string state_text(const health::Gpu& gpu) {
     return "";
 }
 
-// What was measured, also where nothing is wrong.
+// The measurements, also where nothing is wrong.
 void print_facts(const health::Probed& probed) {
     for (std::size_t number = 0; number < probed.driver.gpus.size(); ++number) {
         const health::Gpu& gpu = probed.driver.gpus[number];

@@ -9,7 +9,8 @@
 
 namespace regroup::launcher {
 
-/// What --health checks on this node. `folder`: of the output of the workers; empty: none.
+/// The checks that --health asks for on this node. `folder`: of the output of the workers; empty:
+/// none.
 [[nodiscard]] health::CheckOptions health_checks(const RunOptions& options,
                                                  const agent::AgentConfig& agent,
                                                  const std::filesystem::path& folder);

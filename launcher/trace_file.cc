@@ -17,7 +17,7 @@ namespace regroup::launcher {
 
 namespace {
 
-/// What the thread makes the file of.
+/// The thread makes the file of these.
 struct Work {
     std::string path;
     rendezvous::TraceSource source;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the agents of a job have saved about a hanging round.
+// The facts that the agents of a job have saved about a hanging round.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the probes found on a node, as values.
+// The findings of the probes on a node, as values.
 #pragma once
 
 #include <cstdint>

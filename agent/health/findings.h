@@ -60,7 +60,7 @@ struct Finding {
     [[nodiscard]] bool refuses() const noexcept { return certain && health::refuses(check); }
 };
 
-/// What the job needs from this node.
+/// The needs of the job on this node.
 struct Needs {
     std::uint32_t workers = 1;
     std::uint64_t ranks = 1;                       ///< Of the smallest world that the job may have.

@@ -40,7 +40,7 @@ std::vector<std::string> addresses_in_proc(const Places& places) {
     return all;
 }
 
-/// What the kernel's driver says about a GPU: "3" for `name` in the line "Device Minor:  3".
+/// The words of the kernel's driver about a GPU: "3" for `name` in the line "Device Minor:  3".
 std::string told_of(const Places& places, const std::string& address, std::string_view name) {
     std::ifstream file(places.root / "proc/driver/nvidia/gpus" / address / "information");
     for (std::string line; std::getline(file, line);) {

@@ -70,7 +70,7 @@ class NodeCheck {
     /// See judge_clock. Empty with Level::off.
     [[nodiscard]] std::vector<Finding> check_clock(Duration ahead) const;
 
-    /// What the last probe measured. Empty before, and without a probe process.
+    /// The measurements of the last probe. Empty before, and without a probe process.
     [[nodiscard]] const Probed& probed() const noexcept { return probed_; }
 
    private:

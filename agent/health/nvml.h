@@ -25,7 +25,7 @@ class Nvml {
 
     /// The addresses of all GPUs that the library knows, as far as it says.
     [[nodiscard]] std::vector<std::string> addresses() const;
-    /// What the library says about the GPU with that address on the PCI bus. Without names of
+    /// The library's answers about the GPU with that address on the PCI bus. Without names of
     /// processes.
     [[nodiscard]] Gpu look(const std::string& address) const;
 

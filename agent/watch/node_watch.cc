@@ -118,7 +118,7 @@ Result<fs::path> NodeWatch::folder_for_stacks(RoundId round) {
     return options_.folder / ("hang-round" + std::to_string(number(round)));
 }
 
-/// What is saved of one hang.
+/// The files that are saved of one hang.
 struct NodeWatch::HangSave {
     Assignment assignment;
     fs::path folder;

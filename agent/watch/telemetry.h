@@ -10,7 +10,7 @@
 
 namespace regroup::agent {
 
-/// What `block` holds now; nothing before the first step. A worker can write anything into its
+/// The content of `block` now; nothing before the first step. A worker can write anything into its
 /// page: the result is always one that the daemon accepts.
 [[nodiscard]] std::optional<rendezvous::Telemetry> read_telemetry(
     const worker_link::TelemetryBlock& block, std::uint32_t pid);

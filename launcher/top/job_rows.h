@@ -13,9 +13,9 @@ namespace regroup::launcher::top {
 
 /// A row of one span.
 [[nodiscard]] Row line(std::string text, Style style = Style::normal);
-/// What the job does, its numbers, and its steps over time.
+/// The activity of the job, its numbers, and its steps over time.
 [[nodiscard]] std::vector<Row> head_of(const Job& job, std::size_t width, bool utf8);
-/// What went wrong, the newest first.
+/// The failures and recoveries, the newest first.
 [[nodiscard]] std::vector<Row> tail_of(const Job& job);
 [[nodiscard]] std::vector<Row> help_rows();
 

@@ -42,7 +42,7 @@ struct LastFailure {
 struct Job {
     std::string id;
     std::string phase;
-    std::string text;  ///< What it does or waits for, in a sentence.
+    std::string text;  ///< Its activity, or its wait, in a sentence.
     std::string journal;
     std::uint64_t round = 0;
     std::uint64_t ranks = 0;
@@ -62,7 +62,7 @@ struct Job {
     std::optional<LastFailure> failure;
     std::vector<double> rates;  ///< Steps per second over the life of the job, oldest first.
     Duration rates_over{};      ///< Between two of them.
-    std::string telemetry;      ///< What the program tells about itself.
+    std::string telemetry;      ///< The values that the program reports.
 };
 
 struct Status {

@@ -37,7 +37,7 @@ struct Size {
     std::size_t columns = 80;
 };
 
-/// What `regroup top` shows on a terminal, and what its keys do. Pure; one owner. It holds one
+/// The screen of `regroup top`, and the effects of its keys. Pure; one owner. It holds one
 /// status of the daemon, so it does not grow.
 class View {
    public:

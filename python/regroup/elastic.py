@@ -196,7 +196,7 @@ class ElasticLoop:
             _library.milliseconds(timeout), _library.unsigned(compare_every, "compare_every", 64),
             straggler_window, straggler_excess)
         self._handle = Handle("elastic", library.regroup_elastic_create, ctypes.byref(options))
-        self._kept: List[Any] = []  # What C uses as long as the loop lives.
+        self._kept: List[Any] = []  # C uses these as long as the loop lives.
         self._raised: List[BaseException] = []
         self._round: Optional[ElasticRound] = None
         #: How ``steps`` has ended: "finished", "left", or None.

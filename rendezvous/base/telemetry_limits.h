@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training program may tell about itself: the same limits in the SDK, in the agent and on
+// Limits of the values that a training program reports: the same in the SDK, in the agent and on
 // the wire.
 #pragma once
 

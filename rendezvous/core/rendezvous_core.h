@@ -66,7 +66,7 @@ class RendezvousCore {
     /// Applies the passing of time. Due at `next_deadline()`; an earlier call does no harm.
     [[nodiscard]] Effects advance(Instant now);
 
-    /// What the last `step` or `advance` did to the job, in order.
+    /// The events of the last `step` or `advance`, in order.
     [[nodiscard]] const std::vector<JobEvent>& job_events() const noexcept { return job_events_; }
 
     /// When `advance` is next due; Instant::max() when nothing is pending. Before that, `advance`
@@ -288,7 +288,7 @@ class RendezvousCore {
     void start_prestarts(Instant now);
     void reconcile(Instant now);
 
-    // What people want to know (job_events.cc).
+    // Events for people (job_events.cc).
 
     JobEvent& note(Instant now, JobEvent::Kind kind);
     JobEvent& note(Instant now, JobEvent::Kind kind, const NodeId& id, const Node& node);

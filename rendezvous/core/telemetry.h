@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training program tells about its steps. Nothing is decided by it: it goes past the core
-// and the journal, to the views.
+// The steps of a training program, as it measures them. Nothing is decided by it: it goes past the
+// core and the journal, to the views.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct SlowRank {
     friend bool operator==(const SlowRank&, const SlowRank&) = default;
 };
 
-/// What the process of rank 0 has measured since it began, in steps in which it had rank 0. Only
+/// The measurements of rank 0's process since it began, in steps in which it had rank 0. Only
 /// programs with an ElasticLoop measure.
 struct Telemetry {
     std::uint32_t pid = 0;                ///< On its node: another process counts from zero.

@@ -28,7 +28,7 @@ using Doing = Connection::Doing;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kReadBytes = 4096;
-// What is written between two turns of others.
+// The bytes that are written between two turns of others.
 constexpr std::size_t kWriteBytes = std::size_t{64} << 10U;
 // A refused client may go on sending for so long before it reads the answer.
 constexpr Duration kLingerLimit = std::chrono::seconds(2);

@@ -13,7 +13,7 @@
 
 namespace regroup::http {
 
-/// What is known of a client from its connection alone.
+/// A client, as far as its connection alone tells.
 struct Client {
     std::string peer;                      ///< "10.0.0.4:41234", for the log.
     std::string address;                   ///< "10.0.0.4".

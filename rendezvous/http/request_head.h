@@ -13,7 +13,7 @@
 
 namespace regroup::http {
 
-/// What a request says, before it is known whether it may.
+/// The fields of a request, before it is known whether it may.
 struct RequestHead {
     enum class Method : std::uint8_t { get, head, post, other };
 

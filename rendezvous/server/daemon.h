@@ -102,7 +102,7 @@ class Daemon {
     };
     /// To be called before the io_context runs. The sink must be usable until the daemon's end.
     void add_event_sink(EventSink sink);
-    /// What has happened to the job; null if there is no such job.
+    /// The history of the job; null if there is no such job.
     [[nodiscard]] const JobHistory* history(const std::string& job) const;
 
     /// Lets launchers of PyTorch meet at this daemon; see LauncherStore. They unpickle what they

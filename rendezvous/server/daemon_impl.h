@@ -119,7 +119,7 @@ struct Daemon::Impl {
     security::Credentials credentials;
     std::optional<security::Tls> tls;
     DaemonTraffic traffic;
-    DaemonCounters counters;  ///< What is known when it is asked for is left out: see `counted`.
+    DaemonCounters counters;  ///< Without the counts that `counted` looks up.
     bool closed = false;
 };
 

@@ -19,13 +19,13 @@
 
 namespace regroup::rendezvous {
 
-/// What a daemon serves by HTTP; docs/operating.md lists the paths. A text is rendered at most
-/// every 250 ms, however many clients ask for it. What viewers are shown takes about a twentieth of
-/// the daemon's time at most, and the rendering of each job is a turn of its own.
+/// The pages that a daemon serves by HTTP; docs/operating.md lists the paths. A text is rendered at
+/// most every 250 ms, however many clients ask for it. What viewers are shown takes about a
+/// twentieth of the daemon's time at most, and the rendering of each job is a turn of its own.
 class DaemonPages final : public http::Pages {
    public:
     using Log = std::function<void(const std::string& line)>;
-    /// What the daemon has counted until now.
+    /// The counts of the daemon until now.
     using Count = std::function<DaemonCounters()>;
 
     /// All of it outlives the DaemonPages.
@@ -77,7 +77,7 @@ class DaemonPages final : public http::Pages {
     std::vector<Watch> watches_;
     boost::asio::steady_timer timer_;
     std::set<std::string> pass_;  // The jobs that are still to be shown.
-    Duration pass_cost_{};        // What it took so far to render the others.
+    Duration pass_cost_{};        // The time for rendering the others so far.
     Duration pause_{};            // From the last pass to the next, if something happens.
     bool show_again_ = false;     // Something has happened during the pass.
     Instant shown_{};             // The end of the last pass.

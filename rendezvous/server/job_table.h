@@ -67,7 +67,7 @@ class JobTable {
     [[nodiscard]] std::vector<JobView> views(const std::string& job_id) const;
     /// The events of the job; null if there is no such job.
     [[nodiscard]] const JobHistory* history(const std::string& job_id) const;
-    /// What its training program tells; null if there is no such job.
+    /// The report of its training program; null if there is no such job.
     [[nodiscard]] const JobTelemetry* telemetry(const std::string& job_id) const;
 
     enum class Standing : std::uint8_t {
@@ -162,7 +162,7 @@ class JobTable {
     /// Calls `then` when the event is kept and its effects are queued.
     void step(Job& job, const Event& event, Then then = nullptr);
     void advance(Job& job, Instant now);
-    /// What a step of a core has done.
+    /// The result of a step of a core.
     struct StepResult {
         Effects effects;
         std::vector<JobEvent> events;

@@ -31,7 +31,7 @@ struct SilenceHistogram {
     }
 };
 
-/// What a daemon counts besides its jobs. The counters begin with its process.
+/// The counters of a daemon besides its jobs. The counters begin with its process.
 struct DaemonCounters {
     std::int64_t began_ms = 0;  ///< Wall-clock time, since 1970.
     bool leads = true;

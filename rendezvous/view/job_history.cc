@@ -114,7 +114,7 @@ void JobHistory::count(const JobEvent& event) {
     const bool is_over = event.kind == JobEvent::Kind::ending ||
                          (event.kind == JobEvent::Kind::assigned && planned_);
     if (is_over && (state_ == JobState::productive || state_ == JobState::lost)) {
-        // What came after the last committed step is part of the interruption, unless the programs
+        // The time after the last committed step is part of the interruption, unless the programs
         // do not tell their steps.
         if (step_ == 0) {
             spend(event.at, state_);

@@ -13,7 +13,7 @@
 
 namespace regroup::rendezvous {
 
-/// What a daemon has heard about the training of a job, from the nodes that had rank 0. It begins
+/// The training of a job, as a daemon has heard of it from the nodes that had rank 0. It begins
 /// anew with the daemon. Pure.
 class JobTelemetry {
    public:

@@ -11,7 +11,7 @@
 
 namespace regroup::rendezvous {
 
-/// What a job spends its time on.
+/// The uses of a job's time.
 enum class JobState : std::uint8_t {
     waiting,     ///< Before its first round trained.
     productive,  ///< In steps that were committed and kept.

@@ -149,7 +149,7 @@ class Writer {
                 by_rank_ ? kFirstRankThread + (rank - node.first_rank) : 0};
     }
 
-    /// What a rank, a node or the whole round does until `end`.
+    /// The activity of a rank, a node or the whole round until `end`.
     void write_part(Track track, const TracedRound& round, TraceTime end,
                     const std::string& arguments) {
         const std::string name = "round " + std::to_string(round.number);

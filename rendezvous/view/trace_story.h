@@ -53,7 +53,7 @@ struct TracedRound {
     [[nodiscard]] const TracedNode* node_of(std::uint32_t rank) const;
 };
 
-/// What a job's events say about its nodes and rounds.
+/// The nodes and rounds of a job, from its events.
 struct TraceStory {
     std::vector<std::string> nodes;  ///< Names, each once. Two of one name have a number.
     std::vector<TracedRound> rounds;

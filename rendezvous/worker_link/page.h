@@ -37,7 +37,7 @@ enum class Leaving : std::uint32_t {
     at_once,
 };
 
-/// What the worker has measured since its process began, in steps in which it had rank 0; see
+/// The measurements of the worker since its process began, in steps in which it had rank 0; see
 /// StepCounters. All times are in ns.
 /// `steps` is written last, so a reader that reads it first gets times of at least so many steps.
 struct TelemetryBlock {

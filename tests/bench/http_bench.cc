@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What people who look at a daemon cost its jobs:
+// The cost of viewers of a daemon for its jobs:
 //
 //     http_bench [ROUNDS [NODES...]]
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a scrape of the daemon's metrics costs, without HTTP:
+// The cost of a scrape of the daemon's metrics, without HTTP:
 //
 //     metrics_bench [NODES...]
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an elastic program tells about its steps, as a daemon gets it from a real launcher.
+// The steps of an elastic program, as a daemon hears of them from a real launcher.
 #include <optional>
 #include <string>
 #include <vector>

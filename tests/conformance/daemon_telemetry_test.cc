@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the daemon keeps of the telemetry in reports.
+// The telemetry that a daemon keeps from reports.
 #include <memory>
 #include <string>
 #include <utility>

@@ -20,7 +20,8 @@ using ::testing::SizeIs;
 
 // Most of it is the program's file, which all processes of the program share.
 constexpr long kLimitKilobytes = 17 * 1024;
-// What they do not share. A quarter of it is OpenSSL's tables, relocated in both processes.
+// The part that they do not share. A quarter of it is OpenSSL's tables, relocated in both
+// processes.
 constexpr long kOwnLimitKilobytes = 2 * 1024;
 
 long kilobytes_of(pid_t pid, const std::string& field) {

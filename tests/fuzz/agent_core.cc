@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any messages of a daemon, and any behaviour of workers that the shell passes on, to an AgentCore.
-// What it sends decodes at the daemon, and it keeps the invariants of its workers.
+// Each message that it sends decodes at the daemon, and it keeps the invariants of its workers.
 #include "agent/core/agent_core.h"
 
 #include <csignal>

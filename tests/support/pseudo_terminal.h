@@ -12,7 +12,7 @@
 
 namespace regroup::testing {
 
-/// What a terminal of the kind xterm shows after the bytes that it was sent: enough of it for
+/// The screen of a terminal of the kind xterm after the bytes that it was sent: enough of it for
 /// programs with ncurses. Colours are ignored.
 class Screen {
    public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a node says while it waits for its own workers.
+// The words of a node while it waits for its own workers.
 #include <csignal>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is concluded from the flight records, positions and stacks of a hanging round.
+// The conclusions from the flight records, positions and stacks of a hanging round.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an ElasticLoop shows of its steps in the page of its agent.
+// The steps of an ElasticLoop, in the page of its agent.
 #include <chrono>
 #include <cmath>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training program measures, from its steps to the daemon's sums.
+// The measurements of a training program, from its steps to the daemon's sums.
 #include "agent/watch/telemetry.h"
 
 #include <algorithm>

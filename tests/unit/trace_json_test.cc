@@ -130,7 +130,7 @@ std::int64_t end_of(const json& slice) {
     return begin_of(slice) + slice.at("dur").get<std::int64_t>();
 }
 
-/// What Perfetto and chrome://tracing ask of such a file. Empty, or what is wrong.
+/// The demands of Perfetto and chrome://tracing on such a file. Empty, or what is wrong.
 std::vector<std::string> faults_of(const json& trace) {
     std::vector<std::string> faults;
     std::int64_t last = 0;

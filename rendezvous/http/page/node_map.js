@@ -14,7 +14,7 @@ export class NodeMap {
   #context;
   #pick;
   #nodes = [];
-  #drawn = [];  // What each square shows.
+  #drawn = [];  // The state that each square shows.
   #layout = null;
   #colors = null;
   #observer;

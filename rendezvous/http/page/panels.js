@@ -236,7 +236,7 @@ const stepParts = [
   {key: "waiting", name: "waiting", means: "at the end of the step, for the other ranks"},
 ];
 
-/// What the training program tells: its values, its samples, the time of its steps, slow ranks.
+/// The training program's own report: its values, its samples, the time of its steps, slow ranks.
 export class Training {
   #slots;
   #facts;

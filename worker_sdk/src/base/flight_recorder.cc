@@ -61,7 +61,7 @@ std::string_view torch_name(DType dtype) {
 
 using Nanoseconds = std::chrono::nanoseconds;
 
-/// What to add to a time of the steady clock to get nanoseconds since 1970.
+/// The difference to add to a time of the steady clock to get nanoseconds since 1970.
 Nanoseconds offset_to_wall_time() {
     const auto wall = std::chrono::system_clock::now().time_since_epoch();
     return wall - SteadyClock().now().time_since_epoch();

@@ -51,7 +51,7 @@ class FlightRecorder {
     [[nodiscard]] std::uint64_t issued(std::uint32_t group, const Operation& operation, Instant at);
     void started(std::uint64_t entry, Instant at);
     void completed(std::uint64_t entry, Instant at);
-    /// What `rank` of a group has said about itself.
+    /// The words of `rank` of a group about itself.
     void note_standing(std::uint32_t group, std::uint32_t rank, std::string text);
 
     /// Groups that are added from now on belong to this round.
