@@ -33,7 +33,7 @@ bool is_port(std::string_view text) {
            });
 }
 
-/// RFC 4648. What is no Base64 ends it.
+/// RFC 4648. Any other character ends it.
 std::string from_base64(std::string_view text) {
     constexpr std::string_view kDigits =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

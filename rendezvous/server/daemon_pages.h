@@ -20,7 +20,7 @@
 namespace regroup::rendezvous {
 
 /// The pages that a daemon serves by HTTP; docs/operating.md lists the paths. A text is rendered at
-/// most every 250 ms, however many clients ask for it. What viewers are shown takes about a
+/// most every 250 ms, however many clients ask for it. Rendering for viewers takes about a
 /// twentieth of the daemon's time at most, and the rendering of each job is a turn of its own.
 class DaemonPages final : public http::Pages {
    public:

@@ -121,7 +121,7 @@ export class JobView {
     setText(slots.journal, status.journal ?? "");
   }
 
-  /// The daemon does not know the job. What was known of it stays.
+  /// The daemon does not know the job. The page keeps its last state.
   #showAbsence() {
     this.root.dataset.phase = "unknown";
     showPhase(this.#slots.phase, {phase: "unknown"});
