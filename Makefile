@@ -77,7 +77,7 @@ gpu-bundle: ## pack these checks and measurements for a GPU machine without a ne
 bench: ## measure start, restart and traffic beside torchrun and mpirun
 	$(setup) bench
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs)
+	@cmake --build --preset release -j $(jobs) --target all tests/bench/all
 	@sh tests/bench/run.sh build/release
 
 docs: ## write the reference of the SDK's headers into build/release/docs/html
@@ -123,7 +123,7 @@ install: build ## install programs, SDK and guides below PREFIX=/usr/local
 build: ## build everything, optimised
 	$(setup) build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs)
+	@cmake --build --preset release -j $(jobs) --target all tests/bench/all
 
 asan: ## build and test with address and undefined-behaviour sanitizers
 tsan: ## build and test with the thread sanitizer

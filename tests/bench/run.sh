@@ -27,7 +27,7 @@ for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/resta
         "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
         "$bench/core_bench" "$bench/metrics_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$chaos_worker"; do
-    [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
+    [ -x "$program" ] || { echo "bench: $program is missing; run: make bench" >&2; exit 1; }
 done
 
 $prefix "$bench/launch_bench" "$regroup" "$bench/bare_loop"
