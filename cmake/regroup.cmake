@@ -74,6 +74,13 @@ function(regroup_library name)
     target_link_libraries(regroup_${name} PUBLIC ${ARG_PUBLIC} PRIVATE regroup_options ${ARG_PRIVATE})
 endfunction()
 
+# regroup_precompile(TARGETS...): their sources get the headers that regroup_headers parsed.
+function(regroup_precompile)
+    foreach(target ${ARGN})
+        target_precompile_headers(${target} REUSE_FROM regroup_headers)
+    endforeach()
+endfunction()
+
 # regroup_precompile_asio(TARGETS...): their sources get Asio's headers as regroup::asio parsed them.
 function(regroup_precompile_asio)
     foreach(target ${ARGN})
