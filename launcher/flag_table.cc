@@ -175,6 +175,7 @@ Result<void> FlagTable::read_environment() {
         if (text == nullptr || given_.contains(entry.name)) {
             continue;
         }
+        from_environment_.insert(entry.name);
         if (entry.toggle == nullptr) {
             if (Result<void> taken = take(entry, text, " (from " + variable + ")"); !taken) {
                 return taken;

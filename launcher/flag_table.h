@@ -68,6 +68,10 @@ class FlagTable {
 
     /// After parse(): true if the flag, in either spelling, was on the command line.
     [[nodiscard]] bool was_given(const std::string& flag) const { return given_.contains(flag); }
+    /// The same, or its environment variable was set.
+    [[nodiscard]] bool was_set(const std::string& flag) const {
+        return given_.contains(flag) || from_environment_.contains(flag);
+    }
 
     /// Parts of the help: the usage line, the text before it, and the text after the flags.
     std::string usage;
@@ -103,6 +107,7 @@ class FlagTable {
     std::string group_;
     std::vector<Entry> entries_;
     std::set<std::string> given_;
+    std::set<std::string> from_environment_;
     bool help_asked_ = false;
     std::optional<Failure> complaint_;  ///< The first invalid value.
 };

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <csignal>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "launcher/completion.h"
 #include "launcher/flag_values.h"
@@ -110,6 +111,47 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
     return {};
 }
 
+// The scheduler's word for what the command line leaves open. A command line that says where the
+// nodes meet, or that asks for a job of one node, needs none of it.
+Result<void> apply_allocation(const FlagTable& flags, RunOptions& options) {
+    const bool says_where = std::ranges::any_of(
+        std::initializer_list<const char*>{"--standalone", "--rdzv-backend", "--rdzv-endpoint",
+                                           "--node-rank", "--master-addr", "--master-port"},
+        [&](const char* flag) { return flags.was_set(flag); });
+    const bool one_node = flags.was_set("--nnodes") && options.nodes_max == 1;
+    if (options.front == Front::torchrun || says_where || one_node) {
+        return {};
+    }
+    Result<std::optional<Allocation>> found = find_allocation(process_environment());
+    if (!found) {
+        return found.error();
+    }
+    if (!*found) {
+        return {};
+    }
+    options.allocation = std::move(*found);
+    const Allocation& allocation = *options.allocation;
+    options.rdzv_backend = "regroup";
+    if (options.rdzv_id.empty()) {
+        options.rdzv_id = allocation.job;
+    }
+    options.rdzv_endpoint = allocation.head + ":" + std::to_string(port_of_job(options.rdzv_id));
+    if (!options.is_host) {
+        options.is_host = allocation.is_head;
+    }
+    if (!flags.was_set("--nnodes")) {
+        options.nodes_min = allocation.nodes;
+        options.nodes_max = allocation.nodes;
+    }
+    if (!flags.was_set("--nproc-per-node") && !allocation.workers.empty()) {
+        options.workers = allocation.workers;
+    }
+    if (options.local_addr.empty()) {
+        options.local_addr = allocation.address;
+    }
+    return {};
+}
+
 Result<void> check_together(const RunOptions& options) {
     const auto usage = [](const char* sentence) {
         return Failure(Errc::invalid_argument, sentence);
@@ -188,6 +230,9 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
         }
     }
     if (const Result<void> applied = apply_conf(flags, special.conf, options); !applied) {
+        return applied.error();
+    }
+    if (const Result<void> applied = apply_allocation(flags, options); !applied) {
         return applied.error();
     }
     auto& rest = std::get<std::vector<std::string>>(*parsed);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/output_layout.h"
+#include "launcher/cluster/allocation.h"
 #include "launcher/event_log_options.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
@@ -42,6 +43,8 @@ struct RunOptions {
     std::uint32_t max_restarts = 0;
 
     // Rendezvous.
+    /// What the scheduler has said. Flags have taken their defaults from it.
+    std::optional<Allocation> allocation;
     bool standalone = false;
     std::string rdzv_backend = "static";
     std::string rdzv_endpoint;

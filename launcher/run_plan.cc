@@ -188,7 +188,7 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
         const Result<void> checked = check_others(options, plan);
         return checked ? check_localhost(options, plan) : checked;
     }
-    const bool own = options.is_host.value_or(names_this_host(plan.endpoint.host));
+    const bool own = options.is_host ? *options.is_host : names_this_host(plan.endpoint.host);
     plan.hosting = !own              ? Hosting::never
                    : options.is_host ? Hosting::always
                                      : Hosting::if_port_free;
@@ -207,7 +207,7 @@ Result<void> plan_trust(const RunOptions& options, RunPlan& plan) {
     const bool is_local = std::all_of(endpoints.begin(), endpoints.end(), [](const auto& endpoint) {
         return is_loopback_host(endpoint.host);
     });
-    plan.store_mode = plan.credentials.insecure                        ? agent::StoreMode::direct
+    plan.store_mode = plan.credentials.insecure                      ? agent::StoreMode::direct
                       : is_local || plan.agent.policy.nodes_max == 1 ? agent::StoreMode::local
                                                                      : agent::StoreMode::relay;
     if (is_local && !plan.credentials.insecure && plan.hosting != Hosting::never &&
@@ -365,7 +365,13 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.policy = policy_of(options);
     agent.offer.workers = *workers;
     agent.offer.role = options.role;
-    agent.offer.name = options.local_addr.empty() ? short_host_name() : options.local_addr;
+    if (options.allocation) {
+        plan.notes = options.allocation->notes;
+    }
+    const std::string node_name = options.allocation ? options.allocation->node_name : "";
+    agent.offer.name = !node_name.empty()           ? node_name
+                       : options.local_addr.empty() ? short_host_name()
+                                                    : options.local_addr;
     agent.offer.address = options.local_addr;
     agent.offer.address_is_explicit = !options.local_addr.empty();
     agent.job = options.rdzv_id.empty() ? kUsualJob : options.rdzv_id;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a cluster's scheduler tells the launcher in its environment: Slurm and Kubernetes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::launcher {
+
+/// One node's part of what a scheduler has allocated to a job: defaults for the flags that are not
+/// given. Pure values of the environment; nothing is asked or resolved.
+struct Allocation {
+    std::string scheduler;    ///< For messages: "Slurm", "Kubernetes".
+    std::string job;          ///< Default of --rdzv-id; differs between two runs of one job.
+    std::uint32_t nodes = 1;  ///< Default of --nnodes.
+    std::string workers;      ///< Default of --nproc-per-node; empty: the scheduler says nothing.
+    std::uint32_t index = 0;  ///< This node's place in the scheduler's order, from 0.
+    std::string head;         ///< Name or address of the node that serves the rendezvous.
+    bool is_head = false;     ///< This node is that one.
+    std::string node_name;    ///< The scheduler's name of this node; empty: the host's name.
+    std::string address;      ///< Default of --local-addr; empty: the address that the daemon sees.
+    std::string topology;     ///< Path of switches to this node: "s0.s4.node7"; may be empty.
+    std::vector<std::string> notes;  ///< Notices to print at the start.
+};
+
+/// The value of an environment variable, if it is set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+/// The variables of this process.
+[[nodiscard]] Environment process_environment();
+
+/// The allocation in which this process runs; nothing outside of schedulers, and where the
+/// scheduler has started a single task on a single node.
+/// Errors: invalid_argument, one line that names the variable or the scheduler's flag to correct.
+[[nodiscard]] Result<std::optional<Allocation>> find_allocation(const Environment& environment);
+
+/// The part of each scheduler.
+[[nodiscard]] Result<std::optional<Allocation>> find_slurm_allocation(
+    const Environment& environment);
+[[nodiscard]] Result<std::optional<Allocation>> find_kubernetes_allocation(
+    const Environment& environment);
+
+/// A port for the daemon of `job`, the same on all its nodes: 20000 to 31999, below the ephemeral
+/// ones.
+[[nodiscard]] std::uint16_t port_of_job(const std::string& job);
+
+}  // namespace regroup::launcher
