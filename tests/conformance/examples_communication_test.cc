@@ -121,6 +121,28 @@ TEST_F(CommunicationExamples, PointToPointMessagesArrive) {
     EXPECT_EQ(run_alone("point_to_point").exit_code, 2);
 }
 
+TEST_F(CommunicationExamples, ClusterCheckNamesBadRanksAndSlowLinks) {
+    const Outcome good = launch(3, "cluster_check", {"--megabytes", "1", "--slow", "0"});
+    EXPECT_EQ(good.exit_code, 0) << good.output;
+    EXPECT_THAT(good.lines_of_rank.at(0),
+                ElementsAre(MatchesRegex("3 ranks checked; the median link: [0-9.]+ GB/s within a "
+                                         "node")));
+    const Outcome bad =
+        launch(3, "cluster_check", {"--megabytes", "1", "--slow", "0", "--pretend-fault", "1"});
+    EXPECT_EQ(bad.exit_code, 76) << bad.output;
+    EXPECT_THAT(bad.lines_of_rank.at(0),
+                ElementsAre("rank 1 (node 0) computes wrongly: 1 elements of the product",
+                            "data changes on the way from rank 1 (node 0) to rank 2 (node 0): 1 "
+                            "words of 8 bytes",
+                            HasSubstr("3 ranks checked")));
+    // Some link is slower than one and a half times the median.
+    const Outcome slow = launch(3, "cluster_check", {"--megabytes", "1", "--slow", "1.5"});
+    EXPECT_EQ(slow.exit_code, 76) << slow.output;
+    EXPECT_THAT(slow.lines_of_rank.at(0).front(),
+                MatchesRegex("the link from rank . \\(node 0\\) to rank . \\(node 0\\) is slow: "
+                             "[0-9.]+ GB/s, the median is [0-9.]+ GB/s"));
+}
+
 TEST_F(CommunicationExamples, CollectivesShowWhatTheyDo) {
     const Outcome outcome = launch(3, "collectives");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
