@@ -49,6 +49,7 @@ const std::set<std::string> kNames = {"RANK",
                                       "SLURM_NODEID",
                                       "SLURM_JOB_ID",
                                       "SLURM_STEP_ID",
+                                      "SLURM_RESTART_COUNT",
                                       "SLURM_STEP_NUM_TASKS",
                                       "SLURM_STEP_NUM_NODES",
                                       "SLURM_STEP_TASKS_PER_NODE",
@@ -168,6 +169,14 @@ TEST(MpiEnvironment, SlurmGivesNodesAndTheHostOfRankZero) {
     EXPECT_EQ(context.master_addr, "gpu07");
     EXPECT_EQ(context.master_port, port_of_job("slurm-4711.0"));
     EXPECT_EQ(context.job, "slurm-4711.0");
+}
+
+TEST(MpiEnvironment, RequeuedSlurmJobIsAnotherJob) {
+    const Context first = context_from(kSlurm + Values{{"SLURM_RESTART_COUNT", "0"}});
+    EXPECT_EQ(first.job, "slurm-4711.0");
+    const Context second = context_from(kSlurm + Values{{"SLURM_RESTART_COUNT", "2"}});
+    EXPECT_EQ(second.job, "slurm-4711.0-restart2");
+    EXPECT_EQ(second.master_port, port_of_job("slurm-4711.0-restart2"));
 }
 
 TEST(MpiEnvironment, SlurmBatchScriptIsAWorldOfOne) {

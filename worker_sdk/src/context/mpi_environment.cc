@@ -126,6 +126,10 @@ MpiProcess from_slurm(const Variables& variable) {
     process.local_world_size = *local_world_size;
     process.job = "slurm-" + variable("SLURM_JOB_ID").value_or("") + "." +
                   variable("SLURM_STEP_ID").value_or("");
+    // A requeued job keeps its id, and the ids of its steps begin anew.
+    if (const auto restarts = variable("SLURM_RESTART_COUNT").value_or("0"); restarts != "0") {
+        process.job += "-restart" + restarts;
+    }
     process.first_host = first_host_of(variable("SLURM_STEP_NODELIST").value_or(""));
     return process;
 }
