@@ -63,7 +63,11 @@ Style style_of_place(const std::string& place) {
 }  // namespace
 
 Style style_of_phase(const std::string& phase) {
-    return phase == "training" ? Style::good : phase == "closed" ? Style::dim : Style::warning;
+    const bool is_over = phase == "succeeded" || phase == "stopped" || phase == "closed";
+    return phase == "training" ? Style::good
+           : phase == "failed" ? Style::bad
+           : is_over           ? Style::dim
+                               : Style::warning;
 }
 
 List list_of_jobs(const std::vector<Job>& jobs, const Order& order) {

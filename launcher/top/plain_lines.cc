@@ -20,7 +20,7 @@ std::string row(const std::string& time, const std::string& job, const std::stri
                 const std::string& round, const std::string& nodes, const std::string& ranks,
                 const std::string& step, const std::string& rate, const std::string& restarts,
                 const std::string& what) {
-    return left(time, 12) + "  " + left(job, 16) + "  " + left(phase, 8) + "  " + right(round, 5) +
+    return left(time, 12) + "  " + left(job, 16) + "  " + left(phase, 9) + "  " + right(round, 5) +
            "  " + right(nodes, 5) + "  " + right(ranks, 5) + "  " + right(step, 9) + "  " +
            right(rate, 7) + "  " + right(restarts, 8) + "  " + what;
 }

@@ -157,7 +157,8 @@ void read_rates(const json& object, Job& job) {
 Job job_of(const json& object) {
     Job job;
     job.id = text(object, "job");
-    job.phase = text(object, "phase");
+    const std::string outcome = text(field(object, "verdict"), "outcome");
+    job.phase = outcome.empty() ? text(object, "phase") : outcome;
     job.text = text(object, "text");
     job.journal = text(object, "journal");
     job.round = number(object, "round");

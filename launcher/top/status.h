@@ -41,8 +41,8 @@ struct LastFailure {
 
 struct Job {
     std::string id;
-    std::string phase;
-    std::string text;  ///< Its activity, or its wait, in a sentence.
+    std::string phase;  ///< Of a closed job, how it ended: "failed".
+    std::string text;   ///< Its activity, or its wait, in a sentence.
     std::string journal;
     std::uint64_t round = 0;
     std::uint64_t ranks = 0;

@@ -211,26 +211,28 @@ JobStatus RendezvousCore::status(Instant now) const {
         status.goodput.lasted = now - first_began_.value_or(now);
     }
     status.restarts = budget_.restarts();
-    // A rank is looked up once for each node, and not in each comparison.
-    std::vector<std::pair<std::uint32_t, JobStatus::Node>> rows;
+    // A rank is looked up once for each node, and not in each comparison. A row is moved once.
+    std::vector<JobStatus::Node> rows;
+    std::vector<std::pair<std::uint32_t, std::size_t>> order;
     rows.reserve(nodes_.size());
+    order.reserve(nodes_.size());
     for (const auto& [id, node] : nodes_) {
-        JobStatus::Node row = status_of(now, id, node);
-        const std::uint32_t rank =
-            is_member(node) ? row.group_rank : std::numeric_limits<std::uint32_t>::max();
-        rows.emplace_back(rank, std::move(row));
+        rows.push_back(status_of(now, id, node));
+        order.emplace_back(
+            is_member(node) ? rows.back().group_rank : std::numeric_limits<std::uint32_t>::max(),
+            rows.size() - 1);
     }
-    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    std::sort(order.begin(), order.end(), [&rows](const auto& a, const auto& b) {
         if (a.first != b.first) {
             return a.first < b.first;
         }
-        const JobStatus::Node& one = a.second;
-        const JobStatus::Node& other = b.second;
+        const JobStatus::Node& one = rows[a.second];
+        const JobStatus::Node& other = rows[b.second];
         return one.name != other.name ? natural_less(one.name, other.name) : one.id < other.id;
     });
     status.nodes.reserve(rows.size());
-    for (auto& [rank, row] : rows) {
-        status.nodes.push_back(std::move(row));
+    for (const auto& [rank, row] : order) {
+        status.nodes.push_back(std::move(rows[row]));
     }
     for (const auto& [name, entry] : failures_.quarantined()) {
         status.quarantined.push_back(

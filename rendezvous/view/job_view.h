@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/core/job_status.h"
@@ -33,6 +34,9 @@ struct JobView {
     std::uint64_t last_event = 0;  ///< RecordedEvent::number.
     JobTelemetry telemetry{};
 };
+
+/// What the job spends its time on; once it has ended, how it did: "succeeded" and so on.
+[[nodiscard]] std::string_view state_word(const JobView& job) noexcept;
 
 /// The version of the JSON below. Fields may be added without a new version.
 inline constexpr int kViewVersion = 1;

@@ -177,12 +177,17 @@ void Renderer::times() {
                            seconds(jobs_[i].totals.time[state]));
         }
     }
-    writer_.family("regroup_job_state", Type::gauge, "1 for the state in which the job is now.");
+    writer_.family("regroup_job_state", Type::gauge,
+                   "1 for the state in which the job is now; after its end, for its outcome.");
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
+        const auto sample = [&, now = state_word(jobs_[i])](std::string_view state) {
+            writer_.sample(labels_[i], {{"state", state}}, std::uint64_t{state == now ? 1U : 0U});
+        };
         for (std::size_t state = 0; state < kJobStates; ++state) {
-            const bool is_now = static_cast<JobState>(state) == jobs_[i].state;
-            writer_.sample(labels_[i], {{"state", to_string(static_cast<JobState>(state))}},
-                           std::uint64_t{is_now ? 1U : 0U});
+            sample(to_string(static_cast<JobState>(state)));
+        }
+        for (const Outcome outcome : kOutcomes) {
+            sample(to_string(outcome));
         }
     }
     writer_.family("regroup_job_phase", Type::gauge, "1 for the phase in which the job is now.");

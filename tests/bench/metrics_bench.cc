@@ -5,9 +5,9 @@
 //     metrics_bench [NODES...]
 //
 // For each size: a job of so many nodes, by itself and with the metrics of each node. Samples and
-// bytes of the text, and the CPU time of the thread for the job's status and for the text. The
-// daemon renders at most every 250 ms, however many clients ask. Last, what a message costs for the
-// histogram of silences.
+// bytes of the text, and the CPU time of the thread for the job's status, for the text, and for the
+// JSON that the page and `regroup status` show (at most 1 MiB). The daemon renders at most every
+// 250 ms, however many clients ask. Last, what a message costs for the histogram of silences.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +18,7 @@
 
 #include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/view/job_history.h"
+#include "rendezvous/view/job_view.h"
 #include "rendezvous/view/metrics_text.h"
 #include "tests/bench/report.h"
 
@@ -75,6 +76,7 @@ void measure(std::size_t size, Table& table) {
     for (const bool nodes : {false, true}) {
         std::vector<double> status_us;
         std::vector<double> text_us;
+        std::vector<double> json_us;
         std::string text;
         for (int i = 0; i < kRepetitions; ++i) {
             const double begin = cpu_us();
@@ -85,7 +87,10 @@ void measure(std::size_t size, Table& table) {
             views[0].totals = totals_after_recoveries();
             const double before = cpu_us();
             text = metrics_text(views, &daemon, {MetricsFormat::openmetrics, nodes});
-            text_us.push_back(cpu_us() - before);
+            const double after = cpu_us();
+            text_us.push_back(after - before);
+            (void)jobs_json(views, std::size_t{1} << 20U);
+            json_us.push_back(cpu_us() - after);
             status_us.push_back(middle - begin);
         }
         std::size_t samples = 0;
@@ -94,7 +99,8 @@ void measure(std::size_t size, Table& table) {
         }
         table.add({std::to_string(size) + (nodes ? " nodes, each" : " nodes"),
                    std::to_string(samples), std::to_string(text.size()),
-                   fixed(summarize(status_us).median, 0), fixed(summarize(text_us).median, 0)});
+                   fixed(summarize(status_us).median, 0), fixed(summarize(text_us).median, 0),
+                   fixed(summarize(json_us).median, 0)});
     }
 }
 
@@ -107,7 +113,7 @@ int run(int argc, char** argv) {
         sizes = {10, 100, 1000, 10000};
     }
     print_head("A scrape of the metrics, CPU time in us");
-    Table table({"job", "samples", "bytes", "status", "text"});
+    Table table({"job", "samples", "bytes", "status", "text", "JSON"});
     for (const std::size_t size : sizes) {
         measure(size, table);
     }

@@ -4,10 +4,14 @@
 #include "rendezvous/view/job_view.h"
 
 #include <chrono>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
+
+#include "rendezvous/view/json_writer.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -57,6 +61,63 @@ TEST(JobViewJson, MembersAreLeftOutBeforeNodesThatNeedALook) {
     for (std::size_t i = 1; i <= 3; ++i) {
         EXPECT_EQ(nodes.at(nodes.size() - i).at("name"), "n" + std::to_string(2000 - i));
     }
+}
+
+TEST(JobViewJson, ManyNodesFillTheRoomThatThereIs) {
+    JobView view;
+    view.status.nodes.resize(20'000);
+    for (JobStatus::Node& node : view.status.nodes) {
+        node.name = "node00001";
+        node.address = "10.1.100.100";
+        node.place = JobStatus::Place::member;
+    }
+    constexpr std::size_t kMax = 1U << 20U;
+
+    const std::string text = jobs_json({view}, kMax);
+
+    EXPECT_LE(text.size(), kMax);
+    EXPECT_GT(text.size(), kMax / 2);
+    EXPECT_TRUE(json::accept(text));
+}
+
+TEST(JobViewJson, StateOfAClosedJobIsItsOutcome) {
+    JobView view;
+    view.state = JobState::productive;
+    EXPECT_EQ(of_job(view).at("state"), "productive");
+
+    view.status.phase = Phase::closed;
+    view.status.verdict = Verdict();
+    for (const auto& [outcome, word] :
+         {std::pair(Outcome::succeeded, "succeeded"), std::pair(Outcome::failed, "failed"),
+          std::pair(Outcome::stopped, "stopped")}) {
+        view.status.verdict->outcome = outcome;
+        EXPECT_EQ(of_job(view).at("state"), word);
+    }
+}
+
+TEST(JobViewJson, TextsAreEscapedAndBytesThatAreNoUtf8AreReplaced) {
+    std::string text;
+    JsonWriter out(text);
+    out.begin_object();
+    out.field("quoted", "a \"b\"\n\\ \x01");
+    out.field("broken", "caf\xE9 \u65e5");
+    out.field("comma", "ends with ,");
+    out.key("list");
+    out.begin_array();
+    out.value("[");
+    out.value(0.1);
+    out.value(std::numeric_limits<double>::infinity());
+    out.value(std::int64_t{-3});
+    out.value(true);
+    out.begin_object();
+    out.end_object();
+    out.end_array();
+    out.end_object();
+
+    EXPECT_EQ(json::parse(text), (json{{"quoted", "a \"b\"\n\\ \x01"},
+                                       {"broken", "caf\uFFFD \u65e5"},
+                                       {"comma", "ends with ,"},
+                                       {"list", {"[", 0.1, nullptr, -3, true, json::object()}}}));
 }
 
 TEST(JobViewJson, ProgramThatTellsNothingHasNoTelemetry) {

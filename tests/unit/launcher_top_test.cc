@@ -101,6 +101,16 @@ class TopView : public ::testing::Test {
     View view{"node0:29400", "", std::chrono::seconds(10)};
 };
 
+TEST_F(TopView, PhaseOfAClosedJobTellsHowItEnded) {
+    nlohmann::json job = nightly();
+    job["phase"] = "closed";
+    job["verdict"] = {{"outcome", "failed"}};
+
+    EXPECT_THAT(plain_lines(status_of({job}), kTime), ElementsAre(HasSubstr("  failed ")));
+    view.take(status_of({job}), now, kTime);
+    EXPECT_THAT(draw(), Contains(AllOf(HasSubstr("nightly"), HasSubstr("failed"))));
+}
+
 // ---- Widths.
 
 TEST(TopText, WidthCountsWideAndCombiningCharacters) {
@@ -370,12 +380,12 @@ TEST(TopLines, LineForEachJobFitsItsHeading) {
     other["job"] = "a job with a long name";
     const std::vector<std::string> lines = plain_lines(status_of({nightly(), other}), kTime);
     EXPECT_EQ(plain_heading(),
-              "TIME          JOB               PHASE     ROUND  NODES  RANKS       STEP  STEPS/S  "
+              "TIME          JOB               PHASE      ROUND  NODES  RANKS       STEP  STEPS/S  "
               "RESTARTS  WHAT");
     EXPECT_THAT(lines,
-                ElementsAre("21:30:05 UTC  nightly           training      3      2     16       "
+                ElementsAre("21:30:05 UTC  nightly           training       3      2     16       "
                             "1200     12.3         1  round 3 is running on 2 nodes",
-                            HasSubstr("  a job with a long name  training  ")));
+                            HasSubstr("  a job with a long name  training   ")));
     EXPECT_THAT(plain_lines(status_of({}), kTime), ElementsAre("21:30:05 UTC  no jobs"));
 }
 

@@ -271,6 +271,18 @@ TEST(MetricsText, JobsAreTold) {
         << "it never happened";
 }
 
+TEST(MetricsText, StateOfAClosedJobIsItsOutcome) {
+    JobView job = full_job();
+    job.status.phase = Phase::closed;
+    job.status.verdict = Verdict();
+    job.status.verdict->outcome = Outcome::failed;
+
+    const std::string text = metrics_text({job}, nullptr, {});
+
+    EXPECT_THAT(text, HasSubstr("state=\"failed\"} 1\n"));
+    EXPECT_THAT(text, HasSubstr("state=\"productive\"} 0\n"));
+}
+
 TEST(MetricsText, NodesAreToldOnRequestOnly) {
     JobView job = full_job();
     const std::size_t without = samples_of(text_of({job}, MetricsFormat::prometheus)).size();
