@@ -66,6 +66,6 @@ function(regroup_pytorch_test name script)
         add_test(NAME ${test}
             COMMAND ${REGROUP_PYTHON} ${script} --interpreter ${REGROUP_PYTORCH_${which}} ${ARGN})
         set_tests_properties(${test} PROPERTIES
-            LABELS pytorch SKIP_RETURN_CODE 77 TIMEOUT 400)
+            LABELS pytorch SKIP_RETURN_CODE 77 TIMEOUT 400 COST 400)
     endforeach()
 endfunction()

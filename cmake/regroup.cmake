@@ -106,5 +106,7 @@ function(regroup_test name label)
         target_precompile_headers(${name} REUSE_FROM regroup_test_headers)
     endif()
     add_test(NAME ${label}.${name} COMMAND ${name} --gtest_brief=1)
-    set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT})
+    # ctest starts tests of a high cost first, so that none runs alone at the end.
+    set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT}
+                         COST ${ARG_TIMEOUT})
 endfunction()
