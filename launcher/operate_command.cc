@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "launcher/say.h"
 #include "launcher/status_text.h"
 #include "launcher/trust.h"
+#include "rendezvous/client/answer_parts.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
 
@@ -83,6 +85,7 @@ class Conversation {
             silent_ = said == answered_.end() ? client_.peer() : "";
             trouble_ = said == answered_.end() ? trouble_ : said->second;
             is_taken_up_ = false;
+            parts_.forget();
             client_.send(wish_);
         };
         handlers.on_down = [this] {
@@ -91,8 +94,10 @@ class Conversation {
             }
         };
         handlers.on_message = [this](rendezvous::FromDaemon message) {
-            if (auto* operated = std::get_if<Operated>(&message)) {
-                take_answer(std::move(*operated));
+            if (auto* part = std::get_if<Operated>(&message)) {
+                if (std::optional<Operated> operated = parts_.take(std::move(*part))) {
+                    take_answer(std::move(*operated));
+                }
             } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
                 take(Failure(refused->code, describe(refused->reason)));
             }
@@ -191,6 +196,7 @@ class Conversation {
     boost::asio::io_context io_{1};
     const Operate& wish_;
     const OperateOptions& options_;
+    rendezvous::AnswerParts parts_;
     Result<Operated> answer_ = Operated{};
     std::string trouble_;
     std::string silent_;  // The endpoint that was asked and has not answered.
@@ -317,8 +323,9 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }
-    const Operate wish{options.job, action,         drains ? rest.front() : "",
-                       author(),    options.reason, options.wait};
+    Operate wish{options.job, action,         drains ? rest.front() : "",
+                 author(),    options.reason, options.wait};
+    wish.parts = action == Operate::Action::status;
     Result<security::Credentials> credentials = read_credentials(options.trust);
     if (!credentials) {
         return complain(credentials.error().detail);

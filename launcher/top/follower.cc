@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/top/follower.h"
 
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/clock.h"
@@ -36,6 +37,7 @@ rendezvous::ControlClient::Handlers Follower::client_handlers() {
     rendezvous::ControlClient::Handlers handlers;
     handlers.on_up = [this] {
         up_ = true;
+        parts_.forget();
         ask_when_due();
     };
     handlers.on_down = [this] {
@@ -61,6 +63,7 @@ void Follower::ask() {
     Operate wish;
     wish.job = job_;
     wish.follow = true;
+    wish.parts = true;
     client_.send(wish);
     timer_.expires_after(kAnswerLimit);
     timer_.async_wait([this](const boost::system::error_code& error) {
@@ -72,11 +75,12 @@ void Follower::ask() {
 }
 
 void Follower::receive(const rendezvous::FromDaemon& message) {
-    const auto* const answer = std::get_if<Operated>(&message);
-    if (answer != nullptr && answer->done) {
+    const auto* const part = std::get_if<Operated>(&message);
+    const std::optional<Operated> answer = part == nullptr ? std::nullopt : parts_.take(*part);
+    if (answer && answer->done) {
         ask_when_due();
         handlers_.status(answer->text);
-    } else if (answer != nullptr) {
+    } else if (answer) {
         timer_.cancel();  // The daemon closes the connection, and is asked on the next one.
         handlers_.refusal(answer->text);
     } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {

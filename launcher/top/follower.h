@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/client/answer_parts.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/security/credentials.h"
@@ -45,6 +46,7 @@ class Follower {
     const std::string job_;
     const Duration interval_;
     const Handlers handlers_;
+    rendezvous::AnswerParts parts_;
     bool up_ = false;
     Instant due_{};
     boost::asio::steady_timer timer_;

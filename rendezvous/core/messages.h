@@ -201,6 +201,7 @@ struct Operate {
 };
 [[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 /// The action changes nothing: the role observer suffices.
+    bool parts = false;  ///< For the status: the answer may be several `Operated`.
 [[nodiscard]] constexpr bool only_reads(Operate::Action action) noexcept {
     return action == Operate::Action::status || action == Operate::Action::events;
 }
@@ -375,7 +376,8 @@ struct Closed {
 /// The answer to Operate.
 struct Operated {
     bool done = false;
-    std::string text;  ///< For people; for `status`, a JSON object.
+    std::string text;   ///< For people; for `status`, a JSON object.
+    bool more = false;  ///< The text goes on in the next `Operated`.
 };
 /// Some events of a job, in order.
 struct EventPage {

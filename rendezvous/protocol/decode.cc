@@ -91,6 +91,7 @@ void read(FieldReader& reader, Operate& message) {
     reader.integer("since", message.since);
     reader.integer("began_ms", message.began_ms);
     reader.flag("follow", message.follow);
+    reader.flag("parts", message.parts);
 }
 
 // ---- From the daemon.
@@ -171,6 +172,7 @@ void read(FieldReader& reader, Operated& message) {
     reader.require("done");
     reader.flag("done", message.done);
     reader.text("text", message.text, kStatusBytesMax);
+    reader.flag("more", message.more);
 }
 void read(FieldReader& reader, EventPage& message) {
     reader.require("job");

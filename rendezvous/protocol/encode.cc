@@ -77,6 +77,9 @@ struct AgentWriter {
         if (message.follow) {
             object["follow"] = true;
         }
+        if (message.parts) {
+            object["parts"] = true;
+        }
         return object;
     }
 };
@@ -161,9 +164,13 @@ struct DaemonWriter {
         return object;
     }
     json operator()(const Operated& message) const {
-        return {{"type", "operated"},
-                {"done", message.done},
-                {"text", beginning_of(message.text, kStatusBytesMax)}};
+        json object = {{"type", "operated"},
+                       {"done", message.done},
+                       {"text", beginning_of(message.text, kStatusBytesMax)}};
+        if (message.more) {
+            object["more"] = true;
+        }
+        return object;
     }
     json operator()(const EventPage& message) const {
         json object = {{"type", "events"},

@@ -25,6 +25,10 @@ Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& lim
         impl.send(session, message);
     };
     hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
+    hooks.send_parts = [&impl](const std::shared_ptr<Session>& session,
+                               std::function<std::optional<FromDaemon>()> next) {
+        impl.send_parts(session, std::move(next));
+    };
                            const std::string& reason) { impl.refuse(session, code, reason); };
     hooks.log = impl.log;
     hooks.event = [&impl](const std::string& job, const RecordedEvent& event) {

@@ -251,6 +251,19 @@ void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemo
     }
 }
 
+void Daemon::Impl::send_parts(const std::shared_ptr<Session>& session,
+                              std::function<std::optional<FromDaemon>()> next) {
+    Session::send_parts(session, [impl = self, next = std::move(next)]() -> std::string {
+        const auto alive = impl.lock();
+        const std::optional<FromDaemon> message = alive ? next() : std::nullopt;
+        if (!message) {
+            return "";
+        }
+        ++alive->traffic.messages_out;
+        return protocol::make_frame(protocol::encode(*message));
+    });
+}
+
 void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
                           const std::string& reason) {
     log_refusal("refusal", *session,

@@ -77,6 +77,9 @@ struct Daemon::Impl {
     /// False: read no more from the session.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
+    /// Sends the messages that `next` makes, each when the one before it is written.
+    void send_parts(const std::shared_ptr<Session>& session,
+                    std::function<std::optional<FromDaemon>()> next);
     void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
     void end(const std::shared_ptr<Session>& session);
     void sweep();

@@ -31,9 +31,8 @@ constexpr Duration kFresh = std::chrono::milliseconds(250);
 constexpr int kCostFactor = 20;
 // Times change also while nothing happens.
 constexpr Duration kShowInterval = std::chrono::seconds(1);
-constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
 constexpr Duration kFreshMax = std::chrono::seconds(5);
-constexpr std::size_t kCacheBytesMax = std::size_t{32} << 20U;
+constexpr std::size_t kTextsBytesMax = std::size_t{32} << 20U;
 // Others wait meanwhile. `regroup trace` draws more, by itself.
 constexpr TraceLimits kTraceLimits{4'000, 8'000};
 constexpr std::size_t kWordsBytesMax = 1024;  // Of a node's name or a reason.
@@ -107,7 +106,12 @@ std::string word_of(const json& object, const char* field) {
 
 DaemonPages::DaemonPages(boost::asio::io_context& io, const Clock& clock, JobTable& jobs,
                          Count count, Log log)
-    : clock_(clock), jobs_(jobs), count_(std::move(count)), log_(std::move(log)), timer_(io) {}
+    : clock_(clock),
+      jobs_(jobs),
+      count_(std::move(count)),
+      log_(std::move(log)),
+      texts_(clock, kTextsBytesMax),
+      timer_(io) {}
 
 DaemonPages::~DaemonPages() = default;
 
@@ -148,9 +152,7 @@ Answer DaemonPages::get(const Request& request) {
     const std::string wanted = wanted_job(request);
     if (path == kJobs) {
         const std::string job = visible(request, "").value_or("");
-        return text_answer(kJson, cached("jobs\n" + job, [this, job] {
-                               return jobs_json(jobs_.views(job), kStatusBytes);
-                           }));
+        return text_answer(kJson, jobs_.status_text(job));
     }
     if (path == "/api/v1/stream") {
         const auto job = visible(request, wanted);
@@ -178,23 +180,21 @@ Answer DaemonPages::get_job(const Request& request) {
         return no_such_job(where->job);
     }
     if (where->part.empty()) {
-        return text_answer(kJson, cached("job\n" + *job, [this, &job] {
-                               return jobs_json(jobs_.views(*job), kStatusBytes);
-                           }));
+        return text_answer(kJson, jobs_.status_text(*job));
     }
     if (where->part == "events") {
-        return text_answer("application/x-ndjson", cached("events\n" + *job, [history] {
-                               std::string lines;
-                               for (const RecordedEvent& event : history->events()) {
-                                   lines += *event.line + "\n";
-                               }
-                               return lines;
-                           }));
+        return text_answer("application/x-ndjson", texts_.get("events\n" + *job, [history] {
+            std::string lines;
+            for (const RecordedEvent& event : history->events()) {
+                lines += *event.line + "\n";
+            }
+            return lines;
+        }));
     }
     if (where->part == "trace") {
-        return text_answer(kJson, cached("trace\n" + *job, [this, &job, history] {
-                               return trace_of(jobs_.views(*job), *history);
-                           }));
+        return text_answer(kJson, texts_.get("trace\n" + *job, [this, &job, history] {
+            return trace_of(jobs_.views(*job), *history);
+        }));
     }
     if (where->part == "drain" || where->part == "stop") {
         Answer answer = error_json(405, "this is an action: POST it");
@@ -218,12 +218,12 @@ Answer DaemonPages::metrics(const Request& request) {
     options.nodes = nodes != request.query.end() && nodes->second == "1";
     const std::string key = "metrics\n" + std::to_string(static_cast<int>(options.format)) +
                             (options.nodes ? "n" : "") + "\n" + *job;
-    return text_answer(content_type(options.format), cached(key, [&] {
-                           const std::optional<DaemonCounters> daemon =
-                               job->empty() ? std::optional(count_()) : std::nullopt;
-                           return metrics_text(leads ? jobs_.views(*job) : std::vector<JobView>(),
-                                               daemon ? &*daemon : nullptr, options);
-                       }));
+    return text_answer(content_type(options.format), texts_.get(key, [&] {
+        const std::optional<DaemonCounters> daemon =
+            job->empty() ? std::optional(count_()) : std::nullopt;
+        return metrics_text(leads ? jobs_.views(*job) : std::vector<JobView>(),
+                            daemon ? &*daemon : nullptr, options);
+    }));
 }
 
 Answer DaemonPages::ready() const {
@@ -282,35 +282,9 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
     });
 }
 
-DaemonPages::Text DaemonPages::cached(const std::string& key,
-                                      const std::function<std::string()>& render) {
-    const Instant began = clock_.now();
-    if (const auto found = cache_.find(key); found != cache_.end() && began < found->second.until) {
-        return found->second.text;
-    }
-    forget_rendered(began);
-    Text text = std::make_shared<const std::string>(render());
-    if (cache_bytes_ + text->size() <= kCacheBytesMax) {
-        const Instant now = clock_.now();
-        const Duration fresh = std::clamp((now - began) * kCostFactor, kFresh, kFreshMax);
-        cache_.insert_or_assign(key, Rendered{text, after(now, fresh)});
-        cache_bytes_ += text->size();
-    }
-    return text;
-}
-
-void DaemonPages::forget_rendered(Instant now) {
-    std::erase_if(cache_, [&](const auto& entry) {
-        const bool is_old = now >= entry.second.until;
-        cache_bytes_ -= is_old ? entry.second.text->size() : 0;
-        return is_old;
-    });
-}
-
 DaemonPages::Text DaemonPages::status_event(const std::string& job) {
-    return cached("event\n" + job, [this, &job] {
-        return http::event_text("status", jobs_json(jobs_.views(job), kStatusBytes));
-    });
+    return texts_.get("event\n" + job,
+                      [this, &job] { return http::event_text("status", *jobs_.status_text(job)); });
 }
 
 void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {

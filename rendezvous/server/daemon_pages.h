@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -15,6 +13,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/http/pages.h"
 #include "rendezvous/server/job_table.h"
+#include "rendezvous/server/shared_texts.h"
 #include "rendezvous/view/daemon_counters.h"
 
 namespace regroup::rendezvous {
@@ -40,11 +39,7 @@ class DaemonPages final : public http::Pages {
     void publish(const std::string& job, const RecordedEvent& event);
 
    private:
-    using Text = std::shared_ptr<const std::string>;
-    struct Rendered {
-        Text text;
-        Instant until{};  ///< It is rendered again after this.
-    };
+    using Text = SharedTexts::Text;
     struct Watch {
         std::weak_ptr<http::Viewer> viewer;
         std::string job;  ///< Empty: all jobs.
@@ -55,12 +50,9 @@ class DaemonPages final : public http::Pages {
     [[nodiscard]] http::Answer metrics(const http::Request& request);
     void act(const http::Request& request, const Reply& reply);
     [[nodiscard]] http::Answer ready() const;
-    /// The text that `render` makes, or the one it made less than 250 ms ago for the same `key`.
-    Text cached(const std::string& key, const std::function<std::string()>& render);
     /// The status of the job, or of all jobs if it is empty, as an event for viewers.
     Text status_event(const std::string& job);
     void watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer);
-    void forget_rendered(Instant now);
     void forget_gone();
     /// Shows the viewers the present status once `delay` has passed.
     void show_after(Duration delay);
@@ -72,8 +64,7 @@ class DaemonPages final : public http::Pages {
     JobTable& jobs_;
     const Count count_;
     const Log log_;
-    std::map<std::string, Rendered> cache_;
-    std::size_t cache_bytes_ = 0;
+    SharedTexts texts_;
     std::vector<Watch> watches_;
     boost::asio::steady_timer timer_;
     std::set<std::string> pass_;  // The jobs that are still to be shown.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requests of operators.
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/core/message_bytes.h"
@@ -37,6 +39,27 @@ constexpr Duration kWaitLimit = std::chrono::hours(24);
 constexpr Duration kStatusPause = std::chrono::milliseconds(100);
 constexpr Duration kFollowerLimit = std::chrono::minutes(5);
 
+constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
+
+/// The messages that carry `text` to an operator.
+std::function<std::optional<FromDaemon>()> parts_of(SharedTexts::Text text) {
+    return [text = std::move(text), at = std::size_t{0}]() mutable -> std::optional<FromDaemon> {
+        if (at >= text->size()) {
+            return std::nullopt;
+        }
+        std::size_t end = std::min(text->size(), at + protocol::kStatusBytesMax);
+        const auto is_inside_of_a_character = [&text](std::size_t place) {
+            return (static_cast<unsigned char>((*text)[place]) & 0xC0U) == 0x80U;
+        };
+        while (end < text->size() && end > at + 1 && is_inside_of_a_character(end)) {
+            --end;
+        }
+        Operated part{true, text->substr(at, end - at), end < text->size()};
+        at = end;
+        return part;
+    };
+}
+
 /// A token for one job does not show the names of others.
 std::string no_such(const std::string& job, bool sees_all, const std::map<std::string, Job>& jobs) {
     return "there is no job " + job +
@@ -57,11 +80,8 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     };
     if (operate.action == Operate::Action::status &&
         (operate.job.empty() || jobs_.contains(operate.job))) {
-        if (!operate.follow) {
-            answered(true, jobs_json(views(operate.job), protocol::kStatusBytesMax));
-        } else if (may_ask_again(*session)) {
-            hooks_.send(session,
-                        Operated{true, jobs_json(views(operate.job), protocol::kStatusBytesMax)});
+        if (!operate.follow || may_ask_again(*session)) {
+            show_status(session, operate);
         } else {
             hooks_.refuse(session, Errc::overloaded,
                           "the status may be asked for again " + format_duration(kStatusPause) +
@@ -78,6 +98,29 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     if (Job* job = job_for(operate, sees_all, answered)) {
         act(*job, operate, answered, operate.wait ? session : nullptr);
     }
+}
+
+void JobTable::show_status(const std::shared_ptr<Session>& session, const Operate& operate) {
+    // Slow readers hold large texts. Then others get what fits one message.
+    if (operate.parts && statuses_.bytes_held() < limits_.statuses_bytes_max) {
+        // A person who asks once, after doing something, wants to see it.
+        hooks_.send_parts(session, parts_of(operate.follow ? status_text(operate.job)
+                                                           : statuses_.renew(operate.job, [&] {
+                                                                 return status_of(operate.job);
+                                                             })));
+    } else {
+        hooks_.send(session,
+                    Operated{true, jobs_json(views(operate.job), protocol::kStatusBytesMax)});
+    }
+    session->close_when_flushed = session->close_when_flushed || !operate.follow;
+}
+
+std::string JobTable::status_of(const std::string& job_id) const {
+    return jobs_json(views(job_id), kStatusBytes);
+}
+
+SharedTexts::Text JobTable::status_text(const std::string& job_id) {
+    return statuses_.get(job_id, [&] { return status_of(job_id); });
 }
 
 bool JobTable::may_ask_again(Session& session) const {

@@ -16,6 +16,8 @@ constexpr std::size_t kDeferredMax = 4096;
 // The events that are kept of one job, and of all jobs.
 constexpr std::size_t kHistoryBytesMax = std::size_t{1} << 20U;
 constexpr std::size_t kHistoriesBytesMax = std::size_t{128} << 20U;
+// The statuses that are kept for some hundred milliseconds.
+constexpr std::size_t kStatusesKeptMax = std::size_t{16} << 20U;
 
 }  // namespace
 
@@ -27,6 +29,7 @@ JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const Daemon
       peers_log_([this](const std::string& line) { hooks_.log(line); }),
       followers_(io.get_executor(),
                  {[this](const std::string& job) { return events_of(job); }, hooks_.send}),
+      statuses_(clock, kStatusesKeptMax),
       timer_(io) {}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.

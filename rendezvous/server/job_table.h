@@ -22,6 +22,7 @@
 #include "rendezvous/server/job.h"
 #include "rendezvous/server/log_limiter.h"
 #include "rendezvous/server/session.h"
+#include "rendezvous/server/shared_texts.h"
 #include "rendezvous/view/job_view.h"
 
 namespace regroup::rendezvous {
@@ -36,6 +37,11 @@ class JobTable {
         /// Sends a refusal, and nothing after it.
         std::function<void(const std::shared_ptr<Session>&, Errc, const std::string& reason)>
             refuse;
+        /// Sends the messages that `next` makes, each when the peer has taken the last one, until
+        /// it makes none.
+        std::function<void(const std::shared_ptr<Session>&,
+                           std::function<std::optional<FromDaemon>()> next)>
+            send_parts{};
         std::function<void(const std::string& line)> log;
         /// Something happened to a job, and is kept. May be empty.
         std::function<void(const std::string& job, const RecordedEvent& event)> event{};
@@ -65,6 +71,8 @@ class JobTable {
 
     /// The job of this name, or all jobs if it is empty.
     [[nodiscard]] std::vector<JobView> views(const std::string& job_id) const;
+    /// The JSON of the same, of at most 1 MiB, as all who ask at this time share it.
+    [[nodiscard]] SharedTexts::Text status_text(const std::string& job_id);
     /// The events of the job; null if there is no such job.
     [[nodiscard]] const JobHistory* history(const std::string& job_id) const;
     /// The report of its training program; null if there is no such job.
@@ -140,6 +148,8 @@ class JobTable {
 
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
+    [[nodiscard]] std::string status_of(const std::string& job_id) const;
+    void show_status(const std::shared_ptr<Session>& session, const Operate& operate);
     /// True if the operator may have one more status on this connection.
     [[nodiscard]] bool may_ask_again(Session& session) const;
     /// The job that an action is for; null once `answered` has been called instead.
@@ -205,6 +215,7 @@ class JobTable {
     // The growth of all journals by new nodes: those of some of the largest jobs, and many others.
     Allowance newcomers_{{std::size_t{128} << 20U, std::size_t{128} << 10U}};
     EventFollowers followers_;
+    SharedTexts statuses_;
     Instant timer_at_ = Instant::max();
     boost::asio::steady_timer timer_;
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

@@ -47,26 +47,56 @@ bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
         return false;
     }
     session->outbox_.push_back(std::move(frame));
+    begin_to_write(session);
+    return true;
+}
+
+void Session::send_parts(const std::shared_ptr<Session>& session,
+                         std::function<std::string()> next) {
+    if (session->stream.is_open()) {
+        session->next_part_ = std::move(next);
+        begin_to_write(session);
+    }
+}
+
+void Session::begin_to_write(const std::shared_ptr<Session>& session) {
     if (!session->writing_) {
         session->writing_ = true;
         asio::co_spawn(session->stream.socket().get_executor(), write(session), asio::detached);
     }
-    return true;
+}
+
+std::string Session::take_frame() {
+    std::string frame;
+    if (!outbox_.empty()) {
+        frame = std::move(outbox_.front());
+        outbox_.pop_front();
+    } else if (next_part_) {
+        frame = next_part_();
+        if (frame.empty()) {
+            next_part_ = nullptr;
+        }
+    }
+    return frame;
 }
 
 asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
-    while (!session->outbox_.empty() && session->stream.is_open()) {
-        const std::string frame = std::move(session->outbox_.front());
-        session->outbox_.pop_front();
+    while (session->stream.is_open()) {
+        const std::string frame = session->take_frame();
+        if (frame.empty()) {
+            break;
+        }
         const auto [error, count] = co_await session->stream.write(asio::buffer(frame));
         session->written_(count);
         if (error) {
             // The peer reads no more. Its last messages may still be unread; the reader closes the
             // connection after them.
             session->outbox_.clear();
+            session->next_part_ = nullptr;
         }
     }
     session->outbox_.clear();
+    session->next_part_ = nullptr;
     session->writing_ = false;
     if (session->close_when_flushed && session->stream.is_open()) {
         // Closes only the sending direction: the peer reads all, closes, and the reader ends the

@@ -36,8 +36,12 @@ struct Session {
     /// is closed or is to close.
     static bool send(const std::shared_ptr<Session>& session, std::string frame,
                      std::size_t frames_max);
+    /// Sends the frames that `next` makes, each when all before it are written; an empty one is
+    /// their end. So a long answer takes the room of one frame. Goes on with `close_when_flushed`.
+    static void send_parts(const std::shared_ptr<Session>& session,
+                           std::function<std::string()> next);
     /// True if frames wait behind the one that is being written.
-    [[nodiscard]] bool has_queue() const { return !outbox_.empty(); }
+    [[nodiscard]] bool has_queue() const { return !outbox_.empty() || next_part_; }
     [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
 
     security::Stream stream;
@@ -62,9 +66,13 @@ struct Session {
     std::uint64_t stranger = 0;  ///< Its key among the daemon's strangers; 0: it is a member.
 
    private:
+    static void begin_to_write(const std::shared_ptr<Session>& session);
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);
+    /// The next frame to write; empty if there is none.
+    std::string take_frame();
 
-    std::deque<std::string> outbox_;  ///< Without the frame that is being written.
+    std::deque<std::string> outbox_;          ///< Without the frame that is being written.
+    std::function<std::string()> next_part_;  ///< May be empty.
     bool writing_ = false;
     std::function<void(std::size_t bytes)> written_;
 };

@@ -212,6 +212,97 @@ TEST_F(DaemonGrowth, StatusOfManyJobsShowsThoseThatFitAndCountsTheOthers) {
     EXPECT_EQ(status["jobs"][0]["nodes"].size(), 1U);
 }
 
+class DaemonStatusParts : public DaemonGrowth {
+   protected:
+    static constexpr std::size_t kNodes = 300;
+
+    /// Nodes that wait for one more, with long names.
+    void join_all(DaemonHost& host) {
+        for (std::size_t i = 0; i < kNodes; ++i) {
+            const std::string name = std::string(200, 'n') + std::to_string(i);
+            peers.emplace_back(loop, host.port()).say(join_of("big", name, kNodes + 1));
+            peers.back().say(Report{});
+            ASSERT_TRUE(peers.back().next());
+        }
+    }
+    /// The messages of the answer to a request for the status.
+    std::vector<Operated> answer_of(DaemonHost& host, bool parts) {
+        Peer person(loop, host.port());
+        Operate wish;
+        wish.parts = parts;
+        person.say(wish);
+        std::vector<Operated> messages;
+        do {
+            const auto message = person.expect<Operated>();
+            if (!message) {
+                break;
+            }
+            messages.push_back(*message);
+        } while (messages.back().more);
+        EXPECT_TRUE(person.is_closed_by_peer());
+        return messages;
+    }
+    static nlohmann::json job_of(const std::vector<Operated>& messages) {
+        std::string text;
+        for (const Operated& message : messages) {
+            EXPECT_TRUE(message.done);
+            EXPECT_LE(message.text.size(), protocol::kStatusBytesMax);
+            text += message.text;
+        }
+        return nlohmann::json::parse(text).at("jobs").at(0);
+    }
+
+    std::vector<Peer> peers;
+};
+
+TEST_F(DaemonStatusParts, LongStatusComesInSeveralMessagesToAnOperatorThatTakesThem) {
+    DaemonHost host(loop);
+    join_all(host);
+
+    const std::vector<Operated> messages = answer_of(host, true);
+
+    EXPECT_GT(messages.size(), 1U);
+    EXPECT_EQ(job_of(messages).at("nodes").size(), kNodes);
+    EXPECT_FALSE(job_of(messages).contains("nodes_left_out"));
+}
+
+TEST_F(DaemonStatusParts, OtherOperatorsGetOneMessageWithTheNodesThatFit) {
+    DaemonHost host(loop);
+    join_all(host);
+
+    const std::vector<Operated> messages = answer_of(host, false);
+
+    ASSERT_EQ(messages.size(), 1U);
+    EXPECT_GT(job_of(messages).at("nodes_left_out"), 0);
+}
+
+TEST_F(DaemonStatusParts, OperatorsGetOneMessageWhileOthersHoldManyLongOnes) {
+    DaemonLimits limits;
+    limits.statuses_bytes_max = 0;
+    DaemonHost host(loop, limits);
+    join_all(host);
+
+    const std::vector<Operated> messages = answer_of(host, true);
+
+    ASSERT_EQ(messages.size(), 1U);
+    EXPECT_GT(job_of(messages).at("nodes_left_out"), 0);
+}
+
+TEST_F(DaemonStatusParts, OperatorThatLeavesInTheMiddleOfAnAnswerDelaysNobody) {
+    DaemonHost host(loop);
+    join_all(host);
+    {
+        Peer gone(loop, host.port(), 4096);
+        Operate wish;
+        wish.parts = true;
+        wish.follow = true;
+        gone.say(wish);
+        ASSERT_TRUE(gone.expect<Operated>());
+    }
+
+    EXPECT_EQ(job_of(answer_of(host, true)).at("nodes").size(), kNodes);
+}
+
 // ---- Nodes.
 
 TEST_F(DaemonGrowth, NodesBeyondTheMemoryForAllJobsAreRefusedAsOverload) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,12 @@ struct Counting {
     int* count;
 };
 
+class TestClock final : public Clock {
+   public:
+    [[nodiscard]] Instant now() const noexcept override { return time; }
+    Instant time{std::chrono::hours(1)};
+};
+
 class TestViewer final : public http::Viewer {
    public:
     [[nodiscard]] bool is_open() const override { return true; }
@@ -57,6 +64,38 @@ TEST(DaemonPages, ViewersThatAreGoneAreForgottenWhileOthersCome) {
         });
     }
     EXPECT_LE(viewers, 2);
+}
+
+TEST(SharedTexts, TextIsRenderedOnceForAllWhoAskAtTheSameTime) {
+    TestClock clock;
+    SharedTexts texts(clock, 1000);
+    int rendered = 0;
+    const auto render = [&] { return std::to_string(++rendered); };
+
+    EXPECT_EQ(*texts.get("a", render), "1");
+    EXPECT_EQ(*texts.get("a", render), "1");
+    EXPECT_EQ(*texts.get("b", render), "2");
+    EXPECT_EQ(*texts.renew("a", render), "3");
+    EXPECT_EQ(*texts.get("a", render), "3");
+    clock.time += std::chrono::milliseconds(250);
+    EXPECT_EQ(*texts.get("a", render), "4");
+}
+
+TEST(SharedTexts, TextsOfSlowReadersAreCountedUntilTheyAreGone) {
+    TestClock clock;
+    SharedTexts texts(clock, 100);
+    const auto render = [] { return std::string(60, 'x'); };
+
+    SharedTexts::Text first = texts.get("a", render);
+    const SharedTexts::Text second = first;
+    EXPECT_EQ(texts.bytes_held(), 60U) << "it is in memory once";
+    SharedTexts::Text too_much = texts.get("b", render);
+    EXPECT_EQ(texts.bytes_held(), 120U);
+    too_much.reset();
+    EXPECT_EQ(texts.bytes_held(), 60U) << "it was not kept for others";
+    clock.time += std::chrono::seconds(10);
+    const SharedTexts::Text next = texts.get("a", render);
+    EXPECT_EQ(texts.bytes_held(), 120U) << "the old one is still being read";
 }
 
 }  // namespace

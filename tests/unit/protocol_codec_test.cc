@@ -56,6 +56,7 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.workers, b.offer.workers);
     EXPECT_EQ(a.offer.role, b.offer.role);
     EXPECT_EQ(a.offer.slot, b.offer.slot);
+    EXPECT_EQ(a.offer.rank_key, b.offer.rank_key);
     EXPECT_EQ(a.offer.address, b.offer.address);
     EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
     EXPECT_EQ(a.offer.hosts_rendezvous, b.offer.hosts_rendezvous);
@@ -101,6 +102,8 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "grow_after_ms",
                             "role",
                             "slot",
+                            "rank_key",
+                            "rank_order",
                             "address",
                             "other_addresses",
                             "failure",
@@ -263,6 +266,15 @@ TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
     EXPECT_EQ(asked.since, 57U);
     EXPECT_EQ(asked.began_ms, 1764105600123);
     EXPECT_TRUE(asked.follow);
+    EXPECT_FALSE(asked.parts);
+    Operate status;
+    status.parts = true;
+    EXPECT_TRUE(through_agent(status).parts);
+}
+
+TEST(ProtocolCodec, PartOfAnAnswerSaysThatItGoesOn) {
+    EXPECT_TRUE(through_daemon(Operated{true, "{", true}).more);
+    EXPECT_FALSE(through_daemon(Operated{true, "}"}).more);
 }
 
 TEST(ProtocolCodec, PositionsFurthestBehindAreKept) {

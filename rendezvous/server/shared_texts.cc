@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/shared_texts.h"
+
+#include <algorithm>
+
+namespace regroup::rendezvous {
+
+namespace {
+
+constexpr Duration kFresh = std::chrono::milliseconds(250);
+constexpr Duration kFreshMax = std::chrono::seconds(5);
+// A text that takes long to render is rendered less often.
+constexpr int kCostFactor = 20;
+
+}  // namespace
+
+SharedTexts::Text SharedTexts::get(const std::string& key, const Render& render) {
+    const auto found = entries_.find(key);
+    return found != entries_.end() && clock_.now() < found->second.until ? found->second.text
+                                                                         : renew(key, render);
+}
+
+SharedTexts::Text SharedTexts::renew(const std::string& key, const Render& render) {
+    const Instant began = clock_.now();
+    forget(began);
+    Text text = std::make_shared<const std::string>(render());
+    given_.push_back(text);
+    Entry& entry = entries_[key];
+    const std::size_t others = bytes_ - (entry.text ? entry.text->size() : 0);
+    if (others + text->size() > bytes_max_) {
+        entries_.erase(key);
+        bytes_ = others;
+        return text;
+    }
+    const Instant now = clock_.now();
+    entry = {text, after(now, std::clamp((now - began) * kCostFactor, kFresh, kFreshMax))};
+    bytes_ = others + text->size();
+    return text;
+}
+
+std::size_t SharedTexts::bytes_held() {
+    std::size_t bytes = 0;
+    std::erase_if(given_, [&bytes](const auto& given) {
+        const Text text = given.lock();
+        bytes += text ? text->size() : 0;
+        return !text;
+    });
+    return bytes;
+}
+
+void SharedTexts::forget(Instant now) {
+    std::erase_if(entries_, [&](const auto& entry) {
+        const bool is_old = now >= entry.second.until;
+        bytes_ -= is_old ? entry.second.text->size() : 0;
+        return is_old;
+    });
+    std::erase_if(given_, [](const auto& given) { return given.expired(); });
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::rendezvous {
+
+/// Texts that are rendered once for all who ask within a short time, and are in memory once however
+/// many clients still read them. Rendering takes about a twentieth of the time at most. Pure, apart
+/// from the clock; one owner, one thread.
+class SharedTexts {
+   public:
+    using Text = std::shared_ptr<const std::string>;
+    using Render = std::function<std::string()>;
+
+    /// Texts of at most `bytes_max` are kept for others. `clock` outlives it.
+    SharedTexts(const Clock& clock, std::size_t bytes_max) : clock_(clock), bytes_max_(bytes_max) {}
+
+    /// The text that `render` makes, or the one it made less than 250 ms ago for the same `key`; a
+    /// text that takes long to render is kept for longer, up to 5 s.
+    Text get(const std::string& key, const Render& render);
+    /// The text that `render` makes now. Others may get it from get().
+    Text renew(const std::string& key, const Render& render);
+    /// The bytes of all texts that are still in memory, here or at those who got them.
+    [[nodiscard]] std::size_t bytes_held();
+
+   private:
+    struct Entry {
+        Text text;
+        Instant until{};  ///< It is rendered again after this.
+    };
+
+    void forget(Instant now);
+
+    const Clock& clock_;
+    const std::size_t bytes_max_;
+    std::map<std::string, Entry> entries_;
+    std::size_t bytes_ = 0;                                ///< Of the entries.
+    std::vector<std::weak_ptr<const std::string>> given_;  ///< May have ended.
+};
+
+}  // namespace regroup::rendezvous
