@@ -63,6 +63,10 @@ std::optional<Contradiction> contradiction(const JobPolicy& job, const JobPolicy
     if (auto found = contradiction_of_budgets(job, newcomer)) {
         return found;
     }
+    if (job.rank_order != newcomer.rank_order) {
+        return Contradiction{"--rank-order", std::string(to_string(newcomer.rank_order)),
+                             std::string(to_string(job.rank_order))};
+    }
     struct Limit {
         const char* flag;
         Duration here;

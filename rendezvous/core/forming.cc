@@ -99,6 +99,9 @@ void RendezvousCore::form(Instant now) {
         candidates.push_back({id, node.offer, node.report.store_port, node.report.elastic,
                               node.report.held_step,
                               node.wish && others_stay && !node.offer.hosts_rendezvous});
+        if (policy_.rank_order == RankOrder::joined) {
+            candidates.back().offer.rank_key = std::to_string(node.joined);
+        }
     }
     const std::vector<Member> members = ranks_.arrange(std::move(candidates), policy_.nodes_max);
     std::vector<Assignment> assignments = assign_ranks(members);

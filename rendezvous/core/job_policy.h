@@ -28,6 +28,18 @@ enum class Reaction : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Reaction reaction) noexcept;
 
+/// What new nodes are ordered by (--rank-order).
+enum class RankOrder : std::uint8_t {
+    automatic,  ///< By `Offer::rank_key` where nodes state one, else by name.
+    joined,     ///< In the order in which they joined.
+    name,
+    scheduler,  ///< By `Offer::rank_key`, as are the next two.
+    topology,
+    file,
+};
+/// The word of the flag: "auto", "joined", ...
+[[nodiscard]] std::string_view to_string(RankOrder order) noexcept;
+
 /// The losses that a job survives before it is closed. nullopt means no limit.
 struct Budgets {
     std::optional<std::uint32_t> hangs;   ///< Rounds that hung; nullopt: hangs count as failures.
@@ -81,6 +93,7 @@ struct JobPolicy {
     /// The reaction by exit code; for other exit codes `Reaction::restart`.
     std::map<int, Reaction> on_exit{};
     Budgets budgets{};
+    RankOrder rank_order = RankOrder::automatic;
     /// Base name of the program that the workers run.
     std::string program;
 

@@ -53,8 +53,8 @@ std::size_t bytes_of(const JobPolicy& policy) noexcept {
 }
 
 std::size_t bytes_of(const Offer& offer) noexcept {
-    std::size_t bytes =
-        kFixed + bytes_of_all(offer.name, offer.role, offer.address, offer.secret, offer.store_key);
+    std::size_t bytes = kFixed + bytes_of_all(offer.name, offer.role, offer.rank_key, offer.address,
+                                              offer.secret, offer.store_key);
     for (const std::string& address : offer.other_addresses) {
         bytes += kPart + bytes_of(address);
     }

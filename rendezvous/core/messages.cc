@@ -73,6 +73,24 @@ std::string_view to_string(Outcome outcome) noexcept {
     return "unknown";
 }
 
+std::string_view to_string(RankOrder order) noexcept {
+    switch (order) {
+        case RankOrder::automatic:
+            return "auto";
+        case RankOrder::joined:
+            return "joined";
+        case RankOrder::name:
+            return "name";
+        case RankOrder::scheduler:
+            return "scheduler";
+        case RankOrder::topology:
+            return "topology";
+        case RankOrder::file:
+            return "file";
+    }
+    return "unknown";
+}
+
 std::string_view to_string(Reaction reaction) noexcept {
     switch (reaction) {
         case Reaction::restart:

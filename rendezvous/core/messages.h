@@ -35,6 +35,9 @@ struct Offer {
     std::string role = "default";
     /// The group rank that the node insists on (--node-rank), if any.
     std::optional<std::uint32_t> slot;
+    /// New nodes are placed in the natural order of these keys, those without one last. Before its
+    /// last dot is the path of switches to the node: "s0.s4.node7".
+    std::string rank_key;
     /// The IP address at which others reach the node: from the user, otherwise the peer address
     /// that the daemon saw. Never a host name.
     std::string address;

@@ -79,6 +79,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     if (is_new) {
         node.report = event.report;
         node.out_since = now;
+        node.joined = ++nodes_joined_;
         const auto kept = std::find_if(kept_wishes_.begin(), kept_wishes_.end(),
                                        [&](const auto& wish) { return wish.first == event.node; });
         if (kept != kept_wishes_.end()) {

@@ -32,17 +32,43 @@ bool is_loopback(std::string_view address) noexcept {
     return address.starts_with("127.") || address == "::1";
 }
 
-// Explicit slots first, then warm nodes, then the natural order of names. The node id makes the
-// order total.
-bool comes_before(const Member& a, const Member& b) noexcept {
-    const auto slot = [](const Member& member) {
-        return member.offer.slot.value_or(std::numeric_limits<std::uint32_t>::max());
-    };
-    if (slot(a) != slot(b)) {
-        return slot(a) < slot(b);
+// In topologies there are rarely more. The bound keeps long keys cheap.
+constexpr std::size_t kSwitchesMax = 8;
+
+// The first `count` switches of a key, with their dots: "s0.s4." of "s0.s4.node7"; nullopt if it
+// has fewer.
+std::optional<std::string_view> switches(std::string_view key, std::size_t count) noexcept {
+    std::size_t end = 0;
+    for (; count > 0; --count) {
+        const std::size_t dot = key.find('.', end);
+        if (dot == std::string_view::npos) {
+            return std::nullopt;
+        }
+        end = dot + 1;
     }
-    if (a.warm != b.warm) {
-        return a.warm;
+    return key.substr(0, end);
+}
+
+// Calls `use` with each of these beginnings of a key, from "" on, as long as it returns true.
+template <class Use>
+void for_each_beginning(std::string_view key, Use use) {
+    for (std::size_t count = 0; count <= kSwitchesMax; ++count) {
+        const auto beginning = switches(key, count);
+        if (!beginning || !use(*beginning)) {
+            return;
+        }
+    }
+}
+
+// The order of nodes of equal standing. The node id makes it total.
+bool comes_before(const Member& a, const Member& b) noexcept {
+    const std::string& a_key = a.offer.rank_key;
+    const std::string& b_key = b.offer.rank_key;
+    if (a_key.empty() != b_key.empty()) {
+        return b_key.empty();
+    }
+    if (a_key != b_key) {
+        return natural_less(a_key, b_key);
     }
     if (a.offer.name != b.offer.name) {
         return natural_less(a.offer.name, b.offer.name);
@@ -82,22 +108,44 @@ bool natural_less(std::string_view a, std::string_view b) noexcept {
     return a < b;  // Equal but for leading zeros.
 }
 
-std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidates,
-                                                std::map<NodeId, std::size_t> settled) {
-    std::set<std::size_t> vacant;  // Slots whose owner is not here.
-    std::multimap<std::string, std::size_t> vacant_by_name;
+std::map<NodeId, std::size_t> RankTable::owners() const {
+    std::map<NodeId, std::size_t> result;
+    for (std::size_t slot = 0; slot < homes_.size(); ++slot) {
+        result.emplace(homes_[slot].node, slot);
+    }
+    return result;
+}
+
+RankTable::Vacancies RankTable::vacancies(const std::map<NodeId, std::size_t>& settled) const {
+    Vacancies result;
     for (std::size_t slot = 0; slot < homes_.size(); ++slot) {
         if (!settled.contains(homes_[slot].node)) {
-            vacant.insert(slot);
-            vacant_by_name.emplace(homes_[slot].name, slot);
+            for_each_beginning(homes_[slot].rank_key, [&](std::string_view beginning) {
+                result[std::string(beginning)].insert(slot);
+                return true;
+            });
         }
+    }
+    return result;
+}
+
+std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidates,
+                                                std::map<NodeId, std::size_t> settled) {
+    Vacancies vacant = vacancies(settled);
+    const std::set<std::size_t>& all_vacant = vacant[""];
+    std::multimap<std::string, std::size_t> vacant_by_name;
+    for (const std::size_t slot : all_vacant) {
+        vacant_by_name.emplace(homes_[slot].name, slot);
     }
     const auto give = [&](const Member& member, std::size_t slot) {
         if (slot == homes_.size()) {
             homes_.emplace_back();
         }
-        homes_[slot] = Home{member.node, member.offer.name};
-        vacant.erase(slot);
+        for_each_beginning(homes_[slot].rank_key, [&](std::string_view beginning) {
+            const auto under = vacant.find(beginning);
+            return under != vacant.end() && under->second.erase(slot) > 0;
+        });
+        homes_[slot] = Home{member.node, member.offer.name, member.offer.rank_key};
         settled.emplace(member.node, slot);
     };
     // First the nodes that claim a slot or come back under a known name, so that no other node
@@ -107,44 +155,74 @@ std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidat
             continue;
         }
         if (member.offer.slot) {
-            if (vacant.contains(*member.offer.slot)) {
+            if (all_vacant.contains(*member.offer.slot)) {
                 give(member, *member.offer.slot);
             }
             continue;
         }
         const auto [first, last] = vacant_by_name.equal_range(member.offer.name);
         const auto own = std::find_if(
-            first, last, [&](const auto& entry) { return vacant.contains(entry.second); });
+            first, last, [&](const auto& entry) { return all_vacant.contains(entry.second); });
         if (own != last) {
             give(member, own->second);
         }
     }
+    // Then those that share most switches with a free slot.
+    for (std::size_t count = kSwitchesMax; count > 0; --count) {
+        for (const Member& member : candidates) {
+            const auto beginning = switches(member.offer.rank_key, count);
+            const auto near = beginning ? vacant.find(*beginning) : vacant.end();
+            if (near != vacant.end() && !near->second.empty() && !settled.contains(member.node)) {
+                give(member, *near->second.begin());
+            }
+        }
+    }
     for (const Member& member : candidates) {
         if (!settled.contains(member.node)) {
-            give(member, vacant.empty() ? homes_.size() : *vacant.begin());
+            give(member, all_vacant.empty() ? homes_.size() : *all_vacant.begin());
         }
     }
     return settled;
 }
 
-std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size_t nodes_max) {
-    std::map<NodeId, std::size_t> owners;
-    for (std::size_t slot = 0; slot < homes_.size(); ++slot) {
-        owners.emplace(homes_[slot].node, slot);
+void RankTable::sort_by_preference(std::vector<Member>& candidates) const {
+    const std::map<NodeId, std::size_t> owners = this->owners();
+    std::map<NodeId, std::size_t> staying;
+    for (const Member& member : candidates) {
+        if (const auto owner = owners.find(member.node); owner != owners.end() && !member.leaves) {
+            staying.insert(*owner);
+        }
+    }
+    const Vacancies vacant = vacancies(staying);
+    // How many switches the node shares with a free slot.
+    const auto nearness = [&](const Member& member) {
+        std::size_t found = 0;
+        for_each_beginning(member.offer.rank_key, [&](std::string_view beginning) {
+            const bool shares = vacant.contains(beginning);
+            found += shares ? 1 : 0;
+            return shares;
+        });
+        return found;
+    };
+    // Lower is better.
+    using Preference = std::tuple<bool, bool, bool, std::uint32_t, bool, std::size_t>;
+    std::map<NodeId, Preference> preferences;
+    for (const Member& member : candidates) {
+        const std::uint32_t slot =
+            member.offer.slot.value_or(std::numeric_limits<std::uint32_t>::max());
+        preferences[member.node] = {member.leaves, !owners.contains(member.node),
+                                    member.held_step == 0, slot, !member.warm,
+                                    kSwitchesMax + 1 - nearness(member)};
     }
     std::sort(candidates.begin(), candidates.end(), [&](const Member& a, const Member& b) {
-        if (a.leaves != b.leaves) {
-            return b.leaves;
-        }
-        const bool a_home = owners.contains(a.node);
-        const bool b_home = owners.contains(b.node);
-        if (a_home != b_home) {
-            return a_home;
-        }
-        const bool a_holds = a.held_step > 0;
-        const bool b_holds = b.held_step > 0;
-        return a_holds != b_holds ? a_holds : comes_before(a, b);
+        const Preference& first = preferences.at(a.node);
+        const Preference& second = preferences.at(b.node);
+        return first != second ? first < second : comes_before(a, b);
     });
+}
+
+std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size_t nodes_max) {
+    sort_by_preference(candidates);
     if (candidates.size() > nodes_max) {
         // The round continues from the latest state: the first node that has it must be included.
         const auto furthest = std::max_element(
@@ -156,6 +234,7 @@ std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size
         }
         candidates.resize(nodes_max);
     }
+    const std::map<NodeId, std::size_t> owners = this->owners();
     std::map<NodeId, std::size_t> present;
     for (const Member& member : candidates) {
         if (const auto owner = owners.find(member.node); owner != owners.end()) {

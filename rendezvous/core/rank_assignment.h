@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +27,7 @@ struct Member {
     bool leaves = false;
 };
 
-/// True if host name `a` comes before `b` in natural order: node7 before node66.
+/// True if text `a` comes before `b` in natural order: node7 before node66.
 [[nodiscard]] bool natural_less(std::string_view a, std::string_view b) noexcept;
 
 /// The home slot of each node, over the rounds of a job.
@@ -33,13 +35,16 @@ struct Member {
 /// A node gets its home slot once and keeps it. Therefore the same set of nodes gets the same group
 /// ranks in every round, a survivor keeps its rank whenever the world stays dense, and a node that
 /// replaces a lost one takes its slot. New nodes are placed by explicit slot, then by the name of
-/// the slot's last owner, then in natural order of names.
+/// the slot's last owner, then in natural order of rank keys, then of names.
+///
+/// If keys have switches, a new node takes the free slot whose last owner shared most of its
+/// switches. Of several standbys, the one with the nearest free slot comes in.
 class RankTable {
    public:
     /// Picks up to `nodes_max` of `candidates` and orders them by group rank: element i of the
     /// result has group rank i. Nodes that stay are preferred, then nodes with a home, then nodes
-    /// that have state. The result always contains a node with the highest held step. Requires
-    /// distinct nodes.
+    /// that have state, then those nearest to a free slot. The result always contains a node with
+    /// the highest held step. Requires distinct nodes.
     [[nodiscard]] std::vector<Member> arrange(std::vector<Member> candidates,
                                               std::size_t nodes_max);
 
@@ -47,7 +52,15 @@ class RankTable {
     struct Home {
         NodeId node;
         std::string name;
+        std::string rank_key;
     };
+    /// Free slots by each beginning of their last owners' keys: those of a switch under "s0.s4.",
+    /// all under "".
+    using Vacancies = std::map<std::string, std::set<std::size_t>, std::less<>>;
+    [[nodiscard]] std::map<NodeId, std::size_t> owners() const;
+    [[nodiscard]] Vacancies vacancies(const std::map<NodeId, std::size_t>& settled) const;
+    /// Best first.
+    void sort_by_preference(std::vector<Member>& candidates) const;
     /// Gives every candidate a home; returns them all.
     std::map<NodeId, std::size_t> settle(std::span<const Member> candidates,
                                          std::map<NodeId, std::size_t> settled);

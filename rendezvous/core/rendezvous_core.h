@@ -121,6 +121,7 @@ class RendezvousCore {
         RoundId member_of = RoundId::none;    ///< The last round that it was a member of.
         Place place = Place::away;            ///< The same as in `places_`.
         std::size_t bytes = 0;                ///< Its part of `nodes_bytes_`.
+        std::uint64_t joined = 0;             ///< How many nodes had joined by then, this included.
     };
     using Nodes = std::map<NodeId, Node>;
 
@@ -319,6 +320,7 @@ class RendezvousCore {
     RoundId round_floor_ = RoundId::none;  ///< New rounds have higher numbers than this.
     Nodes nodes_;                          ///< Ordered: the order is part of the behaviour.
     std::size_t nodes_bytes_ = 0;          ///< Of all nodes together.
+    std::uint64_t nodes_joined_ = 0;       ///< Over the life of the job.
     Places places_;
     OfferIndex offers_;
     Prestarts prestarts_;

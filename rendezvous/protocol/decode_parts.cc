@@ -228,6 +228,12 @@ void read(FieldReader& reader, JobPolicy& policy) {
     reader.integer("standbys_max", policy.standbys_max);
     read_on_exit(reader, policy.on_exit);
     read_budgets(reader, policy.budgets);
+    if (reader.has("rank_order")) {
+        static constexpr RankOrder kOrders[] = {RankOrder::automatic, RankOrder::joined,
+                                                RankOrder::name,      RankOrder::scheduler,
+                                                RankOrder::topology,  RankOrder::file};
+        reader.choice("rank_order", policy.rank_order, kOrders);
+    }
     if (const Result<void> valid = validate(policy); !valid) {
         const bool of_time = policy.nodes_min > 0 && policy.nodes_min <= policy.nodes_max;
         reader.complain(of_time ? "heartbeat_timeout_ms" : "nodes_min",
@@ -243,6 +249,7 @@ void read(FieldReader& reader, Offer& offer) {
     if (reader.has("slot")) {
         reader.integer("slot", offer.slot.emplace());
     }
+    reader.name("rank_key", offer.rank_key);
     reader.name("address", offer.address);
     offer.address_is_explicit = !offer.address.empty();
     reader.names("other_addresses", offer.other_addresses);

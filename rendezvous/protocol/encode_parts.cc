@@ -239,6 +239,9 @@ void write(json& object, const JobPolicy& policy) {
     if (policy.budgets != usual.budgets) {
         object["budgets"] = to_json(policy.budgets);
     }
+    if (policy.rank_order != usual.rank_order) {
+        object["rank_order"] = to_string(policy.rank_order);
+    }
 }
 
 void write(json& object, const Offer& offer) {
@@ -249,6 +252,9 @@ void write(json& object, const Offer& offer) {
     }
     if (offer.slot) {
         object["slot"] = *offer.slot;
+    }
+    if (!offer.rank_key.empty()) {
+        object["rank_key"] = offer.rank_key;
     }
     if (offer.address_is_explicit && !offer.address.empty()) {
         object["address"] = offer.address;

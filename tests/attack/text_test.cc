@@ -75,14 +75,14 @@ TEST_F(Text, NamesWithControlCharactersAreRefusedOrShownAsText) {
     Siege siege;
     const auto join = nlohmann::json::parse(protocol::encode(join_of("mine", "a", 2, 2)));
     std::size_t refused = 0;
-    for (const char* field : {"job", "node", "name", "role", "address", "secret", "store_key"}) {
+    for (const char* field : {"job", "node", "name", "role", "address", "secret", "store_key", "rank_key"}) {
         auto changed = join;
         changed[field] = kEvil;
         const auto caller = call(siege);
         caller->send(protocol::make_frame(changed.dump()));
         refused += caller->await<rendezvous::Refused>() ? 1 : 0;
     }
-    EXPECT_EQ(refused, 7U);
+    EXPECT_EQ(refused, 8U);
     // Without control characters of ASCII, some of it is a name.
     std::vector<std::unique_ptr<Caller>> stay;
     for (const char* field : {"job", "node", "name", "role", "address"}) {

@@ -147,6 +147,8 @@ JobPolicy make_policy(Input& input) {
         policy.budgets.node_failures_max = small<std::uint32_t>(input);
         policy.on_exit[1 + static_cast<int>(input.below(3))] = input.one_of(
             {Reaction::restart, Reaction::fail, Reaction::retry, Reaction::replace_node});
+        policy.rank_order = input.one_of(
+            {RankOrder::automatic, RankOrder::joined, RankOrder::topology, RankOrder::file});
     }
     return policy;
 }
@@ -169,6 +171,9 @@ Offer make_offer(Input& input, const std::string& name) {
     }
     if (input.chance(64)) {
         offer.join_timeout = make_duration(input);
+    }
+    if (input.chance(64)) {
+        offer.rank_key = "s" + std::to_string(input.below(2)) + "." + name;
     }
     return offer;
 }

@@ -213,6 +213,15 @@ JobPlan JobPlan::draw(Random& random, Random& second, const Plan& plan) {
     policy.regroup_window =
         pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
     job.hosted = plan.housed || (plan.durability == Durability::memory && second.chance(0.4));
+    Random order = second;  // A copy, so that old seeds replay as before.
+    using rendezvous::RankOrder;
+    policy.rank_order = pick<RankOrder, 4>(order, {RankOrder::automatic, RankOrder::automatic,
+                                                   RankOrder::joined, RankOrder::topology});
+    for (std::uint32_t host = 0; host < plan.hosts; ++host) {
+        const bool has_key = policy.rank_order == RankOrder::topology && order.chance(0.8);
+        job.rank_keys.push_back(
+            has_key ? "s" + std::to_string(order.below(2)) + "." + std::to_string(host) : "");
+    }
     return job;
 }
 

@@ -112,6 +112,7 @@ struct JobPlan {
     rendezvous::JobPolicy policy;
     std::vector<std::uint32_t> workers;               ///< By host.
     std::vector<std::optional<std::uint32_t>> slots;  ///< By host.
+    std::vector<std::string> rank_keys;               ///< By host.
     Duration join_timeout{};
     Duration start_spread{};  ///< All hosts start within this time.
     bool elastic = false;     ///< The job is elastic.

@@ -35,6 +35,7 @@ void SimulatedAgent::start() {
     config.offer.name = name_;
     config.offer.workers = workers_count_;
     config.offer.slot = world_.job.slots[host_];
+    config.offer.rank_key = world_.job.rank_keys[host_];
     config.offer.address = "10.0.0." + std::to_string(host_ + 1);
     config.join_timeout = world_.job.join_timeout;
     config.stays_until_closed = world_.job.hosted && host_ == 0;

@@ -186,7 +186,7 @@ std::vector<Malformation> bad_report() {
 
 TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
     std::vector<Malformation> bad = bad_report();
-    for (const char* key : {"job", "node", "name", "role", "address"}) {
+    for (const char* key : {"job", "node", "name", "role", "rank_key", "address"}) {
         bad.push_back({key, 7});
         bad.push_back({key, ""});
         bad.push_back({key, std::string(kNameBytesMax + 1, 'x')});
@@ -230,6 +230,8 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
     bad.push_back({"on_exit/2", "explode"});
     bad.push_back({"on_exit/2", 7});
     bad.push_back({"budgets", 3});
+    bad.push_back({"rank_order", 3});
+    bad.push_back({"rank_order", "size"});
     bad.push_back({"nodes_min", 0});
     bad.push_back({"nodes_min", 5});
     bad.push_back({"heartbeat_timeout_ms", 99});

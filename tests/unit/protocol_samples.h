@@ -94,11 +94,13 @@ inline rendezvous::Join sample_join() {
                            .delay = std::chrono::milliseconds(107),
                            .node_failures_max = 4,
                            .node_failures_window = std::chrono::milliseconds(600008)};
+    join.policy.rank_order = rendezvous::RankOrder::topology;
     join.policy.program = "train";
     join.offer.name = "node7";
     join.offer.workers = 8;
     join.offer.role = "trainer";
     join.offer.slot = 1;
+    join.offer.rank_key = "s0.s4.node7";
     join.offer.address = "10.0.0.7";
     join.offer.address_is_explicit = true;
     join.offer.other_addresses = {"192.168.3.7", "2001:db8::7"};

@@ -26,6 +26,8 @@ TEST(RendezvousAdmission, ContradictionsNameBothNodesAndTheField) {
          "--shutdown-timeout is 9.0 s here, 10 s there"},
         {[](JobPolicy& p) { p.grow_after = seconds(9); },
          "--grow-after is 9.0 s here, 5.0 s there"},
+        {[](JobPolicy& p) { p.rank_order = RankOrder::topology; },
+         "--rank-order is topology here, auto there"},
     };
     for (const Case& one : cases) {
         Job job(small_policy());

@@ -309,5 +309,42 @@ TEST(RendezvousForming, HeartbeatsOfWaitingNodesAreAnsweredWithTheSituation) {
     }
 }
 
+// ---- Rank order.
+
+TEST(RendezvousRankOrder, JoinedNodesHaveTheRanksOfTheirJoins) {
+    JobPolicy policy = fixed_policy(3);
+    policy.rank_order = RankOrder::joined;
+    Job job(policy);
+    Offer first = Job::offer_of("c");
+    first.rank_key = "9";  // Counts for nothing here.
+    job.join("c", first);
+    job.join("a");
+    job.join("a");  // A new connection is no new node.
+    job.join("b");
+    EXPECT_EQ(job.assignment("c").group_rank, 0U);
+    EXPECT_EQ(job.assignment("a").group_rank, 1U);
+    EXPECT_EQ(job.assignment("b").group_rank, 2U);
+    job.killed("a");
+    job.report("c", NodeState::stopped);
+    job.report("b", NodeState::stopped);
+    job.join("aa");
+    EXPECT_EQ(job.assignment("c").group_rank, 0U);
+    EXPECT_EQ(job.assignment("aa").group_rank, 1U);
+    EXPECT_EQ(job.assignment("b").group_rank, 2U);
+}
+
+TEST(RendezvousRankOrder, KeysOfTheOffersGiveTheRanks) {
+    Job job(fixed_policy(3));
+    for (const auto& [node, key] :
+         {std::pair("a", "s1.s3.a"), std::pair("b", "s0.s2.b"), std::pair("c", "s1.s3.c")}) {
+        Offer offer = Job::offer_of(node);
+        offer.rank_key = key;
+        job.join(node, offer);
+    }
+    EXPECT_EQ(job.assignment("b").group_rank, 0U);
+    EXPECT_EQ(job.assignment("a").group_rank, 1U);
+    EXPECT_EQ(job.assignment("c").group_rank, 2U);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

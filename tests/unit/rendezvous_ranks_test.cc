@@ -25,6 +25,13 @@ Member slotted(const std::string& name, std::uint32_t slot) {
     return result;
 }
 
+// Its name is the last part of its key.
+Member keyed(const std::string& key, const std::string& node = "") {
+    Member result = member(key.substr(key.rfind('.') + 1), node);
+    result.offer.rank_key = key;
+    return result;
+}
+
 std::vector<NodeId> ids(const std::vector<Member>& members) {
     std::vector<NodeId> result;
     for (const Member& one : members) {
@@ -35,18 +42,21 @@ std::vector<NodeId> ids(const std::vector<Member>& members) {
 
 using Nodes = std::vector<NodeId>;
 
-// The nodes of `all` whose bit is set in `bits`.
-std::vector<Member> subset(const std::vector<std::string>& all, std::uint32_t bits) {
+// The members of `all` whose bit is set in `bits`.
+std::vector<Member> subset(const std::vector<Member>& all, std::uint32_t bits) {
     std::vector<Member> result;
     for (std::size_t i = 0; i < all.size(); ++i) {
         if ((bits >> i & 1U) != 0) {
-            result.push_back(member(all[i]));
+            result.push_back(all[i]);
         }
     }
     return result;
 }
 
-const std::vector<std::string> kFive{"a", "b", "c", "d", "e"};
+const std::vector<Member> kFive{member("a"), member("b"), member("c"), member("d"), member("e")};
+// The same nodes on two switches, but for one without a key.
+const std::vector<Member> kFiveOnSwitches{keyed("s1.a"), keyed("s0.b"), keyed("s1.c"),
+                                          keyed("s0.d"), member("e")};
 
 TEST(RankTable, NewNodesAreInNaturalOrder) {
     RankTable table;
@@ -71,9 +81,16 @@ TEST(RankTable, SlotClaimedTwiceStillGivesEachNodeARank) {
     EXPECT_EQ(ids(table.arrange({slotted("a", 1), slotted("b", 1)}, 2)).size(), 2U);
 }
 
-TEST(RankTable, SameSetHasTheSameRanksInAnyOrderOfArrival) {
+class RankTableOfFive : public testing::TestWithParam<std::vector<Member>> {};
+
+INSTANTIATE_TEST_SUITE_P(Nodes, RankTableOfFive, testing::Values(kFive, kFiveOnSwitches),
+                         [](const auto& test) {
+                             return std::string(test.index == 0 ? "ByName" : "BySwitch");
+                         });
+
+TEST_P(RankTableOfFive, SameSetHasTheSameRanksInAnyOrderOfArrival) {
     for (std::uint32_t bits = 1; bits < 32; ++bits) {
-        std::vector<Member> candidates = subset(kFive, bits);
+        std::vector<Member> candidates = subset(GetParam(), bits);
         RankTable first;
         const Nodes expected = ids(first.arrange(candidates, 8));
         do {
@@ -85,24 +102,24 @@ TEST(RankTable, SameSetHasTheSameRanksInAnyOrderOfArrival) {
     }
 }
 
-TEST(RankTable, SameSetKeepsItsRanksFromRoundToRound) {
+TEST_P(RankTableOfFive, SameSetKeepsItsRanksFromRoundToRound) {
     // Every pair of small sets: after any detour, the same set twice in a row gets the same ranks.
     for (std::uint32_t before = 1; before < 32; ++before) {
         for (std::uint32_t now = 1; now < 32; ++now) {
             RankTable table;
-            (void)table.arrange(subset(kFive, before), 8);
-            const Nodes once = ids(table.arrange(subset(kFive, now), 8));
-            ASSERT_EQ(ids(table.arrange(subset(kFive, now), 8)), once);
+            (void)table.arrange(subset(GetParam(), before), 8);
+            const Nodes once = ids(table.arrange(subset(GetParam(), now), 8));
+            ASSERT_EQ(ids(table.arrange(subset(GetParam(), now), 8)), once);
         }
     }
 }
 
-TEST(RankTable, SurvivorsKeepTheirRanksWheneverTheWorldStaysDense) {
+TEST_P(RankTableOfFive, SurvivorsKeepTheirRanksWheneverTheWorldStaysDense) {
     for (std::uint32_t before = 1; before < 32; ++before) {
         for (std::uint32_t now = 1; now < 32; ++now) {
             RankTable table;
-            const Nodes old_ranks = ids(table.arrange(subset(kFive, before), 8));
-            const Nodes new_ranks = ids(table.arrange(subset(kFive, now), 8));
+            const Nodes old_ranks = ids(table.arrange(subset(GetParam(), before), 8));
+            const Nodes new_ranks = ids(table.arrange(subset(GetParam(), now), 8));
             for (std::size_t rank = 0; rank < old_ranks.size(); ++rank) {
                 const auto found = std::find(new_ranks.begin(), new_ranks.end(), old_ranks[rank]);
                 if (found != new_ranks.end() && rank < new_ranks.size()) {
@@ -172,7 +189,8 @@ TEST(RankTable, RandomHistoriesAlwaysGiveDenseWorldsOfTheRightNodes) {
         for (int round = 0; round < 20; ++round) {
             const auto bits = static_cast<std::uint32_t>(1 + random.below(31));
             const std::size_t limit = 1 + random.below(5);
-            std::vector<Member> candidates = subset(kFive, bits);
+            std::vector<Member> candidates =
+                subset(history % 2 == 0 ? kFive : kFiveOnSwitches, bits);
             if (random.chance(0.3)) {
                 candidates.front().offer.slot = static_cast<std::uint32_t>(random.below(6));
             }
@@ -183,6 +201,98 @@ TEST(RankTable, RandomHistoriesAlwaysGiveDenseWorldsOfTheRightNodes) {
             ASSERT_EQ(std::adjacent_find(chosen.begin(), chosen.end()), chosen.end());
         }
     }
+}
+
+// ---- Rank keys.
+
+// Ring neighbours, of which the last and the first are two, that do not share the first `count`
+// switches of their keys.
+std::size_t crossings(const std::vector<Member>& ring, std::size_t count) {
+    const auto switches = [&](const Member& one) {
+        std::size_t end = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            end = one.offer.rank_key.find('.', end) + 1;
+        }
+        return one.offer.rank_key.substr(0, end);
+    };
+    std::size_t result = 0;
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        result += switches(ring[i]) != switches(ring[(i + 1) % ring.size()]) ? 1 : 0;
+    }
+    return result;
+}
+
+TEST(RankKeys, RingNeighboursAreOfOneSwitch) {
+    // By name, each neighbour would be on another switch.
+    std::vector<Member> nodes;
+    for (const char* key : {"s0.s2.n0", "s1.s4.n1", "s0.s3.n2", "s1.s10.n3", "s0.s2.n4", "s1.s4.n5",
+                            "s0.s3.n6", "s1.s10.n7"}) {
+        nodes.push_back(keyed(key));
+    }
+    ASSERT_EQ(crossings(nodes, 2), 8U);
+    Random random(11);
+    for (int order = 0; order < 100; ++order) {
+        for (std::size_t i = nodes.size(); i > 1; --i) {
+            std::swap(nodes[i - 1], nodes[random.below(i)]);
+        }
+        RankTable table;
+        const std::vector<Member> ring = table.arrange(nodes, 8);
+        ASSERT_EQ(ids(ring), (Nodes{"n0", "n4", "n2", "n6", "n1", "n5", "n3", "n7"}));
+        ASSERT_EQ(crossings(ring, 2), 4U);  // Each of four switches is left once.
+        ASSERT_EQ(crossings(ring, 1), 2U);  // So are both of those above.
+    }
+}
+
+TEST(RankKeys, NodesWithoutAKeyComeLastByTheirNames) {
+    RankTable table;
+    EXPECT_EQ(ids(table.arrange({member("b"), member("a"), keyed("10", "y"), keyed("9", "z")}, 4)),
+              (Nodes{"z", "y", "a", "b"}));
+}
+
+TEST(RankKeys, KnownNameGoesBeforeANearerFreeRank) {
+    RankTable table;
+    (void)table.arrange({keyed("s0.a"), keyed("s1.b"), keyed("s1.c")}, 3);
+    EXPECT_EQ(ids(table.arrange({keyed("s1.a", "again"), keyed("s1.c"), keyed("s0.d")}, 3)),
+              (Nodes{"again", "d", "c"}));
+}
+
+TEST(RankKeys, ReplacementTakesTheFreeRankOfItsSwitch) {
+    RankTable table;
+    (void)table.arrange({keyed("s0.s2.a"), keyed("s0.s2.b"), keyed("s0.s3.c"), keyed("s1.s4.d"),
+                         keyed("s1.s4.e"), keyed("s1.s5.f")},
+                        6);
+    const std::vector<Member> survivors{keyed("s0.s2.a"), keyed("s0.s3.c"), keyed("s1.s5.f")};
+    const auto with = [&](const std::vector<std::string>& keys) {
+        RankTable copy = table;
+        std::vector<Member> candidates = survivors;
+        for (const std::string& key : keys) {
+            candidates.push_back(keyed(key));
+        }
+        return ids(copy.arrange(candidates, 6));
+    };
+    EXPECT_EQ(with({"s1.s4.x", "s0.s2.y", "s1.s4.z"}), (Nodes{"a", "y", "c", "x", "z", "f"}));
+    // "w" is on no switch of a lost node, but below the same one; "v" takes what is left.
+    EXPECT_EQ(with({"s9.v", "s1.s6.w", "s1.s4.x"}), (Nodes{"a", "v", "c", "x", "w", "f"}));
+}
+
+TEST(RankKeys, StandbyWithTheNearestFreeRankComesIn) {
+    RankTable table;
+    (void)table.arrange({keyed("s0.a"), keyed("s1.b"), keyed("s2.c")}, 3);
+    std::vector<Member> candidates{keyed("s0.x"), keyed("s1.y"), keyed("s2.z"), keyed("s0.a"),
+                                   keyed("s1.b")};
+    RankTable again = table;
+    EXPECT_EQ(ids(table.arrange(candidates, 3)), (Nodes{"a", "b", "z"}));
+    // Workers that are started already save more time than a near switch.
+    candidates[1].warm = true;
+    EXPECT_EQ(ids(again.arrange(candidates, 3)), (Nodes{"a", "b", "y"}));
+}
+
+TEST(RankKeys, PlaceOfANodeThatLeavesGoesToTheNearestStandby) {
+    RankTable table;
+    (void)table.arrange({keyed("s0.a"), keyed("s1.b")}, 2);
+    std::vector<Member> candidates{keyed("s0.a"), keyed("s1.b"), keyed("s0.x"), keyed("s1.y")};
+    candidates[1].leaves = true;
+    EXPECT_EQ(ids(table.arrange(candidates, 2)), (Nodes{"a", "y"}));
 }
 
 TEST(AssignRanks, WorkersAreNumberedDenselyAndPerRole) {
