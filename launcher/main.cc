@@ -17,6 +17,7 @@
 #include "launcher/run_options.h"
 #include "launcher/say.h"
 #include "launcher/serve_command.h"
+#include "launcher/submit_command.h"
 #include "launcher/token_command.h"
 #include "launcher/top/command.h"
 #include "launcher/trace_command.h"
@@ -30,6 +31,7 @@ constexpr const char* kHelp =
     "\n"
     "  run      start a job's workers on this node (takes torchrun's flags)\n"
     "  launch   the same, for scripts that take --local-rank (torch.distributed.launch)\n"
+    "  submit   submit a job to Slurm\n"
     "  serve    run the rendezvous daemon alone\n"
     "  status   show the jobs of a daemon once\n"
     "  top      follow the jobs of a daemon on the terminal\n"
@@ -52,9 +54,9 @@ constexpr const char* kHelp =
 using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{"run",    "launch", "serve",  "status", "top",
-                                            "drain",  "stop",   "replay", "token",  "version",
-                                            "events", "trace",  "health", "explain"};
+    const std::vector<std::string> commands{"run",    "launch", "serve",  "status",  "top",
+                                            "drain",  "stop",   "replay", "token",   "version",
+                                            "events", "trace",  "health", "explain", "submit"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -97,6 +99,9 @@ int main(int argc, char** argv) {
     }
     if (command == "token") {
         return regroup::launcher::token_command(rest);
+    }
+    if (command == "submit") {
+        return regroup::launcher::submit_command(rest);
     }
     if (command == "health") {
         return regroup::launcher::health_command(rest);

@@ -77,8 +77,9 @@ std::string address_of(const Environment& environment, const std::string& node) 
             const std::string_view address = entry.substr(begin.size());
             const bool is_ipv6 = address.starts_with('[');
             const std::size_t end = is_ipv6 ? address.find(']') : address.find(':');
-            if (end != address.npos && end > 0) {
-                return std::string(address.substr(0, is_ipv6 ? end + 1 : end));
+            const std::size_t start = is_ipv6 ? 1 : 0;
+            if (end != address.npos && end > start) {
+                return std::string(address.substr(start, end - start));
             }
         }
     }

@@ -122,9 +122,9 @@ TEST(SlurmAllocation, NodeOfACloudIsReachedByItsAddress) {
         return allocation_of(kSecondOfThree + Values{{"SLURM_NODE_ALIASES", aliases}}).head;
     };
     EXPECT_EQ(head("gpu08:10.0.0.8:h8,gpu07:10.0.0.7:h7"), "10.0.0.7");
-    EXPECT_EQ(head("gpu07:[2001:db8::7]:h7"), "[2001:db8::7]");
+    EXPECT_EQ(head("gpu07:[2001:db8::7]:h7"), "2001:db8::7");
     for (const char* useless : {"(null)", "", "gpu0:10.0.0.7:h7", "gpu07", "gpu07:", "gpu07::h7",
-                                "gpu07:[2001:db8::7", ",,"}) {
+                                "gpu07:[2001:db8::7", "gpu07:[]:h7", ",,"}) {
         EXPECT_EQ(head(useless), "gpu07") << useless;
     }
 }

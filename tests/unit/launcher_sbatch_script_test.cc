@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "launcher/cluster/sbatch_script.h"
+
+namespace regroup::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string script_of(const SbatchJob& job) {
+    const Result<std::string> script = sbatch_script(job);
+    if (!script) {
+        ADD_FAILURE() << script.error().detail;
+        return "";
+    }
+    return *script;
+}
+
+TEST(SbatchScript, ElasticJobGoesOnWithoutANodeAndIsStartedAgainWhenItHasSaved) {
+    SbatchJob job;
+    job.name = "train";
+    job.nodes_min = 2;
+    job.nodes_max = 4;
+    job.time = "4:00:00";
+    job.partition = "gpu";
+    job.account = "nlp";
+    job.gpus_per_node = "a100:8";
+    job.options = {"--qos=high"};
+    job.run = {"--max-restarts=3", "./train", "--name", "it's me"};
+    EXPECT_EQ(script_of(job), R"(#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=2-4
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=a100:8
+#SBATCH --exclusive
+#SBATCH --time=4:00:00
+#SBATCH --partition=gpu
+#SBATCH --account=nlp
+#SBATCH --signal=USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --no-kill
+#SBATCH --qos=high
+
+# One launcher on each node; Slurm's variables tell it where the others are.
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+    --cpu-bind=none --export=ALL --kill-on-bad-exit=0 --wait=0 --no-kill \
+    regroup run --nnodes=2:"$SLURM_JOB_NUM_NODES" --max-restarts=3 ./train --name 'it'\''s me'
+code=$?
+
+# 75: all nodes have left with their state saved. The job takes it up when it starts
+# again.
+if [ "$code" -eq 75 ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+)");
+}
+
+TEST(SbatchScript, JobThatNeedsAllItsNodesIsLeftToSlurmWhenOneFails) {
+    SbatchJob job;
+    job.nodes_min = job.nodes_max = 4;
+    EXPECT_THAT(script_of(job),
+                AllOf(HasSubstr("#SBATCH --nodes=4\n"), Not(HasSubstr("--no-kill"))));
+}
+
+TEST(SbatchScript, CpusOfANodeAreThoseOfItsOneTask) {
+    SbatchJob job;
+    job.cpus_per_node = 32;
+    EXPECT_THAT(script_of(job), AllOf(HasSubstr("#SBATCH --cpus-per-task=32\n"),
+                                      HasSubstr("--ntasks-per-node=1 "
+                                                "--cpus-per-task=32 \\"),
+                                      Not(HasSubstr("--exclusive"))));
+}
+
+TEST(SbatchScript, WorkersAreTheGpusWhereTheJobMayHaveOneNode) {
+    SbatchJob job;
+    job.gpus_per_node = "8";
+    job.nodes_max = 2;
+    job.run = {"./train"};
+    EXPECT_THAT(script_of(job),
+                HasSubstr("\"$SLURM_JOB_NUM_NODES\" --nproc-per-node=\"${SLURM_GPUS_ON_NODE:-1}\" "
+                          "./train\n"));
+}
+
+TEST(SbatchScript, OptionIsOneWordForSbatch) {
+    SbatchJob job;
+    job.name = "a # \"b\" \\ c";
+    EXPECT_THAT(script_of(job), HasSubstr("#SBATCH \"--job-name=a # \\\"b\\\" \\\\ c\"\n"));
+}
+
+TEST(SbatchScript, LineBreakInAnOptionIsRefused) {
+    SbatchJob job;
+    job.options = {"--comment=a\nrm -rf /"};
+    const Result<std::string> script = sbatch_script(job);
+    ASSERT_FALSE(script);
+    EXPECT_EQ(script.error().code, Errc::invalid_argument);
+    EXPECT_EQ(script.error().detail,
+              "--comment: the value has a line break or another control character");
+}
+
+TEST(ShellWord, SafeWordsAreUnchangedAndOthersQuoted) {
+    EXPECT_EQ(shell_word("--lr=1e-4,./x:y@z%_"), "--lr=1e-4,./x:y@z%_");
+    EXPECT_EQ(shell_word(""), "''");
+    EXPECT_EQ(shell_word("$HOME"), "'$HOME'");
+    EXPECT_EQ(shell_word("~"), "'~'");
+    EXPECT_EQ(shell_word("a'b"), "'a'\\''b'");
+    EXPECT_EQ(shell_word("a\nb"), "'a\nb'");
+}
+
+}  // namespace
+}  // namespace regroup::launcher
