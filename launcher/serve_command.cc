@@ -3,11 +3,13 @@
 
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include "agent/core/agent_core.h"
@@ -19,14 +21,19 @@
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/state.h"
+#include "launcher/systemd/passed_socket.h"
+#include "launcher/systemd/service_manager.h"
 #include "launcher/trust.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/http/guard.h"
+#include "rendezvous/net/address.h"
 #include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
 
 namespace {
+
+using boost::asio::ip::tcp;
 
 constexpr std::uint16_t kDefaultPort = 29400;
 constexpr Duration kStopLimit = std::chrono::seconds(2);
@@ -48,6 +55,56 @@ class Log {
     const Clock& clock_;
     agent::LineWriter writer_;
 };
+
+/// Where the daemon listens.
+struct Place {
+    std::string host;  ///< Empty: all addresses.
+    std::uint16_t port = 0;
+    std::string name;                     ///< "--listen :29400".
+    std::optional<tcp::acceptor> socket;  ///< If it is not by --listen.
+
+    [[nodiscard]] std::string text() const {
+        return rendezvous::Endpoint{host.empty() ? "*" : host, port}.text();
+    }
+};
+
+Result<Place> place_of(tcp::acceptor socket, const std::string& listen) {
+    boost::system::error_code error;
+    const tcp::endpoint own = socket.local_endpoint(error);
+    const auto address = net::plain(own.address());
+    Place place;
+    place.host = address.is_unspecified() ? "" : address.to_string();
+    place.port = own.port();
+    place.name = "the socket of systemd, " + place.text() + ",";
+    if (!listen.empty()) {
+        return Failure(Errc::invalid_argument,
+                       "--listen " + listen + " and a socket of systemd, " + place.text() +
+                           ": take --listen away, and set the address by ListenStream= in the "
+                           "socket unit");
+    }
+    place.socket = std::move(socket);
+    return place;
+}
+
+/// The socket that systemd passes, or else what `listen` says.
+Result<Place> find_place(boost::asio::io_context& io, const std::string& listen) {
+    Result<std::optional<tcp::acceptor>> passed = take_passed_socket(io);
+    if (!passed) {
+        return passed.error();
+    }
+    if (*passed) {
+        return place_of(std::move(**passed), listen);
+    }
+    const bool everywhere = listen.empty() || listen.starts_with(":");
+    Result<rendezvous::Endpoint> where =
+        parse_endpoint(everywhere && !listen.empty() ? "all" + listen : listen, kDefaultPort);
+    if (!where) {
+        return Failure(Errc::invalid_argument,
+                       "--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
+    }
+    return Place{everywhere ? "" : where->host, where->port,
+                 "--listen " + (listen.empty() ? ":29400" : listen), std::nullopt};
+}
 
 /// Opens the journal that `options` name and gives it to the daemon. Returns false, with a message,
 /// if --state was given and cannot be used.
@@ -73,7 +130,8 @@ bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daem
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Jobs in a journal go on without it.
-void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, Log& log) {
+void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, Log& log,
+                      ServiceManager& manager) {
     boost::asio::signal_set signals(io, SIGTERM, SIGINT);
     signals.async_wait([&](boost::system::error_code error, int signal) {
         if (error) {
@@ -81,6 +139,7 @@ void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, L
         }
         const std::string name = rendezvous::signal_name(signal);
         const std::size_t jobs = daemon.open_jobs();
+        manager.stopping("stopping on " + name);
         if (!daemon.keeps_jobs()) {
             log.say("stopping on " + name);
             daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
@@ -115,7 +174,9 @@ void describe_command(FlagTable& flags) {
         "Launchers of regroup connect by: regroup run --rdzv-backend=c10d\n"
         "--rdzv-endpoint=HOST:PORT ...\n"
         "With --serve-torchrun, launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"
-        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
+        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...\n"
+        "Under systemd it may be a service of Type=notify with a socket unit, which then says\n"
+        "where it listens.";
     flags.footer =
         "After SIGTERM or SIGINT, jobs that are kept in a directory or in etcd go on until a\n"
         "daemon takes them up again. Jobs in memory are closed. regroup stop ends a job.\n"
@@ -180,11 +241,11 @@ int serve_command(std::span<const std::string> arguments) {
         complain(kName, "takes no '" + rest.front() + "'; jobs are started by regroup run");
         return agent::kExitUsage;
     }
-    const bool everywhere = listen.empty() || listen.starts_with(":");
-    Result<rendezvous::Endpoint> where =
-        parse_endpoint(everywhere && !listen.empty() ? "all" + listen : listen, kDefaultPort);
-    if (!where) {
-        complain(kName, "--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
+    boost::asio::io_context io(1);
+    ServiceManager manager;
+    Result<Place> place = find_place(io, listen);
+    if (!place) {
+        complain(kName, place.error().detail);
         return agent::kExitUsage;
     }
 
@@ -193,17 +254,16 @@ int serve_command(std::span<const std::string> arguments) {
         complain(kName, credentials.error().detail);
         return agent::kExitUsage;
     }
-    const bool is_local = !everywhere && is_loopback_host(where->host);
+    const bool is_local = !place->host.empty() && is_loopback_host(place->host);
     if (!is_local && !credentials->can_prove() && !credentials->insecure) {
-        complain(kName, no_credentials("--listen " + (listen.empty() ? ":29400" : listen)).detail +
-                            "; --listen=127.0.0.1:29400 serves this user on this host only");
+        complain(kName, no_credentials(place->name).detail +
+                            "; 127.0.0.1:29400 serves this user on this host only");
         return agent::kExitUsage;
     }
 
     std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
     std::signal(SIGTTOU, SIG_IGN);  // A daemon in the background must not stop as it logs.
     raise_descriptor_limit();
-    boost::asio::io_context io(1);
     const SteadyClock clock;
     Log log(io, clock);
     const Result<std::unique_ptr<EventLog>> events =
@@ -215,8 +275,8 @@ int serve_command(std::span<const std::string> arguments) {
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
                               [&log](const std::string& line) { log.say(line); });
     daemon.set_older_dialect(dialect);
-    if (!everywhere) {
-        http_hosts.insert(where->host);
+    if (!place->host.empty()) {
+        http_hosts.insert(place->host);
     }
     daemon.set_http_hosts(http_hosts);
     if (serves_torchrun) {
@@ -226,26 +286,35 @@ int serve_command(std::span<const std::string> arguments) {
         complain(kName, set.error().detail);
         return agent::kExitUsage;
     }
-    const Result<std::uint16_t> port = daemon.listen(everywhere ? "" : where->host, where->port);
+    const Result<std::uint16_t> port = place->socket ? daemon.listen(*std::move(place->socket))
+                                                     : daemon.listen(place->host, place->port);
     if (!port) {
         log.say("cannot listen: " + port.error().detail);
         return agent::kExitUsage;
     }
     if (state.advertise.empty()) {
         state.advertise =
-            rendezvous::Endpoint{everywhere ? full_host_name() : where->host, *port}.text();
+            rendezvous::Endpoint{place->host.empty() ? full_host_name() : place->host, *port}
+                .text();
     }
     if (*events) {
         (*events)->write_events_of(daemon, true);
     }
-    if (!use_state(io, clock, daemon, state, where->port, log)) {
+    if (!use_state(io, clock, daemon, state, place->port, log)) {
         return agent::kExitUsage;
     }
-    where->host = everywhere ? "*" : where->host;
-    where->port = *port;
-    log.say("listening on " + where->text());
+    place->port = *port;
+    const std::string where = "listening on " + place->text();
+    log.say(where);
+    const Result<void> told = manager.ready(io, [&] {
+        const std::size_t jobs = daemon.open_jobs();
+        return where + "; " + std::to_string(jobs) + (jobs == 1 ? " open job" : " open jobs");
+    });
+    if (!told) {
+        log.say("systemd is not told that this daemon is ready: " + told.error().detail);
+    }
 
-    run_until_signal(io, daemon, log);
+    run_until_signal(io, daemon, log, manager);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
+#include "rendezvous/net/address.h"
 #include "rendezvous/net/listen.h"
 #include "rendezvous/security/peer_user.h"
 #include "rendezvous/server/daemon_impl.h"
@@ -24,11 +25,11 @@ Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& lim
     hooks.send = [&impl](const std::shared_ptr<Session>& session, const FromDaemon& message) {
         impl.send(session, message);
     };
-    hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
     hooks.send_parts = [&impl](const std::shared_ptr<Session>& session,
                                std::function<std::optional<FromDaemon>()> next) {
         impl.send_parts(session, std::move(next));
     };
+    hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
                            const std::string& reason) { impl.refuse(session, code, reason); };
     hooks.log = impl.log;
     hooks.event = [&impl](const std::string& job, const RecordedEvent& event) {
@@ -81,13 +82,21 @@ Daemon::~Daemon() {
 
 Result<std::uint16_t> Daemon::listen(const std::string& address, std::uint16_t port) {
     Result<tcp::acceptor> acceptor = net::listen_on(impl_->io, address, port);
-    if (!acceptor) {
-        return acceptor.error();
+    return acceptor ? listen(*std::move(acceptor)) : acceptor.error();
+}
+
+Result<std::uint16_t> Daemon::listen(tcp::acceptor acceptor) {
+    ErrorCode error;
+    const tcp::endpoint own = acceptor.local_endpoint(error);
+    if (error) {
+        return system_failure("cannot read the address of the listening socket", error.value());
     }
-    impl_->acceptor = std::make_unique<tcp::acceptor>(std::move(*acceptor));
+    impl_->acceptor = std::make_unique<tcp::acceptor>(std::move(acceptor));
     if (impl_->serves_torchrun) {
         LauncherStore::Options options;
-        options.address = address;
+        // Where there is IPv6, that of all addresses is for IPv4 too.
+        const bool everywhere = own.address().is_unspecified() && own.address().is_v6();
+        options.address = everywhere ? "" : net::plain(own.address()).to_string();
         options.older_dialect = impl_->older_dialect;
         options.jobs_max = impl_->limits.jobs_max;
         if (!impl_->credentials.insecure) {
@@ -98,7 +107,7 @@ Result<std::uint16_t> Daemon::listen(const std::string& address, std::uint16_t p
     }
     asio::co_spawn(impl_->io, Impl::accept(impl_), asio::detached);
     impl_->sweep();
-    return impl_->acceptor->local_endpoint().port();
+    return own.port();
 }
 
 Result<void> Daemon::set_credentials(security::Credentials credentials) {

@@ -81,6 +81,8 @@ class Daemon {
     /// picks a free one. Returns the port. Errors: system, naming the holder of a taken port if it
     /// is visible.
     Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
+    /// The same with a socket that listens already.
+    Result<std::uint16_t> listen(boost::asio::ip::tcp::acceptor acceptor);
 
     /// How peers of other hosts and users prove who they are. Without a call none can. To be called
     /// before `listen`. Errors: those of Tls::server.
