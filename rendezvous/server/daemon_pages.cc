@@ -76,6 +76,12 @@ std::string wanted_job(const Request& request) {
     return found == request.query.end() ? "" : found->second;
 }
 
+/// The events are to have no lists of nodes.
+bool wants_no_nodes(const Request& request) {
+    const auto found = request.query.find("nodes");
+    return found != request.query.end() && found->second == "0";
+}
+
 Answer no_such_job(const std::string& job) {
     return error_json(404, "there is no job " + job);
 }
@@ -161,8 +167,9 @@ Answer DaemonPages::get(const Request& request) {
         }
         Answer answer;
         answer.content_type = "text/event-stream";
-        answer.stream = [this, job = *job](const std::shared_ptr<http::Viewer>& viewer) {
-            watch(job, viewer);
+        answer.stream = [this, job = *job, is_brief = wants_no_nodes(request)](
+                            const std::shared_ptr<http::Viewer>& viewer) {
+            watch({viewer, job, is_brief});
         };
         return answer;
     }
@@ -183,10 +190,12 @@ Answer DaemonPages::get_job(const Request& request) {
         return text_answer(kJson, jobs_.status_text(*job));
     }
     if (where->part == "events") {
-        return text_answer("application/x-ndjson", texts_.get("events\n" + *job, [history] {
+        const bool is_brief = wants_no_nodes(request);
+        const std::string key = (is_brief ? "brief events\n" : "events\n") + *job;
+        return text_answer("application/x-ndjson", texts_.get(key, [history, is_brief] {
             std::string lines;
             for (const RecordedEvent& event : history->events()) {
-                lines += *event.line + "\n";
+                lines += *(is_brief ? event.brief : event.line) + "\n";
             }
             return lines;
         }));
@@ -288,24 +297,29 @@ DaemonPages::Text DaemonPages::status_event(const std::string& job) {
 }
 
 void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {
-    Text text;
+    Text whole;
+    Text brief;
     for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
         if (!viewer || (!watch.job.empty() && watch.job != job)) {
             continue;
         }
+        Text& text = watch.is_brief ? brief : whole;
         if (!text) {
-            text = std::make_shared<const std::string>(http::event_text("job", *event.line));
+            text = std::make_shared<const std::string>(
+                http::event_text("job", watch.is_brief ? *event.brief : *event.line));
         }
         viewer->push(text);
     }
     show_after(std::max(Duration::zero(), after(shown_, pause_) - clock_.now()));
 }
 
-void DaemonPages::watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer) {
+void DaemonPages::watch(Watch watch) {
     forget_gone();  // Viewers can come and go faster than they are shown anything.
-    watches_.push_back({viewer, job});
-    viewer->show(status_event(job));
+    if (const auto viewer = watch.viewer.lock()) {
+        viewer->show(status_event(watch.job));
+    }
+    watches_.push_back(std::move(watch));
     show_after(kShowInterval);
 }
 

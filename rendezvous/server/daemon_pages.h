@@ -42,7 +42,8 @@ class DaemonPages final : public http::Pages {
     using Text = SharedTexts::Text;
     struct Watch {
         std::weak_ptr<http::Viewer> viewer;
-        std::string job;  ///< Empty: all jobs.
+        std::string job;        ///< Empty: all jobs.
+        bool is_brief = false;  ///< Its events have no lists of nodes.
     };
 
     [[nodiscard]] http::Answer get(const http::Request& request);
@@ -52,7 +53,7 @@ class DaemonPages final : public http::Pages {
     [[nodiscard]] http::Answer ready() const;
     /// The status of the job, or of all jobs if it is empty, as an event for viewers.
     Text status_event(const std::string& job);
-    void watch(const std::string& job, const std::shared_ptr<http::Viewer>& viewer);
+    void watch(Watch watch);
     void forget_gone();
     /// Shows the viewers the present status once `delay` has passed.
     void show_after(Duration delay);

@@ -57,6 +57,7 @@ void write(ordered_json& line, const Cause& cause) {
 
 struct Details {
     ordered_json& line;
+    bool has_nodes = true;
 
     void operator()(std::monostate /*none*/) const {}
     void operator()(const Cause& cause) const { write(line, cause); }
@@ -103,9 +104,12 @@ struct Details {
     void operator()(const JobEvent::Members& members) const {
         std::uint64_t ranks = 0;
         std::size_t bytes = 0;
-        ordered_json& nodes = line["nodes"] = ordered_json::array();
+        ordered_json nodes = ordered_json::array();
         for (const JobEvent::Member& member : members) {
             ranks += member.workers;
+            if (!has_nodes) {
+                continue;
+            }
             ordered_json node = {{"node", member.node},
                                  {"first_rank", member.first_rank},
                                  {"workers", member.workers}};
@@ -116,9 +120,13 @@ struct Details {
         }
         line["world_size"] = ranks;
         line["group_world_size"] = members.size();
+        if (!has_nodes) {
+            return;
+        }
         if (nodes.size() < members.size()) {
             line["nodes_left_out"] = members.size() - nodes.size();
         }
+        line["nodes"] = std::move(nodes);
     }
 };
 
@@ -139,7 +147,9 @@ std::string utc_time(std::int64_t wall_ms) {
     return text.data();
 }
 
-std::string event_line(const std::string& job, const RecordedEvent& entry) {
+namespace {
+
+std::string line_of(const std::string& job, const RecordedEvent& entry, bool has_nodes) {
     const JobEvent& event = entry.event;
     ordered_json line = {{"time", utc_time(entry.wall_ms)},
                          {"source", "daemon"},
@@ -159,8 +169,18 @@ std::string event_line(const std::string& job, const RecordedEvent& entry) {
     if (event.kind == JobEvent::Kind::assigned) {
         write(line, event.cause);
     }
-    std::visit(Details{line}, event.detail);
+    std::visit(Details{line, has_nodes}, event.detail);
     return text_of(line);
+}
+
+}  // namespace
+
+std::string event_line(const std::string& job, const RecordedEvent& entry) {
+    return line_of(job, entry, true);
+}
+
+std::string brief_event_line(const std::string& job, const RecordedEvent& entry) {
+    return line_of(job, entry, false);
 }
 
 }  // namespace regroup::rendezvous

@@ -39,8 +39,11 @@ void JobHistory::record(const std::vector<JobEvent>& events, std::int64_t wall_m
             incident != nullptr && !(*incident)->planned && !(*incident)->cut_short) {
             last_recovery_ms_ = wall_ms;
         }
-        RecordedEvent entry{++last_number_, wall_ms, event, nullptr};
+        RecordedEvent entry{++last_number_, wall_ms, event, nullptr, nullptr};
         entry.line = std::make_shared<const std::string>(event_line(job_, entry));
+        entry.brief = std::holds_alternative<JobEvent::Members>(event.detail)
+                          ? std::make_shared<const std::string>(brief_event_line(job_, entry))
+                          : entry.line;
         bytes_ += bytes_of(entry);
         events_.push_back(std::move(entry));
     }

@@ -19,7 +19,8 @@ struct RecordedEvent {
     std::uint64_t number = 0;  ///< Counted within the job, from 1.
     std::int64_t wall_ms = 0;  ///< Wall-clock time of the daemon, since 1970.
     JobEvent event{};
-    std::shared_ptr<const std::string> line;  ///< As JSON: see event_line.
+    std::shared_ptr<const std::string> line;   ///< As JSON: see event_line.
+    std::shared_ptr<const std::string> brief;  ///< The same without a list of nodes.
 };
 
 /// How far a job had come at an instant.

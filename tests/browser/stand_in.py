@@ -58,7 +58,7 @@ class Job:
         members = [{"node": f"node{i}", "first_rank": i * self.ranks, "workers": self.ranks}
                    for i in range(self.nodes)]
         return self.add("assigned", at, cause=cause, text=text, nodes=members,
-                        world_size=self.nodes * self.ranks)
+                        group_world_size=self.nodes, world_size=self.nodes * self.ranks)
 
     def recover(self, at, planned=False):
         """The job recovers at `at`; returns the new events."""
@@ -135,6 +135,10 @@ class Job:
         return json.dumps({"version": 1, "jobs": [job]}, separators=(",", ":"))
 
 
+def without_nodes(event):
+    return {name: value for name, value in event.items() if name != "nodes"}
+
+
 class StandIn(http.server.ThreadingHTTPServer):
     """Serves one job. `publish` sends an event to all viewers; `bytes_sent` counts bodies."""
     daemon_threads = True
@@ -151,7 +155,7 @@ class StandIn(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/"
 
     def publish(self, events):
-        text = "".join(f"event: job\ndata: {json.dumps(event)}\n\n" for event in events)
+        text = "".join(f"event: job\ndata: {json.dumps(without_nodes(event))}\n\n" for event in events)
         with self.lock:
             for viewer in self.viewers:
                 viewer.put(text)
@@ -170,7 +174,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if url.path == "/api/v1/stream":
             self.stream()
         elif url.path.endswith("/events"):
-            self.answer("application/x-ndjson", "".join(json.dumps(e) + "\n" for e in job.events).encode())
+            events = job.events if url.query != "nodes=0" else [without_nodes(e) for e in job.events]
+            self.answer("application/x-ndjson", "".join(json.dumps(e) + "\n" for e in events).encode())
         elif url.path.startswith("/api/v1/jobs"):
             self.answer("application/json", job.status().encode())
         elif file.parent == PAGE and file.is_file():

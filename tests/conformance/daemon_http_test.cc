@@ -146,6 +146,37 @@ TEST_F(DaemonHttp, ShowsItsJobs) {
     EXPECT_THAT(ask(get("/other.html")), StartsWith("HTTP/1.1 404 "));
 }
 
+TEST_F(DaemonHttp, EventsAreShownWithoutTheirNodesOnRequest) {
+    const auto line_of_round = [](const std::string& lines) {
+        const std::size_t at = lines.find(R"("event":"assigned")");
+        const std::size_t begin = lines.rfind('{', at);
+        return json::parse(lines.substr(begin, lines.find('\n', at) - begin));
+    };
+    const json whole = line_of_round(ask(get("/api/v1/jobs/healthy/events")));
+    EXPECT_EQ(whole["nodes"].size(), 2U);
+    const json brief = line_of_round(ask(get("/api/v1/jobs/healthy/events?nodes=0")));
+    EXPECT_FALSE(brief.contains("nodes"));
+    EXPECT_FALSE(brief.contains("nodes_left_out"));
+    EXPECT_EQ(brief["number"], whole["number"]);
+    EXPECT_EQ(brief["group_world_size"], 2);
+}
+
+TEST_F(DaemonHttp, ViewersGetEventsWithoutTheirNodesOnRequest) {
+    Peer viewer(loop, host.port());
+    viewer.send(get("/api/v1/stream?nodes=0"));
+    viewer.await("event: status\n");
+    Peer other(loop, host.port());
+    other.send(get("/api/v1/stream"));
+    other.await("event: status\n");
+
+    Peer c(loop, host.port());
+    c.say(join_of("next", "c", 1));
+    EXPECT_TRUE(c.expect<Assign>());
+
+    viewer.await(R"("group_world_size":1})");
+    other.await(R"("group_world_size":1,"nodes":[{"node":"c",)");
+}
+
 TEST_F(DaemonHttp, ServesThePage) {
     const std::string page = ask(get("/"));
     EXPECT_THAT(page, StartsWith("HTTP/1.1 200 OK\r\n"));

@@ -44,7 +44,7 @@ export class JobView {
       new Budgets(slots), new Training(slots), this.#nodes, new Quarantined(slots), new Events(slots),
     ];
     slots.stop.addEventListener("click", () => askToStop(job));
-    this.#feed = new Feed(`/api/v1/stream?job=${encodeURIComponent(job)}`,
+    this.#feed = new Feed(`/api/v1/stream?job=${encodeURIComponent(job)}&nodes=0`,
       (name, data) => this.#take(name, data), (state) => {
         showConnection(state);
         if (state.word === "live") {
@@ -72,7 +72,7 @@ export class JobView {
   /// The events before those of the stream.
   async #fetchEvents() {
     try {
-      const path = `/api/v1/jobs/${encodeURIComponent(this.#job)}/events`;
+      const path = `/api/v1/jobs/${encodeURIComponent(this.#job)}/events?nodes=0`;
       const response = await fetch(path, {cache: "no-store", ...authorization()});
       if (response.ok) {
         const lines = (await response.text()).split("\n").filter((line) => line !== "");

@@ -20,7 +20,7 @@ export class JobsView {
     this.#slots = slots;
     this.#rows = new KeyedList(slots.rows, createRow);
     const draw = onceAFrame(() => this.#draw());
-    this.#feed = new Feed("/api/v1/stream", (name, data) => {
+    this.#feed = new Feed("/api/v1/stream?nodes=0", (name, data) => {
       if (name === "status") {
         this.#last = data;
         draw();

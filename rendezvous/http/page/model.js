@@ -43,7 +43,7 @@ export class JobModel {
       return;
     }
     const known = new Set(this.events.map((event) => event.number));
-    const added = events.filter((event) => !known.has(event.number)).map(condensed);
+    const added = events.filter((event) => !known.has(event.number));
     if (added.length === 0) {
       return;
     }
@@ -102,11 +102,6 @@ export class JobModel {
   }
 }
 
-/// The list of all members is long, and only its length is shown.
-function condensed(event) {
-  return Array.isArray(event.nodes) ? {...event, nodes: event.nodes.length} : event;
-}
-
 function roundsOf(events) {
   const rounds = [];
   for (const event of events) {
@@ -116,7 +111,7 @@ function roundsOf(events) {
       if (last !== undefined) {
         last.ends ??= at;
       }
-      rounds.push({number: event.round, formed: at, ranks: event.world_size, nodes: event.nodes});
+      rounds.push({number: event.round, formed: at, ranks: event.world_size, nodes: event.group_world_size});
     } else if (last !== undefined && event.round === last.number) {
       if (event.event === "running") {
         last.trains ??= at;
