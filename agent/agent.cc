@@ -436,6 +436,10 @@ bool Agent::was_standby() const {
     return impl_->narrator.was_standby();
 }
 
+AgentCore::Part Agent::part() const {
+    return impl_->core.part();
+}
+
 bool Agent::has_run() const {
     return impl_->has_run;
 }

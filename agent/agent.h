@@ -93,6 +93,8 @@ class Agent {
     [[nodiscard]] bool hears_daemon() const;
     /// True if the daemon has said that this node waits as a standby.
     [[nodiscard]] bool was_standby() const;
+    /// The part that this node has in the job now.
+    [[nodiscard]] AgentCore::Part part() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
     /// The recoveries since then that this node knows of.

@@ -172,7 +172,9 @@ Result<void> FlagTable::read_environment() {
     for (const Entry& entry : entries_) {
         const std::string& variable = entry.flag.variable;
         const char* text = variable == "-" ? nullptr : std::getenv(variable.c_str());
-        if (text == nullptr || given_.contains(entry.name)) {
+        // The training operator of Kubeflow sets PET_STANDALONE to nothing.
+        const bool is_empty_toggle = text != nullptr && *text == '\0' && entry.toggle != nullptr;
+        if (text == nullptr || is_empty_toggle || given_.contains(entry.name)) {
             continue;
         }
         from_environment_.insert(entry.name);

@@ -67,6 +67,18 @@ std::string host_name() {
     return name.data();
 }
 
+// The host's name with its domain, as /etc/hosts or a name server knows it; else empty.
+std::string canonical_name() {
+    addrinfo hints{};
+    hints.ai_flags = AI_CANONNAME;
+    addrinfo* list = nullptr;
+    if (::getaddrinfo(host_name().c_str(), nullptr, &hints, &list) != 0) {
+        return "";
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+    return list->ai_canonname != nullptr ? list->ai_canonname : "";
+}
+
 }  // namespace
 
 std::string full_host_name() {
@@ -132,6 +144,11 @@ bool names_this_host(const std::string& host) {
     }
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
+    // A pod's /etc/hosts has its full name, which name servers learn only later.
+    const std::string own_name = host.starts_with(short_host_name() + ".") ? canonical_name() : "";
+    if (own_name == host || own_name.starts_with(host + ".")) {
+        return true;
+    }
     addrinfo* list = nullptr;
     if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) {
         return false;

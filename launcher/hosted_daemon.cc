@@ -81,7 +81,8 @@ Result<void> HostedDaemon::serve(RunPlan& plan) {
     auto daemon =
         std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
     daemon->set_older_dialect(options_.store_dialect);
-    daemon->set_http_hosts({full_host_name(), short_host_name(), plan.endpoint.host});
+    daemon->set_http_hosts({full_host_name(), short_host_name(), plan.endpoint.host,
+                            options_.allocation ? options_.allocation->head : "localhost"});
     if (const Result<void> set = daemon->set_credentials(plan.credentials); !set) {
         return set.error();
     }

@@ -26,6 +26,7 @@
 #include "launcher/host.h"
 #include "launcher/hosted_daemon.h"
 #include "launcher/output_plan.h"
+#include "launcher/probe_port.h"
 #include "launcher/report.h"
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
@@ -114,6 +115,10 @@ class Node {
         }
         if (const Result<void> hosted = daemon_.open(plan_); !hosted) {
             output_.say(hosted.error().detail);
+            return {agent::kExitUsage, 0};
+        }
+        if (const Result<void> probed = open_probes(); !probed) {
+            output_.say(probed.error().detail);
             return {agent::kExitUsage, 0};
         }
         if (trace_ && !daemon_.is_open()) {
@@ -221,6 +226,32 @@ class Node {
             }
         });
         return {};
+    }
+
+    Result<void> open_probes() {
+        if (!run_options_.probe_port) {
+            return {};
+        }
+        probes_ = std::make_unique<ProbePort>(io_, clock_, [this] { return probe_state(); });
+        const Result<void> opened = probes_->open(*run_options_.probe_port);
+        return opened ? opened
+                      : Result<void>(
+                            Failure(opened.error().code, "--probe-port: " + opened.error().detail));
+    }
+
+    [[nodiscard]] ProbePort::State probe_state() const {
+        using Part = agent::AgentCore::Part;
+        switch (agent_ != nullptr ? agent_->part() : Part::none) {
+            case Part::member:
+                return {true, "in a round"};
+            case Part::standby:
+                return {true, "waits as a standby"};
+            case Part::leaving:
+                return {false, "leaves"};
+            case Part::none:
+                break;
+        }
+        return {false, "waits for a round"};
     }
 
     void record(const agent::WorkerEvent& event) {
@@ -375,6 +406,7 @@ class Node {
     HostedDaemon daemon_;
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;
+    std::unique_ptr<ProbePort> probes_;  // May be null.
     bool signalled_ = false;
     Ending ending_{agent::kExitJobFailed, 0};  ///< Until there is a verdict or another reason.
 };

@@ -126,6 +126,14 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
     flags.value({"--local-addr", "ADDR", "the address that the daemon sees",
                  "Address by which the other nodes reach this node", "--local-addr=10.0.0.7"},
                 name_into(options.local_addr));
+    flags.value({"--probe-port", "PORT", "none",
+                 "Answer the probes of Kubernetes at this port: /healthz while the agent runs, "
+                 "/readyz while the node is in a round or waits as a standby",
+                 "--probe-port=29401"},
+                [&options](const std::string& text) {
+                    options.probe_port = 0;
+                    return number_into<std::uint16_t>(*options.probe_port, 1, 65535)(text);
+                });
     flags.value({"--state", "DIR|etcd://HOST:PORT[,...]|none", "none",
                  "Where the daemon in this launcher keeps its jobs. Give it on the node that the "
                  "endpoint names. If that node is lost, the others go on; start its launcher again "

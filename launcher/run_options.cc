@@ -126,16 +126,28 @@ Result<void> apply_allocation(const FlagTable& flags, RunOptions& options) {
     if (!found) {
         return found.error();
     }
-    if (!*found) {
+    if (!*found || ((*found)->nodes == 0 && !flags.was_set("--nnodes"))) {
         return {};
     }
     options.allocation = std::move(*found);
     const Allocation& allocation = *options.allocation;
+    if (allocation.head.empty()) {
+        return Failure(Errc::invalid_argument,
+                       "--nnodes asks for several nodes, and " + allocation.scheduler +
+                           " does not say where they meet: " + allocation.head_is_unknown_because +
+                           ", or give --rdzv-endpoint");
+    }
     options.rdzv_backend = "regroup";
     if (options.rdzv_id.empty()) {
         options.rdzv_id = allocation.job;
     }
-    options.rdzv_endpoint = allocation.head + ":" + std::to_string(port_of_job(options.rdzv_id));
+    // The head does not wait until name servers know its name.
+    const bool by_address = allocation.is_head && !allocation.address.empty();
+    const std::string& host = by_address ? allocation.address : allocation.head;
+    const std::uint16_t port =
+        allocation.port != 0 ? allocation.port : port_of_job(options.rdzv_id);
+    options.rdzv_endpoint =
+        (host.find(':') == host.npos ? host : "[" + host + "]") + ":" + std::to_string(port);
     if (!options.is_host) {
         options.is_host = allocation.is_head;
     }

@@ -56,6 +56,7 @@ struct RunOptions {
     std::string master_addr;
     std::optional<std::uint16_t> master_port;
     std::string local_addr;
+    std::optional<std::uint16_t> probe_port;
     std::string state = "none";  ///< Of the daemon in this process. See StateOptions.
     journal::EtcdAccess etcd;    ///< The same.
     security::CredentialSources trust;

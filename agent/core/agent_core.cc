@@ -315,6 +315,17 @@ bool AgentCore::may_serve_rendezvous(bool remembers) const {
     return remembers || report_.state == NodeState::stopped || (is_in_round() && has_lost_peer);
 }
 
+AgentCore::Part AgentCore::part() const {
+    if (leaving()) {
+        return Part::leaving;
+    }
+    const bool has_place = link_.up && assignment().round != RoundId::none && !link_.queued;
+    if (report_.state != NodeState::stopped || has_place) {
+        return Part::member;
+    }
+    return link_.up && link_.queued ? Part::standby : Part::none;
+}
+
 void AgentCore::on(Instant now, const RendezvousServed& event) {
     config_.stays_until_closed = true;
     config_.offer.hosts_rendezvous = true;

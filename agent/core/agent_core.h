@@ -91,6 +91,14 @@ class AgentCore {
     /// of it, or have lost a peer, perhaps with that daemon, and must not have finished.
     /// `remembers`: the new daemon reads the journal of its predecessor.
     [[nodiscard]] bool may_serve_rendezvous(bool remembers) const;
+    /// The part that this node has in the job.
+    enum class Part : std::uint8_t {
+        none,     ///< It waits for a place, or for the daemon.
+        member,   ///< It is in a round, or between two rounds.
+        standby,  ///< It waits for the place of another node.
+        leaving,  ///< It is about to end.
+    };
+    [[nodiscard]] Part part() const;
     /// True if the agent has decided to end.
     [[nodiscard]] bool leaving() const noexcept { return leave_.quit.has_value(); }
     [[nodiscard]] bool done() const noexcept { return leave_.stage == Leave::Stage::done; }

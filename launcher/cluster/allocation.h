@@ -16,16 +16,20 @@ namespace regroup::launcher {
 /// One node's part of what a scheduler has allocated to a job: defaults for the flags that are not
 /// given. Pure values of the environment; nothing is asked or resolved.
 struct Allocation {
-    std::string scheduler;    ///< For messages: "Slurm", "Kubernetes".
-    std::string job;          ///< Default of --rdzv-id; differs between two runs of one job.
-    std::uint32_t nodes = 1;  ///< Default of --nnodes.
+    std::string scheduler;  ///< For messages: "Slurm", "Kubernetes".
+    std::string job;        ///< Default of --rdzv-id; differs between two runs of one job.
+    /// Default of --nnodes. 0: the scheduler does not say, and without --nnodes each of its nodes
+    /// is a job of its own.
+    std::uint32_t nodes = 1;
     std::string workers;      ///< Default of --nproc-per-node; empty: the scheduler says nothing.
     std::uint32_t index = 0;  ///< This node's place in the scheduler's order, from 0.
     std::string head;         ///< Name or address of the node that serves the rendezvous.
-    bool is_head = false;     ///< This node is that one.
-    std::string node_name;    ///< The scheduler's name of this node; empty: the host's name.
-    std::string address;      ///< Default of --local-addr; empty: the address that the daemon sees.
-    std::string topology;     ///< Path of switches to this node: "s0.s4.node7"; may be empty.
+    std::string head_is_unknown_because;  ///< Why `head` is empty, and what to do about it.
+    bool is_head = false;                 ///< This node is that one.
+    std::uint16_t port = 0;               ///< Where it serves it; 0: port_of_job().
+    std::string node_name;  ///< The scheduler's name of this node; empty: the host's name.
+    std::string address;    ///< Default of --local-addr; empty: the address that the daemon sees.
+    std::string topology;   ///< Path of switches to this node: "s0.s4.node7"; may be empty.
     std::vector<std::string> notes;  ///< Notices to print at the start.
 };
 

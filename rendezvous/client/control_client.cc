@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <unistd.h>
@@ -47,6 +48,18 @@ constexpr Duration kBackoffLimitOfOverloaded = std::chrono::seconds(10);
 constexpr std::size_t kOutboxFramesMax = 256;
 constexpr std::size_t kReadBytes = 16384;
 
+/// A name that is being looked up, by a thread of Asio's that nothing can interrupt.
+struct LookUp {
+    LookUp(asio::io_context& io, Endpoint endpoint_in)
+        : endpoint(std::move(endpoint_in)), end(io) {}
+
+    const Endpoint endpoint;
+    bool is_done = false;
+    ErrorCode error;
+    std::vector<tcp::endpoint> found;
+    asio::steady_timer end;  ///< Cancelled when it is done.
+};
+
 }  // namespace
 
 struct ControlClient::Impl {
@@ -69,6 +82,10 @@ struct ControlClient::Impl {
 
     static asio::awaitable<void> run(std::shared_ptr<Impl> self);
     static asio::awaitable<bool> connect(std::shared_ptr<Impl> self);
+    /// The addresses of a name. Those at which its daemon answered last, if the name servers do not
+    /// answer. Empty, and reported, if there are none.
+    static asio::awaitable<std::vector<tcp::endpoint>> look_up(std::shared_ptr<Impl> self,
+                                                               Endpoint endpoint, Duration limit);
     /// Connects to one address, and checks who serves there. Errors: disconnected.
     static asio::awaitable<Result<void>> reach(std::shared_ptr<Impl> self, tcp::endpoint candidate,
                                                Duration limit);
@@ -81,6 +98,7 @@ struct ControlClient::Impl {
     void leave_for(const Elsewhere& elsewhere);
 
     void close();
+    void cancel_look_up();
     void finish_stop();
     void trouble(const std::string& reason, bool answered);
 
@@ -89,7 +107,9 @@ struct ControlClient::Impl {
     const Duration heartbeat_timeout;
     const security::Identity identity;
     EndpointTurn turn;
-    std::set<std::string> daemons;         ///< Endpoints at which a daemon has answered.
+    std::set<std::string> daemons;                   ///< Endpoints at which a daemon has answered.
+    std::map<std::string, tcp::endpoint> addresses;  ///< Where that was, by endpoint.
+    std::shared_ptr<LookUp> lookup;                  ///< The last one; it may still go on.
     std::set<std::string> mute;            ///< Endpoints reported to close without an answer.
     std::set<std::string> elsewhere_told;  ///< Reports since the last answer of a leader.
     Handlers handlers;
@@ -104,6 +124,7 @@ struct ControlClient::Impl {
     std::deque<std::string> outbox;
     std::function<void()> on_stopped;
     std::string peer;
+    tcp::endpoint address;  ///< The same.
     std::string daemon_host;
     std::string local_address;
     std::uint64_t attempt = 0;  ///< Counts connection attempts; timers of earlier ones are ignored.
@@ -113,6 +134,8 @@ struct ControlClient::Impl {
 };
 
 asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
+    const Duration limit = std::min(self->turn.has_others() ? kConnectLimitOfMany : kConnectLimit,
+                                    self->heartbeat_timeout);
     std::vector<tcp::endpoint> candidates;
     ErrorCode error;
     const auto numeric = asio::ip::make_address(self->turn.current().host, error);
@@ -123,20 +146,11 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
         candidates.emplace_back(asio::ip::address_v4::loopback(), self->turn.current().port);
         candidates.emplace_back(asio::ip::address_v6::loopback(), self->turn.current().port);
     } else {
-        auto [resolve_error, results] = co_await self->resolver.async_resolve(
-            self->turn.current().host, std::to_string(self->turn.current().port), kAwait);
-        if (resolve_error) {
-            self->trouble(
-                "cannot resolve " + self->turn.current().host + ": " + resolve_error.message(),
-                false);
+        candidates = co_await look_up(self, self->turn.current(), limit);
+        if (candidates.empty() || self->stopping) {
             co_return false;
         }
-        for (const auto& result : results) {
-            candidates.push_back(result.endpoint());
-        }
     }
-    const Duration limit = std::min(self->turn.has_others() ? kConnectLimitOfMany : kConnectLimit,
-                                    self->heartbeat_timeout);
     std::string reasons;
     for (const tcp::endpoint& candidate : candidates) {
         const Result<void> reached = co_await reach(self, candidate, limit);
@@ -147,6 +161,7 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
         if (reached) {
             const Endpoint endpoint{address, candidate.port()};
             self->peer = endpoint.text();
+            self->address = candidate;
             self->daemon_host = self->turn.current().host;
             co_return true;
         }
@@ -157,6 +172,47 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
     }
     self->trouble("cannot connect to " + self->turn.current().text() + " (" + reasons + ")", false);
     co_return false;
+}
+
+asio::awaitable<std::vector<tcp::endpoint>> ControlClient::Impl::look_up(std::shared_ptr<Impl> self,
+                                                                         Endpoint endpoint,
+                                                                         Duration limit) {
+    if (!self->lookup || self->lookup->is_done || self->lookup->endpoint != endpoint) {
+        self->lookup = std::make_shared<LookUp>(self->io, endpoint);
+        self->resolver.async_resolve(
+            endpoint.host, std::to_string(endpoint.port),
+            [lookup = self->lookup](ErrorCode error, const tcp::resolver::results_type& results) {
+                lookup->is_done = true;
+                lookup->error = error;
+                for (const auto& result : results) {
+                    lookup->found.push_back(result.endpoint());
+                }
+                lookup->end.cancel();
+            });
+    }
+    const std::shared_ptr<LookUp> lookup = self->lookup;
+    if (!lookup->is_done) {
+        lookup->end.expires_after(limit);
+        co_await lookup->end.async_wait(kAwait);
+    }
+    if (self->stopping) {
+        co_return std::vector<tcp::endpoint>();
+    }
+    if (lookup->is_done && !lookup->error) {
+        co_return lookup->found;
+    }
+    // A name that is gone may have left its address to somebody else. One that no server can tell
+    // is most likely where it was.
+    const bool is_gone = lookup->is_done && lookup->error != asio::error::host_not_found_try_again;
+    const auto last = self->addresses.find(endpoint.text());
+    if (!is_gone && last != self->addresses.end()) {
+        co_return std::vector<tcp::endpoint>{last->second};
+    }
+    self->trouble("cannot resolve " + endpoint.host + ": " +
+                      (lookup->is_done ? lookup->error.message()
+                                       : "no answer within " + format_duration(limit)),
+                  false);
+    co_return std::vector<tcp::endpoint>();
 }
 
 asio::awaitable<Result<void>> ControlClient::Impl::reach(std::shared_ptr<Impl> self,
@@ -226,6 +282,7 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
                 self->daemons.insert(self->turn.current().text());
+                self->addresses.insert_or_assign(self->turn.current().text(), self->address);
                 self->elsewhere_told.clear();
             }
             self->close();
@@ -338,6 +395,13 @@ void ControlClient::Impl::close() {
     stream->close();
 }
 
+void ControlClient::Impl::cancel_look_up() {
+    resolver.cancel();
+    if (lookup) {
+        lookup->end.cancel();
+    }
+}
+
 void ControlClient::Impl::finish_stop() {
     stop_timer.cancel();
     close();
@@ -367,7 +431,7 @@ ControlClient::~ControlClient() {
     impl_->stopping = true;
     impl_->on_stopped = nullptr;
     impl_->close();
-    impl_->resolver.cancel();
+    impl_->cancel_look_up();
     impl_->pause.cancel();
     impl_->connect_timer.cancel();
     impl_->stop_timer.cancel();
@@ -399,7 +463,7 @@ void ControlClient::stop(Duration limit, std::function<void()> done) {
     impl_->stopping = true;
     impl_->on_stopped = std::move(done);
     impl_->pause.cancel();
-    impl_->resolver.cancel();
+    impl_->cancel_look_up();
     if (!impl_->writing) {
         impl_->finish_stop();
         return;

@@ -58,11 +58,15 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
     }
     for (const NodeId& id : offers_.claimants(*offer.slot)) {
         // A new claimant of a slot may replace a node that is probably lost. Two live claimants are
-        // a mistake in a command line.
+        // a mistake in a command line; those of one name may be a pod that ends and the one that
+        // replaces it, which tries again.
         if (id != event.node && !detector_.suspects(id) &&
             now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
             Refused refused = refuse(Refusal::Kind::slot_taken, std::to_string(*offer.slot), "");
             refused.reason.other = name_of(id);
+            if (nodes_.at(id).offer.name == offer.name) {
+                refused.code = Errc::overloaded;
+            }
             return refused;
         }
     }

@@ -200,6 +200,25 @@ TEST(RendezvousAdmission, TwoLiveNodesCannotClaimOneSlot) {
     EXPECT_EQ(job.told<Refused>("a"), nullptr);
 }
 
+TEST(RendezvousAdmission, PodThatReplacesOneThatStillEndsMayTryAgain) {
+    Job job(fixed_policy(2));
+    Offer offer = Job::offer_of("pod-1");
+    offer.slot = 1;
+    job.join("old", offer);
+    job.join("new", offer);
+    ASSERT_NE(job.told<Refused>("new"), nullptr);
+    EXPECT_EQ(job.told<Refused>("new")->code, Errc::overloaded);
+    offer.name = "stranger";
+    job.join("stranger", offer);
+    ASSERT_NE(job.told<Refused>("stranger"), nullptr);
+    EXPECT_EQ(job.told<Refused>("stranger")->code, Errc::invalid_argument);
+
+    job.leave("old");
+    offer.name = "pod-1";
+    job.join("new", offer);
+    EXPECT_EQ(job.told<Refused>("new"), nullptr);
+}
+
 TEST(RendezvousAdmission, SlotOfASilentNodeMayBeClaimed) {
     Job job(fixed_policy(2));
     Offer offer = Job::offer_of("a");
