@@ -35,10 +35,13 @@ struct Connection {
     Client client;
     RequestReader reader;
     Doing doing = Doing::reading;
+    std::string identity;          ///< Of the peer of its last request; see security::Peer::name.
     bool is_trusted = false;       ///< It has proved who it is, by itself or with its last request.
     Instant expires{};             ///< When it is disconnected.
     Instant since{};               ///< Since when it does what it does.
     std::optional<Answer> answer;  ///< Of the pages.
+    std::shared_ptr<const std::string> text;  ///< Being sent; may be null.
+    Instant text_since{};                     ///< Since when.
     boost::asio::steady_timer wake;  ///< Cancelled when there is an answer, or an event to send.
 
     void close() {

@@ -16,6 +16,7 @@
 
 #include "rendezvous/http/connection.h"
 #include "rendezvous/http/response.h"
+#include "rendezvous/http/room.h"
 
 namespace regroup::http {
 
@@ -68,6 +69,12 @@ struct Door::Impl {
     }
     /// False: there is no room for one more client.
     bool make_room(const Connection& newcomer);
+    /// False: there is no room for one more viewer of this peer.
+    bool make_room_for_viewer(const std::string& identity);
+    /// Disconnects slow readers until there is room to send `text`.
+    void make_room_for(const std::shared_ptr<const std::string>& text);
+    static asio::awaitable<bool> write_text(Self self, Held connection,
+                                            std::shared_ptr<const std::string> text);
     void begin(Connection& connection, Doing doing, Duration limit) const {
         connection.doing = doing;
         connection.since = inside.clock.now();
@@ -117,27 +124,42 @@ bool Door::Impl::make_room(const Connection& newcomer) {
     if (connections.size() < limits.connections_max) {
         return true;
     }
-    const Held* victim = nullptr;
-    for (const Held& other : connections) {
-        const bool may_go =
-            !other->is_trusted || (newcomer.is_trusted && other->doing == Doing::idle);
-        const bool is_better = victim == nullptr || (other->is_trusted == (*victim)->is_trusted
-                                                         ? other->since < (*victim)->since
-                                                         : !other->is_trusted);
-        if (may_go && is_better) {
-            victim = &other;
-        }
-    }
-    if (victim == nullptr) {
+    const Held gone = leaves_for(connections, newcomer, inside.clock.now(), limits);
+    if (!gone) {
         return false;
     }
-    const Held gone = *victim;
     log("HTTP room", gone->client.address,
-        "disconnected " + gone->client.peer + ", the longest idle of " +
+        "disconnected " + gone->client.peer + ", the longest idle or slowest of " +
             std::to_string(connections.size()) + " HTTP clients");
     connections.erase(gone);
     gone->close();
     return true;
+}
+
+bool Door::Impl::make_room_for_viewer(const std::string& identity) {
+    if (count_viewers() < limits.staying_max) {
+        return true;
+    }
+    const Held gone = leaves_for_viewer(connections, identity);
+    if (!gone) {
+        return false;
+    }
+    log("HTTP room", gone->client.address,
+        "disconnected " + gone->client.peer + ": " + gone->identity +
+            " has the most viewers, and another peer wants one");
+    gone->doing = Doing::reading;
+    gone->close();
+    return true;
+}
+
+void Door::Impl::make_room_for(const std::shared_ptr<const std::string>& text) {
+    while (const Held gone = leaves_for_text(connections, text, limits.texts_bytes_max)) {
+        log("HTTP room", gone->client.address,
+            "disconnected " + gone->client.peer + ": it is the slowest reader of " +
+                gone->identity + ", whose readers hold the most memory");
+        gone->text = nullptr;
+        gone->close();
+    }
 }
 
 void Door::sweep() {
@@ -229,6 +251,7 @@ asio::awaitable<bool> Door::Impl::respond(Self self, Held connection) {
             answer = sentence(400, "the target of the request must be a path");
         } else {
             connection->is_trusted = client.proven || !is_public;
+            connection->identity = std::get<security::Peer>(judged).name;
             Request request;
             request.method =
                 head.method == Method::post ? Request::Method::post : Request::Method::get;
@@ -249,7 +272,7 @@ asio::awaitable<bool> Door::Impl::respond(Self self, Held connection) {
         answer.body = nullptr;
     }
     const bool is_stream = answer.stream && head.method != Method::head;
-    if (is_stream && self->count_viewers() >= self->limits.staying_max) {
+    if (is_stream && !self->make_room_for_viewer(connection->identity)) {
         answer = sentence(503, "this daemon has " + std::to_string(self->limits.staying_max) +
                                    " viewers already; close other pages, or try again later");
     } else if (is_stream) {
@@ -266,7 +289,7 @@ asio::awaitable<bool> Door::Impl::respond(Self self, Held connection) {
         co_return false;
     }
     if (answer.body && head.method != Method::head &&
-        !co_await write(self, connection, *answer.body)) {
+        !co_await write_text(self, connection, std::move(answer.body))) {
         co_return false;
     }
     co_return keep_alive;
@@ -307,6 +330,16 @@ asio::awaitable<bool> Door::Impl::write(Self self, Held connection, std::string_
     co_return !self->closed;
 }
 
+asio::awaitable<bool> Door::Impl::write_text(Self self, Held connection,
+                                             std::shared_ptr<const std::string> text) {
+    self->make_room_for(text);
+    connection->text = text;
+    connection->text_since = self->inside.clock.now();
+    const bool written = co_await write(self, connection, *text);
+    connection->text = nullptr;
+    co_return written;
+}
+
 asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer) {
     const auto viewer = std::make_shared<ConnectionViewer>(connection, self->limits);
     asio::co_spawn(self->inside.io, discard(self, connection, kReadBytes), asio::detached);
@@ -323,7 +356,7 @@ asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer
             }
             text = sign_of_life;
         }
-        if (!co_await write(self, connection, *text)) {
+        if (!co_await write_text(self, connection, std::move(text))) {
             break;
         }
     }

@@ -10,7 +10,7 @@ namespace regroup::http {
 /// Limits on the resources that HTTP clients can make the daemon use.
 struct Limits {
     /// Beyond this the longest idle client that has proved nothing is disconnected, then the
-    /// longest idle one of all; if all are busy, the new one is.
+    /// longest idle one of all, then one that is slow to read; if there is none, the new one is.
     std::size_t connections_max = 256;
     /// The viewers; and with so many clients that have proved who they are, an answer ends its
     /// connection. The rest of the connections is for short visits: probes, scrapes, operators.
@@ -23,6 +23,11 @@ struct Limits {
     Duration answer_limit = std::chrono::seconds(10);
     /// For each 64 KiB of an answer.
     Duration write_limit = std::chrono::seconds(10);
+    /// A client that takes longer to read its answer makes room for others when all are busy.
+    Duration slow_limit = std::chrono::seconds(2);
+    /// The texts that are being sent, each counted once. Beyond that the slowest readers of the
+    /// peer that holds the most are disconnected.
+    std::size_t texts_bytes_max = std::size_t{64} << 20U;
     /// Between two requests.
     Duration idle_limit = std::chrono::seconds(60);
     /// The time between two signs of life to a viewer.

@@ -2,8 +2,12 @@
 #include "rendezvous/server/event_followers.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 
+#include "rendezvous/base/fair_share.h"
 #include "rendezvous/protocol/codec.h"
 
 namespace regroup::rendezvous {
@@ -19,6 +23,10 @@ struct Page {
     std::string lines;
     std::uint64_t last = 0;  ///< The number of its last event.
 };
+
+std::string identity_of(const Session& session) {
+    return session.proven ? session.proven->name : "";
+}
 
 /// The events after `since` that fit a page, at least one if there is one.
 Page page_of(const JobHistory& history, std::uint64_t since) {
@@ -41,6 +49,26 @@ Page page_of(const JobHistory& history, std::uint64_t since) {
 
 EventFollowers::EventFollowers(boost::asio::any_io_executor executor, Hooks hooks)
     : hooks_(std::move(hooks)), timer_(std::move(executor)) {}
+
+bool EventFollowers::make_room(const std::shared_ptr<Session>& session) {
+    if (followers_.size() < kMax) {
+        return true;
+    }
+    std::map<std::string, std::size_t> held;
+    for (const Follower& follower : followers_) {
+        ++held[identity_of(*follower.session)];
+    }
+    const std::optional<std::string> most = gives_way(held, identity_of(*session));
+    if (!most) {
+        return false;
+    }
+    const auto newest = std::find_if(
+        followers_.rbegin(), followers_.rend(),
+        [&](const Follower& follower) { return identity_of(*follower.session) == *most; });
+    newest->session->close();
+    followers_.erase(std::next(newest).base());
+    return true;
+}
 
 void EventFollowers::add(const std::shared_ptr<Session>& session, const std::string& job,
                          const Operate& asked) {

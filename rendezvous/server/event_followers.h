@@ -22,7 +22,8 @@ namespace regroup::rendezvous {
 /// the job's history sees a gap in the numbers. Runs on the io_context's one thread.
 class EventFollowers {
    public:
-    /// Beyond these, no further connection is accepted.
+    /// Beyond these, a new connection takes the place of one of the peer that has the most. See
+    /// gives_way().
     static constexpr std::size_t kMax = 64;
 
     /// The events of a job; `history` is null if there is no such job.
@@ -38,7 +39,8 @@ class EventFollowers {
 
     EventFollowers(boost::asio::any_io_executor executor, Hooks hooks);
 
-    [[nodiscard]] bool is_full() const noexcept { return followers_.size() >= kMax; }
+    /// False: there is no room for one more connection of the session's peer.
+    [[nodiscard]] bool make_room(const std::shared_ptr<Session>& session);
     /// Sends the events that `asked` names. The last page closes the connection.
     void add(const std::shared_ptr<Session>& session, const std::string& job, const Operate& asked);
     /// The job has new events, or is gone.

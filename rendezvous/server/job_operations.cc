@@ -221,7 +221,7 @@ std::vector<JobView> JobTable::views(const std::string& job_id) const {
 
 void JobTable::show_events(const std::shared_ptr<Session>& session, const Job& job,
                            const Operate& operate) {
-    if (followers_.is_full()) {
+    if (!followers_.make_room(session)) {
         answer(session, false,
                std::to_string(EventFollowers::kMax) +
                    " connections follow events already; try again later");

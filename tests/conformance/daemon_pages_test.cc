@@ -6,8 +6,13 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include <boost/asio/ip/tcp.hpp>
 #include <gtest/gtest.h>
+
+#include "rendezvous/server/event_followers.h"
+#include "rendezvous/server/session.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -64,6 +69,50 @@ TEST(DaemonPages, ViewersThatAreGoneAreForgottenWhileOthersCome) {
         });
     }
     EXPECT_LE(viewers, 2);
+}
+
+class FollowersOfEvents : public ::testing::Test {
+   protected:
+    /// The session of a connected peer that has proved to be `name`.
+    std::shared_ptr<Session> session_of(const std::string& name) {
+        peers.emplace_back(io);
+        peers.back().connect(acceptor.local_endpoint());
+        auto session = std::make_shared<Session>(acceptor.accept(), [](std::size_t) {});
+        session->proven = security::Peer{security::Scope(), name};
+        return session;
+    }
+    std::shared_ptr<Session> follow(const std::string& name) {
+        auto session = session_of(name);
+        Operate wish;
+        wish.follow = true;
+        followers.add(session, "job", wish);
+        return session;
+    }
+
+    boost::asio::io_context io;
+    boost::asio::ip::tcp::acceptor acceptor{io, {boost::asio::ip::make_address("127.0.0.1"), 0}};
+    std::vector<boost::asio::ip::tcp::socket> peers;
+    JobHistory history{"job"};
+    EventFollowers followers{
+        io.get_executor(),
+        {[this](const std::string&) { return EventFollowers::Source{&history, 1, false}; },
+         [](const std::shared_ptr<Session>&, const FromDaemon&) {}}};
+};
+
+TEST_F(FollowersOfEvents, PeerWithAllPlacesGivesOneUpForAnotherPeer) {
+    std::vector<std::shared_ptr<Session>> greedy;
+    for (std::size_t i = 0; i < EventFollowers::kMax; ++i) {
+        greedy.push_back(follow("token 1"));
+    }
+    EXPECT_FALSE(followers.make_room(session_of("token 1")));
+
+    EXPECT_TRUE(followers.make_room(session_of("token 2")));
+
+    EXPECT_FALSE(greedy.back()->stream.is_open());
+    EXPECT_TRUE(greedy.front()->stream.is_open());
+    const auto other = follow("token 2");
+    EXPECT_FALSE(followers.make_room(session_of("token 1")));
+    EXPECT_TRUE(other->stream.is_open());
 }
 
 TEST(SharedTexts, TextIsRenderedOnceForAllWhoAskAtTheSameTime) {

@@ -146,7 +146,9 @@ class HttpDoor : public ::testing::Test {
     }
 
     /// `is_owner`: the connection is of the daemon's user.
-    std::unique_ptr<Browser> connect(bool is_owner = true, const std::string& first_bytes = "") {
+    std::unique_ptr<Browser> connect_as(const std::string& name) { return connect(true, "", name); }
+    std::unique_ptr<Browser> connect(bool is_owner = true, const std::string& first_bytes = "",
+                                     const std::string& name = "user ann") {
         tcp::socket socket(io);
         socket.connect(acceptor.local_endpoint());
         security::Stream stream(acceptor.accept());
@@ -156,7 +158,7 @@ class HttpDoor : public ::testing::Test {
         client.is_here = true;
         client.objection = "no";
         if (is_owner) {
-            client.proven = security::Peer{security::Scope(), "user ann"};
+            client.proven = security::Peer{security::Scope(), name};
         }
         door->adopt(std::move(stream), first_bytes, std::move(client));
         return std::make_unique<Browser>(io, std::move(socket));
@@ -488,6 +490,93 @@ TEST_F(HttpDoorWhereFewStay, ViewersLeaveRoomForOthers) {
     const auto next = connect();
     next->get("/stream");
     EXPECT_THAT(next->await("\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpDoorWhereFewStay, PeerWithAllViewersGivesOneUpForAnotherPeer) {
+    const auto stream = [this](const std::string& name) {
+        auto viewer = connect_as(name);
+        viewer->get("/stream");
+        viewer->await("\r\n\r\n");
+        clock.pass(seconds(1));
+        return viewer;
+    };
+    const auto first = stream("token 1");
+    const auto second = stream("token 1");
+
+    const auto other = stream("token 2");
+
+    EXPECT_THAT(other->received(), StartsWith("HTTP/1.1 200 "));
+    EXPECT_TRUE(second->is_closed_by_peer()) << "the newest";
+    EXPECT_TRUE(first->stays_open());
+    EXPECT_THAT(stream("token 1")->received(), StartsWith("HTTP/1.1 503 "));
+    EXPECT_THAT(stream("token 3")->received(), StartsWith("HTTP/1.1 503 ")) << "each has one";
+    EXPECT_TRUE(other->stays_open());
+}
+
+class HttpDoorWithLittleMemory : public HttpDoor {
+   protected:
+    HttpDoorWithLittleMemory() : HttpDoor(little()) {}
+    static Limits little() {
+        Limits limits;
+        limits.texts_bytes_max = std::size_t{20} << 20U;  // Two of /big.
+        return limits;
+    }
+};
+
+TEST_F(HttpDoorWithLittleMemory, SlowestReaderOfThePeerThatHoldsTheMostIsDisconnected) {
+    std::vector<std::unique_ptr<Browser>> slow;
+    for (int i = 0; i < 2; ++i) {
+        slow.push_back(connect_as("token 1"));
+        slow.back()->reads = false;
+        slow.back()->get("/big");
+        EXPECT_TRUE(slow.back()->stays_open());
+        clock.pass(seconds(1));
+    }
+
+    const auto other = connect_as("token 2");
+    other->get("/big");
+    other->await("HTTP/1.1 200 ");
+
+    EXPECT_TRUE(other->until([&] { return door->connections_count() == 2; }));
+    EXPECT_THAT(log, HasSubstr("slowest reader of token 1"));
+    slow[1]->reads = true;
+    EXPECT_TRUE(slow[1]->until([&] { return slow[1]->received().size() > 8U << 20U; }));
+    EXPECT_TRUE(other->until([&] { return other->received().size() > 8U << 20U; }));
+}
+
+TEST_F(HttpDoorWithLittleMemory, ReadersOfOneTextShareIt) {
+    std::vector<std::unique_ptr<Browser>> viewers;
+    for (int i = 0; i < 8; ++i) {
+        viewers.push_back(connect());
+        viewers.back()->reads = false;
+        viewers.back()->get("/stream");
+        EXPECT_TRUE(
+            viewers.back()->until([&] { return pages.viewers.size() > viewers.size() - 1; }));
+    }
+    const auto state = std::make_shared<const std::string>(std::string(std::size_t{8} << 20U, 'x'));
+    for (const auto& viewer : pages.viewers) {
+        viewer.lock()->show(state);
+    }
+    EXPECT_TRUE(viewers[0]->stays_open());
+    EXPECT_EQ(door->connections_count(), 8U);
+    EXPECT_EQ(log, "");
+}
+
+TEST_F(HttpDoorWithLittleRoom, SlowReaderMakesRoomWhenAllAreBusy) {
+    std::vector<std::unique_ptr<Browser>> slow;
+    for (int i = 0; i < 3; ++i) {
+        slow.push_back(connect());
+        slow.back()->reads = false;
+        slow.back()->get("/big");
+        EXPECT_TRUE(slow.back()->stays_open());
+    }
+    EXPECT_TRUE(connect(false, "GET /healthz").get()->is_closed_by_peer())
+        << "they may be fast yet";
+    clock.pass(limits.slow_limit + seconds(1));
+
+    const auto probe = connect(false);
+    probe->get("/healthz");
+    EXPECT_THAT(probe->await("page /healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpDoorWhereFewStay, ManyIdleConnectionsAreNotKept) {
