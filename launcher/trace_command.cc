@@ -68,7 +68,7 @@ int trace_from_journal(const std::string& path, const std::string& id) {
                 history.record(events, entry.wall_ms);
                 for (const rendezvous::JobEvent& event : events) {
                     lines.push_back(rendezvous::event_line(
-                        chosen->key.id, {++number, entry.wall_ms, event, nullptr}));
+                        chosen->key.id, {++number, entry.wall_ms, event, nullptr, nullptr}));
                 }
                 if (!entry.event) {
                     return;
