@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr microseconds kStatusInterval = std::chrono::seconds(10);
+constexpr microseconds kStatusInterval = std::chrono::seconds(2);
 constexpr microseconds kIntervalMin = std::chrono::milliseconds(1);
 constexpr timeval kSendLimit{1, 0};
 constexpr const char* kSocket = "NOTIFY_SOCKET";

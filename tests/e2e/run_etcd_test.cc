@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two daemons on one etcd. Each daemon may be killed, and so may etcd. Skipped where etcd is
+// Two daemons on one etcd, or on three members. Each may be killed. Skipped where etcd is
 // missing.
 #include <chrono>
 #include <csignal>
@@ -23,10 +23,13 @@ class RunEtcd : public EndToEnd {
         }
     }
     [[nodiscard]] std::unique_ptr<Rendezvous> serve(const std::string& lease = "5") const {
+        return serve_on("127.0.0.1:" + std::to_string(etcd_.port()), lease);
+    }
+    [[nodiscard]] static std::unique_ptr<Rendezvous> serve_on(const std::string& etcds,
+                                                              const std::string& lease) {
         const std::string own = "127.0.0.1:" + std::to_string(unused_port());
-        return std::make_unique<Rendezvous>(
-            Words{"--listen=" + own, "--advertise=" + own, "--lease=" + lease,
-                  "--state=etcd://127.0.0.1:" + std::to_string(etcd_.port())});
+        return std::make_unique<Rendezvous>(Words{"--listen=" + own, "--advertise=" + own,
+                                                  "--lease=" + lease, "--state=etcd://" + etcds});
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
                                                       const std::string& endpoints) const {
@@ -116,6 +119,44 @@ TEST_F(RunEtcd, SecondDaemonLeadsWithinTheLeaseOfAKilledLeader) {
         EXPECT_EQ(pid_of(mark), pid_of(done.at(rank))) << "rank " << rank;
     }
     EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the leader";
+}
+
+TEST_F(RunEtcd, NoWorkerNoticesThatTheLeadersOfEtcdAndOfTheDaemonsAreKilled) {
+    EtcdCluster etcd(REGROUP_ETCD, folder());
+    etcd.start();
+    auto a = serve_on(etcd.endpoints(), "3");
+    ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
+    auto b = serve_on(etcd.endpoints(), "3");
+    ASSERT_TRUE(b->program().prints("the daemon at " + a->endpoint() + " leads; this one waits"))
+        << b->program().output();
+    const std::string endpoints = a->endpoint() + "," + b->endpoint();
+    auto first_node = start_node(1, endpoints);
+    auto second_node = start_node(2, endpoints);
+    const auto first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << first_node->output() << second_node->output();
+
+    etcd.kill_leader();
+    EXPECT_TRUE(goes_on());
+    // The two members that are left choose a leader, and keep the next decision.
+    ::kill(pid_of(first.at(1)), SIGKILL);
+    const auto second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << first_node->output() << a->program().output();
+
+    a->program().signal(SIGKILL);
+    for (const auto& node : {&first_node, &second_node}) {
+        ASSERT_TRUE((*node)->prints("the rendezvous is back at " + b->endpoint()))
+            << (*node)->output() << b->program().output();
+    }
+    EXPECT_TRUE(goes_on());
+    release("finish");
+    EXPECT_EQ(first_node->wait(), 0) << first_node->output();
+    EXPECT_EQ(second_node->wait(), 0) << second_node->output();
+    const auto done = last_marks("done");
+    ASSERT_THAT(done, SizeIs(4)) << first_node->output();
+    for (const auto& [rank, mark] : first) {
+        EXPECT_EQ(pid_of(mark) == pid_of(done.at(rank)), rank != 1) << "rank " << rank;
+    }
+    EXPECT_THAT(marks("up"), SizeIs(2)) << "a round was lost with a leader";
 }
 
 TEST_F(RunEtcd, DaemonStartedWithoutEtcdWarnsAndLeadsOnceEtcdAnswers) {
