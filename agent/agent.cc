@@ -26,6 +26,9 @@ using rendezvous::FromDaemon;
 constexpr Duration kGoodbyeLimit = std::chrono::seconds(1);
 // Time for a lost daemon to be restarted at its old place.
 constexpr Duration kHostGrace = std::chrono::seconds(5);
+// A standby with a broken GPU costs the round that takes it a failure. A check of a driver that is
+// in use takes a tenth of a second of one CPU.
+constexpr Duration kRecheckInterval = std::chrono::minutes(5);
 
 }  // namespace
 
@@ -192,8 +195,17 @@ struct Agent::Impl {
 
     void act(const SaveStacks& effect) { watch.save_stacks(effect); }
 
-    void act(const CheckNode& /*effect*/) {
-        health.check_after_failure([this](const std::string& fault) { feed(NodeChecked{fault}); });
+    void act(const CheckNode& effect) {
+        if (!effect.waits) {
+            health.check_after_failure(
+                [this](const std::string& fault) { feed(NodeChecked{fault}); });
+            return;
+        }
+        health.check_while_waiting([this](const std::string& fault) {
+            if (!fault.empty()) {
+                feed(NodeChecked{fault});
+            }
+        });
     }
 
     void act(const TellAtWork& effect) { narrator.waits_for_work(effect); }
@@ -283,6 +295,9 @@ struct Agent::Impl {
         if (needs_process(options.health)) {
             options.core.health_limit = health::time_limit(
                 options.health, HealthGuard::limit_after_failure(options.core.policy));
+            options.core.first_check_limit =
+                health::time_limit(options.health, HealthGuard::kLimit);
+            options.core.recheck_interval = kRecheckInterval;
         }
         return options;
     }

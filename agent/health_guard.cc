@@ -9,8 +9,6 @@ namespace regroup::agent {
 
 namespace {
 
-// A driver without persistence mode needs up to a second for each GPU when nothing has used it.
-constexpr Duration kLimit = std::chrono::seconds(60);
 constexpr Duration kFailureLimitMin = std::chrono::seconds(10);
 constexpr std::size_t kToldMax = 1000;
 // A difference of clocks that is surely a mistake, and still fits a Duration.
@@ -42,21 +40,25 @@ Duration HealthGuard::limit_after_failure(const rendezvous::JobPolicy& policy) {
 }
 
 void HealthGuard::check_before_joining(OnDone on_done) {
-    check(kLimit, false, std::move(on_done));
+    check_.run(kLimit, false, telling(std::move(on_done)));
 }
 
 void HealthGuard::check_after_failure(OnDone on_done) {
     if (has_peers_) {
         tell(check_.check_link(address_));
     }
-    check(failure_limit_, true, std::move(on_done));
+    check_.run(failure_limit_, true, telling(std::move(on_done)));
 }
 
-void HealthGuard::check(Duration limit, bool has_run, OnDone on_done) {
-    check_.run(limit, has_run, [this, on_done = std::move(on_done)](const auto& findings) {
+void HealthGuard::check_while_waiting(OnDone on_done) {
+    check_.run_lightly(kLimit, telling(std::move(on_done)));
+}
+
+health::NodeCheck::OnDone HealthGuard::telling(OnDone on_done) {
+    return [this, on_done = std::move(on_done)](const std::vector<health::Finding>& findings) {
         tell(findings);
         on_done(health::fault(findings));
-    });
+    };
 }
 
 void HealthGuard::connected(const std::string& address) {

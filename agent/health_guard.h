@@ -26,10 +26,16 @@ class HealthGuard {
     HealthGuard(boost::asio::io_context& io, LinuxLauncher& launcher, health::CheckOptions options,
                 const AgentConfig& config, Say say);
 
+    /// The time that the driver of GPUs has for a check before the node joins, or while it waits.
+    /// Without persistence mode it needs up to a second for each GPU when nothing has used it.
+    static constexpr Duration kLimit = std::chrono::seconds(60);
+
     /// Calls `on_done` once: before it returns if the driver of GPUs need not be asked and nothing
     /// is computed, else from the event loop. A check that begins later drops it.
     void check_before_joining(OnDone on_done);
     void check_after_failure(OnDone on_done);
+    /// Computes nothing, whatever the options say.
+    void check_while_waiting(OnDone on_done);
     /// Drops `on_done` of the check that runs.
     void cancel() { check_.cancel(); }
 
@@ -43,7 +49,7 @@ class HealthGuard {
     void heard_time(std::int64_t daemon_ms);
 
    private:
-    void check(Duration limit, bool has_run, OnDone on_done);
+    [[nodiscard]] health::NodeCheck::OnDone telling(OnDone on_done);
     void tell(const std::vector<health::Finding>& findings);
 
     health::NodeCheck check_;

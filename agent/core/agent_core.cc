@@ -27,13 +27,14 @@ constexpr Duration kFaultLimit = std::chrono::seconds(1);
 AgentCore::AgentCore(AgentConfig config, Instant now)
     : config_(std::move(config)), workers_(config_.offer.workers) {
     config_.offer.join_timeout = config_.join_timeout;
-    link_.give_up_at = after(now, config_.join_timeout);
+    link_.give_up_at = after(after(now, config_.first_check_limit), config_.join_timeout);
 }
 
 AgentEffects AgentCore::step(Instant now, const AgentEvent& event) {
     if (!done()) {
         std::visit([&](const auto& e) { on(now, e); }, event);
         update_patience(now);
+        update_recheck(now);
     }
     return std::exchange(effects_, {});
 }
@@ -102,6 +103,16 @@ void AgentCore::update_patience(Instant now) {
         const bool after_round = link_.up && assignment().round != RoundId::none;
         link_.give_up_at = after(after(now, config_.join_timeout),
                                  after_round ? kVerdictMargin : Duration::zero());
+    }
+}
+
+// A node may wait for days, and its GPUs may break meanwhile.
+void AgentCore::update_recheck(Instant now) {
+    const bool waits = config_.recheck_interval > Duration::zero() && part() == Part::standby;
+    if (!waits) {
+        recheck_at_ = Instant::max();
+    } else if (recheck_at_ == Instant::max()) {
+        recheck_at_ = after(now, config_.recheck_interval);
     }
 }
 
@@ -334,7 +345,13 @@ void AgentCore::on(Instant now, const RendezvousServed& event) {
 }
 
 void AgentCore::on(Instant now, const NodeChecked& event) {
-    round_.check = Round::Check::done;
+    if (round_.check == Round::Check::awaited) {
+        round_.check = Round::Check::done;
+    }
+    const bool has_not_joined = !link_.up && report_.round == RoundId::none && !leaving();
+    if (has_not_joined) {
+        link_.give_up_at = after(now, config_.join_timeout);
+    }
     if (event.fault.empty() || leave_.stage > Leave::Stage::asked) {
         settle(now);
         return;
@@ -383,7 +400,12 @@ AgentEffects AgentCore::advance(Instant now) {
     } else if (now >= link_.give_up_at) {
         give_up(now);
     }
+    if (now >= recheck_at_) {
+        recheck_at_ = Instant::max();
+        effects_.push_back(CheckNode{true});
+    }
     update_patience(now);
+    update_recheck(now);
     return std::exchange(effects_, {});
 }
 
@@ -395,7 +417,8 @@ Instant AgentCore::next_deadline() const {
                                 ? after(link_.heard_at, config_.policy.heartbeat_timeout)
                                 : Instant::max();
     return std::min({link_.heartbeat_at, silence, link_.give_up_at, leave_deadline(),
-                     grace_.kill_at, grace_.tell_at, grace_.resist_at, ahead_.again_at});
+                     grace_.kill_at, grace_.tell_at, grace_.resist_at, ahead_.again_at,
+                     recheck_at_});
 }
 
 }  // namespace regroup::agent

@@ -27,6 +27,10 @@ struct AgentConfig {
     /// Longest time of a check of this node's health after a failure of a worker: see CheckNode.
     /// Zero: no checks are made.
     Duration health_limit{};
+    /// Longest time of the check before the node joins. The join timeout begins after the check.
+    Duration first_check_limit{};
+    /// The time between two checks of a node that is queued for a round. Zero: there are none.
+    Duration recheck_interval{};
 };
 
 /// Exit codes of an agent that no worker caused.
@@ -242,6 +246,7 @@ class AgentCore {
     void send_join(Instant now);
     void tell(Instant now);  ///< Sends the report, or that the node leaves.
     void update_patience(Instant now);
+    void update_recheck(Instant now);
     void give_up(Instant now);  ///< --join-timeout is over.
     void quit_unhealthy(Instant now);
 
@@ -312,6 +317,7 @@ class AgentCore {
     std::variant<std::monostate, Rejoin, Assignment> next_;
     Grace grace_;
     Ahead ahead_;
+    Instant recheck_at_ = Instant::max();  ///< Of a node that is queued for a round.
     Leave leave_;
     std::string fault_;  ///< Why this node may not take part; empty: it may.
     /// The last printed recoveries, to ignore repetitions.

@@ -180,7 +180,11 @@ struct SaveStacks {
 };
 /// A worker has failed: check the health of this node. NodeChecked is the answer; until then the
 /// node takes part in no round.
-struct CheckNode {};
+struct CheckNode {
+    /// The node has waited for a place for a while, and no worker has failed: only a fault needs an
+    /// answer.
+    bool waits = false;
+};
 /// Print that the round is not over because of workers in user code, for which the agent waits at
 /// most `left` more.
 struct TellAtWork {

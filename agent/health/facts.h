@@ -83,9 +83,10 @@ struct Folder {
     std::string path = {};
     std::uint64_t free = 0;   ///< Bytes for this user.
     std::uint64_t total = 0;  ///< Bytes; 0: there is no such folder.
+    bool silent = false;      ///< Its file system has not answered in time.
 };
 
-/// Limits and space, which cost microseconds to read.
+/// Limits and space.
 struct Host {
     static constexpr std::uint64_t kUnlimited = UINT64_MAX;
     std::uint64_t open_files = kUnlimited;     ///< Soft limit of descriptors.

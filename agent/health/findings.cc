@@ -111,6 +111,12 @@ std::vector<Finding> judge_host(const Host& host, const Needs& needs) {
                                 bytes_text(shared) +
                                 "; enlarge it (docker run --shm-size), or empty it"});
     }
+    if (host.log_folder && host.log_folder->silent) {
+        findings.push_back(
+            {Check::disk_space, "the file system of --log-dir " + host.log_folder->path +
+                                    " does not answer, so that its space is not checked; look at "
+                                    "the server that it is on"});
+    }
     if (host.log_folder && host.log_folder->total > 0 && host.log_folder->free < kDiskSpace) {
         findings.push_back({Check::disk_space, "the disk of --log-dir " + host.log_folder->path +
                                                    " has only " +

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/health/host_probe.h"
 
+#include <filesystem>
 #include <fstream>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <system_error>
+
+#include "agent/health/folder_probe.h"
 
 namespace regroup::health {
 
@@ -20,16 +22,6 @@ std::uint64_t soft_limit(__rlimit_resource_t what) {
     return limit.rlim_cur;
 }
 
-Folder probe_folder(const fs::path& path, const std::string& shown) {
-    struct statvfs space{};
-    Folder folder{shown};
-    if (::statvfs(path.c_str(), &space) == 0) {
-        folder.free = space.f_bavail * space.f_frsize;
-        folder.total = space.f_blocks * space.f_frsize;
-    }
-    return folder;
-}
-
 std::optional<std::int64_t> read_number(const fs::path& file) {
     std::int64_t number = 0;
     // The kernel refuses some of these files while the interface is down.
@@ -43,15 +35,13 @@ bool has_entries(const fs::path& folder) {
 
 }  // namespace
 
-Host probe_host(const Places& places, const fs::path& log_folder) {
+Host probe_host(const Places& places) {
     Host host;
     host.open_files = soft_limit(RLIMIT_NOFILE);
     host.locked_memory = soft_limit(RLIMIT_MEMLOCK);
     host.has_rdma = has_entries(places.root / "sys/class/infiniband");
-    host.shared_memory = probe_folder(places.root / "dev/shm", "/dev/shm");
-    if (!log_folder.empty()) {
-        host.log_folder = probe_folder(log_folder, log_folder.string());
-    }
+    host.shared_memory = read_folder(places.root / "dev/shm");
+    host.shared_memory.path = "/dev/shm";
     return host;
 }
 

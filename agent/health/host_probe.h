@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "agent/health/facts.h"
@@ -9,10 +8,9 @@
 
 namespace regroup::health {
 
-/// Limits of this process, and space. Microseconds: reads a few small files of the kernel.
-/// `log_folder`: where the output of the workers goes; empty: nowhere. Never fails: what cannot be
-/// read counts as good.
-[[nodiscard]] Host probe_host(const Places& places, const std::filesystem::path& log_folder);
+/// Limits of this process, and the space in /dev/shm. Microseconds: reads a few small files of the
+/// kernel. Never fails: what cannot be read counts as good.
+[[nodiscard]] Host probe_host(const Places& places);
 
 /// `interface`: "eth0"; may be empty. Never fails: what cannot be read stays unset.
 [[nodiscard]] Link probe_link(const Places& places, const std::string& interface);

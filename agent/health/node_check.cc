@@ -30,6 +30,8 @@ namespace asio = boost::asio;
 constexpr Duration kComputing = std::chrono::seconds(10);
 // A stopped process loses at most so much of its time when it goes on.
 constexpr Duration kPart = std::chrono::milliseconds(250);
+// The workers wait meanwhile.
+constexpr Duration kFolderLimit = std::chrono::milliseconds(100);
 constexpr std::size_t kAnswerMax = std::size_t{4} << 20U;
 
 // The kernel's log counts from the same moment.
@@ -122,10 +124,13 @@ void NodeCheck::cancel() {
     probe_.reset();
 }
 
-std::vector<Finding> NodeCheck::judge(const Driver& driver, const Needs& needs) const {
+std::vector<Finding> NodeCheck::judge(const Driver& driver, const Needs& needs) {
+    Host host = probe_host(options_.places);
+    if (!options_.log_folder.empty()) {
+        host.log_folder = folders_.ask(options_.log_folder, kFolderLimit);
+    }
     std::vector<Finding> findings = judge_driver(driver, needs);
-    for (auto more : {judge_cpus(probed_.cpus),
-                      judge_host(probe_host(options_.places, options_.log_folder), needs)}) {
+    for (auto more : {judge_cpus(probed_.cpus), judge_host(host, needs)}) {
         findings.insert(findings.end(), std::make_move_iterator(more.begin()),
                         std::make_move_iterator(more.end()));
     }
@@ -133,20 +138,28 @@ std::vector<Finding> NodeCheck::judge(const Driver& driver, const Needs& needs) 
 }
 
 void NodeCheck::run(Duration limit, bool has_run, OnDone on_done) {
+    run_at(options_.level, limit, has_run, std::move(on_done));
+}
+
+void NodeCheck::run_lightly(Duration limit, OnDone on_done) {
+    run_at(std::min(options_.level, Level::basic), limit, true, std::move(on_done));
+}
+
+void NodeCheck::run_at(Level level, Duration limit, bool has_run, OnDone on_done) {
     cancel();
-    if (options_.level == Level::off) {
+    if (level == Level::off) {
         on_done({});
         return;
     }
     Needs needs = options_.needs;
     needs.has_run = has_run;
     probed_ = {};
-    if (!needs_process()) {
+    const bool asks = asks_driver(options_);
+    const bool computes = level == Level::full;
+    if (!asks && !computes) {
         on_done(judge({}, needs));
         return;
     }
-    const bool asks = asks_driver(options_);
-    const bool computes = options_.level == Level::full;
     agent::UniqueFd answer(::memfd_create("regroup-probe", MFD_CLOEXEC));
     agent::ProcessSpec spec;
     spec.executable = options_.program;
@@ -167,7 +180,7 @@ void NodeCheck::run(Duration limit, bool has_run, OnDone on_done) {
             needs));
         return;
     }
-    limit = time_limit(options_, limit);
+    limit += computes ? kComputing : Duration::zero();
     probe_ = std::make_shared<Probe>(io_, std::move(*child), std::move(answer), limit);
     const auto done = [this, has_run, on_done = std::move(on_done)](const Driver& driver) {
         probe_.reset();

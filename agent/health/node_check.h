@@ -13,6 +13,7 @@
 
 #include "agent/health/facts.h"
 #include "agent/health/findings.h"
+#include "agent/health/folder_probe.h"
 #include "agent/health/places.h"
 #include "agent/process/linux_launcher.h"
 #include "rendezvous/base/clock.h"
@@ -41,9 +42,10 @@ struct CheckOptions {
 /// The longest time of a check with these options, if the driver of GPUs has `limit` to answer.
 [[nodiscard]] Duration time_limit(const CheckOptions& options, Duration limit);
 
-/// Checks the health of this node. Limits and space are read at once. The driver of GPUs is asked
-/// by another process, and only if there is one: a call into it may crash or never return. One
-/// thread; all references outlive this object.
+/// Checks the health of this node. Limits and space are read at once, which takes microseconds, and
+/// a tenth of a second once if the log folder's file system does not answer. The driver of GPUs is
+/// asked by another process, and only if there is one: a call into it may crash or never return.
+/// One thread; all references outlive this object.
 class NodeCheck {
    public:
     using OnDone = std::function<void(const std::vector<Finding>&)>;
@@ -58,6 +60,9 @@ class NodeCheck {
     /// loop, at the latest after time_limit(). Time in which this process itself did not run does
     /// not count. `has_run`: see Needs. A second call ends the first one and drops its `on_done`.
     void run(Duration limit, bool has_run, OnDone on_done);
+    /// The same for a node whose workers wait, and may hold memory of GPUs: computes nothing, also
+    /// with Level::full.
+    void run_lightly(Duration limit, OnDone on_done);
     /// Ends the check that runs, and drops its `on_done`.
     void cancel();
 
@@ -76,11 +81,13 @@ class NodeCheck {
    private:
     struct Probe;
 
-    [[nodiscard]] std::vector<Finding> judge(const Driver& driver, const Needs& needs) const;
+    void run_at(Level level, Duration limit, bool has_run, OnDone on_done);
+    [[nodiscard]] std::vector<Finding> judge(const Driver& driver, const Needs& needs);
 
     boost::asio::io_context& io_;
     agent::LinuxLauncher& launcher_;
     CheckOptions options_;
+    FolderProbe folders_;
     Probed probed_;
     std::optional<Link> first_link_;
     bool has_begun_ = false;

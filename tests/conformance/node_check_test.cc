@@ -168,6 +168,18 @@ TEST_F(NodeCheckTest, FullCheckComputesOnTheCpus) {
     EXPECT_GT(cpus_, 0U);
 }
 
+TEST_F(NodeCheckTest, LightCheckAsksTheDriverAndComputesNothing) {
+    has_gpu("0000:3b:00.0 code 15\n");
+    options_.level = Level::full;
+    NodeCheck node(io_, launcher_, options_);
+    std::vector<Finding> found;
+    node.run_lightly(std::chrono::seconds(30), [&](const auto& findings) { found = findings; });
+    io_.run();
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].check, Check::gpu_lost);
+    EXPECT_TRUE(node.probed().cpus.empty());
+}
+
 TEST_F(NodeCheckTest, LinkOfTheLoopbackIsNotChecked) {
     NodeCheck node(io_, launcher_, options_);
     EXPECT_THAT(node.check_link("127.0.0.1"), IsEmpty());

@@ -175,6 +175,70 @@ TEST_F(AgentCorePreflightTest, HealthyNodeJoinsAsUsual) {
     EXPECT_FALSE(quit().has_value());
 }
 
+TEST_F(AgentCorePreflightTest, JoinTimeoutBeginsAfterTheCheck) {
+    AgentConfig config = config_of_two_workers();
+    config.first_check_limit = std::chrono::minutes(1);
+    core = AgentCore(config, now);
+    pass(seconds(59));
+    feed(NodeChecked{});
+    pass(config.join_timeout - seconds(1));
+    EXPECT_FALSE(quit().has_value());
+    pass(seconds(1));
+    expect_quit(kExitNoRendezvous, QuitCause::no_rendezvous);
+}
+
+TEST_F(AgentCorePreflightTest, CheckThatNeverEndsDoesNotKeepTheNodeForever) {
+    AgentConfig config = config_of_two_workers();
+    config.first_check_limit = std::chrono::minutes(1);
+    core = AgentCore(config, now);
+    pass(config.join_timeout + seconds(59));
+    EXPECT_FALSE(quit().has_value());
+    pass(seconds(1));
+    EXPECT_TRUE(quit().has_value());
+}
+
+// A node that waits for a place.
+class AgentCoreStandbyHealthTest : public AgentCoreHealthTest {
+   protected:
+    AgentCoreStandbyHealthTest() {
+        AgentConfig config = config_of_two_workers();
+        config.health_limit = std::chrono::seconds(10);
+        config.recheck_interval = std::chrono::seconds(30);
+        core = AgentCore(config, now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        rendezvous::Waiting waiting;
+        waiting.standby = true;
+        hear(waiting);
+        effects.clear();
+    }
+};
+
+TEST_F(AgentCoreStandbyHealthTest, StandbyIsCheckedFromTimeToTime) {
+    pass_answered(seconds(29));
+    EXPECT_TRUE(all<CheckNode>().empty());
+    pass_answered(seconds(2));
+    ASSERT_EQ(all<CheckNode>().size(), 1U);
+    EXPECT_TRUE(all<CheckNode>()[0].waits);
+    pass_answered(seconds(30));
+    EXPECT_EQ(all<CheckNode>().size(), 2U);
+    EXPECT_FALSE(core.leaving());
+}
+
+TEST_F(AgentCoreStandbyHealthTest, StandbyWithAFaultLeaves) {
+    feed(NodeChecked{"GPU 1 is lost"});
+    expect_that_it_left_for("GPU 1 is lost");
+}
+
+TEST_F(AgentCoreStandbyHealthTest, StandbyThatHasAPlaceIsCheckedOnlyAfterFailures) {
+    in_round(1);
+    pass_answered(std::chrono::minutes(2));
+    EXPECT_TRUE(all<CheckNode>().empty());
+    both_fail(1);
+    ASSERT_EQ(all<CheckNode>().size(), 1U);
+    EXPECT_FALSE(all<CheckNode>()[0].waits);
+}
+
 class AgentCoreElasticHealthTest : public AgentCoreElasticTest {
    protected:
     void SetUp() override {

@@ -226,6 +226,15 @@ TEST(HealthOfTheHost, UsualLimitsGiveNoFindingForAJobOfAHundredRanks) {
     EXPECT_THAT(judge_host(host, needs), IsEmpty());
 }
 
+TEST(HealthOfTheHost, LogFolderThatDoesNotAnswerWarns) {
+    Host host = roomy();
+    host.log_folder = Folder{"/nfs/logs"};
+    host.log_folder->silent = true;
+    const auto found = judge_host(host, Needs());
+    EXPECT_THAT(names(found), ElementsAre("warning disk-space"));
+    EXPECT_THAT(found[0].text, HasSubstr("--log-dir /nfs/logs does not answer"));
+}
+
 TEST(HealthOfTheHost, LimitsThatTheJobOutgrowsWarn) {
     Host host = roomy();
     host.open_files = 1024;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The probes, on a folder that looks like the root of a machine, and with a stand-in for NVML.
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/health/folder_probe.h"
 #include "agent/health/gpu_probe.h"
 #include "agent/health/host_probe.h"
 #include "agent/health/load_test.h"
@@ -165,17 +169,48 @@ TEST_F(HealthProbe, DriverIsRecognizedByItsFiles) {
     EXPECT_FALSE(has_driver({plain.root(), ""}));
 }
 
-TEST_F(HealthProbe, ReadsTheFolderOfTheLogsAndOfSharedMemory) {
-    const Host host = probe_host(places_, machine_.root());
-    ASSERT_TRUE(host.log_folder.has_value());
-    EXPECT_GT(host.log_folder->total, 0U);
+TEST_F(HealthProbe, ReadsTheFolderOfTheLogs) {
+    FolderProbe probe;
+    const Folder folder = probe.ask(machine_.root(), std::chrono::seconds(30));
+    EXPECT_EQ(folder.path, machine_.root());
+    EXPECT_GT(folder.total, 0U);
+    EXPECT_FALSE(folder.silent);
+    const Folder missing = probe.ask("/no/such/folder", std::chrono::seconds(30));
+    EXPECT_EQ(missing.total, 0U);
+    EXPECT_FALSE(missing.silent);
+}
+
+TEST_F(HealthProbe, FileSystemThatDoesNotAnswerDelaysOneCheckOnly) {
+    std::promise<void> server_is_back;
+    std::atomic<int> asked = 0;
+    FolderProbe probe([&, back = server_is_back.get_future().share()](const std::string& path) {
+        ++asked;
+        back.wait();
+        return Folder{path, 1, 2};
+    });
+    EXPECT_TRUE(probe.ask("/logs", std::chrono::milliseconds(1)).silent);
+    // Without an end: it must not wait.
+    EXPECT_TRUE(probe.ask("/logs", std::chrono::hours(1)).silent);
+
+    server_is_back.set_value();
+
+    Folder folder = probe.ask("/logs", std::chrono::seconds(30));
+    while (folder.silent) {  // The first thread has not told its answer yet.
+        folder = probe.ask("/logs", std::chrono::seconds(30));
+    }
+    EXPECT_EQ(folder.total, 2U);
+    EXPECT_EQ(asked, 2) << "one thread for each answer";
+}
+
+TEST_F(HealthProbe, ReadsTheLimitsAndTheSharedMemory) {
+    const Host host = probe_host(places_);
     EXPECT_EQ(host.shared_memory.total, 0U);  // This machine has no dev/shm.
     EXPECT_FALSE(host.has_rdma);
     EXPECT_GT(host.open_files, 0U);
     std::filesystem::create_directories(machine_.root() / "sys/class/infiniband/mlx5_0");
     std::filesystem::create_directories(machine_.root() / "dev/shm");
-    EXPECT_TRUE(probe_host(places_, "").has_rdma);
-    EXPECT_GT(probe_host(places_, "").shared_memory.total, 0U);
+    EXPECT_TRUE(probe_host(places_).has_rdma);
+    EXPECT_GT(probe_host(places_).shared_memory.total, 0U);
 }
 
 TEST_F(HealthProbe, ReadsTheLinkAndLeavesOutWhatTheKernelDoesNotSay) {
