@@ -391,7 +391,8 @@ class Node {
             endpoints += ", " + other.text();
         }
         return (plan_.other_endpoints.empty() ? "; the endpoint is " : "; the endpoints are ") +
-               endpoints + (holder.empty() ? "" : ", and " + holder);
+               endpoints + (holder.empty() ? "" : ", and " + holder) +
+               (agent_->has_run() ? "" : plan_.endpoint_hint);
     }
 
     const SteadyClock clock_;

@@ -128,6 +128,22 @@ void note_unused_standbys(const RunOptions& options, RunPlan& plan) {
     }
 }
 
+// A scheduler's name of a node need not be one of its host, though other nodes may know it.
+void check_head_name(const RunOptions& options, RunPlan& plan) {
+    const std::optional<Allocation>& allocation = options.allocation;
+    if (!allocation || allocation->head_advice.empty()) {
+        return;
+    }
+    if (!allocation->is_head) {
+        plan.endpoint_hint = "; " + allocation->head_advice;
+    } else if (!names_this_host(plan.endpoint.host)) {
+        plan.notes.push_back(plan.endpoint.host + " does not lead to this host; " +
+                             allocation->head_advice);
+        const std::vector<std::string> addresses = own_addresses();
+        plan.endpoint.host = addresses.empty() ? "127.0.0.1" : addresses.front();
+    }
+}
+
 // Each node would take localhost for itself, and wait there for the others.
 Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
     if (options.nodes_max == 1 || plan.endpoint.host != "localhost") {
@@ -406,6 +422,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     if (const Result<void> trusted = plan_trust(options, plan); !trusted) {
         return trusted.error();
     }
+    check_head_name(options, plan);
     note_unused_standbys(options, plan);
     if (plan.fixed_master && agent.offer.slot == 0U) {
         agent.offer.address = plan.endpoint.host;

@@ -29,6 +29,7 @@ struct RunPlan {
     rendezvous::Endpoint endpoint;  ///< Port 0: any free port, for a standalone job.
     /// Other daemons that may lead; without `endpoint`.
     std::vector<rendezvous::Endpoint> other_endpoints;
+    std::string endpoint_hint;  ///< What to try if nobody answers there; may be empty.
     Hosting hosting = Hosting::never;
     std::string bind_address;  ///< Address on which a hosted daemon listens; empty: all.
     security::Credentials credentials;

@@ -52,6 +52,37 @@ std::vector<std::string> options_of(const SbatchJob& job) {
     return options;
 }
 
+constexpr const char* kGuard = R"(
+# When Slurm loses the first node, this script is gone, and the other nodes would stay allocated
+# until the time limit. A step on the second node has the job start again then.
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    srun --overlap --nodes=1 --ntasks=1 --relative=1 --export=ALL --no-kill sh -c '
+        trap "" USR1
+        while sleep 60; do
+            job=$(squeue --noheader --jobs="$SLURM_JOB_ID" --nodelist="$0") && [ -z "$job" ] &&
+                scontrol requeue "$SLURM_JOB_ID"
+        done' "$SLURMD_NODENAME" >/dev/null 2>&1 &
+fi
+)";
+
+constexpr const char* kBeforeSrun = R"(
+# Slurm sends SIGTERM to this script, too, when it ends the job by itself. Without a trap the shell
+# would end at once, and the launchers with it.
+trap 'ended_by_slurm=yes' TERM
+
+# One launcher on each node; Slurm's variables tell it where the others are.
+)";
+
+constexpr const char* kAfterSrun = R"(
+code=$?
+
+# 75: the state is saved, and the job can go on. A job that was cancelled must not.
+if [ "$code" -eq 75 ] && [ -z "$ended_by_slurm" ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+)";
+
 }  // namespace
 
 std::string shell_word(const std::string& word) {
@@ -82,9 +113,9 @@ Result<std::string> sbatch_script(const SbatchJob& job) {
         }
         script += directive(option);
     }
+    script += outlives_nodes ? kGuard : "";
+    script += kBeforeSrun;
     script +=
-        "\n"
-        "# One launcher on each node; Slurm's variables tell it where the others are.\n"
         "srun --nodes=\"$SLURM_JOB_NUM_NODES\" --ntasks=\"$SLURM_JOB_NUM_NODES\" "
         "--ntasks-per-node=1";
     if (job.cpus_per_node != 0) {
@@ -100,17 +131,7 @@ Result<std::string> sbatch_script(const SbatchJob& job) {
     for (const std::string& word : job.run) {
         script += " " + shell_word(word);
     }
-    script +=
-        "\n"
-        "code=$?\n"
-        "\n"
-        "# 75: all nodes have left with their state saved. The job takes it up when it starts\n"
-        "# again.\n"
-        "if [ \"$code\" -eq 75 ]; then\n"
-        "    scontrol requeue \"$SLURM_JOB_ID\"\n"
-        "fi\n"
-        "exit \"$code\"\n";
-    return script;
+    return script + kAfterSrun;
 }
 
 }  // namespace regroup::launcher

@@ -160,6 +160,10 @@ Result<std::optional<Allocation>> allocation_of(const Environment& environment,
     // The order of a heterogeneous step's list is not that of SLURM_NODEID, so the name decides.
     allocation.is_head = names->front() == *own;
     allocation.head = address_of(environment, names->front());
+    allocation.head_advice = "where Slurm's name of the first node, " + allocation.head +
+                             ", is no name of a host, give all nodes its address: "
+                             "--rdzv-backend=regroup --rdzv-endpoint=ADDRESS:PORT --nnodes=" +
+                             std::to_string(nodes);
     allocation.node_name = *std::move(own);
     const std::string kGpus = "SLURM_GPUS_ON_NODE";
     if (const std::optional<std::string> text = environment(kGpus); text && !text->empty()) {

@@ -55,8 +55,8 @@ class SubmitCommand : public EndToEnd {
     /// What Slurm does with a script on the first node of a job.
     [[nodiscard]] Answer start(const std::string& script) const {
         std::ofstream(folder() + "/script") << script;
-        return execute({"/bin/sh", "script"},
-                       {"SLURM_JOB_ID=4711", "SLURM_JOB_NUM_NODES=3", "SLURM_GPUS_ON_NODE=8"});
+        return execute({"/bin/sh", "script"}, {"SLURM_JOB_ID=4711", "SLURM_JOB_NUM_NODES=3",
+                                               "SLURM_GPUS_ON_NODE=8", "SLURMD_NODENAME=n1"});
     }
 
     [[nodiscard]] std::string token_file() const { return folder() + "/state/regroup/token"; }
@@ -73,7 +73,9 @@ class SubmitCommand : public EndToEnd {
     }
 };
 
-constexpr const char* kSaveWords = R"(printf '%s\0' "$@" >"$(basename "$0").words")";
+/// Not those of the step that watches the first node.
+constexpr const char* kSaveWords =
+    R"([ "$1" = --overlap ] || printf '%s\0' "$@" >"$(basename "$0").words")";
 
 TEST_F(SubmitCommand, ScriptIsGivenToSbatchWhoseAnswerIsTheAnswer) {
     stand_in("sbatch", "cat >script.got\necho Submitted batch job 4711\nexit 7");
@@ -139,6 +141,33 @@ TEST_F(SubmitCommand, JobIsRequeuedOnlyWhenItHasSavedItsState) {
     }
     stand_in("srun", "exit 75");
     EXPECT_EQ(start(script).code, 75);
+    EXPECT_THAT(words_of("scontrol.words"), ElementsAre("requeue", "4711"));
+}
+
+TEST_F(SubmitCommand, CancelledJobIsNotRequeued) {
+    stand_in("scontrol", kSaveWords);
+    stand_in("srun", "kill -TERM $PPID\nexit 75");
+    EXPECT_EQ(start(submit({"--dry-run", "/bin/true"}).output).code, 75);
+    EXPECT_THAT(words_of("scontrol.words"), IsEmpty());
+}
+
+// The stand-in of srun executes the step that watches the first node, and squeue first knows that
+// node, then it does not.
+TEST_F(SubmitCommand, JobOfWhichTheFirstNodeIsLostIsRequeuedByAnotherNode) {
+    stand_in("sleep", "exit 0");
+    stand_in("squeue",
+             "printf '%s\\0' \"$@\" >squeue.words\n[ -e asked ] || echo 4711\ntouch asked");
+    stand_in("scontrol", std::string(kSaveWords) + "\ntouch requeued\nkill $PPID");
+    stand_in("srun",
+             "if [ \"$1\" = --overlap ]; then\n"
+             "    while [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
+             "    exec \"$@\"\n"
+             "fi\n"
+             "until [ -e requeued ]; do /bin/sleep 0.01; done");
+    const std::string script = submit({"--dry-run", "--nodes=2:3", "/bin/true"}).output;
+    EXPECT_EQ(start(script.substr(script.find("#!"))).code, 0);
+    EXPECT_THAT(words_of("squeue.words"),
+                ElementsAre("--noheader", "--jobs=4711", "--nodelist=n1"));
     EXPECT_THAT(words_of("scontrol.words"), ElementsAre("requeue", "4711"));
 }
 

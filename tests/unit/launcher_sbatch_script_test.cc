@@ -45,15 +45,29 @@ TEST(SbatchScript, ElasticJobGoesOnWithoutANodeAndIsStartedAgainWhenItHasSaved) 
 #SBATCH --no-kill
 #SBATCH --qos=high
 
+# When Slurm loses the first node, this script is gone, and the other nodes would stay allocated
+# until the time limit. A step on the second node has the job start again then.
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    srun --overlap --nodes=1 --ntasks=1 --relative=1 --export=ALL --no-kill sh -c '
+        trap "" USR1
+        while sleep 60; do
+            job=$(squeue --noheader --jobs="$SLURM_JOB_ID" --nodelist="$0") && [ -z "$job" ] &&
+                scontrol requeue "$SLURM_JOB_ID"
+        done' "$SLURMD_NODENAME" >/dev/null 2>&1 &
+fi
+
+# Slurm sends SIGTERM to this script, too, when it ends the job by itself. Without a trap the shell
+# would end at once, and the launchers with it.
+trap 'ended_by_slurm=yes' TERM
+
 # One launcher on each node; Slurm's variables tell it where the others are.
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
     --cpu-bind=none --export=ALL --kill-on-bad-exit=0 --wait=0 --no-kill \
     regroup run --nnodes=2:"$SLURM_JOB_NUM_NODES" --max-restarts=3 ./train --name 'it'\''s me'
 code=$?
 
-# 75: all nodes have left with their state saved. The job takes it up when it starts
-# again.
-if [ "$code" -eq 75 ]; then
+# 75: the state is saved, and the job can go on. A job that was cancelled must not.
+if [ "$code" -eq 75 ] && [ -z "$ended_by_slurm" ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

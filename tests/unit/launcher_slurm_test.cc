@@ -80,6 +80,8 @@ TEST(SlurmAllocation, TaskKnowsItsNodeTheHeadAndTheNumberOfNodes) {
     EXPECT_EQ(allocation.workers, "");
     EXPECT_EQ(allocation.index, 1U);
     EXPECT_EQ(allocation.head, "gpu07");
+    EXPECT_THAT(allocation.head_advice,
+                AllOf(HasSubstr("gpu07"), HasSubstr("--rdzv-endpoint=ADDRESS:PORT --nnodes=3")));
     EXPECT_FALSE(allocation.is_head);
     EXPECT_EQ(allocation.node_name, "gpu08");
     EXPECT_EQ(allocation.address, "");
