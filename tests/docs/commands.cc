@@ -236,6 +236,9 @@ std::string CommandChecker::check_regroup(const Words& words) const {
     } else if (command == "token") {
         arguments.emplace_back("--token-file=/proc/none/token");
         harmless = "/proc/none/token";
+    } else if (command == "submit") {
+        arguments.insert(arguments.begin() + std::min<std::ptrdiff_t>(2, std::ssize(arguments)),
+                         "--dry-run");
     } else if (command == "replay") {
         harmless = "cannot open";
     } else if (command == "explain") {
