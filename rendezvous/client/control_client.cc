@@ -23,6 +23,7 @@
 #include "rendezvous/base/random.h"
 #include "rendezvous/client/check_daemon.h"
 #include "rendezvous/net/descriptor.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
 #include "rendezvous/security/stream.h"
@@ -43,22 +44,12 @@ constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
 // A known daemon is most likely being restarted, and limits the time for the agent to come back.
 constexpr Duration kBackoffLimitOfKnown = std::chrono::milliseconds(500);
-// An overloaded daemon must not be kept busy with refusals.
+// An overloaded daemon must not be kept busy with refusals. A pod of the same index that still runs
+// is gone before long.
+constexpr Duration kBackoffFirstOfOverloaded = std::chrono::milliseconds(250);
 constexpr Duration kBackoffLimitOfOverloaded = std::chrono::seconds(10);
 constexpr std::size_t kOutboxFramesMax = 256;
 constexpr std::size_t kReadBytes = 16384;
-
-/// A name that is being looked up, by a thread of Asio's that nothing can interrupt.
-struct LookUp {
-    LookUp(asio::io_context& io, Endpoint endpoint_in)
-        : endpoint(std::move(endpoint_in)), end(io) {}
-
-    const Endpoint endpoint;
-    bool is_done = false;
-    ErrorCode error;
-    std::vector<tcp::endpoint> found;
-    asio::steady_timer end;  ///< Cancelled when it is done.
-};
 
 }  // namespace
 
@@ -71,7 +62,6 @@ struct ControlClient::Impl {
           turn(std::move(endpoints_in)),
           handlers(std::move(handlers_in)),
           stream(std::make_unique<security::Stream>(tcp::socket(io_in))),
-          resolver(io_in),
           pause(io_in),
           connect_timer(io_in),
           stop_timer(io_in),
@@ -109,14 +99,14 @@ struct ControlClient::Impl {
     EndpointTurn turn;
     std::set<std::string> daemons;                   ///< Endpoints at which a daemon has answered.
     std::map<std::string, tcp::endpoint> addresses;  ///< Where that was, by endpoint.
-    std::shared_ptr<LookUp> lookup;                  ///< The last one; it may still go on.
+    std::unique_ptr<net::NameLookup> lookup;         ///< The last one; it may still go on.
+    Endpoint looked_up;                              ///< Its name.
     std::set<std::string> mute;            ///< Endpoints reported to close without an answer.
     std::set<std::string> elsewhere_told;  ///< Reports since the last answer of a leader.
     Handlers handlers;
     /// A new one for each attempt; reader and writer of an earlier one hold that.
     std::shared_ptr<security::Stream> stream;
     std::optional<security::Tls> tls;  ///< Made when it is first needed.
-    tcp::resolver resolver;
     asio::steady_timer pause;
     asio::steady_timer connect_timer;
     asio::steady_timer stop_timer;
@@ -177,41 +167,28 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
 asio::awaitable<std::vector<tcp::endpoint>> ControlClient::Impl::look_up(std::shared_ptr<Impl> self,
                                                                          Endpoint endpoint,
                                                                          Duration limit) {
-    if (!self->lookup || self->lookup->is_done || self->lookup->endpoint != endpoint) {
-        self->lookup = std::make_shared<LookUp>(self->io, endpoint);
-        self->resolver.async_resolve(
-            endpoint.host, std::to_string(endpoint.port),
-            [lookup = self->lookup](ErrorCode error, const tcp::resolver::results_type& results) {
-                lookup->is_done = true;
-                lookup->error = error;
-                for (const auto& result : results) {
-                    lookup->found.push_back(result.endpoint());
-                }
-                lookup->end.cancel();
-            });
+    if (!self->lookup || self->lookup->is_done() || self->looked_up != endpoint) {
+        self->lookup = std::make_unique<net::NameLookup>(self->io, endpoint.host, endpoint.port);
+        self->looked_up = endpoint;
     }
-    const std::shared_ptr<LookUp> lookup = self->lookup;
-    if (!lookup->is_done) {
-        lookup->end.expires_after(limit);
-        co_await lookup->end.async_wait(kAwait);
-    }
+    const net::NameLookup& lookup = *self->lookup;
+    co_await self->lookup->wait(limit);
     if (self->stopping) {
         co_return std::vector<tcp::endpoint>();
     }
-    if (lookup->is_done && !lookup->error) {
-        co_return lookup->found;
+    if (lookup.is_done() && lookup.error().empty()) {
+        co_return lookup.found();
     }
     // A name that is gone may have left its address to somebody else. One that no server can tell
     // is most likely where it was.
-    const bool is_gone = lookup->is_done && lookup->error != asio::error::host_not_found_try_again;
     const auto last = self->addresses.find(endpoint.text());
-    if (!is_gone && last != self->addresses.end()) {
+    if ((!lookup.is_done() || lookup.is_undecided()) && last != self->addresses.end()) {
         co_return std::vector<tcp::endpoint>{last->second};
     }
-    self->trouble("cannot resolve " + endpoint.host + ": " +
-                      (lookup->is_done ? lookup->error.message()
-                                       : "no answer within " + format_duration(limit)),
-                  false);
+    self->trouble(
+        "cannot resolve " + endpoint.host + ": " +
+            (lookup.is_done() ? lookup.error() : "no answer within " + format_duration(limit)),
+        false);
     co_return std::vector<tcp::endpoint>();
 }
 
@@ -300,6 +277,9 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             continue;
         }
         self->turn.paused();
+        if (answer == Answer::overloaded) {
+            backoff = std::max(backoff, kBackoffFirstOfOverloaded);
+        }
         const auto half = static_cast<std::uint64_t>(backoff.count() / 2);
         self->pause.expires_after(
             Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
@@ -362,6 +342,9 @@ asio::awaitable<ControlClient::Impl::Answer> ControlClient::Impl::read(std::shar
             answer = refused != nullptr && refused->code == Errc::overloaded ? Answer::overloaded
                                                                              : Answer::daemon;
             self->handlers.on_message(std::move(*message));
+            if (answer == Answer::overloaded && !self->stopping) {
+                co_return answer;
+            }
         }
     }
     co_return answer;
@@ -396,9 +379,8 @@ void ControlClient::Impl::close() {
 }
 
 void ControlClient::Impl::cancel_look_up() {
-    resolver.cancel();
     if (lookup) {
-        lookup->end.cancel();
+        lookup->cancel();
     }
 }
 

@@ -22,6 +22,7 @@
 
 #include "rendezvous/net/accept_loop.h"
 #include "rendezvous/net/descriptor.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/security/stream.h"
 #include "rendezvous/store_relay/mux_connection.h"
 #include "rendezvous/store_server/socket.h"
@@ -66,7 +67,6 @@ struct RelayClient::Impl {
           tls(std::move(tls_in)),
           options(std::move(options_in)),
           accept_loop(io_in, [this](int fd) { accepted(fd); }),
-          resolver(io_in),
           attempt_timer(io_in),
           pause_timer(io_in) {}
 
@@ -327,15 +327,16 @@ struct RelayClient::Impl {
         if (!error) {
             places.emplace_back(numeric, self->server.port);
         } else {
-            const auto [resolve_error, found] = co_await self->resolver.async_resolve(
-                self->server.host, std::to_string(self->server.port), kAwait);
-            if (resolve_error) {
+            self->lookup =
+                std::make_unique<net::NameLookup>(self->io, self->server.host, self->server.port);
+            co_await self->lookup->wait(kConnectLimit);
+            if (!self->lookup->is_done() || !self->lookup->error().empty()) {
                 co_return Failure(Errc::disconnected,
-                                  "has no known address: " + resolve_error.message());
+                                  "has no known address: " + (self->lookup->is_done()
+                                                                  ? self->lookup->error()
+                                                                  : "no name server answers"));
             }
-            for (const auto& entry : found) {
-                places.push_back(entry.endpoint());
-            }
+            places = self->lookup->found();
         }
         for (const tcp::endpoint& place : places) {
             if (self->closed) {
@@ -401,7 +402,9 @@ struct RelayClient::Impl {
     void close() {
         closed = true;
         accept_loop.close();
-        resolver.cancel();
+        if (lookup) {
+            lookup->cancel();
+        }
         pause_timer.cancel();
         attempt_timer.cancel();
         if (dialled) {
@@ -420,7 +423,7 @@ struct RelayClient::Impl {
     const security::Tls tls;
     const Options options;
     net::AcceptLoop accept_loop;
-    tcp::resolver resolver;
+    std::unique_ptr<net::NameLookup> lookup;
     asio::steady_timer attempt_timer;
     asio::steady_timer pause_timer;
     std::unique_ptr<security::Stream> dialled;  ///< That `dial` works on.

@@ -215,8 +215,8 @@ TEST(RendezvousAdmission, PodThatReplacesOneThatStillEndsMayTryAgain) {
 
     job.leave("old");
     offer.name = "pod-1";
-    job.join("new", offer);
-    EXPECT_EQ(job.told<Refused>("new"), nullptr);
+    job.join("newest", offer);
+    EXPECT_EQ(job.told<Refused>("newest"), nullptr);
 }
 
 TEST(RendezvousAdmission, SlotOfASilentNodeMayBeClaimed) {
