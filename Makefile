@@ -10,7 +10,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
+.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-kubernetes test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -64,6 +64,13 @@ test-pytorch: ## get two PyTorch releases (12 GB, once) and libraries, and run t
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@ctest --preset release -L pytorch
+
+test-kubernetes: ## get the schemas of Kubernetes and of custom resources, and check the manifests
+	$(setup) test
+	@sh tests/kubernetes/setup.sh
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs) --target regroup
+	@ctest --preset release -L kubernetes
 
 test-gpu: ## check the NCCL back end on this machine's GPUs, if it has any
 	@sh tests/gpu/gpu.sh test

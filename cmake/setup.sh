@@ -21,7 +21,7 @@ case $task in
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
         packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config gdb
-                  elfutils openssl systemd python3-jsonschema"
+                  elfutils openssl systemd python3-jsonschema python3-yaml"
         unpack_servers=yes
         ;;
     browser)
