@@ -46,8 +46,9 @@ std::optional<std::int64_t> number_of(const std::string& text) {
     return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
 }
 
-/// One message to the socket at `address`.
-Result<void> tell(const std::string& address, const std::string& text) {
+/// One message to the socket at `address`. `flags`: MSG_DONTWAIT for one that may be lost if
+/// systemd is busy; it must not hold up the event loop.
+Result<void> tell(const std::string& address, const std::string& text, int flags = 0) {
     sockaddr_un where{};
     where.sun_family = AF_UNIX;
     const bool is_address = address.starts_with('/') || address.starts_with('@');
@@ -69,7 +70,7 @@ Result<void> tell(const std::string& address, const std::string& text) {
     }
     ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
     const ssize_t sent =
-        ::sendto(fd, text.data(), text.size(), MSG_NOSIGNAL,
+        ::sendto(fd, text.data(), text.size(), MSG_NOSIGNAL | flags,
                  reinterpret_cast<const sockaddr*>(&where), static_cast<socklen_t>(bytes));
     const int error = errno;
     ::close(fd);
@@ -101,7 +102,7 @@ struct ServiceManager::Watch : std::enable_shared_from_this<Watch> {
         if (now != told) {
             text += "STATUS=" + now + "\n";
         }
-        if (text.empty() || tell(address, text)) {
+        if (text.empty() || tell(address, text, MSG_DONTWAIT)) {
             told = std::move(now);
         }  // Otherwise the next tick says it again.
         wait();

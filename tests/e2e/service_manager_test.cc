@@ -184,6 +184,18 @@ TEST_F(ServiceManager, DaemonServesWhereNobodyCanBeNotified) {
     }
 }
 
+TEST_F(ServiceManager, ManagerThatReadsNothingHoldsUpNoJob) {
+    // The kernel keeps a few messages for it; the watchdog would send a thousand each second.
+    Program daemon(
+        {serve({"--listen=127.0.0.1:0"}), {manager_.variable(), "WATCHDOG_USEC=2000"}, folder()});
+    ASSERT_TRUE(daemon.prints("listening on ")) << daemon.output();
+    const std::string line = lines_of(daemon.output()).back();
+    Program job = run_probe(node(1, "1", line.substr(line.rfind(' ') + 1)), {"mark=up"});
+    EXPECT_EQ(job.wait(std::chrono::seconds(10)), 0) << job.output();
+    EXPECT_TRUE(manager_.gets("READY=1"));
+    EXPECT_TRUE(manager_.gets("WATCHDOG=1", 20)) << "it is answered again";
+}
+
 TEST_F(ServiceManager, AgentSpeaksToSystemdAndItsWorkersCannot) {
     Program agent = run_probe({"--standalone", "--rdzv-id=nightly"}, {"mark=up", "await=finish"},
                               {manager_.variable(), "WATCHDOG_USEC=100000"});
