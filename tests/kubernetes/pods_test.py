@@ -374,9 +374,67 @@ def trainer_of_kubeflow(cluster):
     cluster.finish(head, new)
 
 
+def jobs_of_a_job_set(cluster):
+    """Two Jobs of one pod each: both pods have the index 0, and one of them is the head."""
+    pods = [cluster.pod(f"llm-node-{job}-0", ["run", "--nnodes=2"],
+                        {"JOB_COMPLETION_INDEX": "0", "REGROUP_HEAD": "llm-node-0-0.llm"},
+                        subdomain="llm") for job in (1, 0)]
+    cluster.publish(*pods)
+    _, told = cluster.await_round(2)
+    assert [told[i][0] for i in range(2)] == ["llm-node-0-0", "llm-node-1-0"], told
+    cluster.finish(*pods)
+
+
+def endpoint_that_is_named(cluster):
+    """A pod knows from its /etc/hosts that it is the endpoint, before it has a name elsewhere."""
+    flags = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=train-0.train:29400")
+    pods = [cluster.worker(i, flags) for i in range(2)]
+    eventually("the head serves", lambda: pods[0].get("/healthz", 29400)[0] == 200)
+    cluster.publish(*pods)
+    cluster.await_round(2)
+    cluster.finish(*pods)
+
+
+def daemons_on_etcd(cluster):
+    """Two daemons behind one name, which leads to the one that does not lead, and then leads."""
+    etcd = shutil.which("etcd") or shutil.which(
+        "etcd", path=str(HERE.parent.parent / "build" / "tools" / "usr" / "bin"))
+    if etcd is None:
+        skip("no program etcd (Debian: etcd-server)")
+    url = "http://10.78.0.1:2379"
+    peers = "http://10.78.0.1:2380"
+    cluster.spawn(["ip", "netns", "exec", cluster.network, etcd, f"--data-dir={cluster.folder}/etcd",
+                   f"--listen-client-urls={url}", f"--advertise-client-urls={url}",
+                   f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}",
+                   f"--initial-cluster=default={peers}"],
+                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def daemon(index):
+        return cluster.pod(f"regroup-{index}", ["serve", "--state=etcd://10.78.0.1:2379", "--lease=2",
+                                                "--http-host=regroup",
+                                                f"--advertise=10.78.0.{10 + index}:29400"])
+
+    leader = daemon(0)
+    eventually("it leads", lambda: leader.get("/readyz", 29400) == (200, "ready: leads"))
+    other = daemon(1)
+    eventually("a standby is ready, too", lambda: other.get("/readyz", 29400) ==
+               (200, "ready: stands by, another daemon leads"))
+    cluster.state["names"][f"regroup.{DOMAIN}"] = other.address
+    cluster.write_names()
+    flags = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=regroup:29400", "--rdzv-id=uid")
+    pods = [cluster.worker(i, flags) for i in range(2)]
+    first, _ = cluster.await_round(2)
+    leader.kill()
+    for pod in pods:
+        pod.says(f"the rendezvous is back at {other.address}:29400")
+    assert cluster.latest_round() == first, "the workers train on"
+    cluster.finish(*pods)
+
+
 SCENARIOS = {f.__name__: f for f in (names_that_come_late, replaced_pod, two_pods_of_one_index,
                                      replaced_head, silent_name_server, process_one,
-                                     trainer_of_kubeflow)}
+                                     trainer_of_kubeflow, jobs_of_a_job_set,
+                                     endpoint_that_is_named, daemons_on_etcd)}
 
 
 def skip(why):
