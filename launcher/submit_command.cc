@@ -117,16 +117,15 @@ Result<void> ensure_token(const SubmitOptions& options, const RunOptions& run) {
     if (options.job.nodes_max == 1 || credentials->can_prove() || credentials->insecure) {
         return {};
     }
-    const std::string file = usual_token_file();
-    if (file.empty()) {
-        return no_credentials("a job of several nodes");
-    }
     if (options.dry_run) {
         complain(kCommand,
                  "there is no token by which the nodes trust each other; without "
-                 "--dry-run this command writes one to " +
-                     file);
+                 "--dry-run this command writes one");
         return {};
+    }
+    const std::string file = usual_token_file();
+    if (file.empty()) {
+        return no_credentials("a job of several nodes");
     }
     const security::Token token = security::Token::generate();
     if (const Result<void> written = security::write_token(file, token); !written) {

@@ -42,7 +42,7 @@ class SubmitCommand : public EndToEnd {
         const Words surroundings = {
             "PATH=" + folder() + "/bin:" + (path != nullptr ? path : "/usr/bin:/bin"),
             "XDG_STATE_HOME=" + folder() + "/state"};
-        Program program({command, surroundings + environment, folder()});
+        Program program({command, environment + surroundings, folder()});  // The first one counts.
         const std::optional<int> code = program.wait();
         EXPECT_TRUE(code) << "does not end";
         return {code.value_or(-1), program.output()};
@@ -94,6 +94,16 @@ TEST_F(SubmitCommand, DryRunPrintsTheScriptAndLeavesNothingBehind) {
                                      HasSubstr("#SBATCH --job-name=true\n#SBATCH --nodes=2\n")));
     EXPECT_FALSE(fs::exists(folder() + "/submitted"));
     EXPECT_FALSE(fs::exists(token_file()));
+}
+
+TEST_F(SubmitCommand, OnlyADryRunNeedsNoPlaceForAToken) {
+    stand_in("sbatch", "touch submitted");
+    const Words nowhere = {"XDG_STATE_HOME="};
+    EXPECT_EQ(submit({"--nodes=2", "--dry-run", "/bin/true"}, nowhere).code, 0);
+    const Answer answer = submit({"--nodes=2", "/bin/true"}, nowhere);
+    EXPECT_EQ(answer.code, 2);
+    EXPECT_THAT(answer.output, HasSubstr("regroup token --generate"));
+    EXPECT_FALSE(fs::exists(folder() + "/submitted"));
 }
 
 TEST_F(SubmitCommand, WordsArriveAtTheProgramAsTheyWere) {
