@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -273,6 +275,48 @@ TEST(RankKeys, ReplacementTakesTheFreeRankOfItsSwitch) {
     EXPECT_EQ(with({"s1.s4.x", "s0.s2.y", "s1.s4.z"}), (Nodes{"a", "y", "c", "x", "z", "f"}));
     // "w" is on no switch of a lost node, but below the same one; "v" takes what is left.
     EXPECT_EQ(with({"s9.v", "s1.s6.w", "s1.s4.x"}), (Nodes{"a", "v", "c", "x", "w", "f"}));
+}
+
+TEST(RankKeys, AsManyReplacementsAsPossibleHaveARankOfTheirSwitch) {
+    Random random(13);
+    int next_name = 0;
+    const auto newcomer = [&] {
+        return keyed("s" + std::to_string(random.below(2)) + ".s" +
+                     std::to_string(random.below(3)) + ".n" + std::to_string(next_name++));
+    };
+    const auto leaf = [](const Member& one) {
+        return one.offer.rank_key.substr(0, one.offer.rank_key.rfind('.'));
+    };
+    for (int history = 0; history < 100; ++history) {
+        RankTable table;
+        std::vector<Member> members;
+        for (int i = 0; i < 8; ++i) {
+            members.push_back(newcomer());
+        }
+        members = table.arrange(members, 8);
+        for (int round = 0; round < 10; ++round) {
+            std::vector<Member> candidates;
+            std::map<std::string, std::array<std::size_t, 2>> counts;  // Lost and new, by switch.
+            for (const Member& one : members) {
+                const bool is_lost = random.chance(0.4);
+                const Member& present = candidates.emplace_back(is_lost ? newcomer() : one);
+                counts[leaf(one)][0] += is_lost ? 1 : 0;
+                counts[leaf(present)][1] += is_lost ? 1 : 0;
+            }
+            std::size_t expected = 0;
+            for (const auto& [name, count] : counts) {
+                expected += std::min(count[0], count[1]);
+            }
+            const std::vector<Member> now = table.arrange(candidates, 8);
+            std::size_t found = 0;
+            for (std::size_t rank = 0; rank < now.size(); ++rank) {
+                const bool is_new = now[rank].node != members[rank].node;
+                found += is_new && leaf(now[rank]) == leaf(members[rank]) ? 1 : 0;
+            }
+            ASSERT_EQ(found, expected);
+            members = now;
+        }
+    }
 }
 
 TEST(RankKeys, StandbyWithTheNearestFreeRankComesIn) {
