@@ -22,7 +22,8 @@ LIMIT_S = 60
 
 # A worker. It tells where it is, leaves an orphan behind, and trains until it may finish.
 WORKER = """
-(sleep 0.1 &)
+cp "$(command -v sleep)" "$OUT/orphan.$RANK"
+("$OUT/orphan.$RANK" 0.1 &)
 trap 'echo saved > "$OUT/saved.$RANK"; exit 0' TERM
 echo "$(hostname) $WORLD_SIZE $REGROUP_MASTER_NODE_ADDR" > "$OUT/new.$$.$RANK"
 mv "$OUT/new.$$.$RANK" "$OUT/round.$REGROUP_ROUND.$RANK"
@@ -237,12 +238,12 @@ class Pod:
         status, _, text = told.stdout.partition(" ")
         return int(status), text.strip()
 
-    def zombies(self):
-        """Processes of the pod that have ended and were not reaped."""
+    def orphans(self):
+        """Processes that the workers left behind, alive or not reaped."""
         names = subprocess.run(
             ["nsenter", "-t", str(self.first_process()), "-p", "-m", "ps", "-eo", "stat=,comm="],
             capture_output=True, text=True, check=True).stdout.splitlines()
-        return [name for name in names if name.startswith("Z")]
+        return [name for name in names if "orphan" in name]
 
 
 def names_that_come_late(cluster):
@@ -339,7 +340,7 @@ def process_one(cluster):
     """As process 1 regroup reaps orphans, passes SIGTERM on, and ends in time."""
     pod = cluster.worker(0, ("--nproc-per-node=2",))
     cluster.await_round(2)
-    eventually("no orphan is left", lambda: not pod.zombies())
+    eventually("no orphan is left", lambda: not pod.orphans())
     pod.signal(signal.SIGTERM)
     code = pod.wait()
     assert code == 143, code
