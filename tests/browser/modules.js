@@ -30,13 +30,13 @@
   const event = (number, at, name, round, fields) =>
     ({number, job_time_s: at, event: name, round, ...fields});
   const events = [
-    event(1, 1, "assigned", 1, {world_size: 4, nodes: [{}, {}]}),
+    event(1, 1, "assigned", 1, {world_size: 4, group_world_size: 2}),
     event(2, 2, "running", 1),
     event(3, 10, "failed", 1, {rank: 3}),
     event(4, 10, "ending", 1),
-    event(5, 10.5, "assigned", 2, {world_size: 4, nodes: [{}, {}]}),
+    event(5, 10.5, "assigned", 2, {world_size: 4, group_world_size: 2}),
     event(6, 10.75, "ending", 2),
-    event(7, 11, "assigned", 3, {world_size: 2, nodes: [{}]}),
+    event(7, 11, "assigned", 3, {world_size: 2, group_world_size: 1}),
     event(8, 12, "running", 3),
     event(9, 12, "recovered", 3, {next_round: 2, cut_short: true, stages_s: {stop: 0.75}}),
     event(10, 12, "recovered", 3, {next_round: 3, stages_s: {stop: 0.25, join: 1}, lost_steps: 2}),

@@ -178,7 +178,7 @@ TEST_F(TopCommand, WithoutATerminalItPrintsALinePerJobAtEachInterval) {
     ASSERT_THAT(lines, SizeIs(4)) << top.output();
     EXPECT_THAT(lines[0], StartsWith("TIME "));
     for (std::size_t i = 1; i < lines.size(); ++i) {
-        EXPECT_THAT(lines[i], HasSubstr(" UTC  job               training      1      2      4"));
+        EXPECT_THAT(lines[i], HasSubstr(" UTC  job               training       1      2      4"));
     }
 }
 
