@@ -112,6 +112,16 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
                     options.node_rank = 0;
                     return number_into<std::uint32_t>(*options.node_rank, 0, 1000000)(text);
                 });
+    flags.value(
+        {"--rank-order", "ORDER", "auto",
+         "How new nodes get their ranks. name: node7 before node66. joined: in the order of "
+         "joining. scheduler: in Slurm's or Kubernetes' order of nodes. topology: nodes of "
+         "one switch side by side, by SLURM_TOPOLOGY_ADDR. file:PATH: in the order of a "
+         "host file; after a host, switch=s0.s4 says that it is below switch s4, and that "
+         "below s0. auto: topology if Slurm has one, else scheduler; without a scheduler, or "
+         "with --rdzv-endpoint, name. A node keeps its rank while others come and go",
+         "--rank-order=topology", "", true},
+        rank_order_into(options.rank_order));
     flags.value({"--master-addr", "ADDR", "127.0.0.1",
                  "Address of node 0. Used by the static back end if there is no --rdzv-endpoint",
                  "--master-addr=host0"},

@@ -14,6 +14,7 @@
 #include "launcher/cluster/allocation.h"
 #include "launcher/event_log_options.h"
 #include "launcher/flag_table.h"
+#include "launcher/rank_key.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/core/messages.h"
@@ -56,6 +57,7 @@ struct RunOptions {
     std::string master_addr;
     std::optional<std::uint16_t> master_port;
     std::string local_addr;
+    RankOrderFlag rank_order;
     std::optional<std::uint16_t> probe_port;
     std::string state = "none";  ///< Of the daemon in this process. See StateOptions.
     journal::EtcdAccess etcd;    ///< The same.

@@ -134,6 +134,28 @@ void check_head_name(const RunOptions& options, RunPlan& plan) {
     if (!allocation || allocation->head_advice.empty()) {
         return;
     }
+// The names under which a host file may have this node, and the key that follows.
+Result<void> plan_rank_order(const RunOptions& options, RunPlan& plan) {
+    rendezvous::Offer& offer = plan.agent.offer;
+    if (offer.alone || plan.agent.policy.nodes_max == 1) {
+        return {};
+    }
+    if (offer.slot) {
+        if (options.rank_order.order != rendezvous::RankOrder::automatic) {
+            plan.notes.push_back("--rank-order is not used: --node-rank gives this node its rank");
+        }
+        return {};
+    }
+    std::vector<std::string> names = own_addresses();
+    names.insert(names.begin(), {offer.name, short_host_name(), full_host_name()});
+    Result<std::string> key = rank_key(options.rank_order, options.allocation, names, plan.notes);
+    if (!key) {
+        return key.error();
+    }
+    offer.rank_key = *std::move(key);
+    return {};
+}
+
     if (!allocation->is_head) {
         plan.endpoint_hint = "; " + allocation->head_advice;
     } else if (!names_this_host(plan.endpoint.host)) {
@@ -278,6 +300,7 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
     rendezvous::JobPolicy policy;
     policy.nodes_min = options.nodes_min;
     policy.nodes_max = options.nodes_max;
+    policy.rank_order = options.rank_order.order;
     policy.restarts_max = options.max_restarts;
     policy.last_call = options.last_call;
     policy.heartbeat_timeout = options.heartbeat_timeout;
@@ -423,6 +446,9 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
         return trusted.error();
     }
     check_head_name(options, plan);
+    if (const Result<void> ordered = plan_rank_order(options, plan); !ordered) {
+        return ordered.error();
+    }
     note_unused_standbys(options, plan);
     if (plan.fixed_master && agent.offer.slot == 0U) {
         agent.offer.address = plan.endpoint.host;

@@ -89,6 +89,8 @@ const std::vector<Flag>& flags_with_values() {
         {"--master-port", "29501", [](const RunOptions& o) { return o.master_port == 29501; }},
         {"--local-addr", "10.0.0.7",
          [](const RunOptions& o) { return o.local_addr == "10.0.0.7"; }},
+        {"--rank-order", "file:hosts",
+         [](const RunOptions& o) { return o.rank_order.file == "hosts"; }},
         {"--join-timeout", "1.5",
          [](const RunOptions& o) { return o.join_timeout == milliseconds(1500); }},
         {"--last-call", "0", [](const RunOptions& o) { return o.last_call == seconds(0); }},
