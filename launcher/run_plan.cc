@@ -134,6 +134,16 @@ void check_head_name(const RunOptions& options, RunPlan& plan) {
     if (!allocation || allocation->head_advice.empty()) {
         return;
     }
+    if (!allocation->is_head) {
+        plan.endpoint_hint = "; " + allocation->head_advice;
+    } else if (!names_this_host(plan.endpoint.host)) {
+        plan.notes.push_back(plan.endpoint.host + " does not lead to this host; " +
+                             allocation->head_advice);
+        const std::vector<std::string> addresses = own_addresses();
+        plan.endpoint.host = addresses.empty() ? "127.0.0.1" : addresses.front();
+    }
+}
+
 // The names under which a host file may have this node, and the key that follows.
 Result<void> plan_rank_order(const RunOptions& options, RunPlan& plan) {
     rendezvous::Offer& offer = plan.agent.offer;
@@ -154,16 +164,6 @@ Result<void> plan_rank_order(const RunOptions& options, RunPlan& plan) {
     }
     offer.rank_key = *std::move(key);
     return {};
-}
-
-    if (!allocation->is_head) {
-        plan.endpoint_hint = "; " + allocation->head_advice;
-    } else if (!names_this_host(plan.endpoint.host)) {
-        plan.notes.push_back(plan.endpoint.host + " does not lead to this host; " +
-                             allocation->head_advice);
-        const std::vector<std::string> addresses = own_addresses();
-        plan.endpoint.host = addresses.empty() ? "127.0.0.1" : addresses.front();
-    }
 }
 
 // Each node would take localhost for itself, and wait there for the others.
@@ -300,7 +300,6 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
     rendezvous::JobPolicy policy;
     policy.nodes_min = options.nodes_min;
     policy.nodes_max = options.nodes_max;
-    policy.rank_order = options.rank_order.order;
     policy.restarts_max = options.max_restarts;
     policy.last_call = options.last_call;
     policy.heartbeat_timeout = options.heartbeat_timeout;
@@ -311,6 +310,7 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
     policy.standbys_max = options.standbys;
     policy.on_exit = options.on_exit;
     policy.budgets = options.budgets;
+    policy.rank_order = options.rank_order.order;
     policy.program = std::filesystem::path(options.program).filename();
     return policy;
 }
@@ -446,10 +446,10 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
         return trusted.error();
     }
     check_head_name(options, plan);
+    note_unused_standbys(options, plan);
     if (const Result<void> ordered = plan_rank_order(options, plan); !ordered) {
         return ordered.error();
     }
-    note_unused_standbys(options, plan);
     if (plan.fixed_master && agent.offer.slot == 0U) {
         agent.offer.address = plan.endpoint.host;
         agent.offer.address_is_explicit = true;
