@@ -13,6 +13,9 @@ missing() {
     echo "no systemd can be booted here: $*"
     exit 77
 }
+mount() {
+    command mount "$@" || missing "mount $* is not allowed"
+}
 
 if [ "${1:-}" != --inside ]; then
     [ "$(id -u)" -eq 0 ] || missing "this needs root"
@@ -38,8 +41,7 @@ mkdir "$stage"
 mount -t tmpfs tmpfs "$stage"
 root=$stage/root
 mkdir "$stage/upper" "$stage/work" "$root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$stage/upper,workdir=$stage/work" "$root" ||
-    missing "no overlay file system"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$stage/upper,workdir=$stage/work" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
