@@ -201,10 +201,10 @@ struct Operate {
     /// The connection stays. For events: it gets those to come. For the status: the operator may
     /// ask again.
     bool follow = false;
+    bool parts = false;  ///< For the status: the answer may be several `Operated`.
 };
 [[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 /// The action changes nothing: the role observer suffices.
-    bool parts = false;  ///< For the status: the answer may be several `Operated`.
 [[nodiscard]] constexpr bool only_reads(Operate::Action action) noexcept {
     return action == Operate::Action::status || action == Operate::Action::events;
 }
