@@ -188,7 +188,7 @@ TEST(LauncherOptions, InvalidVariableIsNamed) {
     const std::vector<std::pair<std::string, std::string>> nonsense{
         {"PET_NNODES", "two"},       {"PET_NPROC_PER_NODE", "all"}, {"PET_MAX_RESTARTS", "-1"},
         {"PET_RDZV_BACKEND", "zoo"}, {"PET_NODE_RANK", "1.5"},      {"PET_MASTER_PORT", "http"},
-        {"PET_LAST_CALL", "soon"},   {"PET_STANDALONE", "yes"},     {"PET_NO_PYTHON", ""},
+        {"PET_LAST_CALL", "soon"},   {"PET_STANDALONE", "yes"},     {"PET_NO_PYTHON", " "},
         {"PET_MODULE", "on"},        {"PET_MONITOR_INTERVAL", "0"}};
     for (const auto& [name, value] : nonsense) {
         const ScopedVariable variable(name, value.c_str());
