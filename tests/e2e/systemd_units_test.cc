@@ -176,6 +176,8 @@ TEST_F(SystemdUnits, AgentThatIsKilledIsStartedAgainAndOneWhoseJobFailedIsNot) {
     if (const std::string why = boot(); !why.empty()) {
         GTEST_SKIP() << why;
     }
+    inside({"sh", "-c", "! systemctl start regroup-serve.service 2>/dev/null"});
+    EXPECT_EQ(property("regroup-serve.service", "ActiveState"), "failed") << "there is no token";
     inside({"regroup", "token", "--generate", "--token-file=/etc/regroup/token"});
     inside({"mkdir", "/etc/regroup/jobs"});
     inside({"sh", "-c",
