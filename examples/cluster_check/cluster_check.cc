@@ -261,7 +261,7 @@ bool report(const ProcessGroup& group, const std::vector<Finding>& findings,
 int main(int argc, char** argv) {
     Options options;
     example::Flags flags("cluster_check", "checks the processors and the links of a job's nodes.");
-    example::add_backend(flags, options.backend);
+    flags.add("--backend", options.backend, "cpu, or nccl for GPUs (cpu)");
     flags.add("--megabytes", options.megabytes, {1, 4096},
               "size of the block that each rank sends");
     flags.add("--rounds", options.rounds, {1, 1000000}, "products on a GPU");
