@@ -21,7 +21,7 @@ case $task in
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
         packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config gdb
-                  elfutils openssl systemd python3-jsonschema python3-yaml"
+                  elfutils openssl systemd python3-jsonschema python3-yaml openssh-client libwrap0"
         unpack_servers=yes
         ;;
     browser)
@@ -100,16 +100,22 @@ installed $package
     esac
 done
 
-# Tests start an etcd and a Prometheus of their own. Installing Debian's would start them as services
-# of this machine, so their packages are only unpacked, beside the builds. Prometheus: 19 MB of
-# downloads, 96 MB of disk.
+# Tests start an etcd, a Prometheus and an sshd of their own. Installing Debian's would start them
+# as services of this machine, so their packages are only unpacked, beside the builds. Prometheus:
+# 19 MB of downloads, 96 MB of disk.
 get_servers() {
     [ -n "$unpack_servers" ] || return 0
     unpack etcd etcd-server
     unpack prometheus prometheus
+    unpack sshd openssh-server
+    # Slurm: 3 MB of downloads, 13 MB of disk. The last one is what is looked for.
+    for package in libmunge2 munge slurm-wlm-basic-plugins slurm-client slurmd slurmctld; do
+        unpack slurmctld-wlm "$package"
+    done
 }
 unpack() {
-    if command -v "$1" >/dev/null || [ -x "build/tools/usr/bin/$1" ]; then
+    if command -v "$1" >/dev/null || [ -x "build/tools/usr/bin/$1" ] ||
+        [ -x "build/tools/usr/sbin/$1" ]; then
         return 0
     fi
     mkdir -p build/tools
