@@ -283,11 +283,15 @@ void JobTable::record(Job& job, journal::Entry entry, StepResult outcome, Then t
                      });
 }
 
+std::size_t JobTable::history_bytes_max() const {
+    return std::min(kHistoryBytesMax, kHistoriesBytesMax / std::max<std::size_t>(1, jobs_.size()));
+}
+
 void JobTable::apply(Job& job, const StepResult& outcome) {
     if (!outcome.events.empty()) {
         const std::uint64_t before = job.history.last_number();
         job.history.record(outcome.events, outcome.wall_ms);
-        job.history.limit(std::min(kHistoryBytesMax, kHistoriesBytesMax / jobs_.size()));
+        job.history.limit(history_bytes_max());
         const std::deque<RecordedEvent>& events = job.history.events();
         const std::size_t count = std::min(events.size(), job.history.last_number() - before);
         for (std::size_t i = events.size() - count; hooks_.event && i < events.size(); ++i) {
@@ -400,6 +404,7 @@ void JobTable::sweep() {
         const auto found = next++;
         Job& job = found->second;
         job.forget_allowances(now);
+        job.history.limit(history_bytes_max());  // Each new job leaves less for the others.
         if (journal_) {
             keep_deferred(job);
             end_former(job, now);

@@ -182,6 +182,8 @@ class JobTable {
     /// Appends `entry` to the journal, and then applies its outcome.
     void record(Job& job, journal::Entry entry, StepResult outcome, Then then);
     void apply(Job& job, const StepResult& outcome);
+    /// Of the events that are kept of one job.
+    [[nodiscard]] std::size_t history_bytes_max() const;
     [[nodiscard]] journal::Entry entry_of(const Job& job, std::optional<Event> event) const;
     [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
     /// Keeps the index of deadlines, and the timer, up to date. Call after each step of the job.

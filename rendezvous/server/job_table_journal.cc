@@ -83,6 +83,7 @@ void JobTable::adopt(Job job) {
     if (hooks_.restored) {
         hooks_.restored(job.key.id, job.key.began_ms, job.history);
     }
+    job.history.limit(history_bytes_max());
     const auto found = jobs_.find(job.key.id);
     if (found == jobs_.end()) {
         const std::string id = job.key.id;

@@ -309,6 +309,31 @@ TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
     EXPECT_FALSE(daemon.has_logged("does not read"));
 }
 
+TEST_F(DaemonEvents, JobWithoutNewEventsKeepsFewerWhenThereAreManyJobs) {
+    DaemonHost daemon(loop);
+    Story story(loop, daemon.port());
+    constexpr int kStandbys = 200;
+    for (int i = 0; i < kStandbys; ++i) {
+        Peer standby(loop, daemon.port());
+        standby.say(elastic_join("standby" + std::to_string(i)));
+        ASSERT_TRUE(standby.expect<Waiting>());
+        standby.say(Leave{"done"});
+    }
+    ASSERT_TRUE(loop.until(
+        [&] { return daemon.daemon().history("job")->last_number() >= 4 + 2 * kStandbys; }));
+    const std::size_t events = daemon.daemon().history("job")->events().size();
+    ASSERT_EQ(events, 4U + 2 * kStandbys);
+
+    std::vector<Peer> others;
+    for (int i = 0; i < 900; ++i) {
+        others.emplace_back(loop, daemon.port());
+        others.back().say(join_of("job " + std::to_string(i), "node", 2));
+    }
+
+    EXPECT_TRUE(
+        loop.until([&] { return daemon.daemon().history("job")->events().size() < events; }));
+}
+
 TEST_F(DaemonEvents, TooManyFollowersAreRefusedAndGiveTheirPlacesBack) {
     DaemonHost daemon(loop);
     Story story(loop, daemon.port());
