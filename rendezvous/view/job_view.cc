@@ -265,10 +265,10 @@ constexpr std::size_t kRowBytesMin = 160;
 // The object around the jobs.
 constexpr std::size_t kFrameBytes = 64;
 
-/// The first `jobs_max` jobs, or nothing if they take more than `bytes_max`. Takes no longer than
-/// so many bytes and one job do.
+/// The first `jobs_max` jobs, or nothing if they take more than `bytes_max`: then `count_max` is
+/// smaller, and may fit. Takes no longer than so many bytes and one job do.
 std::optional<std::string> texts_of(const std::vector<JobView>& jobs, std::size_t jobs_max,
-                                    std::size_t count_max, std::size_t bytes_max) {
+                                    std::size_t& count_max, std::size_t bytes_max) {
     std::string text;
     JsonWriter out(text);
     out.begin_object();
@@ -278,6 +278,11 @@ std::optional<std::string> texts_of(const std::vector<JobView>& jobs, std::size_
     for (std::size_t i = 0; i < jobs_max; ++i) {
         write(out, jobs[i], count_max);
         if (text.size() + kFrameBytes > bytes_max) {
+            // Rows are about equally long. What is still to come is not known.
+            const bool is_all = i + 1 == jobs_max;
+            const std::size_t fits =
+                count_max * (bytes_max / 64) / (text.size() / 64 + 1) * (is_all ? 49 : 38) / 50;
+            count_max = std::clamp<std::size_t>(fits, 1, std::max<std::size_t>(2, count_max) - 1);
             return std::nullopt;
         }
     }
@@ -326,8 +331,9 @@ std::string jobs_json(const std::vector<JobView>& jobs, std::size_t bytes_max) {
         }
     }
     std::size_t count_max = jobs_max < jobs.size() ? 1 : rows_at_most(jobs, bytes_max);
-    for (;; count_max -= (count_max + 3) / 4) {
-        if (auto text = texts_of(jobs, jobs_max, count_max, bytes_max); text || count_max <= 1) {
+    for (;;) {
+        const bool is_least = count_max <= 1;
+        if (auto text = texts_of(jobs, jobs_max, count_max, bytes_max); text || is_least) {
             return text.value_or(R"({"version":)" + std::to_string(kViewVersion) +
                                  R"(,"jobs":[]})");
         }
