@@ -47,7 +47,7 @@ std::vector<std::string> options_of(const SbatchJob& job) {
     add("--time=", job.time);
     add("--partition=", job.partition);
     add("--account=", job.account);
-    options.push_back("--signal=USR1@" + std::to_string(job.save_seconds));
+    options.push_back("--signal=TERM@" + std::to_string(job.save_seconds));
     options.insert(options.end(), {"--requeue", "--open-mode=append"});
     return options;
 }
@@ -57,7 +57,6 @@ constexpr const char* kGuard = R"(
 # until the time limit. A step on the second node has the job start again then.
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     srun --overlap --nodes=1 --ntasks=1 --relative=1 --export=ALL --no-kill sh -c '
-        trap "" USR1
         while sleep 60; do
             job=$(squeue --noheader --jobs="$SLURM_JOB_ID" --nodelist="$0") && [ -z "$job" ] &&
                 scontrol requeue "$SLURM_JOB_ID"

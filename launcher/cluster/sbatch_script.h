@@ -19,7 +19,7 @@ struct SbatchJob {
     std::string account;
     std::string gpus_per_node;         ///< As for sbatch: "8", "a100:8".
     std::uint32_t cpus_per_node = 0;   ///< 0: whole nodes.
-    std::uint32_t save_seconds = 120;  ///< Before the time limit; the workers get SIGUSR1.
+    std::uint32_t save_seconds = 120;  ///< From SIGTERM to the time limit.
     std::vector<std::string> options;  ///< More options of sbatch: "--qos=high".
     std::string regroup = "regroup";   ///< The program on the nodes.
     std::vector<std::string> run;      ///< Words behind `regroup run`.

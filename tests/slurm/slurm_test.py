@@ -248,6 +248,22 @@ class Losses(unittest.TestCase):
             requeued.cancel()
 
 
+class Submission(unittest.TestCase):
+    def test_words_and_options_arrive_through_the_script(self):
+        output = os.path.join(CLUSTER.folder, "submitted.out")
+        comment = 'a # "b" \\ c'
+        done = CLUSTER.command(
+            "regroup", "submit", "slurm", "--nodes=2:3", "--cpus-per-task=1", "--sbatch=" + SHARED,
+            "--sbatch=--output=" + output, "--sbatch=--comment=" + comment, "--", "sh", "-c",
+            'printf "<%s>" $RANK "$@"; echo', "x", "it's", "$HOME", "#SBATCH --hold", "")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for rank in (0, 1):
+            words = "<%d><it's><$HOME><#SBATCH --hold><>" % rank
+            wait_for(words, lambda words=words: words in read(output))
+        shown = CLUSTER.command("scontrol", "show", "job", done.stdout.split()[-1]).stdout
+        self.assertIn("Comment=" + comment, shown)
+
+
 if __name__ == "__main__":
     if os.environ.get(INSIDE) != "1":
         shutil.rmtree(CLUSTER.folder)

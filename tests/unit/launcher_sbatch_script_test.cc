@@ -39,7 +39,7 @@ TEST(SbatchScript, ElasticJobGoesOnWithoutANodeAndIsStartedAgainWhenItHasSaved) 
 #SBATCH --time=4:00:00
 #SBATCH --partition=gpu
 #SBATCH --account=nlp
-#SBATCH --signal=USR1@120
+#SBATCH --signal=TERM@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --no-kill
@@ -49,7 +49,6 @@ TEST(SbatchScript, ElasticJobGoesOnWithoutANodeAndIsStartedAgainWhenItHasSaved) 
 # until the time limit. A step on the second node has the job start again then.
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     srun --overlap --nodes=1 --ntasks=1 --relative=1 --export=ALL --no-kill sh -c '
-        trap "" USR1
         while sleep 60; do
             job=$(squeue --noheader --jobs="$SLURM_JOB_ID" --nodelist="$0") && [ -z "$job" ] &&
                 scontrol requeue "$SLURM_JOB_ID"
