@@ -63,6 +63,38 @@ TEST_F(RunPreemption, SecondSignalKillsWorkersThatAreStillSaving) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
+// At the end of a grace time or at the time limit, Slurm sends the signal once more, and then waits
+// for KillWait.
+TEST_F(RunPreemption, RepeatedSignalOfSlurmLetsTheWorkersSave) {
+    Program job({command(), {"PROBE_DIR=" + folder(), "SLURM_JOB_ID=7"}, folder()});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGTERM);
+    ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
+    // A signal that comes sooner counts as the same one anyway.
+    EXPECT_FALSE(job.wait(std::chrono::milliseconds(1100))) << job.output();
+    job.signal(SIGTERM);
+    EXPECT_FALSE(job.wait(std::chrono::milliseconds(100))) << job.output();
+    release("disk");
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
+}
+
+TEST_F(RunPreemption, KeyboardInAJobOfSlurmKillsWorkersThatAreStillSaving) {
+    Program job({command({"--shutdown-timeout=3600"}),
+                 {"PROBE_DIR=" + folder(), "SLURM_JOB_ID=7"},
+                 folder()});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGTERM);
+    ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("send SIGINT to kill them now"));
+    EXPECT_TRUE(eventually([&] {
+        job.signal(SIGINT);
+        return !job.running();
+    })) << job.output();
+    EXPECT_EQ(job.wait(), 128 + SIGINT) << job.output();
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
 TEST_F(RunPreemption, SaveLongerThanTheShutdownTimeoutIsCutShort) {
     Program job(in_folder(command({"--shutdown-timeout=1"})));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
