@@ -292,24 +292,34 @@ class Node {
                 agent_->forward(signal);
                 return;
             }
-            if (!std::exchange(signalled_, true)) {
-                output_.say(rendezvous::signal_name(signal) +
-                            (agent_->would_drain() ? agent_->holds_state()
-                                                         ? ": the workers save at the next step "
-                                                           "boundary and leave; send the signal "
-                                                           "again to kill them now"
-                                                         : ": leaving as soon as the job can do "
-                                                           "without this node; send the signal "
-                                                           "again to leave now"
-                             : agent_->has_run()   ? ": stopping the workers"
-                                                   : ": leaving the rendezvous"));
-            }
-            agent_->request_quit(signal);
-            daemon_.hurry();
+            leave_by(signal);
         };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
         return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
                                           std::move(handlers));
+    }
+
+    void leave_by(int signal) {
+        const bool repeated = std::exchange(signalled_, true);
+        if (repeated && repeats_sigterm_ && signal != SIGINT) {
+            return;
+        }
+        if (!repeated) {
+            const std::string again = repeats_sigterm_ ? "SIGINT" : "the signal again";
+            output_.say(
+                rendezvous::signal_name(signal) +
+                (agent_->would_drain()
+                     ? (agent_->holds_state() ? ": the workers save at the next step boundary and "
+                                                "leave; send " +
+                                                    again + " to kill them now"
+                                              : ": leaving as soon as the job can do without this "
+                                                "node; send " +
+                                                    again + " to leave now")
+                 : agent_->has_run() ? ": stopping the workers"
+                                     : ": leaving the rendezvous"));
+        }
+        agent_->request_quit(signal);
+        daemon_.hurry();
     }
 
     void end(const agent::Quit& quit) {
@@ -409,6 +419,8 @@ class Node {
     std::unique_ptr<agent::Agent> agent_;
     std::unique_ptr<ProbePort> probes_;  // May be null.
     bool signalled_ = false;
+    /// Slurm's next SIGTERM does not mean that its time to save is over.
+    const bool repeats_sigterm_ = repeats_sigterm(process_environment());
     Ending ending_{agent::kExitJobFailed, 0};  ///< Until there is a verdict or another reason.
 };
 

@@ -20,6 +20,10 @@ Result<std::optional<Allocation>> find_allocation(const Environment& environment
     return find_kubernetes_allocation(environment);
 }
 
+bool repeats_sigterm(const Environment& environment) {
+    return environment("SLURM_JOB_ID").has_value();
+}
+
 std::uint16_t port_of_job(const std::string& job) {
     constexpr std::uint32_t kFirst = 20000;
     constexpr std::uint32_t kCount = 12000;

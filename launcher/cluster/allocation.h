@@ -26,11 +26,11 @@ struct Allocation {
     std::string head;         ///< Name or address of the node that serves the rendezvous.
     std::string head_is_unknown_because;  ///< Why `head` is empty, and what to do about it.
     std::string head_advice;  ///< What to do where `head` cannot be resolved; may be empty.
-    bool is_head = false;                 ///< This node is that one.
-    std::uint16_t port = 0;               ///< Where it serves it; 0: port_of_job().
-    std::string node_name;  ///< The scheduler's name of this node; empty: the host's name.
-    std::string address;    ///< Default of --local-addr; empty: the address that the daemon sees.
-    std::string topology;   ///< Path of switches to this node: "s0.s4.node7"; may be empty.
+    bool is_head = false;     ///< This node is that one.
+    std::uint16_t port = 0;   ///< Where it serves it; 0: port_of_job().
+    std::string node_name;    ///< The scheduler's name of this node; empty: the host's name.
+    std::string address;      ///< Default of --local-addr; empty: the address that the daemon sees.
+    std::string topology;     ///< Path of switches to this node: "s0.s4.node7"; may be empty.
     std::vector<std::string> notes;  ///< Notices to print at the start.
 };
 
@@ -49,6 +49,10 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
     const Environment& environment);
 [[nodiscard]] Result<std::optional<Allocation>> find_kubernetes_allocation(
     const Environment& environment);
+
+/// True in a job of Slurm. It sends SIGTERM at the beginning and at the end of a grace time, and
+/// more than once at the time limit; time to save follows each of them.
+[[nodiscard]] bool repeats_sigterm(const Environment& environment);
 
 /// A port for the daemon of `job`, the same on all its nodes: 20000 to 31999, below the ephemeral
 /// ones.
