@@ -225,6 +225,7 @@ Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments,
             return complaint(entry.name + " takes no value; it was given '" + *value + "'");
         }
         *entry.toggle = true;
+        given_in_order_.push_back({entry.name, entry.name});
         return at + 1;
     }
     std::size_t next = at + 1;
@@ -234,6 +235,7 @@ Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments,
         }
         value = arguments[next++];
     }
+    given_in_order_.push_back({entry.name, entry.name + "=" + *value});
     if (const Result<void> taken = take(entry, *value, ""); !taken && !complaint_) {
         complaint_ = taken.error();  // Returned later: a --help may follow.
     }

@@ -73,6 +73,14 @@ class FlagTable {
         return given_.contains(flag) || from_environment_.contains(flag);
     }
 
+    /// A flag of the command line in full spelling: "--tee" as the word "--tee=3".
+    struct Given {
+        std::string flag;
+        std::string word;
+    };
+    /// After parse(): the flags of the command line, in its order, repeated ones included.
+    [[nodiscard]] const std::vector<Given>& given() const { return given_in_order_; }
+
     /// Parts of the help: the usage line, the text before it, and the text after the flags.
     std::string usage;
     std::string introduction;
@@ -107,6 +115,7 @@ class FlagTable {
     std::string group_;
     std::vector<Entry> entries_;
     std::set<std::string> given_;
+    std::vector<Given> given_in_order_;
     std::set<std::string> from_environment_;
     bool help_asked_ = false;
     std::optional<Failure> complaint_;  ///< The first invalid value.

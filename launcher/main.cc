@@ -17,6 +17,9 @@
 #include "launcher/run_options.h"
 #include "launcher/say.h"
 #include "launcher/serve_command.h"
+#include "launcher/ssh/launch_command.h"
+#include "launcher/ssh/messages.h"
+#include "launcher/ssh/node_command.h"
 #include "launcher/submit_command.h"
 #include "launcher/token_command.h"
 #include "launcher/top/command.h"
@@ -32,6 +35,7 @@ constexpr const char* kHelp =
     "  run      start a job's workers on this node (takes torchrun's flags)\n"
     "  launch   the same, for scripts that take --local-rank (torch.distributed.launch)\n"
     "  submit   submit a job to Slurm\n"
+    "  launch-ssh  start a job on several hosts by ssh\n"
     "  serve    run the rendezvous daemon alone\n"
     "  status   show the jobs of a daemon once\n"
     "  top      follow the jobs of a daemon on the terminal\n"
@@ -54,9 +58,9 @@ constexpr const char* kHelp =
 using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{"run",    "launch", "serve",  "status",  "top",
-                                            "drain",  "stop",   "replay", "token",   "version",
-                                            "events", "trace",  "health", "explain", "submit"};
+    const std::vector<std::string> commands{
+        "run",   "launch",  "serve",  "status", "top",    "drain",   "stop",   "replay",
+        "token", "version", "events", "trace",  "health", "explain", "submit", "launch-ssh"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -64,14 +68,17 @@ int unknown_command(const std::string& word) {
     return regroup::agent::kExitUsage;
 }
 
-int run(Front front, const std::vector<std::string>& arguments) {
-    const regroup::launcher::Ending ending = regroup::launcher::run_command(front, arguments);
+int end_as(const regroup::launcher::Ending& ending) {
     if (ending.signal != 0) {
         std::fflush(nullptr);
         std::signal(ending.signal, SIG_DFL);
         std::raise(ending.signal);
     }
     return ending.exit_code;
+}
+
+int run(Front front, const std::vector<std::string>& arguments) {
+    return end_as(regroup::launcher::run_command(front, arguments));
 }
 
 bool is_called(const char* path, const std::string& name) {
@@ -114,6 +121,12 @@ int main(int argc, char** argv) {
     }
     if (command == "run" || command == "launch") {
         return run(command == "run" ? Front::run : Front::launch, rest);
+    }
+    if (command == "launch-ssh") {
+        return end_as(regroup::launcher::ssh::launch_command(rest));
+    }
+    if (command == regroup::launcher::ssh::kNodeCommand) {
+        return end_as(regroup::launcher::ssh::node_command(rest));
     }
     if (command == "top") {
         return regroup::launcher::top::top_command(rest);

@@ -15,11 +15,11 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/agent.h"
-#include "agent/error_file.h"
 #include "agent/process/quit_signals.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/warden.h"
 #include "agent/watchdog.h"
+#include "launcher/ending_report.h"
 #include "launcher/event_line.h"
 #include "launcher/event_log.h"
 #include "launcher/health_plan.h"
@@ -27,14 +27,12 @@
 #include "launcher/hosted_daemon.h"
 #include "launcher/output_plan.h"
 #include "launcher/probe_port.h"
-#include "launcher/report.h"
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
-#include "launcher/torchrun_report.h"
+#include "launcher/systemd/service_manager.h"
 #include "launcher/trace_file.h"
 #include "launcher/worker_command.h"
 #include "rendezvous/client/deliver.h"
-#include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
 
@@ -45,7 +43,11 @@ namespace fs = std::filesystem;
 
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
 constexpr Duration kLastWordLimit = std::chrono::milliseconds(400);
-constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+
+// The lines of a node on another host need its name.
+std::string own_prefix(const ssh::Supervisor* supervisor) {
+    return supervisor != nullptr ? "[" + supervisor->host() + "] " : "";
+}
 
 // The signals that end the run, and SIGUSR1 and SIGUSR2, which are passed on to the workers.
 std::vector<int> signals_of(const RunOptions& options) {
@@ -69,11 +71,6 @@ Ending as_torchrun(const Ending& ending, bool has_run) {
     return {kept ? ending.exit_code : agent::kExitJobFailed, 0};
 }
 
-// The name of the program in torchrun's summary.
-std::string entry_point(const RunOptions& options) {
-    return options.run_path ? "run_script_path" : options.program;
-}
-
 agent::HangLimits hang_limits(const RunOptions& options) {
     agent::HangLimits limits;
     limits.factor = options.hang_factor;
@@ -89,19 +86,24 @@ struct Preparation {
     RunPlan plan;
     agent::WorkerCommand command;
     OutputPlan output;
+    ServiceManager manager{};
 };
 
 /// The agent's process. It owns the objects of one node, in order of dependence.
 class Node {
    public:
-    explicit Node(Preparation prepared)
-        : run_options_(std::move(prepared.options)),
+    /// `supervisor` may be null, and outlives it.
+    Node(Preparation prepared, ssh::Supervisor* supervisor)
+        : supervisor_(supervisor),
+          run_options_(std::move(prepared.options)),
           plan_(std::move(prepared.plan)),
           command_(std::move(prepared.command)),
           output_plan_(std::move(prepared.output)),
+          manager_(std::move(prepared.manager)),
           output_(io_, clock_,
                   {.files = !output_plan_.options.folder.empty(),
-                   .in_place = terminal_has_cursor()}),
+                   .in_place = terminal_has_cursor(),
+                   .own_prefix = own_prefix(supervisor)}),
           daemon_(io_, clock_, run_options_,
                   [this](const std::string& line) { output_.say(line); }) {}
 
@@ -120,6 +122,9 @@ class Node {
         if (const Result<void> probed = open_probes(); !probed) {
             output_.say(probed.error().detail);
             return {agent::kExitUsage, 0};
+        }
+        if (supervisor_ != nullptr && daemon_.is_open()) {
+            supervisor_->tell(ssh::Serving{plan_.endpoint.port});
         }
         if (trace_ && !daemon_.is_open()) {
             output_.say(
@@ -148,6 +153,7 @@ class Node {
             output_.say(signals.error().detail);
             return {agent::kExitJobFailed, 0};
         }
+        tell_manager();
         io_.run();
         if (trace_) {
             trace_->finish();
@@ -254,6 +260,16 @@ class Node {
         return {false, "waits for a round"};
     }
 
+    void tell_manager() {
+        const Result<void> told = manager_.ready(io_, [this] {
+            return "job " + plan_.agent.job + ": node " + plan_.agent.offer.name + " " +
+                   probe_state().text;
+        });
+        if (!told) {
+            output_.say("systemd is not told that this node is ready: " + told.error().detail);
+        }
+    }
+
     void record(const agent::WorkerEvent& event) {
         if (run_options_.console_events &&
             event.state != agent::WorkerEvent::State::stacks_saved) {  // Not of torchrun's.
@@ -282,21 +298,34 @@ class Node {
 
     Result<agent::QuitSignals> listen_for_signals(int warden_fd) {
         agent::QuitSignals::Handlers handlers;
-        handlers.on_signal = [this](int signal) {
-            const std::vector<int>& handled = run_options_.signals;
-            const bool ends_run =
-                std::find(handled.begin(), handled.end(), signal) != handled.end();
-            // A scheduler may warn by such a signal (Slurm's --signal=USR1@60). If no worker
-            // handles it, the node uses the warning to leave with its state saved.
-            if (!ends_run && !agent_->would_only_end_workers(signal)) {
-                agent_->forward(signal);
-                return;
-            }
-            leave_by(signal);
-        };
+        handlers.on_signal = [this](int signal) { obey(signal); };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
+        if (supervisor_ != nullptr) {
+            const Result<void> listening = supervisor_->listen(
+                io_, {.on_signal = [this](int signal) { obey(signal); },
+                      .on_gone =
+                          [this] {
+                              output_.say("the connection to the launcher is closed");
+                              leave_by(SIGHUP);
+                          }});
+            if (!listening) {
+                return listening.error();
+            }
+        }
         return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
                                           std::move(handlers));
+    }
+
+    void obey(int signal) {
+        const std::vector<int>& handled = run_options_.signals;
+        const bool ends_run = std::find(handled.begin(), handled.end(), signal) != handled.end();
+        // A scheduler may warn by such a signal (Slurm's --signal=USR1@60). If no worker
+        // handles it, the node uses the warning to leave with its state saved.
+        if (!ends_run && !agent_->would_only_end_workers(signal)) {
+            agent_->forward(signal);
+        } else {
+            leave_by(signal);
+        }
     }
 
     void leave_by(int signal) {
@@ -322,75 +351,21 @@ class Node {
         daemon_.hurry();
     }
 
+    // Only at the end: from then on systemd gives this process as long as for a stop, and a node
+    // that drains may take longer.
     void end(const agent::Quit& quit) {
-        using rendezvous::Outcome;
-        ending_ = {quit.exit_code, quit.signal};
-        if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
-            output_.say(
-                agent_->was_standby()
-                    ? job_text(plan_.agent.job) + " has ended (succeeded); this node " +
-                          "waited as a standby and was not needed"
-                    : "nothing was run here: " + job_text(plan_.agent.job) +
-                          " had already ended, closed by " + describe(quit.verdict->author) + ": " +
-                          describe(quit.verdict->reason) + " (a new job needs another --rdzv-id)");
-        } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
-            if (!agent_->has_run()) {
-                output_.say("nothing was run here: " + job_text(plan_.agent.job) +
-                            " ended without this node, and this is its report (a new job needs "
-                            "another --rdzv-id)");
-            }
-            tell_failure(*quit.verdict);
-        } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
-            output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));
-            tell_parent(std::nullopt, line);
-        }
-        sum_up(quit);
+        manager_.stopping("leaving job " + plan_.agent.job);
+        ending_ = {.exit_code = quit.exit_code,
+                   .signal = quit.signal,
+                   .by_verdict = quit.verdict.has_value()};
+        EndingReport report(run_options_, plan_, output_, /*collects=*/supervisor_ != nullptr);
+        report.tell(quit, {.has_run = agent_->has_run(),
+                           .was_standby = agent_->was_standby(),
+                           .goodput = agent_->goodput(),
+                           .endpoint_note =
+                               quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""});
+        ending_.report = report.take_common_lines();
         daemon_.leave(quit, [this] { io_.stop(); });
-    }
-
-    // A node that leaves before the end of the job has no verdict, and sums up what it has seen.
-    void sum_up(const agent::Quit& quit) {
-        const bool is_done = quit.exit_code == 0 && quit.signal == 0;
-        if (!agent_->has_run() || (!quit.verdict && is_done)) {
-            return;
-        }
-        const std::string line =
-            goodput_line(quit.verdict ? quit.verdict->goodput : agent_->goodput());
-        if (!line.empty()) {
-            output_.say((quit.verdict ? "" : "while this node took part, ") + line);
-        }
-    }
-
-    void tell_failure(const rendezvous::Verdict& verdict) {
-        if (run_options_.front == Front::torchrun && verdict.failure) {
-            output_.say(job_text(plan_.agent.job) + " failed: " + describe(verdict.reason));
-            if (!verdict.failure->evidence.empty()) {
-                output_.say(verdict.failure->evidence);
-            }
-            output_.say_lines(torchrun_summary(entry_point(run_options_), *verdict.failure));
-        } else {
-            output_.say_lines(failure_report(plan_.agent.job, verdict));
-        }
-        tell_parent(verdict.failure, describe(verdict.reason));
-    }
-
-    // Writes the error file that the parent of this process named.
-    void tell_parent(std::optional<rendezvous::WorkerFailure> failure, const std::string& reason) {
-        const char* path = std::getenv(kErrorFile);
-        if (path == nullptr || *path == '\0') {
-            return;
-        }
-        if (failure && failure->node != plan_.agent.offer.name) {
-            failure->error_file.clear();  // A path on another machine.
-        }
-        if (failure && failure->error_file.empty() && run_options_.front == Front::torchrun) {
-            return;  // As torchrun, whose caller then reports the exit code.
-        }
-        const Result<void> written = failure ? agent::write_parent_error_file(path, *failure)
-                                             : agent::write_own_error_file(path, reason);
-        if (!written) {
-            output_.say(written.error().detail);
-        }
     }
 
     // The endpoints, and the process of this host that holds the port and is no daemon.
@@ -406,11 +381,13 @@ class Node {
     }
 
     const SteadyClock clock_;
+    ssh::Supervisor* const supervisor_;
     RunOptions run_options_;
     RunPlan plan_;
     agent::WorkerCommand command_;
     OutputPlan output_plan_;
     asio::io_context io_{1};
+    ServiceManager manager_;
     agent::OutputRelay output_;
     std::unique_ptr<EventLog> event_log_;  // May be null; so may the trace.
     std::unique_ptr<TraceFile> trace_;
@@ -419,14 +396,15 @@ class Node {
     std::unique_ptr<agent::Agent> agent_;
     std::unique_ptr<ProbePort> probes_;  // May be null.
     bool signalled_ = false;
-    /// Slurm's next SIGTERM does not mean that its time to save is over.
-    const bool repeats_sigterm_ = repeats_sigterm(process_environment());
+    /// Slurm's next SIGTERM does not mean that its time to save is over. That of launch-ssh does.
+    const bool repeats_sigterm_ = supervisor_ == nullptr && repeats_sigterm(process_environment());
     Ending ending_{agent::kExitJobFailed, 0};  ///< Until there is a verdict or another reason.
 };
 
-Ending usage_ending(const Failure& failure) {
-    complain("regroup", failure.detail);
-    return {agent::kExitUsage, 0};
+Ending ending_of(const Failure& failure, const std::string& who,
+                 int exit_code = agent::kExitUsage) {
+    complain(who, failure.detail);
+    return {exit_code, 0};
 }
 
 // As PyTorch's torchrun: if the program is installed in a virtual environment, the Python of that
@@ -481,27 +459,37 @@ agent::Warden::Deliver last_word_sender(const RunPlan& plan) {
 
 }  // namespace
 
-Ending run_command(Front front, std::span<const std::string> arguments) {
+Ending run_command(Front front, std::span<const std::string> arguments,
+                   const Supervision* supervision) {
+    ssh::Supervisor* const supervisor = supervision != nullptr ? &supervision->supervisor : nullptr;
+    const std::string who = own_prefix(supervisor) + "regroup";
     Result<std::variant<RunOptions, ShowText>> parsed = parse_run_options(front, arguments);
     if (!parsed) {
-        return usage_ending(parsed.error());
+        return ending_of(parsed.error(), who);
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
         return {};
     }
-    Result<Preparation> prepared = prepare(std::move(std::get<RunOptions>(*parsed)));
+    auto& options = std::get<RunOptions>(*parsed);
+    if (supervision != nullptr) {
+        options.allocation = supervision->allocation;
+        options.is_host = supervision->is_head;
+        options.trust.token = supervision->token;
+    }
+    ServiceManager manager;  // Before the plan takes the environment for the workers.
+    Result<Preparation> prepared = prepare(std::move(options));
     if (!prepared) {
-        return usage_ending(prepared.error());
+        return ending_of(prepared.error(), who);
     }
     Result<agent::Warden> warden =
         agent::Warden::split(signals_of(prepared->options), last_word_sender(prepared->plan));
     if (!warden) {
-        complain("regroup", warden.error().detail);
-        return {agent::kExitJobFailed, 0};
+        return ending_of(warden.error(), who, agent::kExitJobFailed);
     }
-    Node node(std::move(*prepared));
-    const Ending ending = node.run(*warden);
+    prepared->manager = std::move(manager);
+    Node node(std::move(*prepared), supervisor);
+    Ending ending = node.run(*warden);
     warden->say_goodbye();
     return ending;
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "launcher/cluster/allocation.h"
 #include "launcher/run_options.h"
+#include "launcher/ssh/supervisor.h"
+#include "rendezvous/security/token.h"
 
 namespace regroup::launcher {
 
@@ -12,10 +17,22 @@ namespace regroup::launcher {
 struct Ending {
     int exit_code = 0;
     int signal = 0;  ///< If not 0, the process ends by this signal, so that the parent sees it.
+    bool by_verdict = false;  ///< The job has ended, and all its nodes end so.
+    /// Lines that are the same on all nodes of the job, if another process prints them.
+    std::vector<std::string> report = {};
+};
+
+/// The launcher on another machine, for a node that it has started.
+struct Supervision {
+    ssh::Supervisor& supervisor;
+    Allocation allocation;        ///< Name and place of the node.
+    std::optional<bool> is_head;  ///< Whether it serves the rendezvous; nothing: it finds out.
+    std::optional<security::Token> token;
 };
 
 /// `regroup run`, `regroup launch` or torchrun: runs this node's part of a job, from the command
-/// line to the verdict.
-Ending run_command(Front front, std::span<const std::string> arguments);
+/// line to the verdict. `supervision` may be null.
+Ending run_command(Front front, std::span<const std::string> arguments,
+                   const Supervision* supervision = nullptr);
 
 }  // namespace regroup::launcher

@@ -35,16 +35,6 @@ std::uint32_t random_number() {
     return number;
 }
 
-// Readable, sortable, and different for two runs in the same second.
-std::string fresh_job_id() {
-    const std::time_t now = std::time(nullptr);
-    std::tm local{};
-    ::localtime_r(&now, &local);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
-    return std::string(text) + "-" + hex(random_number()).substr(0, 4);
-}
-
 std::string trimmed(const std::string& text) {
     constexpr const char* kBlanks = " \n\r\x09";
     const std::size_t begin = text.find_first_not_of(kBlanks);
@@ -316,6 +306,15 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
 }
 
 }  // namespace
+
+std::string fresh_job_id() {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    ::localtime_r(&now, &local);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
+    return std::string(text) + "-" + hex(random_number()).substr(0, 4);
+}
 
 Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint16_t default_port,
                                             const std::string& flag) {

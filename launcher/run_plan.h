@@ -42,6 +42,10 @@ struct RunPlan {
 /// Errors: invalid_argument, one line that names the flag.
 Result<RunPlan> make_run_plan(const RunOptions& options);
 
+/// A name for a job without one: the date and the time, and a number that differs between two runs
+/// in the same second.
+[[nodiscard]] std::string fresh_job_id();
+
 /// One or more endpoints, separated by commas. See parse_endpoint(). Errors: invalid_argument.
 Result<std::vector<rendezvous::Endpoint>> parse_endpoints(
     const std::string& text, std::uint16_t default_port,

@@ -43,7 +43,7 @@ struct OutputRelay::Worker {
 
 OutputRelay::OutputRelay(boost::asio::io_context& io, const Clock& clock,
                          OutputRelayOptions options)
-    : io_(io), clock_(clock), options_(options) {
+    : io_(io), clock_(clock), options_(std::move(options)) {
     ::signal(SIGPIPE, SIG_IGN);
     const std::string consolation = options_.files ? "; the files of the ranks have them" : "";
     if (!lead_to_same_place(options_.stdout_fd, options_.stderr_fd)) {
@@ -156,7 +156,11 @@ void OutputRelay::close_all() {
 }
 
 void OutputRelay::say(std::string_view line) {
-    say_lines({"regroup: " + std::string(line)});
+    say_lines({options_.own_prefix + "regroup: " + std::string(line)});
+}
+
+void OutputRelay::pass_on(bool to_stderr, std::string_view lines, std::size_t line_count) {
+    (to_stderr || !stdout_ ? *stderr_ : *stdout_).write(lines, line_count);
 }
 
 void OutputRelay::say_lines(const std::vector<std::string>& lines) {

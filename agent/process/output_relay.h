@@ -25,6 +25,8 @@ struct OutputRelayOptions {
     bool files = false;  ///< Workers have files, which messages can mention.
     /// If stderr is a terminal, it can replace a row in place: its kind is not "dumb".
     bool in_place = false;
+    /// Before each line of the agent's own that begins with "regroup: ".
+    std::string own_prefix = {};
 };
 
 /// Reads the output of the workers of this node. Writes each line to the terminal with its rank,
@@ -82,6 +84,10 @@ class OutputRelay {
 
     /// Prints a line of the agent on stderr, as "regroup: `line`"; see printable().
     void say(std::string_view line);
+
+    /// Prints whole lines that another process has written, as they are; drops them if nobody takes
+    /// them in time, as those of a worker.
+    void pass_on(bool to_stderr, std::string_view lines, std::size_t line_count);
 
     /// Prints lines on stderr without a prefix, such as a report. Each is one line, whatever
     /// characters it has.

@@ -30,6 +30,10 @@ Result<Credentials> load_credentials(const CredentialSources& sources) {
     }
     std::string path = sources.token_file;
     const std::string source = path.empty() ? "" : "--token-file: ";
+    if (path.empty() && sources.token) {
+        credentials.token = sources.token;
+        return credentials;
+    }
     if (path.empty()) {
         path = sources.usual_token_file;
         if (path.empty() || ::access(path.c_str(), F_OK) != 0) {

@@ -44,6 +44,7 @@ struct CredentialSources {
     std::string usual_token_file{};  ///< Used, if it exists, in place of an empty `token_file`.
     Certificates certificates;
     bool insecure = false;
+    std::optional<Token> token{};  ///< Used in place of the usual file.
 };
 
 /// Reads the token; a Tls reads the certificates. Errors: those of read_token; invalid_argument if

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/ending_report.h"
+
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "agent/error_file.h"
+#include "launcher/report.h"
+#include "launcher/torchrun_report.h"
+#include "rendezvous/text/describe.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+
+// The name of the program in torchrun's summary.
+std::string entry_point(const RunOptions& options) {
+    return options.run_path ? "run_script_path" : options.program;
+}
+
+}  // namespace
+
+void EndingReport::tell(const agent::Quit& quit, const Seen& seen) {
+    using rendezvous::Outcome;
+    if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !seen.has_run) {
+        output_.say(seen.was_standby
+                        ? job_text(plan_.agent.job) + " has ended (succeeded); this node " +
+                              "waited as a standby and was not needed"
+                        : "nothing was run here: " + job_text(plan_.agent.job) +
+                              " had already ended, closed by " + describe(quit.verdict->author) +
+                              ": " + describe(quit.verdict->reason) +
+                              " (a new job needs another --rdzv-id)");
+    } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
+        if (!seen.has_run) {
+            output_.say("nothing was run here: " + job_text(plan_.agent.job) +
+                        " ended without this node, and this is its report (a new job needs "
+                        "another --rdzv-id)");
+        }
+        tell_failure(*quit.verdict);
+    } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
+        const bool met_nobody = quit.exit_code == agent::kExitNoRendezvous;
+        output_.say(line + (met_nobody ? seen.endpoint_note : ""));
+        tell_parent(std::nullopt, line);
+    }
+    sum_up(quit, seen);
+}
+
+// A node that leaves before the end of the job has no verdict, and sums up what it has seen.
+void EndingReport::sum_up(const agent::Quit& quit, const Seen& seen) {
+    const bool is_done = quit.exit_code == 0 && quit.signal == 0;
+    if (!seen.has_run || (!quit.verdict && is_done)) {
+        return;
+    }
+    const std::string line = goodput_line(quit.verdict ? quit.verdict->goodput : seen.goodput);
+    if (line.empty()) {
+        return;
+    }
+    if (quit.verdict) {
+        tell_all({"regroup: " + line});
+    } else {
+        output_.say("while this node took part, " + line);
+    }
+}
+
+void EndingReport::tell_failure(const rendezvous::Verdict& verdict) {
+    if (options_.front == Front::torchrun && verdict.failure) {
+        output_.say(job_text(plan_.agent.job) + " failed: " + describe(verdict.reason));
+        if (!verdict.failure->evidence.empty()) {
+            output_.say(verdict.failure->evidence);
+        }
+        output_.say_lines(torchrun_summary(entry_point(options_), *verdict.failure));
+    } else {
+        tell_all(failure_report(plan_.agent.job, verdict));
+    }
+    tell_parent(verdict.failure, describe(verdict.reason));
+}
+
+void EndingReport::tell_all(std::vector<std::string> lines) {
+    if (!collects_) {
+        output_.say_lines(lines);
+        return;
+    }
+    common_.insert(common_.end(), std::make_move_iterator(lines.begin()),
+                   std::make_move_iterator(lines.end()));
+}
+
+// Writes the error file that the parent of this process named.
+void EndingReport::tell_parent(std::optional<rendezvous::WorkerFailure> failure,
+                               const std::string& reason) {
+    const char* path = std::getenv(kErrorFile);
+    if (path == nullptr || *path == '\0') {
+        return;
+    }
+    if (failure && failure->node != plan_.agent.offer.name) {
+        failure->error_file.clear();  // A path on another machine.
+    }
+    if (failure && failure->error_file.empty() && options_.front == Front::torchrun) {
+        return;  // As torchrun, whose caller then reports the exit code.
+    }
+    const Result<void> written = failure ? agent::write_parent_error_file(path, *failure)
+                                         : agent::write_own_error_file(path, reason);
+    if (!written) {
+        output_.say(written.error().detail);
+    }
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/ssh/decisions.h"
+
+#include <algorithm>
+
+#include <boost/asio/ip/address.hpp>
+
+#include "agent/core/agent_core.h"
+#include "rendezvous/base/ensure.h"
+
+namespace regroup::launcher::ssh {
+namespace {
+
+std::optional<boost::asio::ip::address> parse_address(const std::string& text) {
+    boost::system::error_code error;
+    const auto address = boost::asio::ip::make_address(text, error);
+    return error ? std::nullopt : std::optional(address);
+}
+
+bool is_reachable(const ReadyHost& host) {
+    const auto address = parse_address(host.address);
+    return address && !address->is_loopback();
+}
+
+}  // namespace
+
+std::size_t choose_head(const std::vector<ReadyHost>& ready) {
+    ENSURE(!ready.empty());
+    const auto found = std::ranges::find_if(ready, is_reachable);
+    return found == ready.end() ? 0 : static_cast<std::size_t>(found - ready.begin());
+}
+
+std::string endpoint_host(const ReadyHost& head) {
+    const auto address = parse_address(head.address);
+    const bool is_link_local = address && address->is_v6() && address->to_v6().is_link_local();
+    const std::string& host = !address || is_link_local ? head.name : head.address;
+    return host.find(':') == host.npos ? host : "[" + host + "]";
+}
+
+Ending common_ending(const std::vector<HostEnding>& endings, bool by_user) {
+    const auto first = [&](auto holds) -> const Ending* {
+        const auto found = std::ranges::find_if(
+            endings, [&](const HostEnding& ending) { return ending && holds(*ending); });
+        return found == endings.end() ? nullptr : &**found;
+    };
+    const auto succeeded = [](const Ending& ending) {
+        return ending.by_verdict && ending.exit_code == 0;
+    };
+    if (const Ending* good = first(succeeded)) {
+        return *good;
+    }
+    const Ending* ended_by_signal = first([](const Ending& ending) { return ending.signal != 0; });
+    if (by_user && ended_by_signal != nullptr) {
+        return *ended_by_signal;
+    }
+    if (const Ending* judged = first([](const Ending& ending) { return ending.by_verdict; })) {
+        return *judged;
+    }
+    const auto failed = [](const Ending& ending) {
+        return ending.signal != 0 ||
+               (ending.exit_code != 0 && ending.exit_code != agent::kExitRequeue);
+    };
+    if (const Ending* bad = first(failed)) {
+        return *bad;
+    }
+    const Ending* any = first([](const Ending&) { return true; });
+    return any != nullptr ? *any : Ending{.exit_code = kExitSshFailed};
+}
+
+std::string quoted_for_shell(const std::string& text) {
+    std::string quoted = "'";
+    for (const char c : text) {
+        quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    }
+    return quoted + "'";
+}
+
+}  // namespace regroup::launcher::ssh

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The decisions of `regroup launch-ssh`, as functions of what the hosts have said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/run_command.h"
+
+namespace regroup::launcher::ssh {
+
+/// A host whose node is ready.
+struct ReadyHost {
+    std::string name;     ///< In the list, without the user.
+    std::string address;  ///< As its sshd sees itself on the connection; empty if it does not say.
+};
+
+/// The place in `ready`, which is not empty, of the host that serves the rendezvous: the first one
+/// with an address that is not of its loopback; if there is none, the first one.
+[[nodiscard]] std::size_t choose_head(const std::vector<ReadyHost>& ready);
+
+/// "10.0.0.7", "[fd00::7]": the address by which the other hosts reach the head. Its name in the
+/// list if the address is unknown, or one that only a neighbour can use.
+[[nodiscard]] std::string endpoint_host(const ReadyHost& head);
+
+/// How a host's node has ended; nothing: the connection ended without a report.
+using HostEnding = std::optional<Ending>;
+
+/// 255, as ssh itself.
+inline constexpr int kExitSshFailed = 255;
+
+/// How the launcher ends, from the endings of the nodes in the order of the list: as the first one
+/// that knows the verdict of the job; without one, as the first one that failed; else as the first
+/// one. `by_user`: the user has asked for the end. Then a node that a signal has ended counts more
+/// than a verdict of failure, which may only tell that this node has left. Without any report:
+/// kExitSshFailed.
+[[nodiscard]] Ending common_ending(const std::vector<HostEnding>& endings, bool by_user = false);
+
+/// `text` as one word of a POSIX shell.
+[[nodiscard]] std::string quoted_for_shell(const std::string& text);
+
+}  // namespace regroup::launcher::ssh

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/process/linux_launcher.h"
+#include "agent/process/output_relay.h"
+#include "launcher/cluster/host_file.h"
+#include "launcher/run_command.h"
+#include "launcher/ssh/decisions.h"
+#include "launcher/ssh/host_session.h"
+#include "launcher/ssh/options.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/security/token.h"
+
+namespace regroup::launcher::ssh {
+
+/// What a job over ssh is made of.
+struct LaunchPlan {
+    LaunchOptions options;
+    std::vector<HostEntry> hosts;
+    std::vector<std::string> ssh;  ///< The client and its flags; the first word is a path.
+    std::string remote_command;
+    std::string folder;
+    std::vector<std::string> environment;
+    std::string job;
+    std::optional<security::Token> token;  ///< A full one.
+};
+
+/// A job over ssh, from the first connection to the end of the last one.
+///
+/// The nodes start in two steps: when each host is ready or has failed, the head gets its order;
+/// when it serves the rendezvous, the others get theirs, with its address.
+class Launch {
+   public:
+    explicit Launch(LaunchPlan plan);
+
+    /// Runs the job. To be called once.
+    Ending run();
+
+   private:
+    enum class Stage : std::uint8_t { connecting, starting, running, ended };
+
+    struct Host {
+        enum class State : std::uint8_t { waiting, connecting, ready, ordered, ended };
+
+        Host(boost::asio::io_context& io, std::size_t index_in, const HostEntry& entry)
+            : index(index_in), name(entry.host), deadline(io) {}
+
+        std::size_t index;
+        std::string name;
+        State state = State::waiting;
+        std::string address;
+        std::string complaint;    ///< Its last line on stderr while it was connecting.
+        std::string kill_reason;  ///< Why we have ended its connection; may be empty.
+        HostEnding ending;
+        boost::asio::steady_timer deadline;
+        std::unique_ptr<HostSession> session;  ///< Null until it connects.
+    };
+
+    void connect_more();
+    void connect(Host& host);
+    void handle_report(Host& host, const Report& report);
+    void handle_lines(Host& host, bool from_stderr, std::string_view lines, std::size_t count);
+    void handle_end(Host& host, agent::ExitStatus status);
+    void leave_out(Host& host, const std::string& reason);
+    void start_if_settled();
+    void start_head();
+    void start_others(std::uint16_t port);
+    void order(Host& host, const std::string& endpoint, std::optional<bool> is_head);
+    void handle_signal(int number);
+    /// Asks all nodes to leave; after `grace` their connections are closed.
+    void stop_nodes(int signal, Duration grace);
+    void close_all(const std::string& reason);
+    void send_to(Host& host, const Order& order);
+    void tell_report(const std::vector<std::string>& report);
+    void end(Ending ending);
+    void end_if_all_ended();
+    [[nodiscard]] std::size_t count(Host::State state) const;
+    [[nodiscard]] std::size_t nodes_min() const;
+    [[nodiscard]] Duration start_limit() const;
+
+    const LaunchPlan plan_;
+    const SteadyClock clock_;
+    boost::asio::io_context io_{1};
+    agent::OutputRelay output_;
+    agent::LinuxLauncher launcher_;
+    std::vector<std::unique_ptr<Host>> hosts_;
+    boost::asio::steady_timer deadline_;
+    Stage stage_ = Stage::connecting;
+    std::size_t next_ = 0;  ///< The next host to connect to.
+    std::size_t head_ = 0;
+    std::size_t nodes_ = 0;  ///< Nodes that were ready.
+    int signals_ = 0;        ///< How often the user has asked for the end.
+    Instant signalled_at_ = Instant::min();
+    bool stopping_ = false;
+    bool stopped_by_user_ = false;
+    /// The ending if the launcher itself has ended the job, and of the user if no node reports one.
+    std::optional<Ending> cause_;
+    std::vector<std::vector<std::string>> reports_;  ///< Those printed, each once.
+    Ending ending_;
+};
+
+}  // namespace regroup::launcher::ssh
