@@ -8,6 +8,7 @@ namespace regroup::launcher {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -338,6 +339,44 @@ TEST_F(LauncherPlanTrust, OtherHostsTakeCredentials) {
     EXPECT_THAT(error_of(host), HasSubstr("--insecure"));
     host.nodes_min = host.nodes_max = 1;
     EXPECT_EQ(planned(host).hosting, Hosting::if_port_free);
+}
+
+// ---- A scheduler's name of the first node.
+
+RunOptions in_a_step(bool is_head, const std::string& head) {
+    RunOptions options = program();
+    options.allocation = Allocation();
+    options.allocation->is_head = is_head;
+    options.allocation->head = head;
+    options.allocation->head_advice = "give its address";
+    options.is_host = is_head;
+    options.nodes_max = 2;
+    options.rdzv_backend = "regroup";
+    options.rdzv_endpoint = head + ":29400";
+    return options;
+}
+
+TEST(LauncherPlan, HeadWhoseNameLeadsElsewhereReachesItselfByAnAddressOfItsOwn) {
+    const RunPlan plan = planned(in_a_step(true, kElsewhere));
+    const std::vector<std::string> own = own_addresses();
+    EXPECT_EQ(plan.endpoint.host, own.empty() ? "127.0.0.1" : own.front());
+    EXPECT_EQ(plan.endpoint.port, 29400);
+    EXPECT_THAT(plan.notes, Contains(AllOf(HasSubstr("192.0.2.77 does not lead to this host"),
+                                           HasSubstr("give its address"))));
+    EXPECT_EQ(plan.endpoint_hint, "");
+}
+
+TEST(LauncherPlan, HeadWhoseNameIsKnownUsesIt) {
+    const RunPlan plan = planned(in_a_step(true, "127.0.0.1"));
+    EXPECT_EQ(plan.endpoint.host, "127.0.0.1");
+    EXPECT_THAT(plan.notes, IsEmpty());
+}
+
+TEST(LauncherPlan, OtherNodesSayAtTheEndOfTheirWaitWhatToGive) {
+    const RunPlan plan = planned(in_a_step(false, kElsewhere));
+    EXPECT_EQ(plan.endpoint.host, kElsewhere);
+    EXPECT_EQ(plan.endpoint_hint, "; give its address");
+    EXPECT_THAT(plan.notes, IsEmpty());
 }
 
 TEST_F(LauncherPlanTrust, JobOnOneHostNeedsNoneAndListensOnLoopback) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <list>
 #include <map>
 
 #include <gmock/gmock.h>
 
 #include "launcher/cluster/allocation.h"
+#include "launcher/run_options.h"
+#include "launcher_variables.h"
 
 namespace regroup::launcher {
 namespace {
@@ -209,6 +212,64 @@ TEST(SlurmAllocation, ContradictionsAreRefused) {
               "SLURM_STEP_NODELIST: host list, character 4: this [ is not closed");
     EXPECT_THAT(refusal_of(kSecondOfThree + Values{{"SLURMD_NODENAME", "gpu99"}}),
                 AllOf(HasSubstr("SLURMD_NODENAME=gpu99"), HasSubstr("another step")));
+}
+
+/// `regroup run` as that task, until the end of the test.
+class LauncherInAStep : public ::testing::Test {
+   protected:
+    void be(const Values& values) {
+        for (const auto& [name, value] : values) {
+            variables_.emplace_back(name.c_str(), value.c_str());
+        }
+    }
+    [[nodiscard]] static RunOptions parsed(const std::vector<std::string>& flags,
+                                           Front front = Front::run) {
+        std::vector<std::string> words = flags;
+        words.emplace_back("./train");
+        const auto result = parse_run_options(front, words);
+        if (!result) {
+            ADD_FAILURE() << result.error().detail;
+            return {};
+        }
+        return std::get<RunOptions>(*result);
+    }
+
+   private:
+    std::list<testing::ScopedVariable> variables_;
+};
+
+TEST_F(LauncherInAStep, NeedsNoFlag) {
+    be(kSecondOfThree + Values{{"SLURM_GPUS_ON_NODE", "8"}});
+    const RunOptions options = parsed({});
+    EXPECT_EQ(options.rdzv_backend, "regroup");
+    EXPECT_EQ(options.rdzv_endpoint, "gpu07:" + std::to_string(port_of_job("slurm-4711.0")));
+    EXPECT_EQ(options.rdzv_id, "slurm-4711.0");
+    EXPECT_EQ(options.is_host, false);
+    EXPECT_EQ(options.nodes_min, 3U);
+    EXPECT_EQ(options.nodes_max, 3U);
+    EXPECT_EQ(options.workers, "8");
+}
+
+TEST_F(LauncherInAStep, FlagsWinOverTheStep) {
+    be(kSecondOfThree + Values{{"SLURM_GPUS_ON_NODE", "8"}});
+    const RunOptions options = parsed({"--nnodes=2:3", "--nproc-per-node=4", "--rdzv-id=nightly"});
+    EXPECT_EQ(options.nodes_min, 2U);
+    EXPECT_EQ(options.workers, "4");
+    EXPECT_EQ(options.rdzv_id, "nightly");
+    EXPECT_EQ(options.rdzv_endpoint, "gpu07:" + std::to_string(port_of_job("nightly")));
+}
+
+TEST_F(LauncherInAStep, TakesNothingFromTheStepWhereTheNodesMeetElsewhereOrNotAtAll) {
+    // As srun starts it for each worker: that is no mistake in these cases.
+    be(kSecondOfThree + Values{{"SLURM_STEP_NUM_TASKS", "24"}});
+    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+             {"--standalone"},
+             {"--nnodes=1"},
+             {"--rdzv-backend=c10d", "--rdzv-endpoint=login1:29400"},
+             {"--node-rank=1", "--nnodes=24", "--master-addr=gpu07"}}) {
+        EXPECT_FALSE(parsed(flags).allocation) << flags.front();
+    }
+    EXPECT_FALSE(parsed({}, Front::torchrun).allocation);
 }
 
 TEST(PortOfJob, IsTheSameOnAllNodesAndOutsideTheEphemeralPorts) {
