@@ -129,6 +129,7 @@ class Story {
                                                 Operate::Action::stop, Operate::Action::events});
                 request.node = name;
                 request.wait = input_.chance(128);
+                request.parts = input_.chance(128);
                 send(*connection, request);
                 break;
             }
@@ -175,6 +176,7 @@ class Story {
         io_.poll();
         Operate request;
         request.action = Operate::Action::status;
+        request.parts = true;
         client.send(protocol::make_frame(protocol::encode(request)));
         protocol::FrameReader reader;
         const SteadyClock clock;
@@ -190,7 +192,9 @@ class Story {
             fuzz::require(answer.has_value(), "an honest client can decode the answer");
             const auto* operated = std::get_if<Operated>(&*answer);
             fuzz::require(operated != nullptr && operated->done, "an honest client is served");
-            return;
+            if (!operated->more) {
+                return;
+            }
         }
         fuzz::fail("the daemon does not answer an honest client");
     }

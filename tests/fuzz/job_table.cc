@@ -155,6 +155,11 @@ class Story {
                                 send(session, Refused{code, reason});
                                 session->close_when_flushed = true;
                             },
+                            [this](const std::shared_ptr<Session>& session, const auto& next) {
+                                while (const std::optional<FromDaemon> message = next()) {
+                                    send(session, *message);
+                                }
+                            },
                             [](const std::string&) {}});
         journal_ = nullptr;
         if (with_journal) {
@@ -259,6 +264,7 @@ class Story {
         request.job = input_.chance(64) ? "" : "job";
         request.node = fuzz::node_name(input_.byte());
         request.wait = input_.chance(128);
+        request.parts = input_.chance(128);
         hear(peer, request);
     }
 
