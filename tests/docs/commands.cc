@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/run_options.h"
+#include "launcher/ssh/options.h"
 
 namespace regroup::docs {
 namespace {
@@ -221,6 +222,9 @@ std::string CommandChecker::check_regroup(const Words& words) const {
     if (command == "run" || command == "launch") {
         return check_run(command, behind(words, 2));
     }
+    if (command == "launch-ssh") {
+        return check_launch_ssh(behind(words, 2));
+    }
     // The last value of a flag wins. With these no daemon is asked and none begins to serve, and
     // the answer differs from the one to a mistake on the command line.
     Words arguments = behind(words, 1);
@@ -266,6 +270,23 @@ std::string CommandChecker::check_run(const std::string& front, const Words& arg
     const std::string name = base_name(options->program);
     return fs::is_directory(project_.root / "examples" / name)
                ? check_example(name, options->arguments)
+               : "";
+}
+
+std::string CommandChecker::check_launch_ssh(const Words& arguments) const {
+    const auto parsed = launcher::ssh::parse_launch_options(arguments);
+    const auto* const options =
+        parsed ? std::get_if<launcher::ssh::LaunchOptions>(&*parsed) : nullptr;
+    if (options == nullptr) {
+        return parsed ? "" : "launch-ssh: " + parsed.error().detail;
+    }
+    const auto hosts = launcher::parse_host_list(options->hosts);
+    if (!options->hosts.empty() && !hosts) {
+        return "launch-ssh: " + hosts.error().detail;
+    }
+    const std::string name = base_name(options->run.program);
+    return fs::is_directory(project_.root / "examples" / name)
+               ? check_example(name, options->run.arguments)
                : "";
 }
 

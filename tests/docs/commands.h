@@ -61,6 +61,7 @@ class CommandChecker {
     [[nodiscard]] std::string check_paths(const Words& words) const;
     [[nodiscard]] std::string check_regroup(const Words& words) const;
     [[nodiscard]] std::string check_run(const std::string& front, const Words& arguments) const;
+    [[nodiscard]] std::string check_launch_ssh(const Words& arguments) const;
     [[nodiscard]] std::string check_make(const Words& words) const;
     [[nodiscard]] std::string check_cmake(const Words& words) const;
     [[nodiscard]] std::string check_ctest(const Words& words) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/ssh_server.h"
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <pwd.h>
@@ -27,6 +28,13 @@ SshServer::SshServer(std::string program, Hosts hosts, std::vector<std::string> 
       hosts_(std::move(hosts)),
       served_(std::move(served)),
       port_(std::to_string(unused_port())) {}
+
+// sshd writes its title over the variable by which a Program finds it.
+SshServer::~SshServer() {
+    for (const auto& server : servers_) {
+        server->signal(SIGKILL);
+    }
+}
 
 std::optional<std::string> SshServer::prepare() {
     if (program_.empty() || find_tool("ssh").empty() || find_tool("ssh-keygen").empty()) {

@@ -16,7 +16,7 @@
 namespace regroup::testing {
 
 /// One sshd on some addresses, and the configuration of a client that knows them by other names.
-/// The destructor ends it with all its sessions.
+/// The destructor ends it; its sessions end with their clients.
 class SshServer {
    public:
     using Words = std::vector<std::string>;
@@ -26,6 +26,10 @@ class SshServer {
     /// `program`: the path of sshd; may be empty. It may only serve the addresses in `served`; the
     /// client knows all `hosts`.
     SshServer(std::string program, Hosts hosts, std::vector<std::string> served);
+
+    ~SshServer();
+    SshServer(const SshServer&) = delete;
+    SshServer& operator=(const SshServer&) = delete;
 
     /// Returns a sentence that says what is missing on this machine, if anything is.
     std::optional<std::string> prepare();
