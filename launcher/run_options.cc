@@ -129,6 +129,12 @@ Result<void> apply_allocation(const FlagTable& flags, RunOptions& options) {
     if (!*found || ((*found)->nodes == 0 && !flags.was_set("--nnodes"))) {
         return {};
     }
+    if (!flags.was_set("--nproc-per-node") && !(*found)->workers.empty()) {
+        options.workers = (*found)->workers;
+    }
+    if ((*found)->nodes == 1) {
+        return {};
+    }
     options.allocation = std::move(*found);
     const Allocation& allocation = *options.allocation;
     if (allocation.head.empty()) {
@@ -154,9 +160,6 @@ Result<void> apply_allocation(const FlagTable& flags, RunOptions& options) {
     if (!flags.was_set("--nnodes")) {
         options.nodes_min = allocation.nodes;
         options.nodes_max = allocation.nodes;
-    }
-    if (!flags.was_set("--nproc-per-node") && !allocation.workers.empty()) {
-        options.workers = allocation.workers;
     }
     if (options.local_addr.empty()) {
         options.local_addr = allocation.address;

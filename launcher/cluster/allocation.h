@@ -39,8 +39,8 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// The variables of this process.
 [[nodiscard]] Environment process_environment();
 
-/// The allocation in which this process runs; nothing outside of schedulers, and where the
-/// scheduler has started a single task on a single node.
+/// The allocation in which this process runs; nothing outside of schedulers. A single task on a
+/// single node has no head, only workers.
 /// Errors: invalid_argument, one line that names the variable or the scheduler's flag to correct.
 [[nodiscard]] Result<std::optional<Allocation>> find_allocation(const Environment& environment);
 

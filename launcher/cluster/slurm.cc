@@ -92,6 +92,29 @@ std::string topology_of(const Environment& environment) {
     return pattern.find('.') == pattern.npos ? "" : environment("SLURM_TOPOLOGY_ADDR").value_or("");
 }
 
+// A worker for each GPU of the step on this node; empty if it has none.
+Result<std::string> workers_of(const Environment& environment) {
+    const std::string kGpus = "SLURM_GPUS_ON_NODE";
+    const std::string text = environment(kGpus).value_or("");
+    const Result<std::uint32_t> gpus = number_of(kGpus, text.empty() ? "0" : text);
+    if (!gpus) {
+        return gpus.error();
+    }
+    return *gpus > 0 ? std::to_string(*gpus) : std::string();
+}
+
+// A task alone may be a shell, in which jobs come and go: it gives the workers only.
+Result<std::optional<Allocation>> allocation_of_one(const Environment& environment) {
+    Allocation allocation;
+    allocation.scheduler = "Slurm";
+    Result<std::string> workers = workers_of(environment);
+    if (!workers) {
+        return workers.error();
+    }
+    allocation.workers = *std::move(workers);
+    return std::optional(std::move(allocation));
+}
+
 // One launcher starts all workers of its node.
 Failure too_many_tasks(std::uint32_t tasks, std::uint32_t nodes) {
     const std::string each = std::to_string(tasks / nodes);
@@ -165,14 +188,11 @@ Result<std::optional<Allocation>> allocation_of(const Environment& environment,
                              "--rdzv-backend=regroup --rdzv-endpoint=ADDRESS:PORT --nnodes=" +
                              std::to_string(nodes);
     allocation.node_name = *std::move(own);
-    const std::string kGpus = "SLURM_GPUS_ON_NODE";
-    if (const std::optional<std::string> text = environment(kGpus); text && !text->empty()) {
-        const Result<std::uint32_t> gpus = number_of(kGpus, *text);
-        if (!gpus) {
-            return gpus.error();
-        }
-        allocation.workers = *gpus > 0 ? std::to_string(*gpus) : "";
+    Result<std::string> workers = workers_of(environment);
+    if (!workers) {
+        return workers.error();
     }
+    allocation.workers = *std::move(workers);
     allocation.topology = topology_of(environment);
     return std::optional(std::move(allocation));
 }
@@ -193,7 +213,7 @@ Result<std::optional<Allocation>> find_slurm_allocation(const Environment& envir
         return nodes.error();
     }
     if (*tasks == 1) {
-        return std::optional<Allocation>();
+        return allocation_of_one(environment);
     }
     if (*nodes == 0 || *tasks < *nodes) {
         return wrong("SLURM_STEP_NUM_TASKS=" + std::to_string(*tasks) +

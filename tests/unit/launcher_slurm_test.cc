@@ -144,10 +144,19 @@ TEST(SlurmAllocation, OutsideAStepOfSeveralNodesThereIsNone) {
                            {"SLURM_NNODES", "2"},
                            {"SLURM_JOB_NODELIST", "gpu[07-08]"},
                            {"SLURMD_NODENAME", "gpu07"}}));
-    // A shell by srun --pty, or any other single task.
-    EXPECT_FALSE(found_in(kSecondOfThree + Values{{"SLURM_STEP_NUM_TASKS", "1"},
-                                                  {"SLURM_STEP_NUM_NODES", "1"},
-                                                  {"SLURM_STEP_NODELIST", "gpu08"}}));
+}
+
+// Such as a shell by srun --pty.
+TEST(SlurmAllocation, SingleTaskGivesTheWorkersOnly) {
+    const auto found = found_in(kSecondOfThree + Values{{"SLURM_STEP_NUM_TASKS", "1"},
+                                                        {"SLURM_STEP_NUM_NODES", "1"},
+                                                        {"SLURM_STEP_NODELIST", "gpu08"},
+                                                        {"SLURM_GPUS_ON_NODE", "8"}});
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->nodes, 1U);
+    EXPECT_EQ(found->workers, "8");
+    EXPECT_EQ(found->head, "");
+    EXPECT_EQ(found->node_name, "");
 }
 
 TEST(SlurmAllocation, SeveralTasksOnANodeAreRefusedWithTheRightLine) {
