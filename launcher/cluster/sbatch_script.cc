@@ -32,8 +32,8 @@ std::vector<std::string> options_of(const SbatchJob& job) {
     const std::string max = std::to_string(job.nodes_max);
     const std::string nodes =
         job.nodes_min == job.nodes_max ? max : std::to_string(job.nodes_min) + "-" + max;
-    std::vector<std::string> options{"--job-name=" + job.name, "--nodes=" + nodes,
-                                     "--ntasks-per-node=1"};
+    // Without --ntasks-per-node: Slurm would give the job the smaller number of nodes only.
+    std::vector<std::string> options{"--job-name=" + job.name, "--nodes=" + nodes};
     const auto add = [&](const char* flag, const std::string& value) {
         if (!value.empty()) {
             options.push_back(flag + value);

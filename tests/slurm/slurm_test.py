@@ -30,15 +30,33 @@ class Job:
     count = 0
 
     def __init__(self, script, *words, flags=()):
-        Job.count += 1
-        self.output_file = os.path.join(CLUSTER.folder, "job%d.out" % Job.count)
-        self.checkpoint = self.output_file + ".checkpoint"
+        self._name_files()
         done = CLUSTER.command(
             "sbatch", "--parsable", "--output=" + self.output_file, SHARED, *flags,
             os.path.join(SCRIPTS, script), ELASTIC, "--checkpoint=" + self.checkpoint, *words)
-        if done.returncode != 0:
-            raise AssertionError(done.stdout)
-        self.number = done.stdout.strip()
+        self._begin(done)
+
+    @classmethod
+    def submitted(cls, *words, flags=()):
+        """By regroup submit."""
+        job = cls.__new__(cls)
+        job._name_files()
+        job._begin(CLUSTER.command(
+            "regroup", "submit", "slurm", "--cpus-per-task=1", "--sbatch=" + SHARED,
+            "--sbatch=--output=" + job.output_file, *flags, "--", ELASTIC,
+            "--checkpoint=" + job.checkpoint, *words))
+        return job
+
+    def _begin(self, submission):
+        found = re.search(r"(\d+)\s*$", submission.stdout)
+        if submission.returncode != 0 or not found:
+            raise AssertionError(submission.stdout)
+        self.number = found.group(1)
+
+    def _name_files(self):
+        Job.count += 1
+        self.output_file = os.path.join(CLUSTER.folder, "job%d.out" % Job.count)
+        self.checkpoint = self.output_file + ".checkpoint"
 
     def output(self):
         return read(self.output_file)
@@ -145,6 +163,11 @@ class Allocation(unittest.TestCase):
         self.assertEqual(len(re.findall(r"rank \d of 8, pid", done.stdout)), 8, done.stdout)
         self.assertIn("20 steps, 320 samples, each once", done.stdout)
 
+    def test_elastic_job_gets_as_many_nodes_as_there_are(self):
+        job = Job("elastic.sbatch", "--steps=20")
+        job.wait_for("20 steps, 320 samples, each once")
+        self.assertEqual(len(job.lines(r"round 1: rank \d of 3 on node")), 3, job.output())
+
     def test_nodes_of_two_kinds_form_one_world(self):
         job = Job("heterogeneous.sbatch", "--steps=20")
         job.wait_for("20 steps, 320 samples, each once")
@@ -171,6 +194,15 @@ class Signals(unittest.TestCase):
         job = Job("elastic.sbatch", "--steps=300", "--step-ms=10", flags=["--nodes=3"])
         job.wait_for(r"step 100: ")
         CLUSTER.command("scontrol", "requeue", job.number)
+        self.check_all_saved(job, 3)
+        self.check_continues(job)
+        job.wait_for("300 steps, 4800 samples, each once")
+        job.wait_for_state("COMPLETED")
+
+    def test_submitted_job_continues_from_its_saved_state(self):
+        job = Job.submitted("--steps=300", "--step-ms=10", flags=["--nodes=2:3", "--time=10"])
+        job.wait_for(r"step 100: ")
+        CLUSTER.command("scancel", "--signal=TERM", job.number)
         self.check_all_saved(job, 3)
         self.check_continues(job)
         job.wait_for("300 steps, 4800 samples, each once")
@@ -257,7 +289,7 @@ class Submission(unittest.TestCase):
             "--sbatch=--output=" + output, "--sbatch=--comment=" + comment, "--", "sh", "-c",
             'printf "<%s>" $RANK "$@"; echo', "x", "it's", "$HOME", "#SBATCH --hold", "")
         self.assertEqual(done.returncode, 0, done.stdout)
-        for rank in (0, 1):
+        for rank in (0, 1, 2):
             words = "<%d><it's><$HOME><#SBATCH --hold><>" % rank
             wait_for(words, lambda words=words: words in read(output))
         shown = CLUSTER.command("scontrol", "show", "job", done.stdout.split()[-1]).stdout

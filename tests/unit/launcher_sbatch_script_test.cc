@@ -33,7 +33,6 @@ TEST(SbatchScript, ElasticJobGoesOnWithoutANodeAndIsStartedAgainWhenItHasSaved) 
     EXPECT_EQ(script_of(job), R"(#!/bin/sh
 #SBATCH --job-name=train
 #SBATCH --nodes=2-4
-#SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=a100:8
 #SBATCH --exclusive
 #SBATCH --time=4:00:00
