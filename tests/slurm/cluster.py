@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -140,7 +139,7 @@ class Cluster:
     """munged, slurmctld and three slurmd. Made in the namespaces of enter(), and ended with them."""
 
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="regroup-slurm-")
+        self.folder = "/run/cluster"  # In memory, in a mount of our own: it ends with us, too.
         self.daemons = {}
         libraries = ":".join(base + LIBRARIES + more for base in (TOOLS, "")
                              for more in ("", "/slurm-wlm"))
@@ -150,6 +149,8 @@ class Cluster:
             "HOME": self.folder, "LANG": "C.UTF-8"}
 
     def start(self, proctrack="proctrack/linuxproc"):
+        run("mount", "-t", "tmpfs", "tmpfs", "/run")
+        os.mkdir(self.folder)
         self._make_network()
         plugins = next(path for path in (TOOLS + LIBRARIES + "/slurm-wlm",
                                          LIBRARIES + "/slurm-wlm") if os.path.isdir(path))
@@ -201,7 +202,6 @@ class Cluster:
         for daemon in self.daemons.values():
             daemon.kill()
             daemon.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, name, *command):
         with open(os.path.join(self.folder, name + ".log"), "ab") as log:
@@ -221,7 +221,6 @@ class Cluster:
 
     def _make_network(self):
         """A switch, the login node on it, and a network namespace for each node."""
-        run("mount", "-t", "tmpfs", "tmpfs", "/run")
         write(self.folder + "/hosts", "127.0.0.1 localhost\n10.78.0.254 login\n" + "".join(
             "%s %s\n" % (ADDRESSES[node], node) for node in NODES))
         run("mount", "--bind", self.folder + "/hosts", "/etc/hosts")

@@ -7,7 +7,6 @@ other jobs run meanwhile.
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -298,7 +297,6 @@ class Submission(unittest.TestCase):
 
 if __name__ == "__main__":
     if os.environ.get(INSIDE) != "1":
-        shutil.rmtree(CLUSTER.folder)
         reason = missing()
         if reason:
             print("skipped: " + reason)
