@@ -21,6 +21,13 @@ std::string own_name() {
     return entry != nullptr ? entry->pw_name : "";
 }
 
+// As root, the test gives the account a shell.
+bool has_shell() {
+    const passwd* entry = ::getpwuid(::getuid());
+    const std::string shell = entry != nullptr ? entry->pw_shell : "";
+    return ::getuid() == 0 || !(shell.ends_with("nologin") || shell.ends_with("false"));
+}
+
 }  // namespace
 
 SshServer::SshServer(std::string program, Hosts hosts, std::vector<std::string> served)
@@ -40,8 +47,8 @@ std::optional<std::string> SshServer::prepare() {
     if (program_.empty() || find_tool("ssh").empty() || find_tool("ssh-keygen").empty()) {
         return "OpenSSH is not installed; `sh cmake/setup.sh test` gets it";
     }
-    if (own_name().empty()) {
-        return "the user of this test has no account, and sshd needs one";
+    if (own_name().empty() || !has_shell()) {
+        return "the user of this test has no account with a shell, and sshd needs one";
     }
     for (const char* key : {"host", "user"}) {
         const auto made =
