@@ -67,12 +67,4 @@ Ending common_ending(const std::vector<HostEnding>& endings, bool by_user) {
     return any != nullptr ? *any : Ending{.exit_code = kExitSshFailed};
 }
 
-std::string quoted_for_shell(const std::string& text) {
-    std::string quoted = "'";
-    for (const char c : text) {
-        quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    }
-    return quoted + "'";
-}
-
 }  // namespace regroup::launcher::ssh

@@ -40,7 +40,4 @@ inline constexpr int kExitSshFailed = 255;
 /// kExitSshFailed.
 [[nodiscard]] Ending common_ending(const std::vector<HostEnding>& endings, bool by_user = false);
 
-/// `text` as one word of a POSIX shell.
-[[nodiscard]] std::string quoted_for_shell(const std::string& text);
-
 }  // namespace regroup::launcher::ssh

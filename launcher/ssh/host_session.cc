@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/ssh/host_session.h"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <utility>
 
-#include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
-#include "agent/process/unique_fd.h"
 #include "launcher/ssh/environment.h"
 
 namespace regroup::launcher::ssh {
@@ -18,7 +18,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::size_t kDrainBytesMax = std::size_t{1} << 20;
+// Limit for one read, so that all hosts get their turn.
+constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 
 struct Pipe {
     agent::UniqueFd read_end;
@@ -37,12 +38,7 @@ Result<Pipe> make_pipe() {
 
 HostSession::HostSession(asio::io_context& io, const Clock& clock, std::string word,
                          Handlers handlers)
-    : clock_(clock),
-      word_(std::move(word)),
-      handlers_(std::move(handlers)),
-      orders_(io),
-      out_(io),
-      err_(io) {}
+    : io_(io), clock_(clock), word_(std::move(word)), handlers_(std::move(handlers)), orders_(io) {}
 
 HostSession::~HostSession() = default;
 
@@ -67,13 +63,14 @@ Result<void> HostSession::start(agent::LinuxLauncher& launcher,
     if (!client) {
         return client.error();
     }
+    for (const auto& [stream, pipe] : {std::pair(&out_, &*out), std::pair(&err_, &*err)}) {
+        if (const Result<void> opened = open(*stream, std::move(pipe->read_end)); !opened) {
+            return opened.error();
+        }
+    }
     client_.emplace(*std::move(client));
     orders_.assign(in->write_end.release());
     orders_.non_blocking(true);
-    out_.pipe.assign(out->read_end.release());
-    err_.pipe.assign(err->read_end.release());
-    read(out_);
-    read(err_);
     client_->async_wait([this](agent::ExitStatus status) {
         for (Stream* stream : {&out_, &err_}) {
             drain(*stream);
@@ -118,38 +115,41 @@ void HostSession::kill() {
     }
 }
 
-void HostSession::read(Stream& stream) {
-    stream.pipe.async_read_some(
-        asio::buffer(stream.buffer),
-        [this, &stream](const boost::system::error_code& error, std::size_t count) {
-            if (error == asio::error::operation_aborted) {
-                return;
-            }
-            take(stream, {stream.buffer.data(), count});
-            if (!error) {
-                read(stream);
-            }
-        });
+Result<void> HostSession::open(Stream& stream, agent::UniqueFd read_end) {
+    auto watch = agent::ReadableWatch::open(io_, std::move(read_end), [this, &stream] {
+        if (read_some(stream)) {
+            stream.pipe->arm();
+        }
+    });
+    if (!watch) {
+        return watch.error();
+    }
+    stream.pipe.emplace(*std::move(watch));
+    stream.pipe->arm();
+    return {};
+}
+
+bool HostSession::read_some(Stream& stream) {
+    std::array<char, kReadBytesMax> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    const ssize_t count = ::read(stream.pipe->fd(), buffer.data(), buffer.size());
+    if (count <= 0) {
+        return count < 0 && (errno == EAGAIN || errno == EINTR);
+    }
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+    deliver(stream, [&](const agent::LineSplitter::Sink& sink) {
+        stream.splitter.feed(bytes, clock_.now(), sink);
+    });
+    return true;
 }
 
 void HostSession::drain(Stream& stream) {
-    boost::system::error_code error;
-    stream.pipe.non_blocking(true, error);
-    for (std::size_t total = 0; !error && total < kDrainBytesMax;) {
-        const std::size_t count = stream.pipe.read_some(asio::buffer(stream.buffer), error);
-        take(stream, {stream.buffer.data(), count});
-        total += count;
+    int left = 0;
+    ::ioctl(stream.pipe->fd(), FIONREAD, &left);
+    while (left > 0 && read_some(stream)) {
+        left -= static_cast<int>(kReadBytesMax);
     }
     deliver(stream, [&](const agent::LineSplitter::Sink& sink) { stream.splitter.finish(sink); });
-    stream.pipe.close(error);
-}
-
-void HostSession::take(Stream& stream, std::string_view bytes) {
-    if (!bytes.empty()) {
-        deliver(stream, [&](const agent::LineSplitter::Sink& sink) {
-            stream.splitter.feed(bytes, clock_.now(), sink);
-        });
-    }
+    stream.pipe.reset();
 }
 
 // Reports and lines in the order in which they came.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -17,6 +16,8 @@
 #include "agent/process/child_process.h"
 #include "agent/process/line_splitter.h"
 #include "agent/process/linux_launcher.h"
+#include "agent/process/readable_watch.h"
+#include "agent/process/unique_fd.h"
 #include "launcher/ssh/messages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
@@ -52,24 +53,22 @@ class HostSession {
     void kill();
 
    private:
-    static constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
-
     struct Stream {
-        explicit Stream(boost::asio::io_context& io) : pipe(io) {}
-        boost::asio::posix::stream_descriptor pipe;
+        std::optional<agent::ReadableWatch> pipe;  ///< Until the client has ended.
         agent::LineSplitter splitter;
-        std::array<char, kReadBytesMax> buffer{};
     };
 
     void write_next();
-    void read(Stream& stream);
-    /// Reads what the ended client has left in the pipe. A process that it has left in the
+    Result<void> open(Stream& stream, agent::UniqueFd read_end);
+    /// Delivers some bytes of the pipe, if it has any. False at its end.
+    bool read_some(Stream& stream);
+    /// Delivers what the ended client has left in the pipe. A process that it has left in the
     /// background may hold the pipe open.
     void drain(Stream& stream);
-    void take(Stream& stream, std::string_view bytes);
     void deliver(const Stream& stream,
                  const std::function<void(const agent::LineSplitter::Sink&)>& split);
 
+    boost::asio::io_context& io_;
     const Clock& clock_;
     const std::string word_;
     const Handlers handlers_;

@@ -12,6 +12,7 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/process/resolve_program.h"
+#include "launcher/cluster/sbatch_script.h"
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/ssh/environment.h"
@@ -122,7 +123,7 @@ Result<LaunchPlan> make_plan(LaunchOptions options) {
         return regroup.error();
     }
     // No other word needs a quote, so the login shell may be any that knows these two.
-    plan.remote_command = "exec " + quoted_for_shell(*regroup) + " " + kNodeCommand;
+    plan.remote_command = "exec " + shell_word(*regroup) + " " + kNodeCommand;
     const Result<std::string> folder = folder_on_hosts(options);
     if (!folder) {
         return folder.error();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What `regroup launch-ssh` decides and says, without ssh.
+#include <algorithm>
 #include <csignal>
+#include <unistd.h>
 #include <variant>
 
 #include <gmock/gmock.h>
@@ -9,10 +11,12 @@
 #include "agent/process/line_splitter.h"
 #include "launcher/ssh/decisions.h"
 #include "launcher/ssh/environment.h"
+#include "launcher/ssh/host_session.h"
 #include "launcher/ssh/messages.h"
 #include "launcher/ssh/options.h"
 #include "launcher_variables.h"
 #include "rendezvous/protocol/framing.h"
+#include "tests/support/program.h"
 
 namespace regroup::launcher::ssh {
 namespace {
@@ -230,9 +234,36 @@ TEST(LaunchSshDecisions, EndingIsThatOfTheJob) {
     EXPECT_EQ(common_ending({ended(75), judged(75)}, true).exit_code, 75);
 }
 
-TEST(LaunchSshDecisions, PathsAreQuotedForAShell) {
-    EXPECT_EQ(quoted_for_shell("/opt/re group"), "'/opt/re group'");
-    EXPECT_EQ(quoted_for_shell("it's"), "'it'\\''s'");
+/// The lines and the reports of a client, in the order in which they came.
+std::string output_of_client(const Words& command) {
+    boost::asio::io_context io;
+    const SteadyClock clock;
+    agent::LinuxLauncher launcher(io);
+    std::string all;
+    HostSession session(
+        io, clock, "word",
+        {.on_report = [&](const Report& report) { all += line_of("word", report); },
+         .on_lines = [&](bool, std::string_view lines, std::size_t) { all += lines; },
+         .on_end = [&](agent::ExitStatus) { io.stop(); }});
+    const Result<void> started = session.start(launcher, command);
+    EXPECT_TRUE(started) << started.error().detail;
+    // All of the output waits in the pipe, and the client has ended.
+    const std::vector<pid_t> clients = testing::children_of(::getpid());
+    EXPECT_TRUE(testing::eventually([&] {
+        return std::ranges::none_of(clients, [](pid_t pid) { return testing::is_alive(pid); });
+    }));
+    io.run();
+    return all;
+}
+
+TEST(LaunchSshSession, OutputOfAClientThatHasEndedIsComplete) {
+    std::string expected;
+    for (int i = 1000; i < 9000; ++i) {
+        expected += std::to_string(i) + "\n";
+    }
+    const std::string report = line_of("word", Ended{7, 0, true, {"a report"}});
+    EXPECT_EQ(output_of_client({"/bin/sh", "-c", "seq 1000 8999; printf %s \"$0\"", report}),
+              expected + report);
 }
 
 }  // namespace
