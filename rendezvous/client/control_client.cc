@@ -88,7 +88,6 @@ struct ControlClient::Impl {
     void leave_for(const Elsewhere& elsewhere);
 
     void close();
-    void cancel_look_up();
     void finish_stop();
     void trouble(const std::string& reason, bool answered);
 
@@ -99,8 +98,9 @@ struct ControlClient::Impl {
     EndpointTurn turn;
     std::set<std::string> daemons;                   ///< Endpoints at which a daemon has answered.
     std::map<std::string, tcp::endpoint> addresses;  ///< Where that was, by endpoint.
-    std::unique_ptr<net::NameLookup> lookup;         ///< The last one; it may still go on.
-    Endpoint looked_up;                              ///< Its name.
+    /// Look-ups without an answer that was used, by endpoint. A name server may take longer than an
+    /// attempt: a later one uses its answer.
+    std::map<std::string, std::unique_ptr<net::NameLookup>> lookups;
     std::set<std::string> mute;            ///< Endpoints reported to close without an answer.
     std::set<std::string> elsewhere_told;  ///< Reports since the last answer of a leader.
     Handlers handlers;
@@ -153,6 +153,7 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
             self->peer = endpoint.text();
             self->address = candidate;
             self->daemon_host = self->turn.current().host;
+            self->lookups.clear();  // Late answers are old ones when they are needed.
             co_return true;
         }
         reasons.append(reasons.empty() ? "" : "; ")
@@ -167,28 +168,27 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
 asio::awaitable<std::vector<tcp::endpoint>> ControlClient::Impl::look_up(std::shared_ptr<Impl> self,
                                                                          Endpoint endpoint,
                                                                          Duration limit) {
-    if (!self->lookup || self->lookup->is_done() || self->looked_up != endpoint) {
-        self->lookup = std::make_unique<net::NameLookup>(self->io, endpoint.host, endpoint.port);
-        self->looked_up = endpoint;
+    std::unique_ptr<net::NameLookup>& lookup = self->lookups[endpoint.text()];
+    if (!lookup) {
+        lookup = std::make_unique<net::NameLookup>(self->io, endpoint.host, endpoint.port);
     }
-    const net::NameLookup& lookup = *self->lookup;
-    co_await self->lookup->wait(limit);
+    co_await lookup->wait(limit);
     if (self->stopping) {
         co_return std::vector<tcp::endpoint>();
     }
-    if (lookup.is_done() && lookup.error().empty()) {
-        co_return lookup.found();
+    const auto answer = lookup->is_done() ? std::move(lookup) : nullptr;
+    if (answer && answer->error().empty()) {
+        co_return answer->found();
     }
     // A name that is gone may have left its address to somebody else. One that no server can tell
     // is most likely where it was.
     const auto last = self->addresses.find(endpoint.text());
-    if ((!lookup.is_done() || lookup.is_undecided()) && last != self->addresses.end()) {
+    if ((!answer || answer->is_undecided()) && last != self->addresses.end()) {
         co_return std::vector<tcp::endpoint>{last->second};
     }
-    self->trouble(
-        "cannot resolve " + endpoint.host + ": " +
-            (lookup.is_done() ? lookup.error() : "no answer within " + format_duration(limit)),
-        false);
+    self->trouble("cannot resolve " + endpoint.host + ": " +
+                      (answer ? answer->error() : "no answer within " + format_duration(limit)),
+                  false);
     co_return std::vector<tcp::endpoint>();
 }
 
@@ -378,12 +378,6 @@ void ControlClient::Impl::close() {
     stream->close();
 }
 
-void ControlClient::Impl::cancel_look_up() {
-    if (lookup) {
-        lookup->cancel();
-    }
-}
-
 void ControlClient::Impl::finish_stop() {
     stop_timer.cancel();
     close();
@@ -413,7 +407,7 @@ ControlClient::~ControlClient() {
     impl_->stopping = true;
     impl_->on_stopped = nullptr;
     impl_->close();
-    impl_->cancel_look_up();
+    impl_->lookups.clear();
     impl_->pause.cancel();
     impl_->connect_timer.cancel();
     impl_->stop_timer.cancel();
@@ -445,7 +439,7 @@ void ControlClient::stop(Duration limit, std::function<void()> done) {
     impl_->stopping = true;
     impl_->on_stopped = std::move(done);
     impl_->pause.cancel();
-    impl_->cancel_look_up();
+    impl_->lookups.clear();
     if (!impl_->writing) {
         impl_->finish_stop();
         return;

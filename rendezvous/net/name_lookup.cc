@@ -23,6 +23,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
+// A client tries one after the other, and must come to ask again.
+constexpr std::size_t kFoundMax = 16;
+
 /// Shared with the thread. The event is signalled when the rest is complete.
 struct Answer {
     ~Answer() {
@@ -45,7 +48,8 @@ void look_up(Answer& answer, const std::string& host, std::uint16_t port) {
         return;
     }
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
-    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    for (const addrinfo* entry = list; entry != nullptr && answer.found.size() < kFoundMax;
+         entry = entry->ai_next) {
         tcp::endpoint endpoint;
         if (entry->ai_addrlen <= endpoint.capacity()) {
             std::memcpy(endpoint.data(), entry->ai_addr, entry->ai_addrlen);
@@ -106,7 +110,7 @@ NameLookup::NameLookup(asio::io_context& io, const std::string& host, std::uint1
 NameLookup::~NameLookup() {
     ErrorCode ignored;
     impl_->done.close(ignored);
-    cancel();
+    impl_->end.cancel();
 }
 
 asio::awaitable<void> NameLookup::wait(Duration limit) {
@@ -115,10 +119,6 @@ asio::awaitable<void> NameLookup::wait(Duration limit) {
         impl->end.expires_after(limit);
         co_await impl->end.async_wait(asio::as_tuple(asio::use_awaitable));
     }
-}
-
-void NameLookup::cancel() {
-    impl_->end.cancel();
 }
 
 bool NameLookup::is_done() const {

@@ -26,14 +26,13 @@ class NameLookup {
     NameLookup(const NameLookup&) = delete;
     NameLookup& operator=(const NameLookup&) = delete;
 
-    /// Returns when there is an answer, after `limit`, or after cancel(). One caller at a time. The
-    /// object may be destroyed meanwhile.
+    /// Returns when there is an answer, after `limit`, or when the object is destroyed. One caller
+    /// at a time.
     boost::asio::awaitable<void> wait(Duration limit);
-    /// Ends a wait().
-    void cancel();
 
     [[nodiscard]] bool is_done() const;
-    /// Once it is done: the addresses, in the order in which to try them; empty after an error.
+    /// Once it is done: the addresses, in the order in which to try them, at most 16; empty after
+    /// an error.
     [[nodiscard]] const std::vector<boost::asio::ip::tcp::endpoint>& found() const;
     /// Once it is done: why there are none; empty if there are some.
     [[nodiscard]] const std::string& error() const;

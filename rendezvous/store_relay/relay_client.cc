@@ -299,6 +299,7 @@ struct RelayClient::Impl {
             self->dial_at = after(SteadyClock().now(), pause);
             pause = std::min(pause * 2, kPauseLongest);
         }
+        self->lookup.reset();
         self->dials = false;
     }
 
@@ -327,16 +328,21 @@ struct RelayClient::Impl {
         if (!error) {
             places.emplace_back(numeric, self->server.port);
         } else {
-            self->lookup =
-                std::make_unique<net::NameLookup>(self->io, self->server.host, self->server.port);
-            co_await self->lookup->wait(kConnectLimit);
-            if (!self->lookup->is_done() || !self->lookup->error().empty()) {
-                co_return Failure(Errc::disconnected,
-                                  "has no known address: " + (self->lookup->is_done()
-                                                                  ? self->lookup->error()
-                                                                  : "no name server answers"));
+            // A name server may take longer than an attempt: a later one uses its answer.
+            if (!self->lookup) {
+                self->lookup = std::make_unique<net::NameLookup>(self->io, self->server.host,
+                                                                 self->server.port);
             }
-            places = self->lookup->found();
+            co_await self->lookup->wait(kConnectLimit);
+            if (self->closed || !self->lookup->is_done()) {
+                co_return Failure(Errc::disconnected,
+                                  "has no known address: no name server answers");
+            }
+            const auto answer = std::move(self->lookup);
+            if (!answer->error().empty()) {
+                co_return Failure(Errc::disconnected, "has no known address: " + answer->error());
+            }
+            places = answer->found();
         }
         for (const tcp::endpoint& place : places) {
             if (self->closed) {
@@ -402,9 +408,7 @@ struct RelayClient::Impl {
     void close() {
         closed = true;
         accept_loop.close();
-        if (lookup) {
-            lookup->cancel();
-        }
+        lookup.reset();
         pause_timer.cancel();
         attempt_timer.cancel();
         if (dialled) {
