@@ -160,9 +160,11 @@ std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidat
             }
             continue;
         }
-        const auto [first, last] = vacant_by_name.equal_range(member.offer.name);
-        const auto own = std::find_if(
-            first, last, [&](const auto& entry) { return all_vacant.contains(entry.second); });
+        // Each entry is looked at once, however many nodes share a name.
+        auto [own, last] = vacant_by_name.equal_range(member.offer.name);
+        while (own != last && !all_vacant.contains(own->second)) {
+            own = vacant_by_name.erase(own);
+        }
         if (own != last) {
             give(member, own->second);
         }
@@ -210,9 +212,9 @@ void RankTable::sort_by_preference(std::vector<Member>& candidates) const {
     for (const Member& member : candidates) {
         const std::uint32_t slot =
             member.offer.slot.value_or(std::numeric_limits<std::uint32_t>::max());
-        preferences[member.node] = {member.leaves, !owners.contains(member.node),
-                                    member.held_step == 0, slot, !member.warm,
-                                    kSwitchesMax + 1 - nearness(member)};
+        preferences[member.node] = {member.leaves,         !owners.contains(member.node),
+                                    member.held_step == 0, slot,
+                                    !member.warm,          kSwitchesMax + 1 - nearness(member)};
     }
     std::sort(candidates.begin(), candidates.end(), [&](const Member& a, const Member& b) {
         const Preference& first = preferences.at(a.node);
