@@ -115,7 +115,15 @@ Result<std::optional<Allocation>> find_kubernetes_allocation(const Environment& 
     const std::string head_pod = head.substr(0, std::min(head.find('.'), head.size()));
     found.is_head = head_pod == found.node_name;
     const std::optional<Numbered> head_parts = numbered(head_pod);
-    found.job = head_parts ? head_parts->name : head_pod;
+    if (!head_parts) {
+        // All Jobs that name one Service would be one job.
+        return Failure(Errc::invalid_argument,
+                       "REGROUP_HEAD must name a pod of the Job, as in JOB-0.SERVICE, not '" +
+                           value(environment, "REGROUP_HEAD") +
+                           "'; for daemons outside of the Job give --rdzv-backend=c10d, "
+                           "--rdzv-endpoint and --rdzv-id");
+    }
+    found.job = head_parts->name;
     // The pods of one Job of a JobSet stand together.
     const std::optional<Numbered> own_job = numbered(*job_of(found.node_name, suffix));
     const std::optional<Numbered> head_job = numbered(found.job);
