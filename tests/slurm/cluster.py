@@ -136,7 +136,7 @@ def run(*command, **more):
 
 
 class Cluster:
-    """munged, slurmctld and three slurmd. Made in the namespaces of enter(), and ended with them."""
+    """munged, slurmctld and three slurmd, which end with the namespaces of enter()."""
 
     def __init__(self):
         self.folder = "/run/cluster"  # In memory, in a mount of our own: it ends with us, too.
@@ -163,7 +163,8 @@ class Cluster:
         self._start("slurmctld", find("slurmctld"), "-D", "-c")
         for node in NODES:
             self.start_node(node)
-        wait_for("the first step", lambda: self.command("srun", "--nodes=3", "true").returncode == 0)
+        wait_for("the first step",
+                 lambda: self.command("srun", "--nodes=3", "true").returncode == 0)
 
     def start_node(self, node):
         """Boots a node: its disk is empty, its network is plugged, its slurmd starts."""
@@ -182,11 +183,6 @@ class Cluster:
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
-
-    def states(self):
-        """The state of each node as Slurm names it."""
-        done = self.command("sinfo", "--noheader", "--Node", "--format=%N %T", "--partition=all")
-        return dict(line.split() for line in done.stdout.splitlines()) if done.returncode == 0 else {}
 
     def command(self, *command, **more):
         """Runs one of Slurm's commands on the login node, to its end."""
@@ -214,8 +210,8 @@ class Cluster:
         with open("/run/munge/key", "wb") as key:
             os.chmod("/run/munge/key", 0o600)
             key.write(os.urandom(128))
-        self._start("munged", find("munged"), "--foreground", "--force", "--key-file=/run/munge/key",
-                    "--socket=/run/munge/munge.socket", "--pid-file=/run/munge/pid",
+        self._start("munged", find("munged"), "--foreground", "--force",
+                    "--key-file=/run/munge/key", "--socket=/run/munge/munge.socket", "--pid-file=/run/munge/pid",
                     "--log-file=" + self.folder + "/munged.log", "--seed-file=/run/munge/seed")
         wait_for("munged", lambda: os.path.exists("/run/munge/munge.socket"))
 
