@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <map>
 #include <sys/socket.h>
@@ -36,6 +37,7 @@ struct QuitSignals::State {
     void read_warden();
 
     boost::asio::signal_set direct;
+    std::vector<int> listened;
     Handlers handlers;
     std::optional<ReadableWatch> warden;
     std::map<int, Tally> tallies;
@@ -57,7 +59,18 @@ void QuitSignals::State::read_warden() {
 QuitSignals::QuitSignals(std::shared_ptr<State> state) : state_(std::move(state)) {}
 QuitSignals::QuitSignals(QuitSignals&&) noexcept = default;
 QuitSignals& QuitSignals::operator=(QuitSignals&&) noexcept = default;
-QuitSignals::~QuitSignals() = default;
+
+// The ending is decided. Slurm may send the signal once more while the process exits.
+QuitSignals::~QuitSignals() {
+    if (!state_) {
+        return;
+    }
+    boost::system::error_code ignored;
+    state_->direct.clear(ignored);
+    for (const int number : state_->listened) {
+        std::signal(number, SIG_IGN);
+    }
+}
 
 Result<QuitSignals> QuitSignals::listen(boost::asio::io_context& io, int warden_fd,
                                         const std::vector<int>& signals, Handlers handlers) {
@@ -65,6 +78,7 @@ Result<QuitSignals> QuitSignals::listen(boost::asio::io_context& io, int warden_
     for (const int number : signals) {
         if (!is_ignored(number)) {
             state->direct.add(number);
+            state->listened.push_back(number);
         }
     }
     wait(state);

@@ -29,6 +29,7 @@ class QuitSignals {
 
     QuitSignals(QuitSignals&&) noexcept;
     QuitSignals& operator=(QuitSignals&&) noexcept;
+    /// From then on the signals are ignored: the process is about to exit with its own code.
     ~QuitSignals();
 
    private:
