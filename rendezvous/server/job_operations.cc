@@ -102,25 +102,24 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
 
 void JobTable::show_status(const std::shared_ptr<Session>& session, const Operate& operate) {
     // Slow readers hold large texts. Then others get what fits one message.
-    if (operate.parts && statuses_.bytes_held() < limits_.statuses_bytes_max) {
-        // A person who asks once, after doing something, wants to see it.
-        hooks_.send_parts(session, parts_of(operate.follow ? status_text(operate.job)
-                                                           : statuses_.renew(operate.job, [&] {
-                                                                 return status_of(operate.job);
-                                                             })));
+    const bool is_whole = operate.parts && statuses_.bytes_held() < limits_.statuses_bytes_max;
+    const auto render = [&] {
+        return jobs_json(views(operate.job), is_whole ? kStatusBytes : protocol::kStatusBytesMax);
+    };
+    const std::string key = (is_whole ? "" : "short\n") + operate.job;
+    // A person who asks once, after doing something, wants to see it.
+    SharedTexts::Text text =
+        operate.follow ? statuses_.get(key, render) : statuses_.renew(key, render);
+    if (is_whole) {
+        hooks_.send_parts(session, parts_of(std::move(text)));
     } else {
-        hooks_.send(session,
-                    Operated{true, jobs_json(views(operate.job), protocol::kStatusBytesMax)});
+        hooks_.send(session, Operated{true, *text});
     }
     session->close_when_flushed = session->close_when_flushed || !operate.follow;
 }
 
-std::string JobTable::status_of(const std::string& job_id) const {
-    return jobs_json(views(job_id), kStatusBytes);
-}
-
 SharedTexts::Text JobTable::status_text(const std::string& job_id) {
-    return statuses_.get(job_id, [&] { return status_of(job_id); });
+    return statuses_.get(job_id, [&] { return jobs_json(views(job_id), kStatusBytes); });
 }
 
 bool JobTable::may_ask_again(Session& session) const {

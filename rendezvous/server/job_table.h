@@ -148,7 +148,6 @@ class JobTable {
 
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
-    [[nodiscard]] std::string status_of(const std::string& job_id) const;
     void show_status(const std::shared_ptr<Session>& session, const Operate& operate);
     /// True if the operator may have one more status on this connection.
     [[nodiscard]] bool may_ask_again(Session& session) const;

@@ -2,6 +2,7 @@
 //
 // Bounds on the growth of a daemon and its journal, and the right to speak for a node.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -286,6 +287,24 @@ TEST_F(DaemonStatusParts, OperatorsGetOneMessageWhileOthersHoldManyLongOnes) {
 
     ASSERT_EQ(messages.size(), 1U);
     EXPECT_GT(job_of(messages).at("nodes_left_out"), 0);
+}
+
+TEST_F(DaemonStatusParts, OperatorsThatFollowWithoutPartsShareOneText) {
+    DaemonHost host(loop);
+    join_all(host);
+    std::vector<Peer> persons;
+    std::set<std::string> texts;  // Each has the age of the job when it was rendered.
+    for (int i = 0; i < 4; ++i) {
+        Operate wish;
+        wish.follow = true;
+        persons.emplace_back(loop, host.port()).say(wish);
+    }
+    for (Peer& person : persons) {
+        const auto message = person.expect<Operated>();
+        ASSERT_TRUE(message);
+        texts.insert(message->text);
+    }
+    EXPECT_EQ(texts.size(), 1U);
 }
 
 TEST_F(DaemonStatusParts, OperatorThatLeavesInTheMiddleOfAnAnswerDelaysNobody) {
