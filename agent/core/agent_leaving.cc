@@ -44,6 +44,10 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
     const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
     const bool is_echo = leave_.asked_at != Instant::min() && !would_drain() &&
                          now < after(leave_.asked_at, echo_limit);
+    if (leaving() && leave_.asked_at == Instant::min()) {
+        leave_.asked_at = now;  // The job had this node leave before; its workers have their time.
+        return;
+    }
     if (leaving()) {
         if (workers_.any_alive() && grace_.resist_at == Instant::max() && !is_echo) {
             leave_.stage = Leave::Stage::hurried;
