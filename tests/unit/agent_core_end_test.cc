@@ -148,6 +148,20 @@ TEST_F(AgentCoreTest, SignalsThatArriveTogetherCountOnce) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
 }
 
+TEST_F(AgentCoreTest, FirstSignalOfANodeThatIsLeavingLeavesItsWorkersTheirTime) {
+    in_round(1);
+    hear(Closed{Verdict{}});
+    pass(seconds(2));
+    effects.clear();
+    gets_signal(SIGTERM);
+    pass(seconds(2));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    gets_signal(SIGTERM);
+    pass(Duration::zero());
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_TRUE(all<SignalWorkers>()[0].hurried);
+}
+
 TEST_F(AgentCoreTest, LeavingNodeRepeatsItsLeaveAndNeverJoinsAgain) {
     in_round(1);
     gets_signal(SIGTERM);
