@@ -301,16 +301,18 @@ class Node {
         handlers.on_signal = [this](int signal) { obey(signal); };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
         if (supervisor_ != nullptr) {
-            const Result<void> listening = supervisor_->listen(
-                io_, {.on_signal = [this](int signal) { obey(signal); },
-                      .on_gone =
-                          [this] {
-                              output_.say("the connection to the launcher is closed");
-                              leave_by(SIGHUP);
-                          }});
-            if (!listening) {
-                return listening.error();
+            auto listener = ssh::Listener::open(
+                io_, *supervisor_, output_,
+                {.on_signal = [this](int signal) { obey(signal); },
+                 .on_gone =
+                     [this] {
+                         output_.say("the connection to the launcher is closed");
+                         leave_by(SIGHUP);
+                     }});
+            if (!listener) {
+                return listener.error();
             }
+            listener_ = *std::move(listener);
         }
         return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
                                           std::move(handlers));
@@ -395,6 +397,7 @@ class Node {
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;
     std::unique_ptr<ProbePort> probes_;  // May be null.
+    std::unique_ptr<ssh::Listener> listener_;
     bool signalled_ = false;
     /// Slurm's next SIGTERM does not mean that its time to save is over. That of launch-ssh does.
     const bool repeats_sigterm_ = supervisor_ == nullptr && repeats_sigterm(process_environment());

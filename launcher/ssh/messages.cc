@@ -71,6 +71,9 @@ json fields_of(const Refused& refused) {
 json fields_of(const Serving& serving) {
     return {{"kind", "serving"}, {"port", serving.port}};
 }
+json fields_of(const Alive& /*alive*/) {
+    return {{"kind", "alive"}};
+}
 json fields_of(const Ended& ended) {
     return {{"kind", "ended"},
             {"exit_code", ended.exit_code},
@@ -97,6 +100,9 @@ std::optional<Report> read_report(const json& fields) {
     }
     if (kind == "serving") {
         return Serving{fields.at("port").get<std::uint16_t>()};
+    }
+    if (kind == "alive") {
+        return Alive{};
     }
     if (kind == "ended") {
         return Ended{fields.at("exit_code").get<int>(), fields.at("signal").get<int>(),
@@ -159,10 +165,12 @@ std::string line_of(const std::string& word, const Report& report) {
 
 std::optional<Report> parse_line(const std::string& word, std::string_view line) {
     const std::string start = beginning(word);
-    if (!line.starts_with(start)) {
+    const std::size_t at = line.find(start);
+    if (at == line.npos) {
         return std::nullopt;
     }
-    const json fields = json::parse(line.substr(start.size()), nullptr, /*allow_exceptions=*/false);
+    line.remove_prefix(at + start.size());
+    const json fields = json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
         return read_report(fields);
     } catch (const json::exception&) {

@@ -63,6 +63,8 @@ struct Refused {
 struct Serving {
     std::uint16_t port = 0;
 };
+/// Comes now and then, so that a dead connection is noticed: bytes that nobody confirms end it.
+struct Alive {};
 /// The last line.
 struct Ended {
     int exit_code = 0;
@@ -71,12 +73,13 @@ struct Ended {
     std::vector<std::string> report;  ///< Lines for people, the same from all nodes of the job.
 };
 
-using Report = std::variant<Ready, Refused, Serving, Ended>;
+using Report = std::variant<Ready, Refused, Serving, Alive, Ended>;
 
 /// One line with its end. It is shorter than agent::LineSplitter::kLineBytesMax: a longer report
 /// loses its last lines.
 [[nodiscard]] std::string line_of(const std::string& word, const Report& report);
-/// Nothing if the line is not of the node with that word.
+/// Nothing if no node with that word has written it. A node that could not finish a line of a
+/// worker has the beginning of that line before the word; it is lost.
 [[nodiscard]] std::optional<Report> parse_line(const std::string& word, std::string_view line);
 
 }  // namespace regroup::launcher::ssh

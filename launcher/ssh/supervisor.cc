@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <poll.h>
 #include <string_view>
 #include <unistd.h>
@@ -13,7 +14,8 @@
 namespace regroup::launcher::ssh {
 namespace {
 
-constexpr Duration kTellLimit = std::chrono::seconds(2);
+constexpr Duration kTellLimit = std::chrono::minutes(1);
+constexpr Duration kLifeInterval = std::chrono::seconds(5);
 constexpr std::size_t kReadBytesMax = std::size_t{64} << 10;
 
 // False if the descriptor is not ready in time.
@@ -31,11 +33,9 @@ bool await_ready(int fd, short events, const Clock& clock, Instant deadline) {
 
 }  // namespace
 
-// Appends to the frames what is there. At the end of the stream the launcher is gone.
 void Supervisor::take_bytes() {
     std::array<char, kReadBytesMax> bytes{};
-    const int fd = watch_ ? watch_->fd() : orders_.get();
-    const ssize_t count = ::read(fd, bytes.data(), bytes.size());
+    const ssize_t count = ::read(orders_.get(), bytes.data(), bytes.size());
     if (count > 0) {
         frames_.feed({bytes.data(), static_cast<std::size_t>(count)});
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -71,41 +71,6 @@ void Supervisor::introduce(const Setup& setup) {
     host_ = setup.host;
 }
 
-Result<void> Supervisor::listen(boost::asio::io_context& io, Handlers handlers) {
-    handlers_ = std::move(handlers);
-    Result<agent::ReadableWatch> watch = agent::ReadableWatch::open(io, std::move(orders_), [this] {
-        take_bytes();
-        obey_all();
-    });
-    if (!watch) {
-        return watch.error();
-    }
-    watch_.emplace(*std::move(watch));
-    boost::asio::post(io, [this] { obey_all(); });  // Orders that came with the last one.
-    return {};
-}
-
-void Supervisor::obey_all() {
-    while (true) {
-        const Result<std::optional<std::string>> payload = frames_.next();
-        if (!payload) {
-            is_gone_ = true;  // Without its orders this node would run on unattended.
-        }
-        if (!payload || !*payload) {
-            break;
-        }
-        const Result<Order> order = decode(**payload);
-        if (const auto* signal = order ? std::get_if<Signal>(&*order) : nullptr) {
-            handlers_.on_signal(signal->number);
-        }
-    }
-    if (is_gone_) {
-        handlers_.on_gone();
-    } else {
-        watch_->arm();
-    }
-}
-
 void Supervisor::tell(const Report& report) const {
     const std::string line = line_of(word_, report);
     std::string_view rest = line;
@@ -119,6 +84,68 @@ void Supervisor::tell(const Report& report) const {
             return;
         }
     }
+}
+
+// ---- In the event loop.
+
+Listener::Listener(boost::asio::io_context& io, Supervisor& supervisor, agent::OutputRelay& output,
+                   Handlers handlers)
+    : supervisor_(supervisor), output_(output), handlers_(std::move(handlers)), life_(io) {}
+
+Result<std::unique_ptr<Listener>> Listener::open(boost::asio::io_context& io,
+                                                 Supervisor& supervisor, agent::OutputRelay& output,
+                                                 Handlers handlers) {
+    std::unique_ptr<Listener> listener(new Listener(io, supervisor, output, std::move(handlers)));
+    agent::UniqueFd orders(::fcntl(supervisor.orders_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!orders) {
+        return system_failure("cannot watch the connection to the launcher", errno);
+    }
+    Result<agent::ReadableWatch> watch =
+        agent::ReadableWatch::open(io, std::move(orders), [self = listener.get()] {
+            self->supervisor_.take_bytes();
+            self->obey_all();
+        });
+    if (!watch) {
+        return watch.error();
+    }
+    listener->watch_.emplace(*std::move(watch));
+    listener->show_life();
+    // Orders that came with the last one.
+    boost::asio::post(io, [self = listener.get()] { self->obey_all(); });
+    return listener;
+}
+
+void Listener::obey_all() {
+    while (true) {
+        const Result<std::optional<std::string>> payload = supervisor_.frames_.next();
+        if (!payload) {
+            supervisor_.is_gone_ = true;  // Without its orders this node would run on unattended.
+        }
+        if (!payload || !*payload) {
+            break;
+        }
+        const Result<Order> order = decode(**payload);
+        if (const auto* signal = order ? std::get_if<Signal>(&*order) : nullptr) {
+            handlers_.on_signal(signal->number);
+        }
+    }
+    if (supervisor_.is_gone_) {
+        handlers_.on_gone();
+    } else {
+        watch_->arm();
+    }
+}
+
+// Output that nobody confirms ends a connection. A quiet node would never notice that its
+// launcher's machine is gone.
+void Listener::show_life() {
+    life_.expires_after(kLifeInterval);
+    life_.async_wait([this](const boost::system::error_code& error) {
+        if (!error) {
+            output_.pass_on(/*to_stderr=*/false, line_of(supervisor_.word_, Alive{}), 1);
+            show_life();
+        }
+    });
 }
 
 }  // namespace regroup::launcher::ssh

@@ -7,7 +7,9 @@
 #include <string>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include "agent/process/output_relay.h"
 #include "agent/process/readable_watch.h"
 #include "agent/process/unique_fd.h"
 #include "launcher/ssh/messages.h"
@@ -20,12 +22,6 @@ namespace regroup::launcher::ssh {
 /// The launcher on another machine that has started this node over ssh. One thread.
 class Supervisor {
    public:
-    struct Handlers {
-        std::function<void(int signal)> on_signal;
-        /// The connection is closed: the launcher has ended, or nothing reaches it any more.
-        std::function<void()> on_gone;
-    };
-
     /// `orders`: the stdin of the connection.
     explicit Supervisor(agent::UniqueFd orders) : orders_(std::move(orders)) {}
 
@@ -38,24 +34,48 @@ class Supervisor {
     /// The name of this node in the launcher's list.
     [[nodiscard]] const std::string& host() const noexcept { return host_; }
 
-    /// From now on the handlers are called from the event loop, on_gone once. This object outlives
-    /// the loop. Errors: system.
-    Result<void> listen(boost::asio::io_context& io, Handlers handlers);
-
-    /// Writes a line to stdout. Gives up if nobody takes it within two seconds.
+    /// Writes a line to stdout. Gives up if nobody takes it within a minute: a launcher that is
+    /// stopped for a moment loses no report.
     void tell(const Report& report) const;
 
    private:
+    friend class Listener;
+    /// Appends to the frames what is there. At the end of the stream the launcher is gone.
     void take_bytes();
-    void obey_all();
 
     agent::UniqueFd orders_;
     protocol::FrameReader frames_;
     std::string word_;
     std::string host_;
-    Handlers handlers_;
-    std::optional<agent::ReadableWatch> watch_;
     bool is_gone_ = false;
+};
+
+/// Obeys the launcher in an event loop, and shows it that the node lives.
+class Listener {
+   public:
+    struct Handlers {
+        std::function<void(int signal)> on_signal;
+        /// The connection is closed: the launcher has ended, or nothing reaches it any more.
+        std::function<void()> on_gone;
+    };
+
+    /// From now on the handlers are called from the event loop, on_gone once. `supervisor` and
+    /// `output` outlive the listener, and so does `io`. Errors: system.
+    static Result<std::unique_ptr<Listener>> open(boost::asio::io_context& io,
+                                                  Supervisor& supervisor,
+                                                  agent::OutputRelay& output, Handlers handlers);
+
+   private:
+    Listener(boost::asio::io_context& io, Supervisor& supervisor, agent::OutputRelay& output,
+             Handlers handlers);
+    void obey_all();
+    void show_life();
+
+    Supervisor& supervisor_;
+    agent::OutputRelay& output_;
+    const Handlers handlers_;
+    std::optional<agent::ReadableWatch> watch_;
+    boost::asio::steady_timer life_;
 };
 
 }  // namespace regroup::launcher::ssh

@@ -264,6 +264,21 @@ TEST_F(LaunchSsh, SecondSignalKillsWorkersThatIgnoreTheFirst) {
     EXPECT_TRUE(all_gone());
 }
 
+TEST_F(LaunchSsh, LauncherThatWasStoppedStillLearnsTheEnd) {
+    const auto job = launch({"--hosts=a", "sh", "-c",
+                             "echo $PPID >agent; : >up0; while ! test -e go; do sleep 0.1; done; "
+                             "seq 1 300000"});
+    ASSERT_TRUE(are_there("up", 1)) << job->output();
+    const pid_t agent = std::stoi(read_file(folder() + "/agent"));
+    job->signal(SIGSTOP);
+    release("go");
+    // More output than the connection holds is in the way of the report.
+    EXPECT_FALSE(eventually([&] { return !is_alive(agent); }, std::chrono::milliseconds(4500)));
+    job->signal(SIGCONT);
+    EXPECT_EQ(job->wait(), 0) << job->output().substr(0, 2000);
+    EXPECT_THAT(job->output(), Not(HasSubstr("the connection to host")));
+}
+
 TEST_F(LaunchSsh, JobGoesOnWithoutAHostWhoseConnectionBreaks) {
     const auto job = launch({"--hosts=a,b", "--nnodes=1:2", "--max-node-losses=1",
                              "--max-restarts=1", elastic_probe_program()});
@@ -356,6 +371,24 @@ TEST_F(LaunchSshTrust, JobHasATokenThatNoFileHolds) {
     }
     release("finish");
     EXPECT_EQ(job->wait(), 0) << job->output();
+}
+
+TEST_F(LaunchSshTrust, QuietNodeNoticesThatItsLauncherIsCutOff) {
+    // A connection on which nobody confirms anything ends after a second instead of 15 minutes.
+    Program limit(
+        {cable_.inside(1, "node-b", {"sh", "-c", "echo 2 >/proc/sys/net/ipv4/tcp_retries2"}),
+         {},
+         folder()});
+    ASSERT_EQ(limit.wait(), 0) << limit.output();
+    const auto job = on_first({regroup_program(), "launch-ssh", "--ssh=" + server_.client(),
+                               "--hosts=b", "--log-dir=/dev/null", "-x", "CUT_OFF=" + folder(),
+                               "sh", "-c", ": >up; exec sleep 100"});
+    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder() + "/up"); }))
+        << job->output();
+    const auto processes = [&] { return pids_with_variable("CUT_OFF", folder()); };
+    EXPECT_THAT(processes(), Not(SizeIs(0)));
+    cable_.pull();
+    EXPECT_TRUE(eventually([&] { return processes().empty(); }));
 }
 
 }  // namespace
