@@ -26,15 +26,24 @@ std::size_t bytes_of(const Texts& texts) {
 
 Held leaves_for(const Connections& all, const Connection& newcomer, Instant now,
                 const Limits& limits) {
+    std::map<std::string, std::size_t> strangers;  // By address, with the newcomer.
+    const auto count = [&](const Connection& one) {
+        strangers[one.client.address] += one.is_trusted ? 0 : 1;
+    };
+    count(newcomer);
+    for (const Held& other : all) {
+        count(*other);
+    }
+    const auto rank = [&](const Connection& one) {
+        return one.is_trusted ? 0 : strangers.at(one.client.address);
+    };
     Held victim;
     Held slowest;
     for (const Held& other : all) {
         const bool may_go =
             !other->is_trusted || (newcomer.is_trusted && other->doing == Doing::idle);
-        const bool is_better =
-            !victim || (other->is_trusted == victim->is_trusted ? other->since < victim->since
-                                                                : !other->is_trusted);
-        if (may_go && is_better) {
+        if (may_go && (!victim || rank(*other) > rank(*victim) ||
+                       (rank(*other) == rank(*victim) && other->since < victim->since))) {
             victim = other;
         }
         if (other->doing == Doing::answering && now - other->since > limits.slow_limit &&

@@ -148,13 +148,14 @@ class HttpDoor : public ::testing::Test {
     /// `is_owner`: the connection is of the daemon's user.
     std::unique_ptr<Browser> connect_as(const std::string& name) { return connect(true, "", name); }
     std::unique_ptr<Browser> connect(bool is_owner = true, const std::string& first_bytes = "",
-                                     const std::string& name = "user ann") {
+                                     const std::string& name = "user ann",
+                                     const std::string& address = "127.0.0.1") {
         tcp::socket socket(io);
         socket.connect(acceptor.local_endpoint());
         security::Stream stream(acceptor.accept());
         Client client;
-        client.peer = "127.0.0.1:1";
-        client.address = "127.0.0.1";
+        client.peer = address + ":1";
+        client.address = address;
         client.is_here = true;
         client.objection = "no";
         if (is_owner) {
@@ -433,6 +434,24 @@ TEST_F(HttpDoorWithLittleRoom, StrangersDisplaceOnlyEachOther) {
     EXPECT_TRUE(viewer->stays_open());
     owner->get("/b");
     owner->await("page /b\n");
+}
+
+TEST_F(HttpDoorWithLittleRoom, FloodOfOneAddressDisplacesNoStrangerOfAnother) {
+    std::vector<std::unique_ptr<Browser>> flood;
+    const auto add = [&] {
+        flood.push_back(connect(false, "GET /", "", "10.0.0.66"));
+        clock.pass(seconds(1));
+    };
+    for (int i = 0; i < 3; ++i) {
+        add();
+    }
+    const auto probe = connect(false, "", "", "10.0.0.1");
+    for (int i = 0; i < 10; ++i) {
+        add();
+    }
+    EXPECT_EQ(door->connections_count(), 3U);
+    probe->get("/healthz");
+    probe->await("page /healthz\n");
 }
 
 TEST_F(HttpDoorWithLittleRoom, OwnerDisplacesTheLongestIdle) {
