@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/name_lookup.h"
 
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
 #include <netdb.h>
@@ -26,7 +27,7 @@ using ErrorCode = boost::system::error_code;
 // A client tries one after the other, and must come to ask again.
 constexpr std::size_t kFoundMax = 16;
 
-/// Shared with the thread. The event is signalled when the rest is complete.
+/// Shared with the thread, which alone has it until it is complete, and then signals the event.
 struct Answer {
     ~Answer() {
         if (event >= 0) {
@@ -34,6 +35,7 @@ struct Answer {
         }
     }
     const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    std::atomic<bool> is_complete = false;
     int code = 0;
     std::vector<tcp::endpoint> found;
 };
@@ -93,6 +95,7 @@ NameLookup::NameLookup(asio::io_context& io, const std::string& host, std::uint1
     try {
         std::thread([answer = impl_->answer, host, port] {
             look_up(*answer, host, port);
+            answer->is_complete = true;
             ::eventfd_write(answer->event, 1);
         }).detach();
     } catch (const std::system_error&) {
@@ -101,7 +104,8 @@ NameLookup::NameLookup(asio::io_context& io, const std::string& host, std::uint1
     }
     impl_->done.async_wait(asio::posix::stream_descriptor::wait_read,
                            [weak = std::weak_ptr(impl_)](ErrorCode error) {
-                               if (const auto impl = weak.lock(); impl && !error) {
+                               const auto impl = weak.lock();
+                               if (impl && !error && impl->answer->is_complete) {
                                    impl->conclude(impl->answer->code);
                                }
                            });
