@@ -80,6 +80,11 @@ Result<std::optional<Allocation>> find_kubernetes_allocation(const Environment& 
     }
     found.index = *parsed;
     found.address = value(environment, "POD_IP");
+    if (found.address.find_first_not_of("0123456789ABCDEFabcdef.:") != found.address.npos) {
+        return Failure(Errc::invalid_argument, "POD_IP must be the address of the pod, not '" +
+                                                   found.address +
+                                                   "'; set it to status.podIP by the downward API");
+    }
     found.port = kPort;
 
     const std::string suffix = "-" + index;

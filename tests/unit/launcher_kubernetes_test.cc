@@ -144,6 +144,9 @@ TEST(LauncherKubernetes, WrongVariablesAreNamed) {
     for (const char* index : {"two", "-1", "1x", "99999999999"}) {
         EXPECT_THAT(error_of({{"JOB_COMPLETION_INDEX", index}}), HasSubstr("JOB_COMPLETION_INDEX"));
     }
+    for (const char* address : {"$(POD_IP)", "train-0", "10.0.0.1 "}) {
+        EXPECT_THAT(error_of({{"POD_IP", address}}), HasSubstr("POD_IP")) << address;
+    }
     for (const char* head : {"a:b", "a:0", ":29400", "a:70000", "a:"}) {
         EXPECT_THAT(error_of({{"REGROUP_HEAD", head}}), HasSubstr("REGROUP_HEAD")) << head;
     }
