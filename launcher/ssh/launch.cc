@@ -308,15 +308,19 @@ void Launch::handle_end(Host& host, agent::ExitStatus status) {
         connect_more();
         return;
     }
-    // The others would wait for a node that has never joined.
+    // The others would wait for a node that does not come, or does not come back.
     const bool is_usage =
         host.ending && !host.ending->by_verdict && host.ending->exit_code == agent::kExitUsage;
     const bool is_early_head = stage_ == Stage::starting && host.index == head_;
     const bool too_few = count(Host::State::ordered) + count(Host::State::ready) < nodes_min();
-    if (!stopping_ && (is_early_head || ((is_usage || !was_ordered) && too_few))) {
-        cause_ = host.ending.value_or(Ending{.exit_code = kExitSshFailed});
+    const bool is_over = std::ranges::any_of(
+        hosts_, [](const auto& other) { return other->ending && other->ending->by_verdict; });
+    if (!stopping_ && (is_early_head || ((is_usage || !host.ending) && too_few && !is_over))) {
+        if (!was_ordered || is_usage || stage_ == Stage::starting) {
+            cause_ = host.ending.value_or(Ending{.exit_code = kExitSshFailed});
+        }
         if (count(Host::State::ended) < hosts_.size()) {
-            output_.say("the job does not start without host " + host.name);
+            output_.say("the job cannot go on without host " + host.name);
         }
         stop_nodes(SIGTERM, kGraceOfNetwork);
     }

@@ -295,6 +295,17 @@ TEST_F(LaunchSsh, JobGoesOnWithoutAHostWhoseConnectionBreaks) {
     EXPECT_TRUE(all_gone());
 }
 
+TEST_F(LaunchSsh, JobThatNeedsAHostEndsWhenItsConnectionBreaks) {
+    const auto job = launch(Words{"--hosts=a,b"} + sleeper());
+    ASSERT_TRUE(are_there("up", 2)) << job->output();
+    const std::vector<pid_t> clients = children_of(job->pid());
+    ASSERT_THAT(clients, SizeIs(2));
+    ::kill(clients.back(), SIGKILL);
+    EXPECT_EQ(job->wait(), 128 + SIGTERM) << job->output();
+    EXPECT_THAT(job->output(), HasSubstr("the job cannot go on without host b"));
+    EXPECT_TRUE(all_gone());
+}
+
 TEST_F(LaunchSsh, LinesOfAllHostsStayWhole) {
     const auto job = launch({"--hosts=a:2,b:2,c:2", "sh", "-c",
                              "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i "
