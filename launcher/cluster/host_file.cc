@@ -320,6 +320,9 @@ Result<std::vector<HostEntry>> parse_host_file(std::string_view text, const std:
         return wrong(name + " is larger than " + std::to_string(kHostFileBytesMax >> 20U) +
                      " MiB; it is no host file");
     }
+    // Editors of Windows begin a file so.
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    text.remove_prefix(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
     Hosts hosts;
     const std::string plain = without_comments(text);
     std::size_t number = 0;

@@ -132,5 +132,15 @@ TEST(HostFile, MistakesAreNamedWithTheirLine) {
                 HasSubstr("larger than 4 MiB"));
 }
 
+TEST(HostFile, FileOfAWindowsEditorIsRead) {
+    const auto hosts = parse_host_file(
+        "\xEF\xBB\xBF"
+        "a slots=2\r\n\r\nb\r\n",
+        "hosts");
+    ASSERT_TRUE(hosts) << hosts.error().detail;
+    ASSERT_EQ(hosts->size(), 2U);
+    EXPECT_EQ(hosts->front().host, "a");
+}
+
 }  // namespace
 }  // namespace regroup::launcher
