@@ -177,7 +177,10 @@ Result<void> write_token(const std::string& path, const Token& token) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     std::error_code error;
     if (!folder.empty()) {
+        // Others who may write in a folder could put another token there.
+        const mode_t before = ::umask(S_IRWXG | S_IRWXO);
         std::filesystem::create_directories(folder, error);
+        ::umask(before);
     }
     const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                            S_IRUSR | S_IWUSR));

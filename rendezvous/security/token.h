@@ -73,7 +73,8 @@ class Token {
 /// Reads a token from the first line of `path`. Errors: invalid_argument for a file that another
 /// user owns or may read, and for one without a token; system. Each names the file and the remedy.
 [[nodiscard]] Result<Token> read_token(const std::string& path);
-/// Writes the token to a new file that only this user may read; creates its folder. Errors: system;
+/// Writes the token to a new file that only this user may read. Creates its folder, with a umask of
+/// its own: no other thread may create files meanwhile. Errors: system;
 /// invalid_argument if the file exists.
 [[nodiscard]] Result<void> write_token(const std::string& path, const Token& token);
 

@@ -81,7 +81,15 @@ TEST(SecurityToken, LimitedTokenFindsOnlyItself) {
 
 TEST_F(TokenFiles, WrittenTokenIsReadAndBelongsToThisUserOnly) {
     const Token token = Token::generate();
-    ASSERT_TRUE(write_token(path("a/b/token"), token));
+    const mode_t before = ::umask(0);
+    const Result<void> written = write_token(path("a/b/token"), token);
+    ::umask(before);
+    ASSERT_TRUE(written);
+    for (const char* folder : {"a", "a/b"}) {
+        struct stat facts{};
+        ASSERT_EQ(::stat(path(folder).c_str(), &facts), 0);
+        EXPECT_EQ(facts.st_mode & 0777U, 0700U) << folder;
+    }
     struct stat info{};
     ASSERT_EQ(::stat(path("a/b/token").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0600U);
