@@ -165,7 +165,9 @@ TEST_F(Members, JobsThatAreHeldKeepNewOnesOutUntilTheyAreLetGo) {
         std::string failed = "the number of jobs has no limit";
         for (std::uint32_t i = 0; i < 1100; ++i) {
             held.push_back(call(siege));
-            held.back()->say(join_of("held " + std::to_string(i), "a", 2, 2));
+            Join join = join_of("held " + std::to_string(i), "a", 2, 2);
+            join.policy.heartbeat_timeout = std::chrono::minutes(10);  // No node is lost meanwhile.
+            held.back()->say(join);
         }
         const auto further = call(siege);
         further->say(join_of("of another user", "b", 1, 1));

@@ -7,7 +7,8 @@
 //
 //     beat      rank 0 writes the number of each step to the file `step` (so does `throw`)
 //     stall     steps wait while the file `stall` is there
-//     save      a leaving worker saves until the file `disk` is there
+//     save      a leaving worker saves until the file `disk` is there; the first step of a round
+//               marks `stepped`: before it a new worker has nothing to save
 //     sever     in round 1, once the file `sever` is there: rank 0's connections break
 //     handle    the program handles SIGTERM itself, and marks `handled`
 //     fork      each rank forks a child that ends by SIGTERM, and then marks `widowed`
@@ -40,6 +41,7 @@
 #include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "tests/support/connections.h"
@@ -144,6 +146,7 @@ int train(const std::string& argument) {
     }
     std::uint64_t samples = 0;
     std::uint64_t steps = 0;
+    std::uint64_t stepped = 0;  // The last round with a step.
     const regroup::Ending ending = loop.run({
         .on_round =
             [&](const regroup::ElasticRound& round) {
@@ -214,6 +217,9 @@ int train(const std::string& argument) {
                     weights[0] += static_cast<float>(range.last - range.first);
                     weights[1] += 1;
                 });
+                if (saves && std::exchange(stepped, present.round) != present.round) {
+                    mark("stepped", present, "");
+                }
             },
         .on_leave =
             [&](const regroup::ElasticLeave& leave) {

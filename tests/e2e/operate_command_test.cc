@@ -175,7 +175,7 @@ TEST_F(OperateCommand, WaitForSeveralNodesOfOneNameTellsTheStepOfEach) {
 TEST_F(OperateCommand, DrainContinuesAfterItsWaitTimesOutOrIsInterrupted) {
     auto a = start_node(1, {"save"});
     auto b = start_node(2, {"save"});
-    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    ASSERT_THAT(await_marks("stepped", 4), SizeIs(4)) << a->output() << b->output();
     const auto patient = begin({"drain", "--wait", "127.0.0.3"});
     ASSERT_TRUE(saves(1)) << b->output();
     const Said impatient = operate({"drain", "--wait", "--wait-timeout=0.5", "127.0.0.3"});
@@ -199,7 +199,7 @@ TEST_F(OperateCommand, DrainContinuesAfterItsWaitTimesOutOrIsInterrupted) {
 TEST_F(OperateCommand, WaitFailsIfTheNodeIsLostOrTheJobEndsFirst) {
     auto a = start_node(1, {"save"});
     auto b = start_node(2, {"save"});
-    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    ASSERT_THAT(await_marks("stepped", 4), SizeIs(4)) << a->output() << b->output();
     const auto of_lost = begin({"drain", "--wait", "127.0.0.3"});
     ASSERT_TRUE(saves(1)) << b->output();
     b->signal(SIGKILL);
@@ -223,7 +223,7 @@ TEST_F(OperateCommand, WaitGoesOnWithTheNextDaemonThatHasTheJob) {
     const std::string endpoint = daemon->endpoint();
     auto a = start_node(1, endpoint, {"save"});
     auto b = start_node(2, endpoint, {"save"});
-    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    ASSERT_THAT(await_marks("stepped", 4), SizeIs(4)) << a->output() << b->output();
     const auto waits = begin({"drain", "--wait", "127.0.0.3"}, endpoint);
     ASSERT_TRUE(saves(1)) << b->output();
     daemon->program().signal(SIGKILL);

@@ -34,7 +34,7 @@ class RunPreemption : public EndToEnd {
 
 TEST_F(RunPreemption, WorkersFinishTheCheckpointTheyAreWriting) {
     Program job(in_folder(command()));
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
     ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
     EXPECT_TRUE(job.running()) << job.output();
@@ -50,7 +50,7 @@ TEST_F(RunPreemption, WorkersFinishTheCheckpointTheyAreWriting) {
 
 TEST_F(RunPreemption, SecondSignalKillsWorkersThatAreStillSaving) {
     Program job(in_folder(command({"--shutdown-timeout=3600"})));
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
     ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
     // A signal that follows at once counts as the same one, sent to a whole process group.
@@ -67,7 +67,7 @@ TEST_F(RunPreemption, SecondSignalKillsWorkersThatAreStillSaving) {
 // for KillWait.
 TEST_F(RunPreemption, RepeatedSignalOfSlurmLetsTheWorkersSave) {
     Program job({command(), {"PROBE_DIR=" + folder(), "SLURM_JOB_ID=7"}, folder()});
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
     ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
     // A signal that comes sooner counts as the same one anyway.
@@ -83,7 +83,7 @@ TEST_F(RunPreemption, KeyboardInAJobOfSlurmKillsWorkersThatAreStillSaving) {
     Program job({command({"--shutdown-timeout=3600"}),
                  {"PROBE_DIR=" + folder(), "SLURM_JOB_ID=7"},
                  folder()});
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
     ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("send SIGINT to kill them now"));
@@ -97,7 +97,7 @@ TEST_F(RunPreemption, KeyboardInAJobOfSlurmKillsWorkersThatAreStillSaving) {
 
 TEST_F(RunPreemption, SaveLongerThanTheShutdownTimeoutIsCutShort) {
     Program job(in_folder(command({"--shutdown-timeout=1"})));
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
     EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("--shutdown-timeout"));
@@ -108,7 +108,7 @@ TEST_F(RunPreemption, SaveLongerThanTheShutdownTimeoutIsCutShort) {
 TEST_F(RunPreemption, WarningSignalThatNoWorkerHandlesDrainsTheNode) {
     release("disk");
     Program job(in_folder(command()));
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGUSR1);
     EXPECT_EQ(job.wait(), 75) << job.output();
     EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
@@ -129,7 +129,7 @@ TEST_F(RunPreemption, WarningSignalIsPassedOnToWorkersThatHandleIt) {
 TEST_F(RunPreemption, TimeoutCommandMaySignalTheWholeProcessGroup) {
     release("disk");
     Program job(in_folder(Words{"/usr/bin/timeout", "--preserve-status", "300"} + command()));
-    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);  // timeout forwards SIGTERM as it does when its time is over.
     EXPECT_EQ(job.wait(), 75) << job.output();
     EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();

@@ -27,6 +27,11 @@ def status(*names):
         return [line for line in file if line.startswith(names)]
 
 
+def signals(name):
+    # The C library keeps the signals 32 and 33 for its threads. A program cannot use them.
+    return [int(line.split()[1], 16) & ~(3 << 31) for line in status(name)]
+
+
 main = sys.modules["__main__"]
 # The folders of a job, its number and its ports are other ones each time.
 private = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "REGROUP_AGENT_SOCKET",
@@ -56,7 +61,7 @@ facts = {
     "input": [sys.stdin.seekable(), sys.stdin.name, sys.stdin.mode, sys.stdin is sys.__stdin__],
     "session": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid()],
     "parent": open(f"/proc/{os.getppid()}/comm").read(),
-    "signals": status("SigIgn", "SigCgt", "SigBlk"),
+    "signals": [signals(name) for name in ("SigIgn", "SigCgt", "SigBlk")],
     "handlers": [str(describe(lambda: signal.getsignal(number))) for number in range(1, 32)],
     "limits": [resource.getrlimit(number) for number in range(16)],
     "affinity": sorted(os.sched_getaffinity(0)),
