@@ -41,8 +41,8 @@ struct AgentOptions {
     bool announces = true;  ///< Print the ranks of this node in each round.
     HangLimits hangs{};
     health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
-    std::string search_path;  ///< The value of PATH, to find tools that show stacks.
-    TorchPipe torch_pipe{};   ///< How the workers' flight records of NCCL are asked for.
+    std::string search_path;        ///< The value of PATH, to find tools that show stacks.
+    TorchPipe torch_pipe{};         ///< How the workers' flight records of NCCL are asked for.
     /// Called with the bytes that the warden must send to the daemon if this process is killed (see
     /// Warden::set_last_word), whenever they change. `name`: the daemon's host as the user wrote
     /// it. May be empty.

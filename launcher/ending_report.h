@@ -16,7 +16,7 @@ namespace regroup::launcher {
 /// Tells people, and the parent of this process, how the job of a node has ended.
 class EndingReport {
    public:
-    /// What the node has seen of its job.
+    /// The facts that the node has seen of its job.
     struct Seen {
         bool has_run = false;
         bool was_standby = false;

@@ -44,7 +44,7 @@ struct RunOptions {
     std::uint32_t max_restarts = 0;
 
     // Rendezvous.
-    /// What the scheduler has said. Flags have taken their defaults from it.
+    /// The scheduler's word. Flags have taken their defaults from it.
     std::optional<Allocation> allocation;
     bool standalone = false;
     std::string rdzv_backend = "static";

@@ -42,7 +42,7 @@ struct Options {
     std::int64_t pretend_fault = -1;
 };
 
-/// What a rank has found. All ranks exchange it, as numbers of 64 bits.
+/// The findings of a rank. All ranks exchange them, as numbers of 64 bits.
 struct Finding {
     std::int64_t node = 0;
     std::int64_t wrong_elements = 0;    // Of the product.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a cluster's scheduler tells the launcher in its environment: Slurm and Kubernetes.
+// The allocation that a cluster's scheduler describes in the environment: Slurm and Kubernetes.
 #pragma once
 
 #include <cstdint>

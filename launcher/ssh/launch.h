@@ -22,7 +22,7 @@
 
 namespace regroup::launcher::ssh {
 
-/// What a job over ssh is made of.
+/// The parts of a job over ssh.
 struct LaunchPlan {
     LaunchOptions options;
     std::vector<HostEntry> hosts;

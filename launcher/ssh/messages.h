@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `regroup launch-ssh` and the node that it has started on a host tell each other over the
+// The messages between `regroup launch-ssh` and the node that it has started on a host, over the
 // connection of ssh. The launcher writes frames to the node's stdin. The node writes lines to its
 // stdout, among the output of the workers. Each line has a random word that the workers do not
 // know.

@@ -139,7 +139,7 @@ Result<void> check_fitting(const FlagTable& flags, const RunOptions& run,
     return {};
 }
 
-// What `regroup run` would find wrong on every host.
+// Mistakes that `regroup run` would find on every host.
 Result<RunOptions> check_run(const LaunchOptions& options, const std::vector<std::string>& rest) {
     std::vector<std::string> words = options.run_flags;
     // With an endpoint no scheduler is asked for one.

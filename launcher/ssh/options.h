@@ -23,7 +23,7 @@ struct LaunchOptions {
     Duration connect_timeout = std::chrono::seconds(10);
     std::vector<std::string> exports;  ///< Values of -x.
 
-    /// What `regroup run` takes from the rest of the command line and from the environment.
+    /// The options of `regroup run`, from the rest of the command line and the environment.
     RunOptions run;
     bool gives_nodes = false;     ///< --nnodes is given.
     bool gives_workers = false;   ///< --nproc-per-node is given.

@@ -26,8 +26,8 @@ class ServiceManager {
     ServiceManager& operator=(ServiceManager&& other) noexcept;
 
     /// Says that this process is ready. From now on the event loop of `io` itself answers the
-    /// watchdog, at half of its time or more often, and tells the `status`, one line, within 2 s of a
-    /// change. `io` outlives this object. Call it once.
+    /// watchdog, at half of its time or more often, and tells the `status`, one line, within 2 s of
+    /// a change. `io` outlives this object. Call it once.
     ///
     /// Errors: invalid_argument for a NOTIFY_SOCKET that is no address of a Unix socket; system if
     /// nobody reads there, or for 1 s. The process may go on: systemd then ends it when its time to

@@ -17,7 +17,7 @@ class AnswerParts {
 
     /// The whole answer, with its last part.
     [[nodiscard]] std::optional<Operated> take(Operated part);
-    /// What has come so far belongs to a connection that is lost.
+    /// The bytes that have come so far belong to a connection that is lost.
     void forget() { text_.clear(); }
 
    private:

@@ -28,7 +28,7 @@ enum class Reaction : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Reaction reaction) noexcept;
 
-/// What new nodes are ordered by (--rank-order).
+/// The order of new nodes (--rank-order).
 enum class RankOrder : std::uint8_t {
     automatic,  ///< By `Offer::rank_key` where nodes state one, else by name.
     joined,     ///< In the order in which they joined.

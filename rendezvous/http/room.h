@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who has to leave when the clients of the door take too much. Pure.
+// The client that has to leave when those of the door take too much. Pure.
 #pragma once
 
 #include <memory>

@@ -278,7 +278,7 @@ std::optional<std::string> texts_of(const std::vector<JobView>& jobs, std::size_
     for (std::size_t i = 0; i < jobs_max; ++i) {
         write(out, jobs[i], count_max);
         if (text.size() + kFrameBytes > bytes_max) {
-            // Rows are about equally long. What is still to come is not known.
+            // Rows are about equally long. The rest is not known yet.
             const bool is_all = i + 1 == jobs_max;
             const std::size_t fits =
                 count_max * (bytes_max / 64) / (text.size() / 64 + 1) * (is_all ? 49 : 38) / 50;

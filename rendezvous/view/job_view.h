@@ -31,11 +31,11 @@ struct JobView {
     std::int64_t last_failure_ms = 0;
     std::int64_t last_recovery_ms = 0;  ///< From a failure; wall-clock time, 0 if there was none.
     std::int64_t last_step_ms = 0;      ///< The same, when the last step was committed.
-    std::uint64_t last_event = 0;  ///< RecordedEvent::number.
+    std::uint64_t last_event = 0;       ///< RecordedEvent::number.
     JobTelemetry telemetry{};
 };
 
-/// What the job spends its time on; once it has ended, how it did: "succeeded" and so on.
+/// The work on which the job spends its time; once it has ended, how it did: "succeeded" and so on.
 [[nodiscard]] std::string_view state_word(const JobView& job) noexcept;
 
 /// The version of the JSON below. Fields may be added without a new version.

@@ -149,7 +149,8 @@ TEST_F(HttpClients, ConnectionsDisplaceOnlyEachOther) {
         Siege::receive(viewer, std::size_t{1} << 20U, milliseconds(200));
         return Siege::receive(viewer, 1, seconds(3)).empty() ? "the viewer was displaced" : "";
     });
-    EXPECT_THAT(victim_->daemon_log(), HasSubstr("the longest idle or slowest of 256 HTTP clients"));
+    EXPECT_THAT(victim_->daemon_log(),
+                HasSubstr("the longest idle or slowest of 256 HTTP clients"));
 }
 
 TEST_F(HttpClients, ViewersThatDoNotReadAreBounded) {

@@ -75,7 +75,8 @@ TEST_F(Text, NamesWithControlCharactersAreRefusedOrShownAsText) {
     Siege siege;
     const auto join = nlohmann::json::parse(protocol::encode(join_of("mine", "a", 2, 2)));
     std::size_t refused = 0;
-    for (const char* field : {"job", "node", "name", "role", "address", "secret", "store_key", "rank_key"}) {
+    for (const char* field :
+         {"job", "node", "name", "role", "address", "secret", "store_key", "rank_key"}) {
         auto changed = join;
         changed[field] = kEvil;
         const auto caller = call(siege);

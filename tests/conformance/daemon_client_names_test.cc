@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using testing::Loop;
 using testing::unused_port;
 
-/// What getaddrinfo() says in this program for names of the top-level domain "test".
+/// The answers of getaddrinfo() in this program for names of the top-level domain "test".
 class NameServer {
    public:
     struct Entry {

@@ -52,7 +52,7 @@ class SubmitCommand : public EndToEnd {
         return execute(Words{regroup_program(), "submit", "slurm"} + words, environment);
     }
 
-    /// What Slurm does with a script on the first node of a job.
+    /// Slurm's part: a script on the first node of a job.
     [[nodiscard]] Answer start(const std::string& script) const {
         std::ofstream(folder() + "/script") << script;
         return execute({"/bin/sh", "script"}, {"SLURM_JOB_ID=4711", "SLURM_JOB_NUM_NODES=3",

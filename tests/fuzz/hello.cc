@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a stranger can say to a rank: the two messages of the handshake, and then records of an
+// A stranger's words to a rank: the two messages of the handshake, and then records of an
 // encrypted connection, some of them real ones that are changed on the way.
 #include <algorithm>
 #include <cstring>
@@ -69,7 +69,7 @@ struct Wire {
     }
 };
 
-/// What arrives is the beginning of what was sent, whatever somebody does to the bytes.
+/// The text that arrives is the beginning of the one that was sent, whatever somebody does to the bytes.
 void records(fuzz::Input& input) {
     const bool aes = has_fast_aes() && input.chance(128);
     const security::Key there = group_key().derive("there");

@@ -41,7 +41,7 @@ class SshServer {
 
     /// The value of --ssh.
     [[nodiscard]] std::string client() const;
-    /// What sshd has said.
+    /// The output of sshd.
     [[nodiscard]] std::string log() const;
 
    private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `regroup run` makes of the environments of Kubernetes, of JobSet, and of Kubeflow.
+// The plans of `regroup run` in the environments of Kubernetes, of JobSet, and of Kubeflow.
 #include <map>
 #include <memory>
 

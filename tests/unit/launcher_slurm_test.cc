@@ -17,7 +17,7 @@ using ::testing::Not;
 
 using Values = std::map<std::string, std::string>;
 
-/// What the second of three nodes has under `srun --nodes=3 --ntasks-per-node=1`.
+/// The variables of the second of three nodes under `srun --nodes=3 --ntasks-per-node=1`.
 const Values kSecondOfThree = {{"SLURM_JOB_ID", "4711"},
                                {"SLURM_STEP_ID", "0"},
                                {"SLURM_STEP_NUM_TASKS", "3"},

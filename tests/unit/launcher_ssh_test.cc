@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `regroup launch-ssh` decides and says, without ssh.
+// The decisions and the messages of `regroup launch-ssh`, without ssh.
 #include <algorithm>
 #include <csignal>
 #include <unistd.h>
