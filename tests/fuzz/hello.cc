@@ -69,7 +69,8 @@ struct Wire {
     }
 };
 
-/// The text that arrives is the beginning of the one that was sent, whatever somebody does to the bytes.
+/// The text that arrives is the beginning of the one that was sent, whatever somebody does to the
+/// bytes.
 void records(fuzz::Input& input) {
     const bool aes = has_fast_aes() && input.chance(128);
     const security::Key there = group_key().derive("there");
