@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/docs/checks.h"
 
+#include <chrono>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +26,9 @@ using regroup::testing::Program;
 using regroup::testing::TemporaryDirectory;
 
 constexpr std::size_t kProgramsAtOnce = 2;
+// The headers of libtorch take a minute where none of them is in memory yet. The test's own time
+// limit is shorter.
+constexpr std::chrono::minutes kLongestCheck(10);
 
 void write_file(const fs::path& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
@@ -42,7 +46,7 @@ Findings run(const std::vector<Check>& checks) {
     std::deque<std::pair<const Check*, std::unique_ptr<Program>>> running;
     const auto reap = [&] {
         const auto& [check, program] = running.front();
-        const auto code = program->wait();
+        const auto code = program->wait(kLongestCheck);
         if (code != 0) {
             findings.push_back(check->place + (code ? "" : "no end: ") + program->output());
         }
