@@ -333,8 +333,8 @@ void AgentLink::take(const worker_link::SaveRecords& message) {
         } catch (const std::exception& error) {
             saved.complaint = error.what();
         }
+        saves_records_ = false;  // First: who has the answer may ask again.
         send(saved);
-        saves_records_ = false;
     });
 }
 
