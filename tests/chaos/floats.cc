@@ -19,7 +19,6 @@ namespace {
 constexpr std::size_t kSmall = 64;
 constexpr std::uint64_t kAllEvery = 8;
 constexpr std::chrono::minutes kPatience(5);
-constexpr std::size_t kWrongsMax = 20;
 
 /// Values of both signs and of very different magnitudes, so that the order of summation matters.
 float pull(std::uint64_t mixed) noexcept {

@@ -12,8 +12,6 @@
 namespace regroup::chaos {
 namespace {
 
-constexpr std::size_t kWrongsMax = 20;
-
 class Judge {
    public:
     explicit Judge(const std::vector<std::uint64_t>& digests) : digests_(digests) {}

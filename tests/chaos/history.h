@@ -3,6 +3,7 @@
 // Combines the step logs of all workers, and checks that they form the history of one training.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,6 +21,9 @@ struct RoundHistory {
     std::int64_t first_at = 0;  ///< When the first worker applied the first step, in ns.
     std::int64_t last_at = 0;
 };
+
+/// So many errors are listed.
+inline constexpr std::size_t kWrongsMax = 20;
 
 struct History {
     std::map<std::uint64_t, RoundHistory> rounds;

@@ -100,8 +100,8 @@ Join elastic_join(const std::string& name) {
 }
 
 /// Two nodes train, a worker of one fails, and they form the next round.
-struct Story {
-    Story(Loop& loop, std::uint16_t port) : a(loop, port), b(loop, port) {
+struct FailingJob {
+    FailingJob(Loop& loop, std::uint16_t port) : a(loop, port), b(loop, port) {
         a.say(elastic_join("a"));
         b.say(elastic_join("b"));
         EXPECT_TRUE(a.expect<Assign>() && b.expect<Assign>());
@@ -137,8 +137,8 @@ TEST_F(DaemonEvents, RestoredDaemonHasTheSameEventsAndGoesOnCounting) {
     {
         const auto daemon = host();
         first.listen_to(daemon->daemon());
-        Story story(loop, daemon->port());
-        story.fail();
+        FailingJob job(loop, daemon->port());
+        job.fail();
         ASSERT_TRUE(loop.until([&] { return first.lines.size() >= 7; }));
     }
     ASSERT_THAT(kinds_of(first.lines), ElementsAre("joined", "joined", "assigned", "running",
@@ -221,7 +221,7 @@ TEST_F(DaemonEvents, FirstRoundRunsWithItsProgramsAndAgainWithItsFirstStep) {
 
 TEST_F(DaemonEvents, OperatorGetsThePastEventsAndThenTheEnd) {
     DaemonHost daemon(loop);
-    Story story(loop, daemon.port());
+    FailingJob job(loop, daemon.port());
     Peer all(loop, daemon.port());
     all.say(ask());
     const auto page = all.expect<EventPage>();
@@ -256,12 +256,12 @@ TEST_F(DaemonEvents, OperatorGetsThePastEventsAndThenTheEnd) {
 
 TEST_F(DaemonEvents, FollowerGetsEachEventOnceAndTheEndOfTheJob) {
     DaemonHost daemon(loop);
-    Story story(loop, daemon.port());
+    FailingJob job(loop, daemon.port());
     Peer follower(loop, daemon.port());
     follower.say(ask(0, true));
     Lines lines = lines_of(follower.expect<EventPage>().value_or(EventPage{}));
     EXPECT_THAT(lines, SizeIs(4));
-    story.fail();
+    job.fail();
     Peer stop(loop, daemon.port());
     stop.say(Operate{"job", Operate::Action::stop, "", "ann", "enough"});
     for (bool more = true; more;) {
@@ -282,7 +282,7 @@ TEST_F(DaemonEvents, FollowerGetsEachEventOnceAndTheEndOfTheJob) {
 
 TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
     DaemonHost daemon(loop);
-    Story story(loop, daemon.port());
+    FailingJob job(loop, daemon.port());
     Peer slow(loop, daemon.port(), 4096);
     slow.say(ask(0, true));
     ASSERT_TRUE(slow.expect<EventPage>());
@@ -311,7 +311,7 @@ TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
 
 TEST_F(DaemonEvents, JobWithoutNewEventsKeepsFewerWhenThereAreManyJobs) {
     DaemonHost daemon(loop);
-    Story story(loop, daemon.port());
+    FailingJob job(loop, daemon.port());
     constexpr int kStandbys = 200;
     for (int i = 0; i < kStandbys; ++i) {
         Peer standby(loop, daemon.port());
@@ -336,7 +336,7 @@ TEST_F(DaemonEvents, JobWithoutNewEventsKeepsFewerWhenThereAreManyJobs) {
 
 TEST_F(DaemonEvents, TooManyFollowersAreRefusedAndGiveTheirPlacesBack) {
     DaemonHost daemon(loop);
-    Story story(loop, daemon.port());
+    FailingJob job(loop, daemon.port());
     std::vector<Peer> followers;
     for (std::size_t i = 0; i < 64; ++i) {
         followers.emplace_back(loop, daemon.port());
@@ -357,7 +357,7 @@ TEST_F(DaemonEvents, TooManyFollowersAreRefusedAndGiveTheirPlacesBack) {
 
 TEST_F(DaemonEvents, DaemonThatEndsSendsTheLastEventsFirst) {
     DaemonHost daemon(loop);
-    Story story(loop, daemon.port());
+    FailingJob job(loop, daemon.port());
     Peer follower(loop, daemon.port());
     follower.say(ask(4, true));
     ASSERT_TRUE(follower.expect<EventPage>());

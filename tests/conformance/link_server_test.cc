@@ -25,16 +25,16 @@ namespace regroup::agent {
 
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using worker_link::kLinkVersion;
 using worker_link::kOldestLinkVersion;
 
 constexpr std::uint64_t kKey = 7;
 
-class LinkServerTest : public testing::Test {
+class LinkServerTest : public ::testing::Test {
    protected:
     void SetUp() override {
         LinkServer::Handlers handlers;

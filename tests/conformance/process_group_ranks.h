@@ -6,7 +6,6 @@
 #include <regroup/process_group.h>
 #include <regroup/store.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -19,10 +18,10 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::testing {
+#include "tests/support/errors.h"
+#include "tests/support/patience.h"
 
-/// Much longer than any step here, so that no test fails on a busy machine.
-inline constexpr std::chrono::seconds kPatience{60};
+namespace regroup::testing {
 
 inline Context context_of_rank(std::uint32_t rank, std::uint32_t world_size,
                                std::shared_ptr<Store> store) {
@@ -76,16 +75,6 @@ inline void run_ranks(std::uint32_t world_size, const std::function<void(Process
 inline std::optional<Error> error_of(const Work& work) {
     try {
         work.wait();
-        return std::nullopt;
-    } catch (const Error& error) {
-        return error;
-    }
-}
-
-/// The Error that `action` throws; nothing if it returns.
-inline std::optional<Error> error_of(const std::function<void()>& action) {
-    try {
-        action();
         return std::nullopt;
     } catch (const Error& error) {
         return error;

@@ -167,6 +167,10 @@ class Checker {
 
 using Checkers = std::vector<std::unique_ptr<Checker>>;
 
+[[nodiscard]] inline std::string text(rendezvous::RoundId round) {
+    return std::to_string(number(round));
+}
+
 /// A cause that ends or changes a healthy round, or gives it up for a node with a later state.
 [[nodiscard]] inline bool is_planned(const rendezvous::Cause& cause) {
     using rendezvous::Cause;

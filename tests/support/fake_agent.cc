@@ -19,13 +19,12 @@
 #include <climits>
 
 #include "rendezvous/worker_link/packet.h"
+#include "tests/support/patience.h"
 
 namespace regroup::testing {
 namespace {
 
 using worker_link::WorkerPage;
-
-constexpr std::chrono::seconds kPatience{60};
 
 [[noreturn]] void fail(const std::string& what) {
     throw std::runtime_error("fake agent: " + what);

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
+
+#include "tests/tidy/source_text.h"
 
 namespace regroup::tidy {
 namespace {
@@ -27,10 +28,6 @@ const std::map<std::string, std::string>& libraries() {
         {"anything", ".*"},
     };
     return table;
-}
-
-bool matches(const std::string& text, const std::string& pattern) {
-    return std::regex_match(text, std::regex(pattern));
 }
 
 bool is_in(const std::string& path, const std::string& place) {

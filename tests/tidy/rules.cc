@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <regex>
 #include <set>
 
 #include "tests/tidy/layers.h"
@@ -67,10 +66,6 @@ const std::vector<Ban>& banned_text() {
         {"\r", all, none, "lines end with a line feed alone"},
     };
     return table;
-}
-
-bool matches(const std::string& text, const std::string& pattern) {
-    return std::regex_match(text, std::regex(pattern));
 }
 
 class Report {
@@ -165,7 +160,7 @@ std::vector<std::string> check_file(const SourceFile& file) {
 }
 
 std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
-                                    const std::string& compile_commands) {
+                                    const std::string& compiled) {
     std::set<std::string> known;
     for (const SourceFile& file : files) {
         for (std::filesystem::path path = file.path; !path.empty(); path = path.parent_path()) {
@@ -173,7 +168,7 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
         }
     }
     const auto is_compiled = [&](const std::string& path) {
-        return compile_commands.find("/" + path + "\"") != std::string::npos;
+        return compiled.find("/" + path + "\"") != std::string::npos;
     };
     // Sources for the CUDA toolkit, cuDNN, cuBLAS or libtorch are built only where these are
     // installed.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <regex>
 #include <utility>
 
 namespace regroup::tidy {
@@ -140,6 +141,10 @@ std::string_view fault_after(std::string_view code, std::size_t await) {
 }
 
 }  // namespace
+
+bool matches(const std::string& text, const std::string& pattern) {
+    return std::regex_match(text, std::regex(pattern));
+}
 
 SourceFile::SourceFile(std::string path_in, std::string text_in)
     : path(std::move(path_in)), text(std::move(text_in)), code(text) {

@@ -35,6 +35,9 @@ struct Include {
     std::string name;
 };
 
+/// Whether the regular expression `pattern` matches all of `text`.
+[[nodiscard]] bool matches(const std::string& text, const std::string& pattern);
+
 /// The number of the line that holds `at`, from 1.
 [[nodiscard]] std::size_t line_of(std::string_view text, std::size_t at);
 

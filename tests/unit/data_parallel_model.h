@@ -2,25 +2,15 @@
 #pragma once
 
 #include <regroup/distributed_data_parallel.h>
-#include <regroup/error.h>
 
 #include <cstddef>
-#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace regroup::testing {
 
-/// The Error that `action` throws, as "code: sentence".
-inline std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "no error";
-}
+/// The device of tests on GPUs that are host memory.
+inline constexpr Device kGpu{DeviceKind::cuda, 0};
 
 /// A model whose gradients are the wrapper's.
 struct Model {

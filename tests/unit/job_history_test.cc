@@ -3,29 +3,19 @@
 
 #include <chrono>
 #include <string>
-#include <utility>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/view/job_view.h"
+#include "tests/unit/job_events.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-
-Instant at(Duration since) {
-    return Instant{} + since;
-}
-
-JobEvent event(Duration since, JobEvent::Kind kind, JobEvent::Detail detail = {}) {
-    JobEvent event;
-    event.at = at(since);
-    event.kind = kind;
-    event.detail = std::move(detail);
-    return event;
-}
+using testing::at;
+using testing::event;
 
 double time_in(const JobHistory& history, JobState state, Duration now) {
     const JobTotals totals = history.totals(at(now));

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/view/json_writer.h"
+#include "tests/unit/job_events.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -19,10 +20,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-Instant at(Duration since_begin) {
-    return Instant(since_begin);
-}
+using testing::at;
 
 json of_job(const JobView& view) {
     return json::parse(jobs_json({view}, 1U << 16U)).at("jobs").at(0);

@@ -14,6 +14,7 @@ namespace regroup::launcher {
 namespace {
 
 using ::testing::AllOf;
+using testing::environment_of;
 using ::testing::HasSubstr;
 using testing::ScopedVariable;
 using Variables = std::map<std::string, std::string>;
@@ -30,14 +31,7 @@ Variables with(Variables variables, const Variables& more) {
     return variables;
 }
 
-Environment environment_of(const Variables& variables) {
-    return [variables](const std::string& name) {
-        const auto found = variables.find(name);
-        return found == variables.end() ? std::nullopt : std::optional(found->second);
-    };
-}
-
-std::optional<Allocation> found_in(const Variables& variables) {
+std::optional<Allocation> pod_of(const Variables& variables) {
     Result<std::optional<Allocation>> found = find_kubernetes_allocation(environment_of(variables));
     if (!found) {
         ADD_FAILURE() << found.error().detail;
@@ -47,7 +41,7 @@ std::optional<Allocation> found_in(const Variables& variables) {
 }
 
 TEST(LauncherKubernetes, PodOfAnIndexedJobKnowsItsPlaceAndTheHead) {
-    const auto pod = found_in(with(kPod, {{"POD_IP", "10.1.2.3"}}));
+    const auto pod = pod_of(with(kPod, {{"POD_IP", "10.1.2.3"}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_EQ(pod->job, "train");
     EXPECT_EQ(pod->index, 2U);
@@ -60,14 +54,14 @@ TEST(LauncherKubernetes, PodOfAnIndexedJobKnowsItsPlaceAndTheHead) {
 }
 
 TEST(LauncherKubernetes, FirstPodIsTheHead) {
-    const auto pod = found_in(with(kPod, {{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "a-b-0"}}));
+    const auto pod = pod_of(with(kPod, {{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "a-b-0"}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_TRUE(pod->is_head);
     EXPECT_EQ(pod->head, "a-b-0.a-b");
 }
 
 TEST(LauncherKubernetes, ManifestNamesTheHeadAndItsPort) {
-    const auto pod = found_in(with(kPod, {{"REGROUP_HEAD", "train-0.gpu-jobs:29411"}}));
+    const auto pod = pod_of(with(kPod, {{"REGROUP_HEAD", "train-0.gpu-jobs:29411"}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_EQ(pod->head, "train-0.gpu-jobs");
     EXPECT_EQ(pod->port, 29411);
@@ -77,9 +71,9 @@ TEST(LauncherKubernetes, PodsOfSeveralJobsOfAJobSetShareOneHead) {
     // Two Jobs of two pods. Each Job has a pod 0, and only one of them is the head.
     const Variables set = with(kPod, {{"REGROUP_HEAD", "llm-node-0-0.llm"}});
     const auto head =
-        found_in(with(set, {{"HOSTNAME", "llm-node-0-0"}, {"JOB_COMPLETION_INDEX", "0"}}));
+        pod_of(with(set, {{"HOSTNAME", "llm-node-0-0"}, {"JOB_COMPLETION_INDEX", "0"}}));
     const auto other =
-        found_in(with(set, {{"HOSTNAME", "llm-node-1-0"}, {"JOB_COMPLETION_INDEX", "0"}}));
+        pod_of(with(set, {{"HOSTNAME", "llm-node-1-0"}, {"JOB_COMPLETION_INDEX", "0"}}));
     ASSERT_TRUE(head && other);
     EXPECT_TRUE(head->is_head);
     EXPECT_FALSE(other->is_head);
@@ -88,7 +82,7 @@ TEST(LauncherKubernetes, PodsOfSeveralJobsOfAJobSetShareOneHead) {
     EXPECT_EQ(other->head, head->head);
     EXPECT_EQ(other->node_name, "llm-node-1-0");
     const auto last =
-        found_in(with(set, {{"HOSTNAME", "llm-node-0-12"}, {"JOB_COMPLETION_INDEX", "12"}}));
+        pod_of(with(set, {{"HOSTNAME", "llm-node-0-12"}, {"JOB_COMPLETION_INDEX", "12"}}));
     ASSERT_TRUE(last);
     EXPECT_LT(head->index, last->index);
     EXPECT_LT(last->index, other->index) << "the pods of one Job stand together";
@@ -96,7 +90,7 @@ TEST(LauncherKubernetes, PodsOfSeveralJobsOfAJobSetShareOneHead) {
 
 TEST(LauncherKubernetes, PodInTheNetworkOfItsHostIsKnownByTheNameOfThePod) {
     // The host's name may end in the index by chance.
-    const auto pod = found_in(with(kPod, {{"HOSTNAME", "gpu-2"}, {"POD_NAME", "train-2-x7k2p"}}));
+    const auto pod = pod_of(with(kPod, {{"HOSTNAME", "gpu-2"}, {"POD_NAME", "train-2-x7k2p"}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_EQ(pod->node_name, "train-2");
     EXPECT_EQ(pod->head, "train-0.train");
@@ -104,21 +98,21 @@ TEST(LauncherKubernetes, PodInTheNetworkOfItsHostIsKnownByTheNameOfThePod) {
 
 TEST(LauncherKubernetes, LongNameOfAJobIsCutInTheNameOfThePodOnly) {
     const std::string job(60, 'j');
-    const auto pod = found_in(
+    const auto pod = pod_of(
         with(kPod, {{"HOSTNAME", job + "-2"}, {"POD_NAME", job.substr(0, 56) + "-2-x7k2p"}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_EQ(pod->job, job);
 }
 
 TEST(LauncherKubernetes, PodWithoutAKnownNameSaysWhatToSet) {
-    const auto pod = found_in(with(kPod, {{"HOSTNAME", "gpu-node"}}));
+    const auto pod = pod_of(with(kPod, {{"HOSTNAME", "gpu-node"}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_EQ(pod->head, "");
     EXPECT_THAT(pod->head_is_unknown_because, AllOf(HasSubstr("POD_NAME"), HasSubstr("HOSTNAME")));
 }
 
 TEST(LauncherKubernetes, EmptyHeadOfAJobSetSaysWhatToSet) {
-    const auto pod = found_in(with(kPod, {{"REGROUP_HEAD", ""}}));
+    const auto pod = pod_of(with(kPod, {{"REGROUP_HEAD", ""}}));
     ASSERT_TRUE(pod.has_value());
     EXPECT_EQ(pod->head, "");
     EXPECT_THAT(pod->head_is_unknown_because, HasSubstr("spec.coordinator"));
@@ -128,11 +122,11 @@ TEST(LauncherKubernetes, ProcessOutsideOfAnIndexedJobIsNone) {
     for (const char* missing : {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"}) {
         Variables variables = kPod;
         variables.erase(missing);
-        EXPECT_FALSE(found_in(variables).has_value()) << missing;
+        EXPECT_FALSE(pod_of(variables).has_value()) << missing;
         variables[missing] = "";
-        EXPECT_FALSE(found_in(variables).has_value()) << missing;
+        EXPECT_FALSE(pod_of(variables).has_value()) << missing;
     }
-    EXPECT_FALSE(found_in({{"HOSTNAME", "train-0"}, {"POD_IP", "10.0.0.1"}}).has_value());
+    EXPECT_FALSE(pod_of({{"HOSTNAME", "train-0"}, {"POD_IP", "10.0.0.1"}}).has_value());
 }
 
 std::string error_of(const Variables& variables) {

@@ -324,10 +324,10 @@ RunOptions without_credentials(const std::string& endpoint) {
     return options;
 }
 
-class LauncherPlanTrust : public testing::Test {
+class LauncherPlanTrust : public ::testing::Test {
    protected:
     void SetUp() override {
-        ::setenv("XDG_STATE_HOME", testing::TempDir().c_str(), 1);  // Without a token.
+        ::setenv("XDG_STATE_HOME", ::testing::TempDir().c_str(), 1);  // Without a token.
     }
 };
 

@@ -30,7 +30,7 @@ Allocation slurm(std::uint32_t index, const std::string& topology) {
     return allocation;
 }
 
-class LauncherRankOrder : public testing::Test {
+class LauncherRankOrder : public ::testing::Test {
    protected:
     void TearDown() override { std::filesystem::remove_all(path_); }
 
@@ -71,7 +71,7 @@ class LauncherRankOrder : public testing::Test {
         return hosts;
     }
 
-    std::string path_ = testing::TempDir() + "rank_order_hosts";
+    std::string path_ = ::testing::TempDir() + "rank_order_hosts";
     Names notes_;
 };
 

@@ -12,6 +12,7 @@ namespace regroup::launcher {
 namespace {
 
 using ::testing::AllOf;
+using testing::environment_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -41,13 +42,6 @@ Values operator+(Values first, const Values& over) {
 Values without(Values values, const std::string& name) {
     values.erase(name);
     return values;
-}
-
-Environment environment_of(const Values& values) {
-    return [values](const std::string& name) -> std::optional<std::string> {
-        const auto found = values.find(name);
-        return found != values.end() ? std::optional(found->second) : std::nullopt;
-    };
 }
 
 std::optional<Allocation> found_in(const Values& values) {

@@ -2,11 +2,22 @@
 #pragma once
 
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "launcher/cluster/allocation.h"
+
 namespace regroup::testing {
+
+/// An environment of exactly these variables.
+inline launcher::Environment environment_of(const std::map<std::string, std::string>& values) {
+    return [values](const std::string& name) -> std::optional<std::string> {
+        const auto found = values.find(name);
+        return found != values.end() ? std::optional(found->second) : std::nullopt;
+    };
+}
 
 /// Sets an environment variable, or removes it, for as long as the object lives.
 class ScopedVariable {

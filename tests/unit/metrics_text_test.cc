@@ -7,35 +7,25 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/view/job_history.h"
+#include "tests/unit/job_events.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
-
-Instant at(Duration since) {
-    return Instant{} + since;
-}
-
-JobEvent event(Duration since, JobEvent::Kind kind, JobEvent::Detail detail = {}) {
-    JobEvent event;
-    event.at = at(since);
-    event.kind = kind;
-    event.detail = std::move(detail);
-    return event;
-}
+using ::testing::AllOf;
+using testing::at;
+using ::testing::EndsWith;
+using testing::event;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 JobView view_of(const JobHistory& history, Duration now) {
     JobView view;

@@ -9,36 +9,29 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <span>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
 #include "tests/unit/data_parallel_model.h"
+#include "tests/unit/optim_support.h"
 
 namespace regroup {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
+using testing::error_text;
 using testing::FakeProcessGroup;
 using testing::FakeWorld;
 using ::testing::HasSubstr;
+using testing::random_values;
 using testing::run_ranks;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::vector<float> random_values(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<float> values(count);
-    for (float& value : values) {
-        value = static_cast<float>(random() >> 40U) * 0x1.0p-23F - 1.0F;
-    }
-    return values;
-}
 
 double norm_of(const std::vector<float>& values) {
     double sum = 0.0;
@@ -96,7 +89,7 @@ TEST(ClipGradNorm, NonfiniteNormPassesOrThrows) {
         EXPECT_FALSE(std::isfinite(clip_grad_norm({std::span(values)}, 1.0)));
         EXPECT_EQ(values[0], 1.0F);
         EXPECT_EQ(values[2], 2.0F);
-        EXPECT_THAT(error_of([&] {
+        EXPECT_THAT(error_text([&] {
                         clip_grad_norm({std::span(values)}, 1.0, {.error_if_nonfinite = true});
                     }),
                     HasSubstr("the norm of the gradients is"));
@@ -107,7 +100,7 @@ TEST(ClipGradNorm, WrongArgumentsAreRefused) {
     std::vector<float> values(2);
     std::vector<std::int32_t> integers(2);
     const auto complaint = [](const std::vector<TensorView>& gradients, double max_norm) {
-        return error_of([&] { clip_grad_norm(gradients, max_norm); });
+        return error_text([&] { clip_grad_norm(gradients, max_norm); });
     };
     EXPECT_THAT(complaint({std::span(values)}, -1.0), HasSubstr("max_norm must be at least 0"));
     EXPECT_THAT(complaint({std::span(values)}, std::nan("")), HasSubstr("max_norm must be"));
@@ -144,7 +137,7 @@ TEST(ClipGradNorm, NonfiniteShardOfOneRankThrowsOnAll) {
     FakeWorld world(3);
     run_ranks(world, [](FakeProcessGroup& group) {
         std::vector<float> shard(10, group.rank() == 1 ? NAN : 1.0F);
-        EXPECT_THAT(error_of([&] {
+        EXPECT_THAT(error_text([&] {
                         clip_grad_norm({std::span(shard)}, 1.0,
                                        {.error_if_nonfinite = true, .shards_of = &group});
                     }),

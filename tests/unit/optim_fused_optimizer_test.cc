@@ -6,9 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,11 +16,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/optim_support.h"
+
 namespace regroup {
 namespace {
 
+using testing::complaint;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using testing::random_values;
 
 // Three steps by torch.optim from kStart with kGradients, the same in releases 1.13 and 2.14:
 //     p = torch.tensor(start, requires_grad=True); optimizer = torch.optim.SGD([p], lr=0.1, ...)
@@ -94,15 +96,6 @@ TEST(FusedOptimizer, StepsEqualThoseOfTorch) {
         }
         EXPECT_EQ(optimizer.step_count(), 3);
     }
-}
-
-std::vector<float> random_values(std::size_t count, std::uint64_t seed, float range) {
-    std::mt19937_64 random(seed);
-    std::vector<float> values(count);
-    for (float& value : values) {
-        value = range * (2.0F * static_cast<float>(random() >> 40U) * 0x1.0p-24F - 1.0F);
-    }
-    return values;
 }
 
 // AdamW in double precision, on one element.
@@ -268,16 +261,6 @@ TEST(FusedOptimizer, ResumedOptimizerIsTheSameToTheBit) {
     FusedOptimizer other({{.master = std::span(wider), .gradient = std::span(wider)}}, options);
     EXPECT_THROW(other.load(checkpoint, "adam"), Error);
     EXPECT_EQ(other.step_count(), 0);
-}
-
-std::string complaint(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::invalid_argument);
-        return error.what();
-    }
-    return "no complaint";
 }
 
 TEST(FusedOptimizer, SetGradientsReplacesTheGradients) {

@@ -4,7 +4,6 @@
 #include <regroup/low_precision.h>
 
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -13,12 +12,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/optim_support.h"
+
 namespace regroup {
 namespace {
 
+using testing::complaint;
 using ::testing::HasSubstr;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 
 void step(GradScaler& scaler, bool overflow) {
     if (overflow) {
@@ -92,7 +94,7 @@ TEST(GradScaler, ManyTensorsAreCheckedAndUnscaledTogether) {
     const std::vector<ConstTensorView> all{std::span(first), std::span(third), std::span(second)};
     scaler.check_all(all);
     EXPECT_FALSE(scaler.overflowed());
-    third[0] = bfloat16(kInfinity);
+    third[0] = bfloat16(kFloatInfinity);
     scaler.check_all(all);
     EXPECT_TRUE(scaler.overflowed());
 }
@@ -103,14 +105,14 @@ TEST(GradScaler, UnscaleDividesAndChecks) {
     scaler.unscale(std::span(gradient));
     EXPECT_EQ(gradient, (std::vector<float>{1.0F, -0.5F}));
     EXPECT_FALSE(scaler.overflowed());
-    gradient[1] = kInfinity;
+    gradient[1] = kFloatInfinity;
     scaler.unscale(std::span(gradient));
     EXPECT_TRUE(scaler.overflowed());
 }
 
 TEST(GradScaler, DisabledScalerScalesByOneAndSkipsNothing) {
     GradScaler scaler({.enabled = false});
-    std::vector<float> gradient{kInfinity};
+    std::vector<float> gradient{kFloatInfinity};
     scaler.check(std::span(gradient));
     scaler.report_overflow();
     scaler.update();
@@ -150,16 +152,6 @@ TEST(GradScaler, CopyOfTheStateIsEnoughToContinue) {
     step(second, false);
     EXPECT_EQ(second.scale(), 1024.0);
     EXPECT_EQ(second.skipped_steps(), 1);
-}
-
-std::string complaint(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::invalid_argument);
-        return error.what();
-    }
-    return "no complaint";
 }
 
 TEST(GradScaler, InvalidArgumentsAreRefused) {

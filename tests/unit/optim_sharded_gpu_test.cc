@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
 #include "tests/unit/data_parallel_model.h"
 
@@ -18,14 +19,13 @@ namespace regroup {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
+using testing::error_text;
 using testing::FakeProcessGroup;
 using testing::FakeWorld;
 using ::testing::HasSubstr;
+using testing::kGpu;
 using testing::run_ranks;
 using ::testing::StartsWith;
-
-constexpr Device kGpu{DeviceKind::cuda, 0};
 
 /// Small tensors with shadows, whose gradients are those of a step.
 struct Model {
@@ -80,7 +80,7 @@ class ShardedGpu : public ::testing::Test {
     void expect_lost() {
         FakeWorld next(2, kGpu);
         run_ranks(next, [this](FakeProcessGroup& group) {
-            EXPECT_THAT(error_of([&] { member_of(group).optimizer.shard(group); }),
+            EXPECT_THAT(error_text([&] { member_of(group).optimizer.shard(group); }),
                         HasSubstr("a step has failed halfway on rank 0"));
         });
     }
@@ -125,8 +125,8 @@ TEST_F(ShardedGpu, StepOnAGroupThatHasEndedThrowsAndLosesTheState) {
     run_ranks(world_, [this](FakeProcessGroup& group) {
         Member& member = member_of(group);
         member.optimizer.shard(group);
-        EXPECT_THAT(error_of([&] { member.step(0); }), StartsWith("disconnected"));
-        EXPECT_THAT(error_of([&] { member.step(1); }), HasSubstr("the state is lost"));
+        EXPECT_THAT(error_text([&] { member.step(0); }), StartsWith("disconnected"));
+        EXPECT_THAT(error_text([&] { member.step(1); }), HasSubstr("the state is lost"));
     });
     expect_lost();
 }
@@ -134,7 +134,7 @@ TEST_F(ShardedGpu, StepOnAGroupThatHasEndedThrowsAndLosesTheState) {
 TEST_F(ShardedGpu, StepThatFailsAfterItsCallIsReportedByTheNextOne) {
     lose_peer_after([this](FakeProcessGroup& group) {
         const std::uint64_t sequence = group.sequence();
-        EXPECT_THAT(error_of([&] { member_of(group).step(1); }), StartsWith("fenced"));
+        EXPECT_THAT(error_text([&] { member_of(group).step(1); }), StartsWith("fenced"));
         EXPECT_EQ(group.sequence(), sequence);
         EXPECT_EQ(member_of(group).optimizer.step_count(), 1);  // Nothing is added to it.
     });
@@ -144,7 +144,7 @@ TEST_F(ShardedGpu, StepThatFailsAfterItsCallIsReportedByTheNextOne) {
 TEST_F(ShardedGpu, StepThatFailsAfterItsCallIsNotSaved) {
     lose_peer_after([this](FakeProcessGroup& group) {
         Checkpoint checkpoint;
-        EXPECT_THAT(error_of([&] { member_of(group).optimizer.save(checkpoint); }),
+        EXPECT_THAT(error_text([&] { member_of(group).optimizer.save(checkpoint); }),
                     StartsWith("fenced"));
         EXPECT_FALSE(checkpoint.contains("optimizer.step_count"));
     });
@@ -162,8 +162,9 @@ TEST_F(ShardedGpu, PreparedStepThatFailsIsRolledBack) {
         member.optimizer.shard(group);
         if (group.rank() == 0) {
             member.model.make_gradients(9);
-            EXPECT_THAT(error_of([&] { member.optimizer.prepare(); }), StartsWith("fenced"));
-            EXPECT_THAT(error_of([&] { member.optimizer.apply(); }), HasSubstr("without prepare"));
+            EXPECT_THAT(error_text([&] { member.optimizer.prepare(); }), StartsWith("fenced"));
+            EXPECT_THAT(error_text([&] { member.optimizer.apply(); }),
+                        HasSubstr("without prepare"));
         } else {
             world_.abort();
         }

@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <variant>
@@ -23,6 +22,7 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "tests/support/fake_process_group.h"
+#include "tests/unit/optim_support.h"
 #include "worker_sdk/src/optim/shard_plan.h"
 
 namespace regroup {
@@ -34,6 +34,7 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::random_values;
 using testing::run_ranks;
 
 using Options = std::variant<SgdOptions, AdamOptions>;
@@ -45,15 +46,6 @@ const std::array<Options, 3> kOptions{
 
 /// Some tensors are smaller than a shard, some lie in several.
 const std::vector<std::size_t> kCounts{10, 50'001, 0, 4096, 20'000, 3};
-
-std::vector<float> random_values(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<float> values(count);
-    for (float& value : values) {
-        value = 2.0F * static_cast<float>(random() >> 40U) * 0x1.0p-24F - 1.0F;
-    }
-    return values;
-}
 
 /// Parameters and gradients of one rank. Gradients are random, and the same on all ranks.
 struct Model {

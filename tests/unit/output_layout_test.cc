@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 using Way = StreamPlan::Way;
 
 // Local rank 3 of 8 on the second node, after two restarts.
-WorkerIdentity worker() {
+WorkerIdentity restarted_worker() {
     WorkerIdentity identity;
     identity.assignment.round = RoundId{7};
     identity.assignment.first_rank = 8;
@@ -23,7 +23,7 @@ WorkerIdentity worker() {
 }
 
 WorkerOutput planned(const OutputOptions& options) {
-    return plan_output(options, worker(), "10.0.0.7", "node7");
+    return plan_output(options, restarted_worker(), "10.0.0.7", "node7");
 }
 
 TEST(OutputLayout, ByRankHasAFileForEachRankAndRoundAndAPrefixWithNodeAndRank) {
@@ -35,13 +35,13 @@ TEST(OutputLayout, ByRankHasAFileForEachRankAndRoundAndAPrefixWithNodeAndRank) {
     EXPECT_EQ(output.error_file, "/runs/job/round_7/rank00011.error.json");
     EXPECT_EQ(output.out.prefix, "[10.0.0.7:11] ");
     EXPECT_TRUE(output.out.shown);
-    EXPECT_EQ(worker_folder(options, worker()), "/runs/job/round_7");
+    EXPECT_EQ(worker_folder(options, restarted_worker()), "/runs/job/round_7");
 }
 
 TEST(OutputLayout, WorkerStartedAheadHasAFolderWithoutARound) {
     OutputOptions options;
     options.folder = "/runs/job";
-    WorkerIdentity identity = worker();
+    WorkerIdentity identity = restarted_worker();
     identity.ahead = true;
     const WorkerOutput standby = plan_output(options, identity, "n0", "node7");
     EXPECT_EQ(standby.out.path, "/runs/job/ahead/n0-local00003.out");

@@ -69,20 +69,6 @@ void expect_same(const Join& a, const Join& b) {
     expect_same(a.report, b.report);
 }
 
-std::string error_of(const Result<FromAgent>& result) {
-    return result ? "no error" : result.error().detail;
-}
-std::string error_of(const Result<FromDaemon>& result) {
-    return result ? "no error" : result.error().detail;
-}
-
-json json_of(const FromAgent& message) {
-    return json::parse(encode(message));
-}
-json json_of(const FromDaemon& message) {
-    return json::parse(encode(message));
-}
-
 // ---- Encoding and decoding.
 
 TEST(ProtocolCodec, JoinKeepsEveryField) {

@@ -7,6 +7,7 @@
 #include "protocol_samples.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "tests/unit/protocol_round_trip.h"
 
 namespace regroup::protocol {
 namespace {
@@ -24,20 +25,6 @@ using regroup::testing::sample_verdict;
 using regroup::testing::sample_waiting;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string error_of(const Result<FromAgent>& result) {
-    return result ? "no error" : result.error().detail;
-}
-std::string error_of(const Result<FromDaemon>& result) {
-    return result ? "no error" : result.error().detail;
-}
-
-json json_of(const FromAgent& message) {
-    return json::parse(encode(message));
-}
-json json_of(const FromDaemon& message) {
-    return json::parse(encode(message));
-}
 
 TEST(ProtocolRefusals, UnknownTypesAreRefusedByName) {
     EXPECT_THAT(error_of(decode_from_agent(R"({"type":"hello"})")),

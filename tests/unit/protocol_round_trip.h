@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <variant>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rendezvous/protocol/codec.h"
 
@@ -31,6 +33,18 @@ Message through_daemon(const Message& message) {
         return {};
     }
     return std::get<Message>(*decoded);
+}
+
+template <class Message>
+std::string error_of(const Result<Message>& result) {
+    return result ? "no error" : result.error().detail;
+}
+
+inline nlohmann::json json_of(const rendezvous::FromAgent& message) {
+    return nlohmann::json::parse(encode(message));
+}
+inline nlohmann::json json_of(const rendezvous::FromDaemon& message) {
+    return nlohmann::json::parse(encode(message));
 }
 
 }  // namespace regroup::protocol

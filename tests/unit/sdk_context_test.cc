@@ -2,8 +2,6 @@
 #include <regroup/context.h>
 #include <regroup/error.h>
 
-#include <cstdlib>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,74 +9,49 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/context_variables.h"
+
 namespace regroup {
 namespace {
 
 using ::testing::AllOf;
+using testing::context_from;
 using ::testing::HasSubstr;
+using testing::Values;
 
-using Variables = std::map<std::string, std::string>;
-
-const std::vector<std::string> kNames = {"RANK",
-                                         "WORLD_SIZE",
-                                         "MASTER_ADDR",
-                                         "LOCAL_RANK",
-                                         "LOCAL_WORLD_SIZE",
-                                         "MASTER_PORT",
-                                         "GROUP_RANK",
-                                         "GROUP_WORLD_SIZE",
-                                         "REGROUP_ROUND",
-                                         "REGROUP_MASTER_NODE_ADDR",
-                                         "REGROUP_CPU_TRANSPORT",
-                                         "TORCHELASTIC_RUN_ID",
-                                         "TORCHELASTIC_RESTART_COUNT",
-                                         "TORCHELASTIC_MAX_RESTARTS",
-                                         "TORCHELASTIC_USE_AGENT_STORE"};
-
-/// The Context made of exactly these variables.
-Context context_from(const Variables& variables) {
-    for (const std::string& name : kNames) {
-        ::unsetenv(name.c_str());
-    }
-    for (const auto& [name, value] : variables) {
-        ::setenv(name.c_str(), value.c_str(), 1);
-    }
-    return Context::from_environment();
-}
-
-std::optional<Error> error_from(const Variables& variables) {
+std::optional<Error> error_from(const Values& values) {
     try {
-        (void)context_from(variables);
+        (void)context_from(values);
         return std::nullopt;
     } catch (const Error& error) {
         return error;
     }
 }
 
-const Variables kByHand = {
+const Values kByHand = {
     {"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
 
-const Variables kUnderALauncher = {{"RANK", "9"},
-                                   {"WORLD_SIZE", "16"},
-                                   {"MASTER_ADDR", "node0"},
-                                   {"MASTER_PORT", "1234"},
-                                   {"LOCAL_RANK", "1"},
-                                   {"LOCAL_WORLD_SIZE", "8"},
-                                   {"GROUP_RANK", "1"},
-                                   {"GROUP_WORLD_SIZE", "2"},
-                                   {"REGROUP_ROUND", "12345678901"},
-                                   {"REGROUP_CPU_TRANSPORT", "tcp"},
-                                   {"TORCHELASTIC_RUN_ID", "job-7"},
-                                   {"TORCHELASTIC_RESTART_COUNT", "3"},
-                                   {"TORCHELASTIC_MAX_RESTARTS", "5"},
-                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+const Values kUnderALauncher = {{"RANK", "9"},
+                                {"WORLD_SIZE", "16"},
+                                {"MASTER_ADDR", "node0"},
+                                {"MASTER_PORT", "1234"},
+                                {"LOCAL_RANK", "1"},
+                                {"LOCAL_WORLD_SIZE", "8"},
+                                {"GROUP_RANK", "1"},
+                                {"GROUP_WORLD_SIZE", "2"},
+                                {"REGROUP_ROUND", "12345678901"},
+                                {"REGROUP_CPU_TRANSPORT", "tcp"},
+                                {"TORCHELASTIC_RUN_ID", "job-7"},
+                                {"TORCHELASTIC_RESTART_COUNT", "3"},
+                                {"TORCHELASTIC_MAX_RESTARTS", "5"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
 
 TEST(ContextFromEnvironment, LauncherNamesTheNodeOfItsOwnMasterOnly) {
-    Variables variables = kUnderALauncher;
-    EXPECT_EQ(context_from(variables).master_node_addr, "");
-    variables["MASTER_ADDR"] = "127.0.0.1";
-    variables["REGROUP_MASTER_NODE_ADDR"] = "10.0.0.4";
-    EXPECT_EQ(context_from(variables).master_node_addr, "10.0.0.4");
+    Values values = kUnderALauncher;
+    EXPECT_EQ(context_from(values).master_node_addr, "");
+    values["MASTER_ADDR"] = "127.0.0.1";
+    values["REGROUP_MASTER_NODE_ADDR"] = "10.0.0.4";
+    EXPECT_EQ(context_from(values).master_node_addr, "10.0.0.4");
     EXPECT_EQ(Context::master_node_of("127.0.0.1"), "10.0.0.4");
     EXPECT_EQ(Context::master_node_of("node0"), "");
 }
@@ -125,9 +98,9 @@ TEST(ContextFromEnvironment, AllVariablesOfALauncherAreRead) {
 
 TEST(ContextFromEnvironment, MissingVariableIsNamed) {
     for (const auto& [missing, value] : kByHand) {
-        Variables variables = kByHand;
-        variables.erase(missing);
-        const auto error = error_from(variables);
+        Values values = kByHand;
+        values.erase(missing);
+        const auto error = error_from(values);
         ASSERT_TRUE(error) << missing;
         EXPECT_EQ(error->code(), Errc::invalid_argument);
         EXPECT_THAT(error->what(), HasSubstr("but not " + missing));
@@ -135,9 +108,9 @@ TEST(ContextFromEnvironment, MissingVariableIsNamed) {
 }
 
 TEST(ContextFromEnvironment, EmptyVariableCountsAsMissing) {
-    Variables variables = kByHand;
-    variables["MASTER_ADDR"] = "";
-    const auto error = error_from(variables);
+    Values values = kByHand;
+    values["MASTER_ADDR"] = "";
+    const auto error = error_from(values);
     ASSERT_TRUE(error);
     EXPECT_THAT(error->what(), HasSubstr("but not MASTER_ADDR"));
 }
@@ -164,9 +137,9 @@ TEST(ContextFromEnvironment, MalformedVariableIsNamedWithItsValue) {
         {"TORCHELASTIC_USE_AGENT_STORE", "perhaps"},
     };
     for (const auto& [name, value] : malformed) {
-        Variables variables = kUnderALauncher;
-        variables[name] = value;
-        const auto error = error_from(variables);
+        Values values = kUnderALauncher;
+        values[name] = value;
+        const auto error = error_from(values);
         ASSERT_TRUE(error) << name << "=" << value;
         EXPECT_EQ(error->code(), Errc::invalid_argument);
         EXPECT_THAT(error->what(), AllOf(HasSubstr(name + "="), HasSubstr("\"" + value + "\"")));
@@ -177,9 +150,9 @@ TEST(ContextFromEnvironment, RankNotBelowItsSizeIsRefused) {
     for (const auto& [rank, size] :
          {std::pair{"RANK", "WORLD_SIZE"}, std::pair{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
           std::pair{"GROUP_RANK", "GROUP_WORLD_SIZE"}}) {
-        Variables variables = kUnderALauncher;
-        variables[rank] = variables[size];
-        const auto error = error_from(variables);
+        Values values = kUnderALauncher;
+        values[rank] = values[size];
+        const auto error = error_from(values);
         ASSERT_TRUE(error) << rank;
         EXPECT_THAT(error->what(), AllOf(HasSubstr(rank), HasSubstr(size)));
     }

@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 
 /// A model over TCP, where the place of a gradient in its bucket decides how its sum is rounded.
 /// Gradients become ready from the first parameter to the last, against the first plan's guess.
-struct Model {
+struct BucketModel {
     // In buckets of 48 KiB, in which the gradients lie otherwise than in the first plan.
     static constexpr std::array<std::size_t, 5> kCounts{3000, 5000, 7000, 2000, 4000};
 
@@ -34,7 +34,7 @@ struct Model {
     std::optional<Join> join;
     std::vector<bool> known_from_the_start;  // By round.
 
-    Model() {
+    BucketModel() {
         for (const std::size_t count : kCounts) {
             weights.emplace_back(count, 1.0F);
         }
@@ -101,7 +101,7 @@ class ElasticDataParallel : public ElasticLoopTest {
     Script trains(Script script = {}, bool in_sub_group = false) {
         script.cpu_transport = "tcp";
         script.before_run = [this](Rank& rank, ElasticLoop& loop) {
-            Model& model = model_of(rank.name);
+            BucketModel& model = model_of(rank.name);
             for (std::size_t index = 0; index < model.weights.size(); ++index) {
                 loop.register_state("weights " + std::to_string(index),
                                     TensorView(std::span<float>(model.weights[index])));
@@ -131,11 +131,11 @@ class ElasticDataParallel : public ElasticLoopTest {
         };
         return script;
     }
-    Model& model_of(const std::string& name) {
+    BucketModel& model_of(const std::string& name) {
         const std::lock_guard lock(mutex_);
-        std::unique_ptr<Model>& model = models_[name];
+        std::unique_ptr<BucketModel>& model = models_[name];
         if (!model) {
-            model = std::make_unique<Model>();
+            model = std::make_unique<BucketModel>();
         }
         return *model;
     }
@@ -164,7 +164,7 @@ class ElasticDataParallel : public ElasticLoopTest {
 
    private:
     std::mutex mutex_;
-    std::map<std::string, std::unique_ptr<Model>> models_;
+    std::map<std::string, std::unique_ptr<BucketModel>> models_;
 };
 
 TEST_F(ElasticDataParallel, RecoveryChangesNoBit) {

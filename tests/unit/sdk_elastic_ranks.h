@@ -24,6 +24,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_agent.h"
+#include "tests/support/patience.h"
 #include "worker_sdk/src/elastic/loop.h"
 #include "worker_sdk/src/link/assigned_context.h"
 
@@ -33,7 +34,6 @@ using worker_link::AssignWorker;
 using worker_link::Resumed;
 using worker_link::Suspended;
 
-inline constexpr std::chrono::seconds kPatience{60};
 inline constexpr std::uint64_t kSteps = 12;
 inline constexpr std::uint64_t kBatch = 6;
 

@@ -2,70 +2,21 @@
 #include <regroup/context.h>
 #include <regroup/error.h>
 
-#include <cstdlib>
-#include <map>
-#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/context_variables.h"
 #include "worker_sdk/src/context/mpi_environment.h"
 
 namespace regroup {
 namespace {
 
 using ::testing::AllOf;
+using testing::context_from;
 using ::testing::HasSubstr;
-
-using Values = std::map<std::string, std::string>;
-
-const std::set<std::string> kNames = {"RANK",
-                                      "WORLD_SIZE",
-                                      "MASTER_ADDR",
-                                      "MASTER_PORT",
-                                      "LOCAL_RANK",
-                                      "LOCAL_WORLD_SIZE",
-                                      "GROUP_RANK",
-                                      "GROUP_WORLD_SIZE",
-                                      "REGROUP_ROUND",
-                                      "TORCHELASTIC_RUN_ID",
-                                      "TORCHELASTIC_RESTART_COUNT",
-                                      "TORCHELASTIC_MAX_RESTARTS",
-                                      "TORCHELASTIC_USE_AGENT_STORE",
-                                      "OMPI_COMM_WORLD_RANK",
-                                      "OMPI_COMM_WORLD_SIZE",
-                                      "OMPI_COMM_WORLD_LOCAL_RANK",
-                                      "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                      "PMIX_NAMESPACE",
-                                      "OMPI_MCA_ess_base_jobid",
-                                      "PMI_RANK",
-                                      "PMI_SIZE",
-                                      "MPI_LOCALRANKID",
-                                      "MPI_LOCALNRANKS",
-                                      "SLURM_PROCID",
-                                      "SLURM_NTASKS",
-                                      "SLURM_LOCALID",
-                                      "SLURM_NODEID",
-                                      "SLURM_JOB_ID",
-                                      "SLURM_STEP_ID",
-                                      "SLURM_RESTART_COUNT",
-                                      "SLURM_STEP_NUM_TASKS",
-                                      "SLURM_STEP_NUM_NODES",
-                                      "SLURM_STEP_TASKS_PER_NODE",
-                                      "SLURM_STEP_NODELIST"};
-
-/// The Context made of exactly these variables.
-Context context_from(const Values& values) {
-    for (const std::string& name : kNames) {
-        ::unsetenv(name.c_str());
-    }
-    for (const auto& [name, value] : values) {
-        EXPECT_TRUE(kNames.contains(name)) << name;
-        ::setenv(name.c_str(), value.c_str(), 1);
-    }
-    return Context::from_environment();
-}
+using testing::Values;
 
 std::string refusal_of(const Values& values) {
     try {

@@ -10,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/patience.h"
 #include "worker_sdk/src/cpu/executor.h"
 #include "worker_sdk/src/cpu/node_collectives.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+using testing::kPatience;
 constexpr std::size_t kBytes = std::size_t{1} << 20U;
 
 std::vector<SharedMemory> views_of(std::vector<SharedMemory>& made) {

@@ -12,6 +12,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/patience.h"
 #include "worker_sdk/src/cpu/node_formation.h"
 
 namespace regroup::cpu {
@@ -22,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+using testing::kPatience;
 
 /// Two nodes with two ranks each, as threads of this process.
 class TwoNodes : public ::testing::Test {

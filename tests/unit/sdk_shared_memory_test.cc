@@ -11,13 +11,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/patience.h"
 #include "worker_sdk/src/cpu/node_barrier.h"
 #include "worker_sdk/src/cpu/shared_memory.h"
 
 namespace regroup::cpu {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+using testing::kPatience;
 
 Instant soon() {
     return after(SteadyClock().now(), kPatience);

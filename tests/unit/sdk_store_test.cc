@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/patience.h"
 #include "worker_sdk/src/store/store_service.h"
 
 namespace regroup {
@@ -22,8 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr std::chrono::seconds kPatience{60};
+using testing::kPatience;
 
 /// One store as two clients see it.
 struct Clients {

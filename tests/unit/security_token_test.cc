@@ -13,12 +13,12 @@ namespace regroup::security {
 namespace {
 
 const Scope kNode{Role::node, ""};
-const Scope kNodeOfJob{Role::node, "night.ly"};
+const Scope kNodeOfDottedJob{Role::node, "night.ly"};
 
-class TokenFiles : public testing::Test {
+class TokenFiles : public ::testing::Test {
    protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "tokenXXXXXX";
+        std::string pattern = ::testing::TempDir() + "tokenXXXXXX";
         ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
         folder_ = pattern;
     }
@@ -31,7 +31,7 @@ class TokenFiles : public testing::Test {
 
 TEST(SecurityToken, TextKeepsTheToken) {
     const Token full = Token::generate();
-    for (const Token& token : {full, full.limited_to(kNode), full.limited_to(kNodeOfJob),
+    for (const Token& token : {full, full.limited_to(kNode), full.limited_to(kNodeOfDottedJob),
                                full.limited_to({Role::observer, ""})}) {
         const Result<Token> read = Token::parse(token.text());
         ASSERT_TRUE(read) << read.error().detail;
@@ -57,13 +57,13 @@ TEST(SecurityToken, DamagedTextIsRefusedAndNotRepeated) {
 TEST(SecurityToken, EachScopeHasAKeyOfItsOwn) {
     const Token full = Token::generate();
     EXPECT_FALSE(full.limited_to(kNode).key() == full.key());
-    EXPECT_FALSE(full.limited_to(kNode).key() == full.limited_to(kNodeOfJob).key());
+    EXPECT_FALSE(full.limited_to(kNode).key() == full.limited_to(kNodeOfDottedJob).key());
     EXPECT_FALSE(full.limited_to(kNode).key() == full.limited_to({Role::observer, ""}).key());
 }
 
 TEST(SecurityToken, FullTokenFindsTheOnesDerivedFromIt) {
     const Token full = Token::generate();
-    const Token node = full.limited_to(kNodeOfJob);
+    const Token node = full.limited_to(kNodeOfDottedJob);
     EXPECT_EQ(full.named(node.identity())->key(), node.key());
     EXPECT_EQ(full.named(full.identity())->key(), full.key());
     EXPECT_FALSE(full.named(Token::generate().limited_to(kNode).identity()));
@@ -73,7 +73,7 @@ TEST(SecurityToken, FullTokenFindsTheOnesDerivedFromIt) {
 
 TEST(SecurityToken, LimitedTokenFindsOnlyItself) {
     const Token full = Token::generate();
-    const Token node = full.limited_to(kNodeOfJob);
+    const Token node = full.limited_to(kNodeOfDottedJob);
     EXPECT_EQ(node.named(node.identity())->key(), node.key());
     EXPECT_FALSE(node.named(full.identity()));
     EXPECT_FALSE(node.named(full.limited_to(kNode).identity()));

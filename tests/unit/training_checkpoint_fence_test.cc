@@ -4,13 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <sys/stat.h>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/fake_agent.h"
 #include "worker_sdk/src/checkpoint/fence.h"
 #include "worker_sdk/src/link/process_link.h"
@@ -19,15 +19,7 @@ namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<Error> error_of(const std::function<void()>& action) {
-    try {
-        action();
-        return std::nullopt;
-    } catch (const Error& error) {
-        return error;
-    }
-}
+using testing::error_of;
 
 class CheckpointFence : public ::testing::Test {
    public:

@@ -24,6 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "worker_sdk/src/checkpoint/atomic_file.h"
 
 namespace regroup {
@@ -31,6 +32,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using testing::error_text;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
@@ -91,17 +93,8 @@ void write_all(const fs::path& path, const std::string& content) {
     std::ofstream(path, std::ios::binary) << content;
 }
 
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "no error";
-}
-
 std::string load_error(const fs::path& path) {
-    return error_of([&path] { (void)Checkpoint::load(path); });
+    return error_text([&path] { (void)Checkpoint::load(path); });
 }
 
 // Runs `body` in a child process and returns its wait status.
@@ -161,13 +154,13 @@ TEST_F(CheckpointTest, ErrorNamesTheEntryAndTheFile) {
     const Checkpoint checkpoint = Checkpoint::load(path());
     std::vector<float> three(3);
     std::vector<double> hundred(100);
-    EXPECT_THAT(error_of([&] { (void)checkpoint.integer("epoch"); }),
+    EXPECT_THAT(error_text([&] { (void)checkpoint.integer("epoch"); }),
                 AllOf(HasSubstr(path().string()), HasSubstr("has no entry 'epoch'")));
-    EXPECT_THAT(error_of([&] { (void)checkpoint.text("step"); }),
+    EXPECT_THAT(error_text([&] { (void)checkpoint.text("step"); }),
                 HasSubstr("has 'step' as integer, not as text"));
-    EXPECT_THAT(error_of([&] { checkpoint.read_tensor("weights", std::span(three)); }),
+    EXPECT_THAT(error_text([&] { checkpoint.read_tensor("weights", std::span(three)); }),
                 HasSubstr("has 'weights' with 100 elements, not 3"));
-    EXPECT_THAT(error_of([&] { checkpoint.read_tensor("weights", std::span(hundred)); }),
+    EXPECT_THAT(error_text([&] { checkpoint.read_tensor("weights", std::span(hundred)); }),
                 HasSubstr("has 'weights' as float32, not as float64"));
 }
 
@@ -261,7 +254,7 @@ TEST_F(CheckpointTest, FullDiskLeavesTheOldCheckpointAndSaysSo) {
         std::signal(SIGXFSZ, SIG_IGN);
         const rlimit limit{100, 100};
         ::setrlimit(RLIMIT_FSIZE, &limit);
-        const std::string error = error_of([this] { state_at(2).save(path()); });
+        const std::string error = error_text([this] { state_at(2).save(path()); });
         const bool clear = error.find("system: saving " + path().string()) == 0 &&
                            error.find("write at byte 100 of") != std::string::npos &&
                            error.find("File too large") != std::string::npos;
@@ -273,7 +266,7 @@ TEST_F(CheckpointTest, FullDiskLeavesTheOldCheckpointAndSaysSo) {
 }
 
 TEST_F(CheckpointTest, MissingDirectoryIsNamed) {
-    EXPECT_THAT(error_of([this] { state_at(1).save(directory() / "absent" / "model.ckpt"); }),
+    EXPECT_THAT(error_text([this] { state_at(1).save(directory() / "absent" / "model.ckpt"); }),
                 AllOf(HasSubstr("system: "), HasSubstr("absent/model.ckpt"),
                       HasSubstr("No such file or directory")));
 }

@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
 #include "tests/unit/data_parallel_model.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using testing::error_of;
+using testing::error_text;
 using testing::FakeProcessGroup;
 using testing::FakeWorld;
 using ::testing::HasSubstr;
@@ -50,7 +51,7 @@ TEST(GradientViews, ViewsAreAlignedInTheBucketsAndHoldTheReduction) {
         EXPECT_EQ(all.bytes(), model.ddp.gradient_memory().bytes);
         model.ddp.zero_gradients();
         EXPECT_THAT(model.contents(1), Each(0.0F));
-        EXPECT_THAT(error_of([&] { (void)model.ddp.gradient(4); }), HasSubstr("no gradient 4"));
+        EXPECT_THAT(error_text([&] { (void)model.ddp.gradient(4); }), HasSubstr("no gradient 4"));
     });
 }
 
@@ -124,7 +125,7 @@ TEST(RebuiltBuckets, OptimizerTakesTheGradientsOnce) {
             tensors.push_back({.master = std::span(value)});
         }
         FusedOptimizer optimizer(tensors, SgdOptions{.learning_rate = 1.0});
-        EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("call set_gradients()"));
+        EXPECT_THAT(error_text([&] { optimizer.step(); }), HasSubstr("call set_gradients()"));
         DistributedDataParallel ddp(group, Model::parameters(values), {}, {.bucket_bytes = 1});
         optimizer.set_gradients(ddp);
         for (int step = 1; step <= 3; ++step) {
@@ -253,7 +254,8 @@ TEST(NoSync, NoSyncIsRefusedInTheMiddleOfAStepAndMayBeNested) {
         model.ddp.gradient_ready(0);
     }
     model.ddp.gradient_ready(1);
-    EXPECT_THAT(error_of([&] { (void)model.ddp.no_sync(); }), HasSubstr("in the middle of a step"));
+    EXPECT_THAT(error_text([&] { (void)model.ddp.no_sync(); }),
+                HasSubstr("in the middle of a step"));
     model.ddp.gradient_ready(0);
     model.ddp.finish_step();
 }
@@ -280,7 +282,7 @@ TEST(UnusedParameters, UnusedGradientsCountAsZeroAndAreReportedIfNoRankUsesThem)
             EXPECT_TRUE(model.ddp.was_used(0));
             EXPECT_TRUE(model.ddp.was_used(1));
             EXPECT_FALSE(model.ddp.was_used(2));
-            EXPECT_THAT(error_of([&] { (void)model.ddp.was_used(3); }),
+            EXPECT_THAT(error_text([&] { (void)model.ddp.was_used(3); }),
                         HasSubstr("there is no gradient 3"));
         }
     });
@@ -324,7 +326,7 @@ TEST(UnusedParameters, UnusedParametersNeedTheOption) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Model model(group, {1, 1});
-    EXPECT_THAT(error_of([&] { model.ddp.gradient_unused(0); }),
+    EXPECT_THAT(error_text([&] { model.ddp.gradient_unused(0); }),
                 HasSubstr("unused_parameters is off"));
     EXPECT_TRUE(model.ddp.was_used(0));
 }
@@ -481,7 +483,7 @@ TEST(Options, OptionsThatDifferBetweenRanksAreNamed) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         EXPECT_THAT(
-            error_of([&] { Model model(group, {1}, {.bucket_bytes = 100 + group.rank()}); }),
+            error_text([&] { Model model(group, {1}, {.bucket_bytes = 100 + group.rank()}); }),
             HasSubstr("rank 1 chose other options than rank 0"));
     });
 }
@@ -491,9 +493,9 @@ TEST(Options, TensorsOnAnotherDeviceThanTheGroupAreRefused) {
     FakeProcessGroup group(world, 0);
     std::vector<float> value(2);
     const TensorView elsewhere(value.data(), 2, DType::float32, {DeviceKind::cuda, 1});
-    EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {{elsewhere}}); }),
+    EXPECT_THAT(error_text([&] { DistributedDataParallel ddp(group, {{elsewhere}}); }),
                 HasSubstr("parameter 0 is on cuda:1, but the group is on cpu"));
-    EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {}, {elsewhere}); }),
+    EXPECT_THAT(error_text([&] { DistributedDataParallel ddp(group, {}, {elsewhere}); }),
                 HasSubstr("buffer 0 is on cuda:1"));
 }
 

@@ -12,19 +12,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
 #include "tests/unit/data_parallel_model.h"
 
 namespace regroup {
 namespace {
 
-using testing::error_of;
+using testing::error_text;
 using testing::FakeProcessGroup;
 using testing::FakeWorld;
 using ::testing::HasSubstr;
+using testing::kGpu;
 using testing::run_ranks;
-
-constexpr Device kGpu{DeviceKind::cuda, 0};
 
 /// Two parameters with a bucket each.
 struct GpuModel {
@@ -51,7 +51,7 @@ TEST(DataParallelGpu, BucketOfAGroupThatHasEndedThrows) {
         GpuModel model(group, {.hook = with_hook ? low_precision_hook(DType::bfloat16) : nullptr});
         model.ddp.reduce_gradients();
         world.fail_from(group.sequence());
-        EXPECT_THAT(error_of([&] { model.ddp.gradient_ready(1); }), HasSubstr("disconnected"));
+        EXPECT_THAT(error_text([&] { model.ddp.gradient_ready(1); }), HasSubstr("disconnected"));
     }
 }
 
@@ -68,7 +68,7 @@ TEST(DataParallelGpu, StepFinishesWithTheErrorOfABucketThatHasFailed) {
         issued.arrive_and_wait();
         world.abort();
         if (group.rank() == 0) {
-            EXPECT_THAT(error_of([&] { model.ddp.finish_step(); }), HasSubstr("fenced"));
+            EXPECT_THAT(error_text([&] { model.ddp.finish_step(); }), HasSubstr("fenced"));
         }
     });
 }
@@ -87,7 +87,7 @@ TEST(DataParallelGpu, NextStepBeginsWithTheErrorOfTheStepBefore) {
         world.abort();
         if (group.rank() == 0) {
             const std::uint64_t sequence = group.sequence();
-            EXPECT_THAT(error_of([&] { model.ddp.gradient_ready(1); }), HasSubstr("fenced"));
+            EXPECT_THAT(error_text([&] { model.ddp.gradient_ready(1); }), HasSubstr("fenced"));
             EXPECT_EQ(group.sequence(), sequence);  // Nothing is added to what is lost.
         }
     });

@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
 
 namespace regroup {
@@ -21,6 +22,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
+using testing::error_text;
 using testing::FakeProcessGroup;
 using testing::FakeWorld;
 using ::testing::HasSubstr;
@@ -56,15 +58,6 @@ struct Replica {
     std::vector<std::vector<float>> values;
     std::vector<std::vector<float>> gradients;
 };
-
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "no error";
-}
 
 TEST(DistributedDataParallel, AllReplicasStartWithTheValuesAndBuffersOfRankZero) {
     FakeWorld world(3);
@@ -166,11 +159,11 @@ TEST(DistributedDataParallel, GradientReportedTwiceMissingOrUnknownIsNamed) {
     Replica replica({1, 1, 1});
     DistributedDataParallel ddp(group, replica.parameters());
     ddp.gradient_ready(2);
-    EXPECT_THAT(error_of([&] { ddp.gradient_ready(2); }),
+    EXPECT_THAT(error_text([&] { ddp.gradient_ready(2); }),
                 HasSubstr("invalid_argument: data parallel: gradient 2 was reported ready twice"));
-    EXPECT_THAT(error_of([&] { ddp.gradient_ready(3); }), HasSubstr("no gradient 3 among 3"));
+    EXPECT_THAT(error_text([&] { ddp.gradient_ready(3); }), HasSubstr("no gradient 3 among 3"));
     ddp.gradient_ready(0);
-    EXPECT_THAT(error_of([&] { ddp.finish_step(); }),
+    EXPECT_THAT(error_text([&] { ddp.finish_step(); }),
                 HasSubstr("gradient 1 was not reported ready in this step (1 of 3 are missing)"));
     ddp.gradient_ready(1);  // The step can still be completed, and the next one begun.
     ddp.finish_step();
@@ -184,21 +177,22 @@ TEST(DistributedDataParallel, ParametersThatDoNotFitTheirGradientsOrTheReduction
     std::vector<float> three(3);
     std::vector<float> four(4);
     const Parameter uneven{std::span(three), std::span(four)};
-    EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {uneven}); }),
+    EXPECT_THAT(error_text([&] { DistributedDataParallel ddp(group, {uneven}); }),
                 HasSubstr("parameter 0 has 3 float32 values, but its gradient 4 of float32"));
     const TensorView nowhere{nullptr, 3, DType::float32};
-    EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {}, {nowhere}); }),
+    EXPECT_THAT(error_text([&] { DistributedDataParallel ddp(group, {}, {nowhere}); }),
                 HasSubstr("buffer 0 has no data"));
-    EXPECT_THAT(
-        error_of([&] { DistributedDataParallel ddp(group, {}, {}, {.reduction = ReduceOp::max}); }),
-        HasSubstr("must be avg or sum"));
+    EXPECT_THAT(error_text([&] {
+                    DistributedDataParallel ddp(group, {}, {}, {.reduction = ReduceOp::max});
+                }),
+                HasSubstr("must be avg or sum"));
 }
 
 TEST(DistributedDataParallel, RankWithAnotherModelIsNamedOnEveryRank) {
     FakeWorld world(3);
     run_ranks(world, [](FakeProcessGroup& group) {
         Replica replica({4, group.rank() == 2 ? std::size_t{6} : std::size_t{5}});
-        EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, replica.parameters()); }),
+        EXPECT_THAT(error_text([&] { DistributedDataParallel ddp(group, replica.parameters()); }),
                     HasSubstr("rank 2 registered 2 parameters with 10 elements, "
                               "rank 0 2 parameters with 9 elements"));
     });
@@ -221,7 +215,7 @@ TEST(DistributedDataParallel, FailedBucketLeavesAllGradientsUnapplied) {
         world.fail_from(group.sequence() + 1);  // the first bucket arrives, the second does not
         replica.fill_gradients(group.rank());
         const auto before = replica.gradients;
-        EXPECT_THAT(error_of([&] { ddp.reduce_gradients(); }),
+        EXPECT_THAT(error_text([&] { ddp.reduce_gradients(); }),
                     AnyOf(HasSubstr("disconnected"), HasSubstr("fenced")));
         EXPECT_EQ(replica.gradients, before);
     });
@@ -239,7 +233,7 @@ TEST(DistributedDataParallel, DestructionInTheMiddleOfAStepAbortsTheGroup) {
             ddp.reset();  // must not wait for rank 1, which has not come
             EXPECT_THAT(group.abort_reason().value_or("none"), HasSubstr("given up"));
         } else {
-            EXPECT_THAT(error_of([&] {
+            EXPECT_THAT(error_text([&] {
                             for (;;) {
                                 ddp->reduce_gradients();
                             }

@@ -75,8 +75,8 @@ TEST(DistributedSampler, RanksShareTheRestEvenlyAndWithoutOverlap) {
     for (std::uint64_t count = 1; count <= 24; ++count) {
         for (std::uint32_t world_size = 1; world_size <= 7; ++world_size) {
             for (std::uint64_t start = 0; start <= count; ++start) {
-                SCOPED_TRACE(testing::Message() << count << " samples from " << start << " over "
-                                                << world_size << " ranks");
+                SCOPED_TRACE(::testing::Message() << count << " samples from " << start << " over "
+                                                  << world_size << " ranks");
                 const SamplerOptions padding{
                     .dataset_count = count, .world_size = world_size, .seed = 5};
                 check_sharing(padding, start);

@@ -14,10 +14,6 @@ namespace {
 
 using namespace rendezvous;
 
-std::string text(RoundId round) {
-    return std::to_string(number(round));
-}
-
 class OrphanChecker final : public Checker {
    public:
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,

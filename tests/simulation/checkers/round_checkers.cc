@@ -14,10 +14,6 @@ namespace {
 
 using namespace rendezvous;
 
-std::string text(RoundId round) {
-    return std::to_string(number(round));
-}
-
 class RanksChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {

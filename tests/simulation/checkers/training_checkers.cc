@@ -13,10 +13,6 @@ namespace {
 
 using namespace rendezvous;
 
-std::string text(RoundId round) {
-    return std::to_string(number(round));
-}
-
 class StepsChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
