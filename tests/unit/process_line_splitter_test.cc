@@ -80,7 +80,8 @@ TEST_F(LineSplitterTest, ClearedBarIsNotShown) {
 }
 
 TEST_F(LineSplitterTest, BytesOfAllKindsAreKept) {
-    const std::string bytes("nul \0, tab \t, bell \a, no UTF-8 \xff", 35);
+    using std::string_literals::operator""s;
+    const std::string bytes = "nul \0, tab \t, bell \a, no UTF-8 \xff"s;
     feed(bytes + "\n");
     EXPECT_THAT(lines_, ElementsAre(bytes));
 }
