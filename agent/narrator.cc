@@ -8,6 +8,7 @@
 #include "agent/cause_text.h"
 #include "agent/failure_text.h"
 #include "agent/progress_text.h"
+#include "rendezvous/base/printable.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -26,10 +27,6 @@ constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
 std::string round_name(RoundId round) {
     return "round " + std::to_string(number(round));
-}
-
-std::string counted(std::size_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 // "ended by SIGKILL", without a rank: a waiting worker has none.

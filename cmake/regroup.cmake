@@ -88,28 +88,17 @@ function(regroup_precompile_asio)
     endforeach()
 endfunction()
 
-# regroup_join_sources(TARGETS...): several of their sources are compiled as one, so that what they
-# include is parsed once. Such sources share one unnamed namespace. clang-tidy wants them alone.
-function(regroup_join_sources)
-    if(NOT CMAKE_CXX_CLANG_TIDY)
-        set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    endif()
-endfunction()
-
-# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [SEPARATE])
+# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED])
 # One GoogleTest program, registered with ctest as one test of that label. Only the tests themselves
 # are compiled without optimisation, which is most of their compile time; OPTIMIZED is for those that
-# compute much. The sources of a SEPARATE one are not joined.
+# compute much.
 function(regroup_test name label)
-    cmake_parse_arguments(ARG "OPTIMIZED;SEPARATE" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+    cmake_parse_arguments(ARG "OPTIMIZED" "TIMEOUT" "SOURCES;LINK" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE regroup_options ${ARG_LINK} GTest::gmock_main)
-    if(NOT ARG_SEPARATE)
-        regroup_join_sources(${name})
-    endif()
     if(ARG_OPTIMIZED)
         target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O2>)
     elseif(TARGET regroup_test_headers)

@@ -13,7 +13,6 @@ namespace regroup::launcher {
 
 namespace {
 
-constexpr Duration kStopLimit = std::chrono::milliseconds(100);
 // The daemon says something every ten seconds.
 constexpr Duration kSilenceLimit = std::chrono::seconds(35);
 // Until a daemon that has lost the job is asked again: its nodes may form it anew.
@@ -158,7 +157,7 @@ void EventReader::end(Result<void> result) {
     result_ = std::move(result);
     deadline_.cancel();
     pause_.cancel();
-    client_.stop(kStopLimit, [this] { io_.stop(); });
+    client_.stop(rendezvous::kClientStopLimit, [this] { io_.stop(); });
 }
 
 }  // namespace regroup::launcher

@@ -17,12 +17,7 @@ namespace regroup::launcher {
 
 namespace {
 
-constexpr const char* kName = "regroup events";
-
-int usage_error(const std::string& line) {
-    complain(kName, line);
-    return agent::kExitUsage;
-}
+constexpr const char* kEventsCommand = "regroup events";
 
 }  // namespace
 
@@ -31,7 +26,7 @@ int events_command(std::span<const std::string> arguments) {
     bool follow = false;
     bool as_json = false;
     std::int64_t since = 0;
-    FlagTable flags(kName);
+    FlagTable flags(kEventsCommand);
     flags.usage = "regroup events [FLAGS]";
     flags.introduction =
         "Show what has happened to a job: nodes that joined or were lost, rounds, failures and\n"
@@ -60,18 +55,19 @@ int events_command(std::span<const std::string> arguments) {
     add_observer_flags(flags, options);
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
-        return usage_error(parsed.error().detail);
+        return usage_error(kEventsCommand, parsed.error().detail);
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
         return 0;
     }
     if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
-        return usage_error("takes no '" + rest.front() + "'; name the job with --job");
+        return usage_error(kEventsCommand,
+                           "takes no '" + rest.front() + "'; name the job with --job");
     }
     Result<EventReader::Options> reader = reader_options(options);
     if (!reader) {
-        return usage_error(reader.error().detail);
+        return usage_error(kEventsCommand, reader.error().detail);
     }
     reader->wish.follow = follow;
     reader->wish.since = static_cast<std::uint64_t>(since);
@@ -86,9 +82,9 @@ int events_command(std::span<const std::string> arguments) {
     handlers.on_page = [] { std::fflush(stdout); };
     handlers.on_note = [](const std::string& note) {
         std::fflush(stdout);
-        complain(kName, note);
+        complain(kEventsCommand, note);
     };
-    return exit_code_of(kName, EventReader(std::move(*reader), std::move(handlers)).run());
+    return exit_code_of(kEventsCommand, EventReader(std::move(*reader), std::move(handlers)).run());
 }
 
 }  // namespace regroup::launcher

@@ -12,12 +12,6 @@
 
 namespace regroup::launcher {
 
-namespace {
-
-constexpr std::uint16_t kDefaultPort = 29400;
-
-}  // namespace
-
 void add_observer_flags(FlagTable& flags, ObserverOptions& out) {
     flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
                  "Address of the daemon: the same as --rdzv-endpoint of the nodes",
@@ -30,7 +24,7 @@ void add_observer_flags(FlagTable& flags, ObserverOptions& out) {
 }
 
 Result<EventReader::Options> reader_options(const ObserverOptions& options) {
-    const auto endpoints = parse_endpoints(options.endpoints, kDefaultPort, "--endpoint");
+    const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return endpoints.error();
     }
@@ -46,6 +40,11 @@ Result<EventReader::Options> reader_options(const ObserverOptions& options) {
     reader.limit = options.limit;
     reader.identity = {std::move(*credentials), {security::Role::observer, options.job}};
     return reader;
+}
+
+int usage_error(const std::string& command, const std::string& line) {
+    complain(command, line);
+    return agent::kExitUsage;
 }
 
 int exit_code_of(const std::string& command, const Result<void>& read) {

@@ -22,6 +22,9 @@ void add_observer_flags(FlagTable& flags, ObserverOptions& out);
 /// Errors: those of the endpoints and of read_credentials(); one sentence.
 Result<EventReader::Options> reader_options(const ObserverOptions& options);
 
+/// The exit code after a line on stderr about the command line.
+int usage_error(const std::string& command, const std::string& line);
+
 /// The exit code of such a command, after a line on stderr if it has failed.
 int exit_code_of(const std::string& command, const Result<void>& read);
 

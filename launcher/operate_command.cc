@@ -34,9 +34,6 @@ namespace {
 using rendezvous::Operate;
 using rendezvous::Operated;
 
-constexpr std::uint16_t kDefaultPort = 29400;
-constexpr Duration kStopLimit = std::chrono::milliseconds(100);
-
 struct OperateOptions {
     std::string endpoints = "localhost";
     std::string job;
@@ -190,7 +187,7 @@ class Conversation {
         deadline_.cancel();
         second_.cancel();
         signals_.cancel();
-        client_.stop(kStopLimit, [this] { io_.stop(); });
+        client_.stop(rendezvous::kClientStopLimit, [this] { io_.stop(); });
     }
 
     boost::asio::io_context io_{1};
@@ -319,7 +316,7 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     if (!drains && !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
     }
-    const auto endpoints = parse_endpoints(options.endpoints, kDefaultPort, "--endpoint");
+    const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }

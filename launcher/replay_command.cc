@@ -21,9 +21,7 @@ namespace {
 using journal::KeptJob;
 using journal::StoredJob;
 
-void complain(const std::string& line) {
-    launcher::complain("regroup replay", line);
-}
+constexpr const char* kReplayCommand = "regroup replay";
 
 void tell(const std::string& line) {
     print(line);
@@ -66,11 +64,11 @@ KeptJob with_progress(const KeptJob& job, Progress& progress) {
 
 int replay_job(const KeptJob& job) {
     print("job " + job.key.id + ", begun " + time_text(job.key.began_ms));
-    Progress progress("regroup replay");
+    Progress progress(kReplayCommand);
     const Result<journal::Replayed> result = journal::replay(with_progress(job, progress), tell);
     progress.clear();
     if (!result) {
-        complain(result.error().detail);
+        complain(kReplayCommand, result.error().detail);
         return agent::kExitUsage;
     }
     std::printf("%s: %zu of %zu assignments, in %zu entries\n",
@@ -85,7 +83,7 @@ int replay_command(std::span<const std::string> arguments) {
     std::string id;
     bool as_lines = false;
     bool only_list = false;
-    FlagTable flags("regroup replay");
+    FlagTable flags(kReplayCommand);
     flags.usage = "regroup replay [FLAGS] FILE";
     flags.introduction =
         "Run the journal of a job through the same state machine again. Print the events, the\n"
@@ -105,7 +103,7 @@ int replay_command(std::span<const std::string> arguments) {
         as_lines);
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
-        complain(parsed.error().detail);
+        complain(kReplayCommand, parsed.error().detail);
         return agent::kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
@@ -114,13 +112,13 @@ int replay_command(std::span<const std::string> arguments) {
     }
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.size() != 1) {
-        complain(rest.empty() ? "needs a FILE (regroup replay --help)"
-                              : "takes one FILE, not '" + rest[1] + "' as well");
+        complain(kReplayCommand, rest.empty() ? "needs a FILE (regroup replay --help)"
+                                              : "takes one FILE, not '" + rest[1] + "' as well");
         return agent::kExitUsage;
     }
     const Result<JournalSource> source = open_journal_source(rest.front());
     if (!source) {
-        complain(source.error().detail);
+        complain(kReplayCommand, source.error().detail);
         return agent::kExitUsage;
     }
     if (only_list) {
@@ -128,21 +126,22 @@ int replay_command(std::span<const std::string> arguments) {
     }
     const StoredJob* chosen = source->last_job(id);
     if (chosen == nullptr) {
-        complain(source->path + (id.empty() ? " has no job"
+        complain(kReplayCommand,
+                 source->path + (id.empty() ? " has no job"
                                             : " has no job " + id + "; --list shows those it has"));
         return agent::kExitUsage;
     }
     const Result<KeptJob> job = source->open(*chosen);
     if (!job) {
-        complain(job.error().detail);
+        complain(kReplayCommand, job.error().detail);
         return agent::kExitUsage;
     }
     if (as_lines) {
-        Progress progress("regroup replay");
+        Progress progress(kReplayCommand);
         const Result<void> written = journal::to_lines(with_progress(*job, progress), tell);
         progress.clear();
         if (!written) {
-            complain(written.error().detail);
+            complain(kReplayCommand, written.error().detail);
         }
         return written ? 0 : agent::kExitUsage;
     }

@@ -41,7 +41,7 @@ namespace {
 namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
-constexpr Duration kFlushLimit = std::chrono::seconds(1);
+constexpr Duration kOutputFlushLimit = std::chrono::seconds(1);
 constexpr Duration kLastWordLimit = std::chrono::milliseconds(400);
 
 // The lines of a node on another host need its name.
@@ -158,7 +158,7 @@ class Node {
         if (trace_) {
             trace_->finish();
         }
-        output_.flush(after(clock_.now(), kFlushLimit));
+        output_.flush(after(clock_.now(), kOutputFlushLimit));
         if ((ending_.exit_code == 0 || !agent_->has_run()) && !output_plan_.temporary.empty()) {
             std::error_code ignored;
             fs::remove_all(output_plan_.temporary, ignored);

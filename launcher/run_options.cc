@@ -168,27 +168,25 @@ Result<void> apply_allocation(const FlagTable& flags, RunOptions& options) {
 }
 
 Result<void> check_together(const RunOptions& options) {
-    const auto usage = [](const char* sentence) {
-        return Failure(Errc::invalid_argument, sentence);
-    };
     if (options.module && options.no_python) {
-        return usage("--module and --no-python exclude each other");
+        return invalid_argument("--module and --no-python exclude each other");
     }
     if (options.front == Front::launch && options.no_python && !options.use_env) {
-        return usage(
+        return invalid_argument(
             "--no-python needs --use-env: without it, --local-rank=N is passed to a "
             "Python script");
     }
     const bool files = options.log_dir != "/dev/null";
     const bool needles = !options.stdout_needles.empty() || !options.stderr_needles.empty();
     if (options.front != Front::torchrun && needles && (!options.tee.any() || !files)) {
-        return usage(
+        return invalid_argument(
             "--duplicate-stdout-filters and --duplicate-stderr-filters copy lines of "
             "teed streams: give --tee and a --log-dir, too");
     }
     if (options.front != Front::torchrun && !files &&
         (options.tee.any() || options.redirects.any())) {
-        return usage("--log-dir /dev/null leaves --redirects and --tee no file to write to");
+        return invalid_argument(
+            "--log-dir /dev/null leaves --redirects and --tee no file to write to");
     }
     return {};
 }

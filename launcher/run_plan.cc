@@ -16,7 +16,6 @@ namespace regroup::launcher {
 
 namespace {
 
-constexpr std::uint16_t kRendezvousPort = 29400;
 constexpr std::uint16_t kMasterPort = 29500;
 // The percent sign precedes the interface of an IPv6 address.
 constexpr const char* kHostCharacters =
@@ -41,10 +40,6 @@ std::string trimmed(const std::string& text) {
     return begin == std::string::npos
                ? ""
                : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-}
-
-Failure usage(const std::string& sentence) {
-    return Failure(Errc::invalid_argument, sentence);
 }
 
 bool is_static(const RunOptions& options) {
@@ -84,9 +79,10 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
         plan.endpoint = {fallback, options.master_port.value_or(kMasterPort)};
     } else {
         if (options.rdzv_endpoint.find(',') != std::string::npos) {
-            return usage("--rdzv-endpoint " + options.rdzv_endpoint +
-                         ": the static back end has one endpoint, node 0; several daemons need "
-                         "--rdzv-backend=c10d");
+            return invalid_argument(
+                "--rdzv-endpoint " + options.rdzv_endpoint +
+                ": the static back end has one endpoint, node 0; several daemons need "
+                "--rdzv-backend=c10d");
         }
         Result<rendezvous::Endpoint> endpoint =
             parse_endpoint(options.rdzv_endpoint, kRendezvousPort);
@@ -169,19 +165,20 @@ Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
         plan.notes.push_back(sentence);
         return {};
     }
-    return usage(sentence +
-                 "; name a host that all of them reach (127.0.0.1 if all are on this "
-                 "machine)");
+    return invalid_argument(sentence +
+                            "; name a host that all of them reach (127.0.0.1 if all are on this "
+                            "machine)");
 }
 
 // All nodes must mean the same daemons.
 Result<void> check_others(const RunOptions& options, const RunPlan& plan) {
     for (const rendezvous::Endpoint& endpoint : plan.other_endpoints) {
         if (endpoint.port == 0 || (options.nodes_max > 1 && endpoint.host == "localhost")) {
-            return usage("--rdzv-endpoint " + options.rdzv_endpoint + ": " + endpoint.text() +
-                         (endpoint.port == 0 ? " has port 0, which means any free one"
-                                             : " is another machine on each node") +
-                         "; with several endpoints name hosts and ports that all nodes reach");
+            return invalid_argument(
+                "--rdzv-endpoint " + options.rdzv_endpoint + ": " + endpoint.text() +
+                (endpoint.port == 0 ? " has port 0, which means any free one"
+                                    : " is another machine on each node") +
+                "; with several endpoints name hosts and ports that all nodes reach");
         }
     }
     return {};
@@ -209,7 +206,7 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
     }
     if (!plan.other_endpoints.empty()) {
         if (options.is_host.value_or(false)) {
-            return usage(
+            return invalid_argument(
                 "--rdzv-conf is_host: with several endpoints this node does not know "
                 "which is its own; start the daemons by regroup serve");
         }
@@ -258,9 +255,10 @@ Result<void> check_local_ranks(const RunOptions& options, std::uint32_t workers)
         if (local_rank < workers) {
             return {};
         }
-        return usage(std::string(flag) + " names local rank " + std::to_string(local_rank) +
-                     "; this node has " + std::to_string(workers) + " worker(s), the last is " +
-                     std::to_string(workers - 1));
+        return invalid_argument(std::string(flag) + " names local rank " +
+                                std::to_string(local_rank) + "; this node has " +
+                                std::to_string(workers) + " worker(s), the last is " +
+                                std::to_string(workers - 1));
     };
     Result<void> result;
     const auto check_all = [&](const char* flag, const auto& ranks) {
@@ -320,7 +318,8 @@ Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint1
                                             const std::string& flag) {
     const std::string text = trimmed(given);
     const auto bad = [&](const std::string& why) {
-        return usage(flag + " '" + text + "': " + why + "; write HOST, HOST:PORT or [IPV6]:PORT");
+        return invalid_argument(flag + " '" + text + "': " + why +
+                                "; write HOST, HOST:PORT or [IPV6]:PORT");
     };
     rendezvous::Endpoint endpoint{text, default_port};
     if (text.empty()) {
@@ -380,7 +379,7 @@ Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& tex
         const std::size_t end = std::min(text.find(',', begin), text.size());
         const std::string part = text.substr(begin, end - begin);
         if (trimmed(part).empty() && part.size() != text.size()) {
-            return usage(flag + " '" + text + "': nothing stands between two commas");
+            return invalid_argument(flag + " '" + text + "': nothing stands between two commas");
         }
         Result<rendezvous::Endpoint> endpoint = parse_endpoint(part, default_port, flag);
         if (!endpoint) {
@@ -424,8 +423,8 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
                        !options.master_port && options.nodes_max == 1;
     if (options.standalone && options.nodes_min > 1) {
-        return usage("--standalone is a job of one node; --nnodes asks for " +
-                     std::to_string(options.nodes_min) + " at least");
+        return invalid_argument("--standalone is a job of one node; --nnodes asks for " +
+                                std::to_string(options.nodes_min) + " at least");
     }
     if (options.standalone) {
         agent.policy.nodes_max = 1;
@@ -461,13 +460,14 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
         return valid.error();
     }
     if (agent.offer.slot && *agent.offer.slot >= agent.policy.nodes_max) {
-        return usage("--node-rank " + std::to_string(*agent.offer.slot) +
-                     " is outside --nnodes: with " + std::to_string(agent.policy.nodes_max) +
-                     " node(s) the last rank is " + std::to_string(agent.policy.nodes_max - 1));
+        return invalid_argument(
+            "--node-rank " + std::to_string(*agent.offer.slot) + " is outside --nnodes: with " +
+            std::to_string(agent.policy.nodes_max) + " node(s) the last rank is " +
+            std::to_string(agent.policy.nodes_max - 1));
     }
     if (plan.hosting == Hosting::never && plan.endpoint.port == 0) {
-        return usage("--rdzv-endpoint " + plan.endpoint.text() +
-                     ": port 0 means any free one, which only this host can choose");
+        return invalid_argument("--rdzv-endpoint " + plan.endpoint.text() +
+                                ": port 0 means any free one, which only this host can choose");
     }
     return plan;
 }

@@ -15,6 +15,8 @@ namespace regroup::launcher {
 
 /// The job id without --rdzv-id, as in torchrun. A job of one node alone gets a new id instead.
 inline constexpr const char* kUsualJob = "none";
+/// Of a daemon, where no port is given.
+inline constexpr std::uint16_t kRendezvousPort = 29400;
 
 /// Whether this process should serve the rendezvous itself.
 enum class Hosting : std::uint8_t {

@@ -35,10 +35,9 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-constexpr std::uint16_t kDefaultPort = 29400;
-constexpr Duration kStopLimit = std::chrono::seconds(2);
+constexpr Duration kDaemonStopLimit = std::chrono::seconds(2);
 constexpr Duration kLogLimit = std::chrono::seconds(1);
-constexpr const char* kName = "regroup serve";
+constexpr const char* kServeCommand = "regroup serve";
 
 /// The daemon's log on stderr. It drops lines that nobody reads, since no job may wait for that.
 class Log {
@@ -49,7 +48,9 @@ class Log {
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
 
-    void say(const std::string& line) { writer_.write(kName + (": " + printable(line)) + "\n", 1); }
+    void say(const std::string& line) {
+        writer_.write(kServeCommand + (": " + printable(line)) + "\n", 1);
+    }
 
    private:
     const Clock& clock_;
@@ -97,7 +98,7 @@ Result<Place> find_place(boost::asio::io_context& io, const std::string& listen)
     }
     const bool everywhere = listen.empty() || listen.starts_with(":");
     Result<rendezvous::Endpoint> where =
-        parse_endpoint(everywhere && !listen.empty() ? "all" + listen : listen, kDefaultPort);
+        parse_endpoint(everywhere && !listen.empty() ? "all" + listen : listen, kRendezvousPort);
     if (!where) {
         return Failure(Errc::invalid_argument,
                        "--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
@@ -142,7 +143,7 @@ void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, L
         manager.stopping("stopping on " + name);
         if (!daemon.keeps_jobs()) {
             log.say("stopping on " + name);
-            daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
+            daemon.stop("the daemon", "the daemon was stopped by " + name, kDaemonStopLimit,
                         [&] { io.stop(); });
             return;
         }
@@ -150,7 +151,7 @@ void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, L
                 (jobs == 0 ? ""
                            : "; jobs that go on until a daemon takes them up again: " +
                                  std::to_string(jobs)));
-        daemon.resign(kStopLimit, [&] { io.stop(); });
+        daemon.resign(kDaemonStopLimit, [&] { io.stop(); });
     });
     io.run();
 }
@@ -230,7 +231,7 @@ int serve_command(std::span<const std::string> arguments) {
     add_trust_flags(flags, trust);
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
-        complain(kName, parsed.error().detail);
+        complain(kServeCommand, parsed.error().detail);
         return agent::kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
@@ -238,26 +239,26 @@ int serve_command(std::span<const std::string> arguments) {
         return 0;
     }
     if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
-        complain(kName, "takes no '" + rest.front() + "'; jobs are started by regroup run");
+        complain(kServeCommand, "takes no '" + rest.front() + "'; jobs are started by regroup run");
         return agent::kExitUsage;
     }
     boost::asio::io_context io(1);
     ServiceManager manager;
     Result<Place> place = find_place(io, listen);
     if (!place) {
-        complain(kName, place.error().detail);
+        complain(kServeCommand, place.error().detail);
         return agent::kExitUsage;
     }
 
     Result<security::Credentials> credentials = read_credentials(trust);
     if (!credentials) {
-        complain(kName, credentials.error().detail);
+        complain(kServeCommand, credentials.error().detail);
         return agent::kExitUsage;
     }
     const bool is_local = !place->host.empty() && is_loopback_host(place->host);
     if (!is_local && !credentials->can_prove() && !credentials->insecure) {
-        complain(kName, no_credentials(place->name).detail +
-                            "; 127.0.0.1:29400 serves this user on this host only");
+        complain(kServeCommand, no_credentials(place->name).detail +
+                                    "; 127.0.0.1:29400 serves this user on this host only");
         return agent::kExitUsage;
     }
 
@@ -269,7 +270,7 @@ int serve_command(std::span<const std::string> arguments) {
     const Result<std::unique_ptr<EventLog>> events =
         EventLog::open(io, event_log, "daemon", [&log](const std::string& line) { log.say(line); });
     if (!events) {
-        complain(kName, events.error().detail);
+        complain(kServeCommand, events.error().detail);
         return agent::kExitUsage;
     }
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
@@ -283,7 +284,7 @@ int serve_command(std::span<const std::string> arguments) {
         daemon.serve_torchrun();
     }
     if (const Result<void> set = daemon.set_credentials(*std::move(credentials)); !set) {
-        complain(kName, set.error().detail);
+        complain(kServeCommand, set.error().detail);
         return agent::kExitUsage;
     }
     const Result<std::uint16_t> port = place->socket ? daemon.listen(*std::move(place->socket))

@@ -23,19 +23,14 @@ namespace {
 
 using rendezvous::TraceSource;
 
-constexpr const char* kName = "regroup trace";
-
-int usage_error(const std::string& line) {
-    complain(kName, line);
-    return agent::kExitUsage;
-}
+constexpr const char* kTraceCommand = "regroup trace";
 
 int put(TraceSource source, const std::vector<std::string>& lines) {
     source.lines.assign(lines.begin(), lines.end());
     const std::string text = rendezvous::trace_json(source);
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
         std::fflush(stdout) != 0) {
-        complain(kName, "cannot write the trace to stdout");
+        complain(kTraceCommand, "cannot write the trace to stdout");
         return agent::kExitJobFailed;
     }
     return 0;
@@ -44,16 +39,17 @@ int put(TraceSource source, const std::vector<std::string>& lines) {
 int trace_from_journal(const std::string& path, const std::string& id) {
     const Result<JournalSource> source = open_journal_source(path);
     if (!source) {
-        return usage_error(source.error().detail);
+        return usage_error(kTraceCommand, source.error().detail);
     }
     const journal::StoredJob* const chosen = source->last_job(id);
     if (chosen == nullptr) {
-        return usage_error(source->path + " has no job" + (id.empty() ? "" : " " + id) +
-                           "; regroup replay --list shows those it has");
+        return usage_error(kTraceCommand, source->path + " has no job" +
+                                              (id.empty() ? "" : " " + id) +
+                                              "; regroup replay --list shows those it has");
     }
     Result<journal::KeptJob> job = source->open(*chosen);
     if (!job) {
-        return usage_error(job.error().detail);
+        return usage_error(kTraceCommand, job.error().detail);
     }
     TraceSource trace{chosen->key.id, chosen->key.began_ms, {}};
     // The same events as those of the daemon. The history keeps the samples of the steps.
@@ -78,7 +74,7 @@ int trace_from_journal(const std::string& path, const std::string& id) {
                 }
             });
         if (!read) {
-            return usage_error(read.error().detail);
+            return usage_error(kTraceCommand, read.error().detail);
         }
         more = *read;
     }
@@ -89,16 +85,16 @@ int trace_from_journal(const std::string& path, const std::string& id) {
 int trace_from_daemon(const ObserverOptions& options) {
     Result<EventReader::Options> reader = reader_options(options);
     if (!reader) {
-        return usage_error(reader.error().detail);
+        return usage_error(kTraceCommand, reader.error().detail);
     }
     TraceSource trace;
     std::vector<std::string> lines;
     EventReader::Handlers handlers;
     handlers.on_line = [&](const std::string& line) { lines.push_back(line); };
-    handlers.on_note = [](const std::string& note) { complain(kName, note); };
+    handlers.on_note = [](const std::string& note) { complain(kTraceCommand, note); };
     EventReader events(std::move(*reader), std::move(handlers));
     if (const Result<void> read = events.run(); !read) {
-        return exit_code_of(kName, read);
+        return exit_code_of(kTraceCommand, read);
     }
     trace.job = events.job();
     trace.began_ms = events.began_ms();
@@ -110,7 +106,7 @@ int trace_from_daemon(const ObserverOptions& options) {
 int trace_command(std::span<const std::string> arguments) {
     ObserverOptions options;
     std::string journal;
-    FlagTable flags(kName);
+    FlagTable flags(kTraceCommand);
     flags.usage = "regroup trace [FLAGS] [JOB] > FILE";
     flags.introduction =
         "Print the rounds, failures and recoveries of a job as a trace, for\n"
@@ -130,7 +126,7 @@ int trace_command(std::span<const std::string> arguments) {
     add_observer_flags(flags, options);
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
-        return usage_error(parsed.error().detail);
+        return usage_error(kTraceCommand, parsed.error().detail);
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
@@ -138,7 +134,7 @@ int trace_command(std::span<const std::string> arguments) {
     }
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.size() > 1) {
-        return usage_error("takes one JOB, not '" + rest[1] + "' as well");
+        return usage_error(kTraceCommand, "takes one JOB, not '" + rest[1] + "' as well");
     }
     options.job = rest.empty() ? "" : rest.front();
     return journal.empty() ? trace_from_daemon(options) : trace_from_journal(journal, options.job);

@@ -55,13 +55,8 @@ Ranks all_ranks(const HangFacts& facts) {
     return ranks;
 }
 
-const RankFacts* find(const HangFacts& facts, std::uint32_t rank) {
-    const auto place = std::ranges::lower_bound(facts.ranks, rank, {}, &RankFacts::rank);
-    return place != facts.ranks.end() && place->rank == rank ? &*place : nullptr;
-}
-
 bool is_gone(const HangFacts& facts, std::uint32_t rank) {
-    const RankFacts* const known = find(facts, rank);
+    const RankFacts* const known = find_rank(facts, rank);
     return known != nullptr && known->state == ProcessState::gone;
 }
 
@@ -142,7 +137,7 @@ std::vector<Mismatch> mismatches_of(
 
 /// On how many collectives a rank with the SDK stands, if the agent has seen its page.
 std::optional<std::uint64_t> issued_on(const HangFacts& facts, std::uint32_t rank) {
-    const RankFacts* const known = find(facts, rank);
+    const RankFacts* const known = find_rank(facts, rank);
     return known != nullptr ? known->operations : std::nullopt;
 }
 
@@ -189,7 +184,7 @@ void sort_members(const HangFacts& facts, const GroupByRank& ranks, StuckCollect
     Ranks not_started;
     for (const std::uint32_t rank : stuck.members) {
         const auto used = ranks.find(rank);
-        const RankFacts* const known = find(facts, rank);
+        const RankFacts* const known = find_rank(facts, rank);
         if (used == ranks.end()) {
             const bool knows = known != nullptr && has_record(*known, stuck.recorder);
             (knows ? stuck.not_entered : stuck.unknown).push_back(rank);

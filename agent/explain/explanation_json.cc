@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kExplanationVersion = 1;
 
 ordered_json list(const std::vector<std::string>& texts) {
     return texts.empty() ? ordered_json::array() : ordered_json(texts);
@@ -81,7 +81,7 @@ ordered_json written(const RankFacts& rank) {
 
 std::string json_of(const HangFacts& facts, const Explanation& explanation) {
     ordered_json object;
-    object["version"] = kVersion;
+    object["version"] = kExplanationVersion;
     object["job"] = facts.job;
     object["round"] = facts.round;
     object["reason"] = facts.reason;

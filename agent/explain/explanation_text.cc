@@ -52,11 +52,6 @@ std::string name(const StuckCollective& stuck) {
            "\"";
 }
 
-const RankFacts* find(const HangFacts& facts, std::uint32_t rank) {
-    const auto place = std::ranges::lower_bound(facts.ranks, rank, {}, &RankFacts::rank);
-    return place != facts.ranks.end() && place->rank == rank ? &*place : nullptr;
-}
-
 /// "is stopped, by a signal or by a debugger; in step 100, section 'work'"
 std::string place_of(const RankFacts& rank) {
     std::string text;
@@ -184,7 +179,7 @@ void add_messages(const Explanation& result, Lines& lines) {
 
 void add_places(const HangFacts& facts, const Explanation& result, Lines& lines) {
     for (std::size_t i = 0; i < std::min(result.culprits.size(), kCulpritsShown); ++i) {
-        const RankFacts* const rank = find(facts, result.culprits[i]);
+        const RankFacts* const rank = find_rank(facts, result.culprits[i]);
         if (rank == nullptr) {
             continue;
         }

@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kRanksMax = 1U << 17U;
 constexpr std::size_t kFramesMax = 8;
 
 const json& member(const json& object, const char* name) {

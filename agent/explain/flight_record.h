@@ -15,6 +15,8 @@
 
 namespace regroup::agent {
 
+inline constexpr std::uint32_t kRanksMax = 1U << 17U;  ///< Of a record that is read.
+
 struct RecordedOperation {
     std::uint64_t number = 0;  ///< In its group. Messages have numbers of their own.
     std::string name;          ///< "all_reduce"

@@ -12,8 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
-constexpr std::uint32_t kRanksMax = 1U << 17U;
+constexpr int kFactsVersion = 1;
 
 ProcessState state_named(const std::string& name) {
     for (const auto state : {ProcessState::running, ProcessState::stopped, ProcessState::gone}) {
@@ -24,7 +23,7 @@ ProcessState state_named(const std::string& name) {
     return ProcessState::unknown;
 }
 
-ordered_json written(const RankFacts& rank) {
+ordered_json line_of(const RankFacts& rank) {
     ordered_json line;
     line["rank"] = rank.rank;
     line["state"] = to_string(rank.state);
@@ -76,7 +75,7 @@ std::string_view to_string(ProcessState state) noexcept {
 
 std::string write_node_facts(const NodeFacts& facts) {
     ordered_json text;
-    text["version"] = kVersion;
+    text["version"] = kFactsVersion;
     text["job"] = facts.job;
     text["round"] = facts.round;
     text["reason"] = facts.reason;
@@ -84,7 +83,7 @@ std::string write_node_facts(const NodeFacts& facts) {
     text["node"] = facts.node;
     text["ranks"] = ordered_json::array();
     for (const RankFacts& rank : facts.ranks) {
-        text["ranks"].push_back(written(rank));
+        text["ranks"].push_back(line_of(rank));
     }
     return text.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -92,7 +91,7 @@ std::string write_node_facts(const NodeFacts& facts) {
 Result<NodeFacts> read_node_facts(std::string_view text) {
     try {
         const ordered_json line = ordered_json::parse(text.begin(), text.end());
-        if (line.at("version").get<int>() != kVersion) {
+        if (line.at("version").get<int>() != kFactsVersion) {
             return Failure(Errc::invalid_argument,
                            "it is of another release of regroup; explain it with that release");
         }
@@ -117,6 +116,11 @@ Result<NodeFacts> read_node_facts(std::string_view text) {
         return Failure(Errc::invalid_argument,
                        "it is not what an agent writes: " + std::string(error.what()));
     }
+}
+
+const RankFacts* find_rank(const HangFacts& facts, std::uint32_t rank) {
+    const auto place = std::ranges::lower_bound(facts.ranks, rank, {}, &RankFacts::rank);
+    return place != facts.ranks.end() && place->rank == rank ? &*place : nullptr;
 }
 
 RankFacts& facts_of(HangFacts& facts, std::uint32_t rank) {

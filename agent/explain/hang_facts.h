@@ -61,6 +61,8 @@ struct HangFacts {
 
 /// Adds what a node has saved. The first reason counts.
 void add(HangFacts& facts, const NodeFacts& node);
+/// Null if `rank` is not there.
+[[nodiscard]] const RankFacts* find_rank(const HangFacts& facts, std::uint32_t rank);
 /// The facts about `rank`, which is added if it is not there.
 [[nodiscard]] RankFacts& facts_of(HangFacts& facts, std::uint32_t rank);
 

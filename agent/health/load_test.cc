@@ -142,10 +142,6 @@ bool move_to(int cpu) {
     return ::sched_setaffinity(0, bytes, set.get()) == 0;
 }
 
-double seconds(Duration duration) {
-    return std::chrono::duration<double>(duration).count();
-}
-
 void compute(Duration limit, CpuResult& result) {
     const auto matrices = std::make_unique<Matrices>();
     fill(*matrices);
@@ -160,7 +156,7 @@ void compute(Duration limit, CpuResult& result) {
         result.repeats = result.repeats && digest == result.digest;
         ++count;
     } while (clock.now() - begin < limit);
-    result.products_per_second = static_cast<double>(count) / seconds(clock.now() - begin);
+    result.products_per_second = static_cast<double>(count) / to_seconds(clock.now() - begin);
 }
 
 /// Bytes of a second that this thread read and wrote.
@@ -175,7 +171,7 @@ double copy(Duration limit, std::size_t block) {
         from.swap(to);
         bytes += 2 * static_cast<double>(block);
     } while (clock.now() - begin < limit);
-    return bytes / seconds(clock.now() - begin);
+    return bytes / to_seconds(clock.now() - begin);
 }
 
 std::size_t block_size(std::size_t cpus) {

@@ -5,12 +5,10 @@
 #include <charconv>
 #include <cstddef>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::agent {
 namespace {
-
-std::string counted(std::uint32_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 bool names_device(std::string_view entry, std::uint32_t gpu_count) {
     if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/placement/shares.h"
+#include "rendezvous/base/printable.h"
 
 namespace regroup::agent {
 namespace {
@@ -27,14 +28,6 @@ std::string flag(NumaBinding binding) {
         }
     }
     return "--numa-binding";
-}
-
-std::string counted(std::size_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-std::string counted(int count, const std::string& what) {
-    return counted(static_cast<std::size_t>(count), what);
 }
 
 std::vector<Cpu> pick(const Topology& topology, const std::function<bool(const Cpu&)>& wanted) {
@@ -177,7 +170,8 @@ class Plan {
                                        std::to_string(node) + " has " +
                                        counted(cores.size(), "physical core") +
                                        " that this process may use, too few for " +
-                                       counted(count, gpus_.empty() ? "worker" : "GPU"));
+                                       counted(static_cast<std::size_t>(count),
+                                               gpus_.empty() ? "worker" : "GPU"));
                 }
                 return even_run(cores, position, count);
             case NumaBinding::node:
@@ -228,8 +222,9 @@ class Plan {
             return Failure(
                 Errc::invalid_argument,
                 "--cpus-per-rank " + std::to_string(core_count) + ": " +
-                    counted(rank_count, "worker") + " would need more than the " +
-                    counted(total, "physical core") + " that this process may use" +
+                    counted(static_cast<std::size_t>(rank_count), "worker") +
+                    " would need more than the " + counted(set.size(), "physical core") +
+                    " that this process may use" +
                     (set.size() == all_.size() ? "" : " within " + flag(request_.numa_binding)));
         }
         Dealt dealt = deal(set, rank_count, core_count, wanted);
@@ -381,7 +376,7 @@ std::string binding_report(const Placement& placement) {
             text += rank.cpus.size() == 1 ? ", CPU " : ", CPUs ";
             text += format_cpu_list(rank.cpus);
         }
-        text += ", " + counted(rank.thread_count, "thread") + "\n";
+        text += ", " + counted(static_cast<std::size_t>(rank.thread_count), "thread") + "\n";
     }
     for (const std::string& note : placement.notes) {
         text += "note: " + note + "\n";

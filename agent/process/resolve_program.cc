@@ -33,20 +33,17 @@ Result<std::string> absolute(const std::string& path) {
     return whole.lexically_normal().string();
 }
 
-Failure refusal(std::string text) {
-    return {Errc::invalid_argument, std::move(text)};
-}
-
 Failure not_executable(const std::string& path) {
-    return refusal("'" + path + "' is not executable; if it is a program, chmod +x " + path);
+    return invalid_argument("'" + path + "' is not executable; if it is a program, chmod +x " +
+                            path);
 }
 
 Result<std::string> resolve_path(const std::string& path) {
     switch (kind_of(path)) {
         case Kind::missing:
-            return refusal(system_failure("cannot run '" + path + "'", errno).detail);
+            return invalid_argument(system_failure("cannot run '" + path + "'", errno).detail);
         case Kind::folder:
-            return refusal("cannot run '" + path + "': it is a folder");
+            return invalid_argument("cannot run '" + path + "': it is a folder");
         case Kind::not_executable:
             return not_executable(path);
         case Kind::executable:
@@ -59,7 +56,7 @@ Result<std::string> resolve_path(const std::string& path) {
 
 Result<std::string> resolve_program(const std::string& name, const std::string& search_path) {
     if (name.empty()) {
-        return refusal("the name of the program is empty");
+        return invalid_argument("the name of the program is empty");
     }
     if (name.find('/') != std::string::npos) {
         return resolve_path(name);
@@ -82,8 +79,8 @@ Result<std::string> resolve_program(const std::string& name, const std::string& 
     }
     const Kind here = kind_of("./" + name);
     const bool is_file = here == Kind::executable || here == Kind::not_executable;
-    return refusal("program '" + name + "' was not found on PATH" +
-                   (is_file ? "; did you mean ./" + name + "?" : ""));
+    return invalid_argument("program '" + name + "' was not found on PATH" +
+                            (is_file ? "; did you mean ./" + name + "?" : ""));
 }
 
 }  // namespace regroup::agent

@@ -16,10 +16,6 @@ constexpr std::string_view kLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 constexpr std::string_view kBlanks = " \t\r\v\f";
 
-Failure wrong(const std::string& sentence) {
-    return {Errc::invalid_argument, sentence};
-}
-
 std::string in_quotes(std::string_view text) {
     constexpr std::size_t kShownMax = 80;
     return "'" + std::string(text.substr(0, kShownMax)) + (text.size() > kShownMax ? "..." : "") +
@@ -37,8 +33,8 @@ Result<std::uint32_t> parse_slots(std::string_view text) {
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || stop != text.data() + text.size() || number == 0 ||
         number > kSlotsMax) {
-        return wrong(in_quotes(text) + " is no number of workers from 1 to " +
-                     std::to_string(kSlotsMax));
+        return invalid_argument(in_quotes(text) + " is no number of workers from 1 to " +
+                                std::to_string(kSlotsMax));
     }
     return number;
 }
@@ -46,15 +42,15 @@ Result<std::uint32_t> parse_slots(std::string_view text) {
 Result<void> check_user(std::string_view user) {
     return consists_of(user, std::string(kLetters) + "@+")
                ? Result<void>()
-               : wrong(in_quotes(user) + " is no user name");
+               : invalid_argument(in_quotes(user) + " is no user name");
 }
 
 Result<void> check_switches(std::string_view path) {
     constexpr std::ptrdiff_t kSwitchesMax = 16;
     if (!consists_of(path, std::string(kLetters)) || path.starts_with('.') || path.ends_with('.') ||
         path.find("..") != path.npos || std::ranges::count(path, '.') >= kSwitchesMax) {
-        return wrong(in_quotes(path) + " is no path of at most " + std::to_string(kSwitchesMax) +
-                     " switches like s0.s4");
+        return invalid_argument(in_quotes(path) + " is no path of at most " +
+                                std::to_string(kSwitchesMax) + " switches like s0.s4");
     }
     return {};
 }
@@ -70,7 +66,7 @@ Result<std::pair<std::string_view, std::string_view>> split_ipv6(std::string_vie
     }
     const std::size_t end = text.find(']');
     if (end == text.npos) {
-        return wrong("the bracket of " + in_quotes(text) + " is not closed");
+        return invalid_argument("the bracket of " + in_quotes(text) + " is not closed");
     }
     return std::pair(text.substr(1, end - 1), text.substr(end + 1));
 }
@@ -96,13 +92,14 @@ Result<std::vector<HostEntry>> parse_item(std::string_view item) {
         names.emplace_back(split->first);
         number = split->second;
         if (!number.empty() && !number.starts_with(':')) {
-            return wrong(in_quotes(item) + ": after the bracket there must be :N or nothing");
+            return invalid_argument(in_quotes(item) +
+                                    ": after the bracket there must be :N or nothing");
         }
     } else {
         const std::size_t colon = std::min(rest.rfind(':'), rest.size());
         number = rest.substr(colon);
         if (colon == 0) {
-            return wrong(in_quotes(item) + ": the host is missing");
+            return invalid_argument(in_quotes(item) + ": the host is missing");
         }
         Result<std::vector<std::string>> expanded = expand_host_list(rest.substr(0, colon));
         if (!expanded) {
@@ -113,14 +110,14 @@ Result<std::vector<HostEntry>> parse_item(std::string_view item) {
     if (!number.empty()) {
         const Result<std::uint32_t> slots = parse_slots(number.substr(1));
         if (!slots) {
-            return wrong(in_quotes(item) + ": " + slots.error().detail);
+            return invalid_argument(in_quotes(item) + ": " + slots.error().detail);
         }
         entry.slots = *slots;
     }
     std::vector<HostEntry> entries;
     for (std::string& name : names) {
         if (!consists_of(name, std::string(kLetters) + (is_ipv6(name) ? ":%" : ""))) {
-            return wrong(in_quotes(name) + " is no host name or address");
+            return invalid_argument(in_quotes(name) + " is no host name or address");
         }
         entry.host = std::move(name);
         entries.push_back(entry);
@@ -136,27 +133,27 @@ Result<void> apply_setting(HostEntry& entry, std::optional<std::uint32_t>& slots
     const std::string_view value = equals == word.npos ? "" : word.substr(equals + 1);
     if (key == "user" || key == "username") {
         if (!entry.user.empty()) {
-            return wrong("the user is given twice");
+            return invalid_argument("the user is given twice");
         }
         entry.user = value;
         return check_user(value);
     }
     if (key == "switch") {
         if (!entry.switches.empty()) {
-            return wrong("the switch is given twice");
+            return invalid_argument("the switch is given twice");
         }
         entry.switches = value;
         return check_switches(value);
     }
     const bool is_limit = key == "max_slots" || key == "max-slots";
     if (!is_limit && key != "slots") {
-        return wrong(in_quotes(word) +
-                     " is unknown; known are slots=N, max_slots=N, "
-                     "user=NAME and switch=PATH");
+        return invalid_argument(in_quotes(word) +
+                                " is unknown; known are slots=N, max_slots=N, "
+                                "user=NAME and switch=PATH");
     }
     std::optional<std::uint32_t>& out = is_limit ? slots_max : entry.slots;
     if (out) {
-        return wrong("the number of workers is given twice");
+        return invalid_argument("the number of workers is given twice");
     }
     const Result<std::uint32_t> number = parse_slots(value);
     if (!number) {
@@ -225,8 +222,8 @@ Result<std::vector<HostEntry>> parse_line(const std::vector<std::string_view>& w
             }
         }
         if (slots_max && entry.slots.value_or(1) > *slots_max) {
-            return wrong("slots=" + std::to_string(*entry.slots) +
-                         " is above max_slots=" + std::to_string(*slots_max));
+            return invalid_argument("slots=" + std::to_string(*entry.slots) +
+                                    " is above max_slots=" + std::to_string(*slots_max));
         }
         entry.slots = entry.slots ? entry.slots : slots_max;
     }
@@ -244,15 +241,15 @@ class Hosts {
             const bool is_counted = counts_lines && !entry.slots && entry.user == first.user &&
                                     (!first.slots || found->second.lines > 1);
             if (!is_counted || found->second.lines >= kSlotsMax) {
-                return wrong(in_quotes(entry.host) + " stands there twice, first in " +
-                             found->second.place +
-                             "; write it once, with the number of its workers");
+                return invalid_argument(in_quotes(entry.host) + " stands there twice, first in " +
+                                        found->second.place +
+                                        "; write it once, with the number of its workers");
             }
             first.slots = ++found->second.lines;
             return {};
         }
         if (entries_.size() == kHostsMax) {
-            return wrong("more than " + std::to_string(kHostsMax) + " hosts");
+            return invalid_argument("more than " + std::to_string(kHostsMax) + " hosts");
         }
         entries_.push_back(std::move(entry));
         return {};
@@ -297,9 +294,9 @@ Result<std::vector<HostEntry>> parse_host_list(std::string_view text) {
     for (const std::string_view item : items_of(text)) {
         const std::vector<std::string_view> words = words_of(item);
         if (words.size() != 1) {
-            return wrong(words.empty()
-                             ? "a host is missing between two commas, or the list is empty"
-                             : in_quotes(item) + " is no host; commas separate the hosts");
+            return invalid_argument(
+                words.empty() ? "a host is missing between two commas, or the list is empty"
+                              : in_quotes(item) + " is no host; commas separate the hosts");
         }
         Result<std::vector<HostEntry>> entries = parse_item(words.front());
         if (!entries) {
@@ -317,8 +314,9 @@ Result<std::vector<HostEntry>> parse_host_list(std::string_view text) {
 
 Result<std::vector<HostEntry>> parse_host_file(std::string_view text, const std::string& name) {
     if (text.size() > kHostFileBytesMax) {
-        return wrong(name + " is larger than " + std::to_string(kHostFileBytesMax >> 20U) +
-                     " MiB; it is no host file");
+        return invalid_argument(name + " is larger than " +
+                                std::to_string(kHostFileBytesMax >> 20U) +
+                                " MiB; it is no host file");
     }
     // Editors of Windows begin a file so.
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -337,16 +335,16 @@ Result<std::vector<HostEntry>> parse_host_file(std::string_view text, const std:
         }
         Result<std::vector<HostEntry>> entries = parse_line(words_of(line));
         if (!entries) {
-            return wrong(name + ", " + place + ": " + entries.error().detail);
+            return invalid_argument(name + ", " + place + ": " + entries.error().detail);
         }
         for (HostEntry& entry : *entries) {
             if (const Result<void> added = hosts.add(std::move(entry), place, true); !added) {
-                return wrong(name + ", " + place + ": " + added.error().detail);
+                return invalid_argument(name + ", " + place + ": " + added.error().detail);
             }
         }
     }
     std::vector<HostEntry> all = hosts.take();
-    return all.empty() ? Result<std::vector<HostEntry>>(wrong(name + " names no host"))
+    return all.empty() ? Result<std::vector<HostEntry>>(invalid_argument(name + " names no host"))
                        : Result<std::vector<HostEntry>>(std::move(all));
 }
 

@@ -9,7 +9,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::string_view kBlanks = ", \t\n\r";
+constexpr std::string_view kSeparators = ", \t\n\r";
 constexpr std::size_t kDigitsMax = 18;  // Fits 64 bits.
 constexpr std::size_t kQuotedMax = 40;
 
@@ -52,7 +52,7 @@ class Expansion {
 
     Result<std::vector<std::string>> run() {
         std::size_t at = 0;
-        while ((at = list_.find_first_not_of(kBlanks, at)) != list_.npos) {
+        while ((at = list_.find_first_not_of(kSeparators, at)) != list_.npos) {
             const Result<std::size_t> end = take_item(at);
             if (!end) {
                 return end.error();
@@ -81,7 +81,7 @@ class Expansion {
         const std::size_t begin = at;
         Item item;
         std::size_t text = at;
-        for (; at < list_.size() && kBlanks.find(list_[at]) == kBlanks.npos; ++at) {
+        for (; at < list_.size() && kSeparators.find(list_[at]) == kSeparators.npos; ++at) {
             const char c = list_[at];
             if (c == ']') {
                 return wrong(at, "this ] closes no bracket");

@@ -11,10 +11,6 @@
 namespace regroup::launcher {
 namespace {
 
-Failure wrong(const std::string& sentence) {
-    return {Errc::invalid_argument, sentence};
-}
-
 std::string shown(const std::string& name, const std::string& value) {
     constexpr std::size_t kShownMax = 60;
     return name + "=" + value.substr(0, kShownMax) + (value.size() > kShownMax ? "..." : "");
@@ -23,9 +19,10 @@ std::string shown(const std::string& name, const std::string& value) {
 Result<std::string> text_of(const Environment& environment, const std::string& name) {
     std::optional<std::string> value = environment(name);
     if (!value || value->empty()) {
-        return wrong("this is a task of a Slurm step, but " + name +
-                     " is not set; pass Slurm's variables on (srun --export=ALL), or say where "
-                     "the nodes meet: --rdzv-backend=regroup --rdzv-endpoint=HOST:PORT");
+        return invalid_argument(
+            "this is a task of a Slurm step, but " + name +
+            " is not set; pass Slurm's variables on (srun --export=ALL), or say where "
+            "the nodes meet: --rdzv-backend=regroup --rdzv-endpoint=HOST:PORT");
     }
     return *std::move(value);
 }
@@ -35,7 +32,7 @@ Result<std::uint32_t> number_of(const std::string& name, const std::string& valu
     const char* end = value.data() + value.size();
     const auto [stop, error] = std::from_chars(value.data(), end, number);
     if (error != std::errc() || stop != end) {
-        return wrong(shown(name, value) + " is not a number");
+        return invalid_argument(shown(name, value) + " is not a number");
     }
     return number;
 }
@@ -119,7 +116,7 @@ Result<std::optional<Allocation>> allocation_of_one(const Environment& environme
 Failure too_many_tasks(std::uint32_t tasks, std::uint32_t nodes) {
     const std::string each = std::to_string(tasks / nodes);
     const std::string count = std::to_string(nodes);
-    return wrong(
+    return invalid_argument(
         "Slurm started " + std::to_string(tasks) + " tasks on " + count +
         (nodes == 1 ? " node" : " nodes") +
         ", and regroup run must be one task on each: srun --nodes=" + count + " --ntasks=" + count +
@@ -135,19 +132,20 @@ Result<std::vector<std::string>> names_of_nodes(const Environment& environment,
     }
     Result<std::vector<std::string>> names = expand_host_list(*list);
     if (!names) {
-        return wrong("SLURM_STEP_NODELIST: " + names.error().detail);
+        return invalid_argument("SLURM_STEP_NODELIST: " + names.error().detail);
     }
     if (names->size() != nodes) {
-        return wrong(shown("SLURM_STEP_NODELIST", *list) + " names " +
-                     std::to_string(names->size()) + " nodes, but SLURM_STEP_NUM_NODES is " +
-                     std::to_string(nodes));
+        return invalid_argument(shown("SLURM_STEP_NODELIST", *list) + " names " +
+                                std::to_string(names->size()) +
+                                " nodes, but SLURM_STEP_NUM_NODES is " + std::to_string(nodes));
     }
     std::vector<std::string> sorted = *names;
     std::ranges::sort(sorted);
     if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
-        return wrong("two components of this heterogeneous step are on node " + *twice +
-                     ", and regroup run must be one task on each node; start it on one component "
-                     "(srun --het-group=0) or give the components different nodes");
+        return invalid_argument(
+            "two components of this heterogeneous step are on node " + *twice +
+            ", and regroup run must be one task on each node; start it on one component "
+            "(srun --het-group=0) or give the components different nodes");
     }
     return names;
 }
@@ -176,9 +174,10 @@ Result<std::optional<Allocation>> allocation_of(const Environment& environment,
         return own.error();
     }
     if (std::ranges::find(*names, *own) == names->end()) {
-        return wrong("this node is SLURMD_NODENAME=" + *own +
-                     ", which is not in SLURM_STEP_NODELIST: the variables are those of another "
-                     "step; start regroup run by srun");
+        return invalid_argument(
+            "this node is SLURMD_NODENAME=" + *own +
+            ", which is not in SLURM_STEP_NODELIST: the variables are those of another "
+            "step; start regroup run by srun");
     }
     // The order of a heterogeneous step's list is not that of SLURM_NODEID, so the name decides.
     allocation.is_head = names->front() == *own;
@@ -216,9 +215,9 @@ Result<std::optional<Allocation>> find_slurm_allocation(const Environment& envir
         return allocation_of_one(environment);
     }
     if (*nodes == 0 || *tasks < *nodes) {
-        return wrong("SLURM_STEP_NUM_TASKS=" + std::to_string(*tasks) +
-                     " and SLURM_STEP_NUM_NODES=" + std::to_string(*nodes) +
-                     " contradict each other");
+        return invalid_argument("SLURM_STEP_NUM_TASKS=" + std::to_string(*tasks) +
+                                " and SLURM_STEP_NUM_NODES=" + std::to_string(*nodes) +
+                                " contradict each other");
     }
     if (*tasks > *nodes) {
         return too_many_tasks(*tasks, *nodes);

@@ -36,7 +36,6 @@ namespace {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::uint16_t kDefaultPort = 29400;
 constexpr Duration kIntervalMin = std::chrono::milliseconds(200);
 constexpr Duration kIntervalMax = std::chrono::minutes(1);
 // Ages on the screen count on while no answer comes.
@@ -53,10 +52,6 @@ struct Options {
     Duration limit = std::chrono::seconds(10);
     security::CredentialSources trust;
 };
-
-Instant now() {
-    return SteadyClock().now();
-}
 
 /// "21:30:05 UTC".
 std::string time_of_day() {
@@ -336,7 +331,7 @@ int top_command(std::span<const std::string> arguments) {
     if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
     }
-    const auto endpoints = parse_endpoints(options.endpoints, kDefaultPort, "--endpoint");
+    const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }

@@ -16,11 +16,6 @@ using rendezvous::Operated;
 
 // A daemon that has accepted the connection and does not answer for so long is asked anew.
 constexpr Duration kAnswerLimit = std::chrono::seconds(10);
-constexpr Duration kStopLimit = std::chrono::milliseconds(100);
-
-Instant now() {
-    return SteadyClock().now();
-}
 
 }  // namespace
 
@@ -92,7 +87,7 @@ void Follower::receive(const rendezvous::FromDaemon& message) {
 void Follower::stop(std::function<void()> done) {
     up_ = false;
     timer_.cancel();
-    client_.stop(kStopLimit, std::move(done));
+    client_.stop(rendezvous::kClientStopLimit, std::move(done));
 }
 
 }  // namespace regroup::launcher::top

@@ -10,6 +10,10 @@
 
 namespace regroup {
 
+// No instant overflows.
+static_assert(after(Instant::min(), Duration::max()) < Instant());
+static_assert(after(Instant() + Duration(1), Duration::max()) == Instant::max());
+
 std::string_view to_string(Errc code) noexcept {
     switch (code) {
         case Errc::invalid_argument:
@@ -38,7 +42,7 @@ std::string format_duration(Duration duration) {
     if (duration == Duration::max()) {
         return "no limit";
     }
-    const double seconds = std::chrono::duration<double>(duration).count();
+    const double seconds = to_seconds(duration);
     char text[32];
     if (seconds < 1.0) {
         std::snprintf(text, sizeof text, "%.0f ms", seconds * 1000.0);

@@ -98,4 +98,8 @@ std::vector<std::string> printable_lines(std::string_view text) {
     return lines;
 }
 
+std::string counted(std::size_t count, std::string_view what) {
+    return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
+}
+
 }  // namespace regroup

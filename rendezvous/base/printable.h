@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,5 +15,8 @@ namespace regroup {
 
 /// The lines of `text`, each printable; without an empty one after the last line end.
 [[nodiscard]] std::vector<std::string> printable_lines(std::string_view text);
+
+/// "1 node", "3 nodes".
+[[nodiscard]] std::string counted(std::size_t count, std::string_view what);
 
 }  // namespace regroup

@@ -24,6 +24,10 @@ struct Failure {
 /// A Failure of kind `system`: "`what`: <text of `error_number`>".
 [[nodiscard]] Failure system_failure(const std::string& what, int error_number);
 
+[[nodiscard]] inline Failure invalid_argument(std::string detail) {
+    return {Errc::invalid_argument, std::move(detail)};
+}
+
 /// A `T` or a Failure; a subset of std::expected's interface. Reading the wrong side aborts.
 template <class T>
 class [[nodiscard]] Result {

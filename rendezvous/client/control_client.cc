@@ -11,17 +11,16 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "rendezvous/base/random.h"
 #include "rendezvous/client/check_daemon.h"
+#include "rendezvous/net/await.h"
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/protocol/codec.h"
@@ -36,7 +35,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
+
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
 // The limit when there are other endpoints to try.
 constexpr Duration kConnectLimitOfMany = std::chrono::seconds(1);

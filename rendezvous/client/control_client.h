@@ -15,6 +15,9 @@
 
 namespace regroup::rendezvous {
 
+/// The limit of ControlClient::stop() in a command that has its answer.
+inline constexpr Duration kClientStopLimit = std::chrono::milliseconds(100);
+
 /// An agent's connection to the daemon. The client opens it, and opens it again with jittered
 /// back-off as long as the client exists. With several endpoints, it tries the endpoint of the last
 /// good connection first and then the others in turn, with a pause after each turn. When a daemon

@@ -5,16 +5,15 @@
 #include <optional>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
 #include "rendezvous/base/ensure.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/journal/etcd_tls.h"
+#include "rendezvous/net/await.h"
 #include "rendezvous/security/secret_file.h"
 
 namespace regroup::journal {
@@ -28,7 +27,8 @@ using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 using nlohmann::json;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
+
 // A page of entries, each of which is at most a frame and a third.
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{256} << 20U;
 constexpr std::size_t kPasswordBytesMax = 1024;

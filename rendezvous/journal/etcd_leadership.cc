@@ -5,12 +5,14 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/journal/etcd_journal_impl.h"
+#include "rendezvous/net/await.h"
 
 namespace regroup::journal {
 
 namespace {
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
+
 constexpr Duration kPollInterval = std::chrono::milliseconds(200);
 constexpr std::int64_t kPageEntries = 256;
 constexpr Duration kPageLimit = std::chrono::seconds(10);

@@ -7,13 +7,13 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/net/await.h"
 
 namespace regroup::security {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
 
 // OpenSSL's own socket BIO would end the process with SIGPIPE.
 

@@ -4,12 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
+#include "rendezvous/net/await.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
 #include "rendezvous/security/peer_user.h"
@@ -20,7 +19,8 @@ namespace regroup::rendezvous {
 
 namespace {
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
+
 // Small, since a heartbeat has about 100 bytes and there are thousands of connections.
 constexpr std::size_t kReadBytes = 4096;
 constexpr Duration kSweepInterval = std::chrono::seconds(1);

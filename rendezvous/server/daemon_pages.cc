@@ -26,12 +26,8 @@ using nlohmann::json;
 
 constexpr std::string_view kJobs = "/api/v1/jobs";
 constexpr std::string_view kJson = "application/json";
-constexpr Duration kFresh = std::chrono::milliseconds(250);
-// A text that takes long to render is rendered less often.
-constexpr int kCostFactor = 20;
 // Times change also while nothing happens.
 constexpr Duration kShowInterval = std::chrono::seconds(1);
-constexpr Duration kFreshMax = std::chrono::seconds(5);
 constexpr std::size_t kTextsBytesMax = std::size_t{32} << 20U;
 // Others wait meanwhile. `regroup trace` draws more, by itself.
 constexpr TraceLimits kTraceLimits{4'000, 8'000};
@@ -381,7 +377,7 @@ void DaemonPages::show_next() {
     shown_ = clock_.now();
     pass_cost_ += shown_ - began;
     if (pass_.empty()) {
-        pause_ = std::clamp(pass_cost_ * kCostFactor, kFresh, kFreshMax);
+        pause_ = freshness(pass_cost_);
         show_after(std::exchange(show_again_, false) ? pause_ : std::max(pause_, kShowInterval));
         return;
     }

@@ -14,6 +14,10 @@ constexpr int kCostFactor = 20;
 
 }  // namespace
 
+Duration freshness(Duration cost) noexcept {
+    return std::clamp(cost * kCostFactor, kFresh, kFreshMax);
+}
+
 SharedTexts::Text SharedTexts::get(const std::string& key, const Render& render) {
     const auto found = entries_.find(key);
     return found != entries_.end() && clock_.now() < found->second.until ? found->second.text
@@ -33,7 +37,7 @@ SharedTexts::Text SharedTexts::renew(const std::string& key, const Render& rende
         return text;
     }
     const Instant now = clock_.now();
-    entry = {text, after(now, std::clamp((now - began) * kCostFactor, kFresh, kFreshMax))};
+    entry = {text, after(now, freshness(now - began))};
     bytes_ = others + text->size();
     return text;
 }

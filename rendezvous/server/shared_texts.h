@@ -12,6 +12,10 @@
 
 namespace regroup::rendezvous {
 
+/// How long a text serves others that took `cost` to render. One that takes long to render is
+/// rendered less often.
+[[nodiscard]] Duration freshness(Duration cost) noexcept;
+
 /// Texts that are rendered once for all who ask within a short time, and are in memory once however
 /// many clients still read them. Rendering takes about a twentieth of the time at most. Pure, apart
 /// from the clock; one owner, one thread.

@@ -6,16 +6,15 @@
 #include <string>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
+#include "rendezvous/net/await.h"
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/store/store_wire.h"
 
@@ -27,7 +26,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
 
 struct Probe {
     Probe(asio::io_context& io, const tcp::endpoint& endpoint_in)

@@ -26,10 +26,6 @@ constexpr seconds kAnswerLimit{5};
 constexpr std::int64_t kReplyTextBytesMax = std::int64_t{1} << 30U;
 constexpr std::size_t kReplyPartBytes = std::size_t{1} << 20U;
 
-Instant now() {
-    return SteadyClock().now();
-}
-
 }  // namespace
 
 Instant RequestChannel::at_least_an_answer(Instant deadline) {

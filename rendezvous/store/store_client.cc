@@ -14,10 +14,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kEmptyQueuePause{5};
 constexpr std::int64_t kListedKeysMax = std::int64_t{1} << 26U;
 
-Instant now() {
-    return SteadyClock().now();
-}
-
 std::string on_wire(std::string_view key) {
     return "/" + std::string(key);
 }

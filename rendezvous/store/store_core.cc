@@ -14,10 +14,6 @@ constexpr std::size_t kEntryBytes = 96;
 constexpr std::size_t kQueueBytes = 768;
 constexpr std::size_t kNameBytes = 224;
 
-Failure refusal(std::string detail) {
-    return {Errc::invalid_argument, std::move(detail)};
-}
-
 /// A printable short form: keys are arbitrary bytes, often long, and may end up on a terminal.
 std::string quoted(std::string_view key) {
     constexpr std::size_t kShownMax = 80;
@@ -58,8 +54,8 @@ std::optional<std::int64_t> read_number(std::string_view text) {
 
 Result<void> StoreCore::check_key(std::string_view key) const {
     if (key.size() > limits_.key_bytes_max) {
-        return refusal("a key of " + std::to_string(key.size()) + " bytes; the limit is " +
-                       std::to_string(limits_.key_bytes_max));
+        return invalid_argument("a key of " + std::to_string(key.size()) + " bytes; the limit is " +
+                                std::to_string(limits_.key_bytes_max));
     }
     return {};
 }
@@ -70,15 +66,15 @@ Result<void> StoreCore::admit(std::string_view key, std::size_t value_bytes,
         return checked;
     }
     if (value_bytes > limits_.stored_value_bytes_max) {
-        return refusal("a value of " + std::to_string(value_bytes) + " bytes for key " +
-                       quoted(key) + "; the limit is " +
-                       std::to_string(limits_.stored_value_bytes_max));
+        return invalid_argument("a value of " + std::to_string(value_bytes) + " bytes for key " +
+                                quoted(key) + "; the limit is " +
+                                std::to_string(limits_.stored_value_bytes_max));
     }
     if (kEntryBytes + more_bytes + key.size() + value_bytes >
         limits_.total_bytes_max - total_bytes_) {
-        return refusal("no room for key " + quoted(key) + ": the store may hold " +
-                       std::to_string(limits_.total_bytes_max) + " bytes and holds " +
-                       std::to_string(total_bytes_));
+        return invalid_argument("no room for key " + quoted(key) + ": the store may hold " +
+                                std::to_string(limits_.total_bytes_max) + " bytes and holds " +
+                                std::to_string(total_bytes_));
     }
     return {};
 }
@@ -119,9 +115,10 @@ Result<Released> StoreCore::multi_set(std::span<const std::string> keys_and_valu
         bytes += kEntryBytes + keys_and_values[i].size() + keys_and_values[i + 1].size();
     }
     if (bytes > limits_.total_bytes_max - total_bytes_) {
-        return refusal("no room for " + std::to_string(keys_and_values.size() / 2) +
-                       " keys: the store may hold " + std::to_string(limits_.total_bytes_max) +
-                       " bytes and holds " + std::to_string(total_bytes_));
+        return invalid_argument("no room for " + std::to_string(keys_and_values.size() / 2) +
+                                " keys: the store may hold " +
+                                std::to_string(limits_.total_bytes_max) + " bytes and holds " +
+                                std::to_string(total_bytes_));
     }
     Released released;
     for (std::size_t i = 0; i < keys_and_values.size(); i += 2) {
@@ -153,14 +150,14 @@ Result<StoreCore::Sum> StoreCore::add(std::string_view key, std::int64_t amount)
     if (const std::string* value = find(key)) {
         const auto number = read_number(*value);
         if (!number) {
-            return refusal("cannot add to key " + quoted(key) + ": its value " + quoted(*value) +
-                           " is no 64-bit number");
+            return invalid_argument("cannot add to key " + quoted(key) + ": its value " +
+                                    quoted(*value) + " is no 64-bit number");
         }
         sum.value = *number;
     }
     if (__builtin_add_overflow(sum.value, amount, &sum.value)) {
-        return refusal("cannot add " + std::to_string(amount) + " to key " + quoted(key) +
-                       ": the sum would not fit 64 bits");
+        return invalid_argument("cannot add " + std::to_string(amount) + " to key " + quoted(key) +
+                                ": the sum would not fit 64 bits");
     }
     char text[24];
     const auto [end, error] = std::to_chars(text, text + sizeof text, sum.value);
@@ -259,8 +256,8 @@ bool StoreCore::check(std::span<const std::string> names) const {
 
 Result<bool> StoreCore::wait(ClientId client, std::span<const std::string> names) {
     if (names.size() > limits_.keys_max) {
-        return refusal("a wait for " + std::to_string(names.size()) + " keys; the limit is " +
-                       std::to_string(limits_.keys_max));
+        return invalid_argument("a wait for " + std::to_string(names.size()) +
+                                " keys; the limit is " + std::to_string(limits_.keys_max));
     }
     for (const std::string& name : names) {
         if (const auto checked = check_key(name); !checked) {

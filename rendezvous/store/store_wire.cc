@@ -75,10 +75,6 @@ std::uint64_t read_number(const char* bytes, std::size_t width) noexcept {
     return value;
 }
 
-Failure violation(std::string detail) {
-    return {Errc::invalid_argument, std::move(detail)};
-}
-
 std::string beyond(const char* what, std::uint64_t count, std::size_t limit) {
     return std::string(what) + " of " + std::to_string(count) + "; the limit is " +
            std::to_string(limit);
@@ -89,7 +85,7 @@ std::string beyond(const char* what, std::uint64_t count, std::size_t limit) {
 Result<void> check_limits(const Request& request, const Limits& limits) {
     const Shape& shape = shape_of(request.opcode);
     if (shape.counted && request.texts.size() / shape.texts_count > limits.keys_max) {
-        return violation(
+        return invalid_argument(
             beyond("a number of keys", request.texts.size() / shape.texts_count, limits.keys_max));
     }
     std::size_t request_bytes = 0;
@@ -98,12 +94,14 @@ Result<void> check_limits(const Request& request, const Limits& limits) {
         const std::size_t text_bytes = request.texts[i].size();
         const std::size_t limit = is_key ? limits.key_bytes_max : limits.value_bytes_max;
         if (text_bytes > limit) {
-            return violation(beyond(is_key ? "a key length" : "a value length", text_bytes, limit));
+            return invalid_argument(
+                beyond(is_key ? "a key length" : "a value length", text_bytes, limit));
         }
         request_bytes += text_bytes;
     }
     if (request_bytes > limits.request_bytes_max) {
-        return violation(beyond("a request length", request_bytes, limits.request_bytes_max));
+        return invalid_argument(
+            beyond("a request length", request_bytes, limits.request_bytes_max));
     }
     return {};
 }
@@ -197,7 +195,7 @@ Result<void> RequestParser::tell_dialect(std::string_view& bytes) {
         return {};
     }
     if (greeted_bytes_ == kTellingBytes) {
-        return violation("a wrong magic number: this is no TCPStore client");
+        return invalid_argument("a wrong magic number: this is no TCPStore client");
     }
     dialect_ = older_;
     return {};
@@ -270,7 +268,7 @@ bool RequestParser::take_number(std::string_view& bytes, std::size_t width) {
 Result<void> RequestParser::begin(unsigned char opcode) {
     const std::span<const Opcode> opcodes = opcodes_of(*dialect_);
     if (opcode >= opcodes.size()) {
-        return violation("an unknown request, opcode " + std::to_string(opcode));
+        return invalid_argument("an unknown request, opcode " + std::to_string(opcode));
     }
     request_.opcode = opcodes[opcode];
     const Shape& shape = shape_of(request_.opcode);
@@ -285,7 +283,7 @@ Result<void> RequestParser::begin(unsigned char opcode) {
 
 Result<void> RequestParser::begin_texts(std::uint64_t groups_count) {
     if (groups_count > limits_.keys_max) {
-        return violation(beyond("a number of keys", groups_count, limits_.keys_max));
+        return invalid_argument(beyond("a number of keys", groups_count, limits_.keys_max));
     }
     texts_left_ = static_cast<std::size_t>(groups_count) * shape_of(request_.opcode).texts_count;
     next_argument();
@@ -296,10 +294,11 @@ Result<void> RequestParser::begin_text(std::uint64_t text_bytes) {
     const bool is_key = request_.texts.size() % shape_of(request_.opcode).texts_count == 0;
     const std::size_t limit = is_key ? limits_.key_bytes_max : limits_.value_bytes_max;
     if (text_bytes > limit) {
-        return violation(beyond(is_key ? "a key length" : "a value length", text_bytes, limit));
+        return invalid_argument(
+            beyond(is_key ? "a key length" : "a value length", text_bytes, limit));
     }
     if (text_bytes > limits_.request_bytes_max - request_bytes_) {
-        return violation(
+        return invalid_argument(
             beyond("a request length", request_bytes_ + text_bytes, limits_.request_bytes_max));
     }
     // Memory grows only with the bytes received, not with the announced length.
@@ -326,7 +325,7 @@ void RequestParser::next_argument() {
 
 Result<std::optional<Request>> RequestParser::finish() {
     if (request_.opcode == Opcode::validate && request_.number != kMagic) {
-        return violation("a wrong magic number: this is no TCPStore client");
+        return invalid_argument("a wrong magic number: this is no TCPStore client");
     }
     stage_ = Stage::opcode;
     complete_ = false;

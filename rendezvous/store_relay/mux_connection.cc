@@ -20,7 +20,7 @@ namespace {
 namespace asio = boost::asio;
 
 /// Of one TLS record.
-constexpr std::size_t kReadBytes = 16 * 1024;
+constexpr std::size_t kRecordBytes = 16 * 1024;
 /// Bytes read in a row, so that other work of the thread gets its turn.
 constexpr std::size_t kReadsPerTurn = 64;
 /// Unsent bytes from which on there is no room. More would only wait here instead of at its
@@ -90,7 +90,7 @@ asio::awaitable<void> MuxConnection::write(Self self) {
 
 asio::awaitable<void> MuxConnection::read(Self self) {
     MuxReader reader;
-    std::array<char, kReadBytes> buffer{};
+    std::array<char, kRecordBytes> buffer{};
     std::size_t reads = 0;
     while (!self->ended_) {
         const auto [error, count] = co_await self->stream_->read_some(asio::buffer(buffer));

@@ -12,15 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "rendezvous/net/accept_loop.h"
+#include "rendezvous/net/await.h"
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/security/stream.h"
@@ -35,7 +34,8 @@ using asio::ip::tcp;
 using asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+using net::kAwait;
+
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
 constexpr Duration kPauseFirst = std::chrono::milliseconds(20);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
@@ -149,10 +150,6 @@ struct Teller {
 };
 
 }  // namespace
-
-std::string counted(std::size_t count, std::string_view what) {
-    return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
-}
 
 std::string describe(const WorkerFailure& failure) {
     const std::string who = of_rank(failure.rank) + " on " + failure.node;

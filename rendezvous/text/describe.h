@@ -12,9 +12,6 @@
 
 namespace regroup::rendezvous {
 
-/// "1 node", "3 nodes".
-[[nodiscard]] std::string counted(std::size_t count, std::string_view what);
-
 /// "rank 5 on b was ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not
 /// start: ..."; with the worker's own message: "rank 0 on a exited with code 78: there is no data
 /// set".

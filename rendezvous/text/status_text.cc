@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {

@@ -26,10 +26,6 @@ std::string text_of(const ordered_json& value) {
     return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-double seconds(Duration duration) {
-    return std::chrono::duration<double>(duration).count();
-}
-
 std::string_view word(Departure::Kind kind) {
     switch (kind) {
         case Departure::Kind::left:
@@ -90,7 +86,7 @@ struct Details {
         ordered_json& parts = line["stages_s"] = ordered_json::object();
         const auto durations = stages(*incident);
         for (std::size_t i = 0; i < durations.size(); ++i) {
-            parts[std::string(kStageNames[i])] = seconds(durations[i]);
+            parts[std::string(kStageNames[i])] = to_seconds(durations[i]);
         }
         line["lost_steps"] = incident->lost_steps;
     }
@@ -155,7 +151,7 @@ std::string line_of(const std::string& job, const RecordedEvent& entry, bool has
                          {"source", "daemon"},
                          {"job", job},
                          {"number", entry.number},
-                         {"job_time_s", seconds(event.at.time_since_epoch())},
+                         {"job_time_s", to_seconds(event.at.time_since_epoch())},
                          {"event", to_string(event.kind)},
                          {"round", number(event.round)},
                          {"step", event.step}};

@@ -196,7 +196,7 @@ double JobHistory::step_rate(Instant now, Duration window) const {
         return 0;
     }
     const StepSample& last = recent_.back();
-    const double seconds = std::chrono::duration<double>(last.at - first->at).count();
+    const double seconds = to_seconds(last.at - first->at);
     return seconds > 0 && last.step > first->step
                ? static_cast<double>(last.step - first->step) / seconds
                : 0;

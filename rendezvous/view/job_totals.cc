@@ -71,7 +71,7 @@ std::array<Duration, kStageNames.size()> stages(const Incident& incident) noexce
 }
 
 void Histogram::add(Duration duration) noexcept {
-    const double seconds = std::chrono::duration<double>(duration).count();
+    const double seconds = to_seconds(duration);
     const auto bucket = std::lower_bound(kLimits.begin(), kLimits.end(), seconds);
     ++counts[static_cast<std::size_t>(bucket - kLimits.begin())];
     ++count;

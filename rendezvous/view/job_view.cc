@@ -20,10 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-double seconds(Duration duration) {
-    return std::chrono::duration<double>(duration).count();
-}
-
 /// `text` as the protocol sends it, unless it is empty.
 void put_sentence(JsonWriter& out, std::string_view key, const std::string& text) {
     if (!text.empty()) {
@@ -45,7 +41,7 @@ void write(JsonWriter& out, const JobStatus::Node& node) {
     out.field("elastic", node.elastic);
     out.field("step", node.step);
     out.field("held_step", node.held_step);
-    out.field("silent_s", seconds(node.silent));
+    out.field("silent_s", to_seconds(node.silent));
     if (node.place == JobStatus::Place::member) {
         out.field("group_rank", node.group_rank);
         out.field("first_rank", node.first_rank);
@@ -70,7 +66,7 @@ void write(JsonWriter& out, const JobTotals& totals) {
     out.key("time_s");
     out.begin_object();
     for (std::size_t i = 0; i < kJobStates; ++i) {
-        out.field(to_string(static_cast<JobState>(i)), seconds(totals.time[i]));
+        out.field(to_string(static_cast<JobState>(i)), to_seconds(totals.time[i]));
     }
     out.end_object();
     by_cause("restarts", totals.restarts);
@@ -105,10 +101,10 @@ void write_times(JsonWriter& out, std::string_view name, const StepCounters& cou
                  double parts) {
     out.key(name);
     out.begin_object();
-    out.field("data", seconds(counters.data) / parts);
-    out.field("compute", seconds(counters.compute) / parts);
-    out.field("communication", seconds(counters.communication) / parts);
-    out.field("waiting", seconds(counters.waiting) / parts);
+    out.field("data", to_seconds(counters.data) / parts);
+    out.field("compute", to_seconds(counters.compute) / parts);
+    out.field("communication", to_seconds(counters.communication) / parts);
+    out.field("waiting", to_seconds(counters.waiting) / parts);
     out.end_object();
 }
 
@@ -116,7 +112,7 @@ void write(JsonWriter& out, const JobTelemetry& heard, Instant now) {
     const Telemetry& last = *heard.last();
     const StepCounters& total = heard.total();
     out.begin_object();
-    out.field("silent_s", seconds(now - heard.heard_at()));
+    out.field("silent_s", to_seconds(now - heard.heard_at()));
     out.field("steps", total.steps);
     out.field("samples", total.samples);
     write_times(out, "time_s", total, 1);
@@ -139,7 +135,7 @@ void write(JsonWriter& out, const JobTelemetry& heard, Instant now) {
         write_times(out, "step_s", recent, static_cast<double>(recent.steps));
         if (heard.recent_time() > Duration::zero()) {
             out.field("samples_per_s",
-                      static_cast<double>(recent.samples) / seconds(heard.recent_time()));
+                      static_cast<double>(recent.samples) / to_seconds(heard.recent_time()));
         }
     }
     out.end_object();
@@ -173,7 +169,7 @@ void write_lists(JsonWriter& out, const JobView& named, std::size_t count_max) {
         out.begin_object();
         out.field("name", node.node);
         out.field("reason", protocol::sentence(describe(node.why)));
-        out.field("left_s", seconds(node.left));
+        out.field("left_s", to_seconds(node.left));
         out.end_object();
     }
     out.end_array();
@@ -204,7 +200,7 @@ void write_lists(JsonWriter& out, const JobView& named, std::size_t count_max) {
         std::max<std::size_t>(1, (named.samples.size() + count_max - 1) / count_max);
     for (std::size_t i = 0; i < named.samples.size(); i += every) {
         out.begin_array();
-        out.value(seconds(named.samples[i].at.time_since_epoch()));
+        out.value(to_seconds(named.samples[i].at.time_since_epoch()));
         out.value(named.samples[i].step);
         out.end_array();
     }
@@ -221,7 +217,7 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     out.field("state", state_word(named));
     out.field("began", utc_time(named.began_ms));
     out.field("time", utc_time(named.now_ms));
-    out.field("age_s", seconds(named.now.time_since_epoch()));
+    out.field("age_s", to_seconds(named.now.time_since_epoch()));
     out.field("step_rate", named.step_rate);
     out.field("last_event", named.last_event);
     out.key("totals");
@@ -231,9 +227,9 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     out.field("world_size", status.world_size);
     out.field("elastic", status.elastic);
     out.field("step", status.step);
-    out.field("lasted_s", seconds(goodput.lasted));
-    out.field("lost_s", seconds(goodput.lost));
-    out.field("lost_at_end_s", seconds(goodput.lost_at_end));
+    out.field("lasted_s", to_seconds(goodput.lasted));
+    out.field("lost_s", to_seconds(goodput.lost));
+    out.field("lost_at_end_s", to_seconds(goodput.lost_at_end));
     out.field("incidents_count", goodput.count);
     out.field("incidents_planned", goodput.planned);
     out.field("incidents_cut_short", goodput.cut_short);

@@ -13,7 +13,7 @@ namespace regroup::rendezvous {
 namespace {
 
 template <class Number>
-void append(std::string& out, Number number) {
+void append_number(std::string& out, Number number) {
     std::array<char, 32> digits{};
     const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
     out.append(digits.data(), end);
@@ -62,7 +62,7 @@ void JsonWriter::value(bool flag) {
 void JsonWriter::value(double number) {
     separate();
     if (std::isfinite(number)) {
-        append(out_, number);
+        append_number(out_, number);
     } else {
         out_ += "null";
     }
@@ -70,12 +70,12 @@ void JsonWriter::value(double number) {
 
 void JsonWriter::integer(std::uint64_t number) {
     separate();
-    append(out_, number);
+    append_number(out_, number);
 }
 
 void JsonWriter::integer(std::int64_t number) {
     separate();
-    append(out_, number);
+    append_number(out_, number);
 }
 
 void JsonWriter::json(std::string_view text) {

@@ -29,10 +29,6 @@ constexpr std::array kFailures{CauseWord::failure, CauseWord::hang, CauseWord::n
                                CauseWord::network};
 constexpr std::array kChanges{CauseWord::joined, CauseWord::drained};
 
-double seconds(Duration duration) {
-    return std::chrono::duration<double>(duration).count();
-}
-
 double seconds(std::int64_t wall_ms) {
     return static_cast<double>(wall_ms) / 1000;
 }
@@ -174,7 +170,7 @@ void Renderer::times() {
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
         for (std::size_t state = 0; state < kJobStates; ++state) {
             writer_.sample(labels_[i], {{"state", to_string(static_cast<JobState>(state))}},
-                           seconds(jobs_[i].totals.time[state]));
+                           to_seconds(jobs_[i].totals.time[state]));
         }
     }
     writer_.family("regroup_job_state", Type::gauge,
@@ -252,7 +248,7 @@ void Renderer::interruptions() {
         for (std::size_t stage = 0; last != incidents.rend() && stage < kStageNames.size();
              ++stage) {
             writer_.sample(labels_[i], {{"stage", kStageNames[stage]}},
-                           seconds(stages(*last)[stage]));
+                           to_seconds(stages(*last)[stage]));
         }
     }
     count("regroup_job_worker_failures",
@@ -298,7 +294,7 @@ void Renderer::nodes() {
                         longest = std::max(longest, node.silent);
                     }
                 }
-                return std::optional(seconds(longest));
+                return std::optional(to_seconds(longest));
             });
     count("regroup_job_nodes_joined", "Nodes that have joined.", &JobTotals::nodes_joined);
     count("regroup_job_nodes_left", "Nodes that have left in order.", &JobTotals::nodes_left);
@@ -350,10 +346,11 @@ void Renderer::training() {
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
         if (jobs_[i].telemetry.last()) {
             const StepCounters& total = jobs_[i].telemetry.total();
-            writer_.sample(labels_[i], {{"part", "data"}}, seconds(total.data));
-            writer_.sample(labels_[i], {{"part", "compute"}}, seconds(total.compute));
-            writer_.sample(labels_[i], {{"part", "communication"}}, seconds(total.communication));
-            writer_.sample(labels_[i], {{"part", "waiting"}}, seconds(total.waiting));
+            writer_.sample(labels_[i], {{"part", "data"}}, to_seconds(total.data));
+            writer_.sample(labels_[i], {{"part", "compute"}}, to_seconds(total.compute));
+            writer_.sample(labels_[i], {{"part", "communication"}},
+                           to_seconds(total.communication));
+            writer_.sample(labels_[i], {{"part", "waiting"}}, to_seconds(total.waiting));
         }
     }
     writer_.family("regroup_training_value", Type::gauge,
@@ -404,7 +401,7 @@ void Renderer::each_node() {
         return std::optional(std::uint64_t{node.place == JobStatus::Place::away ? 0U : 1U});
     });
     of_nodes("regroup_node_silence_seconds", Type::gauge, "Time since the node's last message.",
-             [](const Node& node) { return std::optional(seconds(node.silent)); });
+             [](const Node& node) { return std::optional(to_seconds(node.silent)); });
     of_nodes(
         "regroup_node_step", Type::gauge, "The last step that its workers have committed.",
         [](const Node& node) { return node.step == 0 ? std::nullopt : std::optional(node.step); });

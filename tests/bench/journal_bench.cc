@@ -87,6 +87,7 @@ class Training {
                                    reason.c_str());
                       std::exit(1);
                   },
+                  {},
                   [](const std::string&) {}}) {
         // No limit: the benchmark measures the size.
         auto journal = SqliteJournal::open(folder, 1, SIZE_MAX);

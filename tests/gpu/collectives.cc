@@ -10,7 +10,7 @@
 namespace regroup::gpu {
 namespace {
 
-constexpr std::size_t kCount = 1027;
+constexpr std::size_t kReducedElements = 1027;
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max,
                              ReduceOp::avg};
 
@@ -69,7 +69,7 @@ template <class T>
 std::vector<T> rows_of_all(std::uint32_t world_size) {
     std::vector<T> rows;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        const std::vector<T> row = values_of<T>(rank, 0, kCount);
+        const std::vector<T> row = values_of<T>(rank, 0, kReducedElements);
         rows.insert(rows.end(), row.begin(), row.end());
     }
     return rows;
@@ -81,18 +81,19 @@ void check_reductions(ProcessGroup& group) {
     const std::uint32_t size = group.world_size();
     for (const ReduceOp op : kOps) {
         const std::string name(to_string(op));
-        DeviceValues<T> all(values_of<T>(rank, 0, kCount), group.device());
+        DeviceValues<T> all(values_of<T>(rank, 0, kReducedElements), group.device());
         group.all_reduce(all.view(), op).wait();
-        require(all.get() == reduced<T>(op, size, 0, kCount), "all_reduce " + name);
-        DeviceValues<T> one(values_of<T>(rank, 0, kCount), group.device());
+        require(all.get() == reduced<T>(op, size, 0, kReducedElements), "all_reduce " + name);
+        DeviceValues<T> one(values_of<T>(rank, 0, kReducedElements), group.device());
         group.reduce(one.view(), op, 1).wait();
-        require(one.get() ==
-                    (rank == 1 ? reduced<T>(op, size, 0, kCount) : values_of<T>(rank, 0, kCount)),
+        require(one.get() == (rank == 1 ? reduced<T>(op, size, 0, kReducedElements)
+                                        : values_of<T>(rank, 0, kReducedElements)),
                 "reduce " + name);
-        DeviceValues<T> rows(values_of<T>(rank, 0, size * kCount), group.device());
-        DeviceValues<T> row(kCount, group.device());
+        DeviceValues<T> rows(values_of<T>(rank, 0, size * kReducedElements), group.device());
+        DeviceValues<T> row(kReducedElements, group.device());
         group.reduce_scatter(rows.view(), row.view(), op).wait();
-        require(row.get() == reduced<T>(op, size, rank * kCount, kCount), "reduce_scatter " + name);
+        require(row.get() == reduced<T>(op, size, rank * kReducedElements, kReducedElements),
+                "reduce_scatter " + name);
     }
 }
 
@@ -100,24 +101,24 @@ template <class T>
 void check_exchanges(ProcessGroup& group) {
     const std::uint32_t rank = group.rank();
     const std::uint32_t size = group.world_size();
-    const std::vector<T> own = values_of<T>(rank, 0, kCount);
+    const std::vector<T> own = values_of<T>(rank, 0, kReducedElements);
     DeviceValues<T> mine(own, group.device());
-    DeviceValues<T> all(size * kCount, group.device());
+    DeviceValues<T> all(size * kReducedElements, group.device());
     group.all_gather(mine.view(), all.view()).wait();
     require(all.get() == rows_of_all<T>(size), "all_gather");
-    DeviceValues<T> at_root(size * kCount, group.device());
+    DeviceValues<T> at_root(size * kReducedElements, group.device());
     group.gather(mine.view(), at_root.view(), 1).wait();
     require(rank != 1 || at_root.get() == rows_of_all<T>(size), "gather");
-    DeviceValues<T> back(kCount, group.device());
+    DeviceValues<T> back(kReducedElements, group.device());
     group.scatter(all.view(), back.view(), 0).wait();
     require(back.get() == own, "scatter");
     group.broadcast(back.view(), 1).wait();
-    require(back.get() == values_of<T>(1, 0, kCount), "broadcast");
-    DeviceValues<T> sent(values_of<T>(rank, 0, size * kCount), group.device());
+    require(back.get() == values_of<T>(1, 0, kReducedElements), "broadcast");
+    DeviceValues<T> sent(values_of<T>(rank, 0, size * kReducedElements), group.device());
     group.all_to_all(sent.view(), all.view()).wait();
     std::vector<T> expected;
     for (std::uint32_t other = 0; other < size; ++other) {
-        const std::vector<T> row = values_of<T>(other, rank * kCount, kCount);
+        const std::vector<T> row = values_of<T>(other, rank * kReducedElements, kReducedElements);
         expected.insert(expected.end(), row.begin(), row.end());
     }
     require(all.get() == expected, "all_to_all");

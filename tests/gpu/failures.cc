@@ -11,7 +11,7 @@
 namespace regroup::gpu {
 namespace {
 
-constexpr std::size_t kCount = 1'000'000;
+constexpr std::size_t kFailingElements = 1'000'000;
 /// The documented limit is below one second. A machine that shares its GPU gets more time.
 constexpr double kAtOnceMs = 5000;
 
@@ -41,7 +41,7 @@ void require_text(const Error& error, const std::string& text) {
 
 bool check_abort(const Context& context) {
     const auto group = form(context, std::chrono::seconds(60));
-    DeviceValues<float> values(kCount, group->device());
+    DeviceValues<float> values(kFailingElements, group->device());
     if (context.rank == 1) {
         // Never takes part in the collective.
         return report(context, "abort", [&] {
@@ -66,7 +66,7 @@ bool check_abort(const Context& context) {
 
 bool check_kill(const Context& context) {
     const auto group = form(context, std::chrono::seconds(60));
-    DeviceValues<float> values(kCount, group->device());
+    DeviceValues<float> values(kFailingElements, group->device());
     if (context.rank == 1) {
         for (int i = 0; i < 10; ++i) {
             group->all_reduce(values.view(), ReduceOp::max).wait();

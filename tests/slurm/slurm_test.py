@@ -78,8 +78,11 @@ class Job:
         return found.group(1) if found else ""
 
     def wait_for_state(self, *states):
-        return wait_for("job %s to be %s" % (self.number, states),
-                        lambda: self.show("JobState") in states)
+        try:
+            return wait_for("job %s to be %s" % (self.number, states),
+                            lambda: self.show("JobState") in states)
+        except AssertionError as error:
+            raise AssertionError("%s; it is %s" % (error, self.show("JobState"))) from None
 
     def begin_again(self):
         """Waits until the job is in the queue again, and shortens Slurm's two minutes.

@@ -89,7 +89,7 @@ std::string read_compiled() {
     namespace fs = std::filesystem;
     const fs::path folder = REGROUP_BINARY_DIR;
     std::string text = read_file(folder / "compile_commands.json");
-    for (const auto& entry : fs::recursive_directory_iterator(folder / "tests")) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
         if (entry.path().parent_path().filename() == "Unity" &&
             entry.path().extension() == ".cxx") {
             text += read_file(entry.path());

@@ -15,11 +15,11 @@ namespace {
 constexpr std::uint32_t kEnvelopes = 0;
 constexpr std::uint32_t kPayloads = 1;
 
-TensorView bytes_of(Envelope& envelope) {
+TensorView view_of(Envelope& envelope) {
     return {&envelope, sizeof envelope, DType::uint8};
 }
 
-ConstTensorView bytes_of(const Envelope& envelope) {
+ConstTensorView view_of(const Envelope& envelope) {
     return {&envelope, sizeof envelope, DType::uint8};
 }
 
@@ -63,7 +63,7 @@ Mailbox::Sent Mailbox::send(const void* data, std::size_t bytes, std::uint32_t t
     }
     Sent sent{.envelope = std::make_shared<Envelope>(Envelope{.bytes = bytes, .tag = tag}),
               .work = {}};
-    sent.work = group_.send(bytes_of(*sent.envelope), to, kEnvelopes);
+    sent.work = group_.send(view_of(*sent.envelope), to, kEnvelopes);
     if (bytes > 0) {
         sent.work = group_.send({data, bytes, DType::uint8}, to, kPayloads);
     }
@@ -148,7 +148,7 @@ void Mailbox::listen(std::uint32_t source) {
     if (!peer.unexpected.empty()) {
         store(*peer.unexpected.back());
     }
-    peer.work = group_.recv(bytes_of(peer.envelope), source, kEnvelopes);
+    peer.work = group_.recv(view_of(peer.envelope), source, kEnvelopes);
     peer.listening = true;
 }
 
@@ -263,7 +263,7 @@ void Mailbox::send_last_envelopes() {
     for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
         if (closing_->asked[rank] != 0) {
             closing_->works.push_back(
-                group_.send(bytes_of(std::as_const(closing_->last)), rank, kEnvelopes));
+                group_.send(view_of(std::as_const(closing_->last)), rank, kEnvelopes));
         }
         if (closing_->asks[rank] != 0) {
             closing_->works.push_back(peers_[rank].work);

@@ -65,12 +65,6 @@ Request start_receive(void* buffer, int count, MPI_Datatype type, int from, int 
         ranks.mail, ranks.mail->post(buffer, bytes, source_of(ranks, from), tag_to_receive(tag)));
 }
 
-void give(const MPI_Status& from, MPI_Status* to) {
-    if (to != MPI_STATUS_IGNORE) {
-        *to = from;
-    }
-}
-
 MPI_Status status_of(const Message& message) {
     return {.MPI_SOURCE = static_cast<int>(message.source),
             .MPI_TAG = message.tag,

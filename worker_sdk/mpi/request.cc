@@ -10,12 +10,6 @@
 namespace regroup::mpi {
 namespace {
 
-void give(const MPI_Status& from, MPI_Status* to) {
-    if (to != MPI_STATUS_IGNORE) {
-        *to = from;
-    }
-}
-
 /// Takes the request from the program. A null request counts as finished, as in MPI.
 void finish(MPI_Request* handle, MPI_Status* status) {
     const Request request(std::exchange(*handle, MPI_REQUEST_NULL));

@@ -33,6 +33,13 @@ using Request = std::unique_ptr<regroup_mpi_request>;
 /// The status of an operation that received no message.
 [[nodiscard]] MPI_Status empty_status();
 
+/// `to` may be MPI_STATUS_IGNORE.
+inline void give(const MPI_Status& from, MPI_Status* to) {
+    if (to != MPI_STATUS_IGNORE) {
+        *to = from;
+    }
+}
+
 class SendRequest final : public regroup_mpi_request {
    public:
     explicit SendRequest(Mailbox::Sent sent) : sent_(std::move(sent)) {}

@@ -9,7 +9,7 @@ namespace regroup {
 namespace {
 
 /// `text` as a JSON string.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
     constexpr char kHex[] = "0123456789abcdef";
     std::string result = "\"";
     for (const char c : text) {
@@ -227,15 +227,15 @@ void FlightRecorder::write_entry(std::string& out, const Entry& entry,
                 std::to_string(operation.peer);
     }
     const std::string number = std::to_string(operation.number);
-    const std::string dtype = "[" + quoted(torch_name(operation.dtype)) + "]";
+    const std::string dtype = "[" + json_string(torch_name(operation.dtype)) + "]";
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(operation.timeout);
     const bool done = entry.completed_at.has_value();
     out += "{\"record_id\": " + std::to_string(entry.number - 1) +
            ", \"pg_id\": " + std::to_string(entry.group) + ", \"process_group\": [" +
-           quoted(std::to_string(entry.group)) + ", " + quoted(group.name) +
+           json_string(std::to_string(entry.group)) + ", " + json_string(group.name) +
            "], \"collective_seq_id\": " + (operation.is_message ? "0" : number) +
            ", \"p2p_seq_id\": " + (operation.is_message ? number : "0") + ", \"op_id\": " + number +
-           ", \"profiling_name\": " + quoted(name) +
+           ", \"profiling_name\": " + json_string(name) +
            ", \"time_created_ns\": " + time_text(entry.issued_at, wall_offset) +
            ", \"time_discovered_started_ns\": " + time_or_null(entry.started_at, wall_offset) +
            ", \"time_discovered_completed_ns\": " + time_or_null(entry.completed_at, wall_offset) +
@@ -243,9 +243,9 @@ void FlightRecorder::write_entry(std::string& out, const Entry& entry,
            "]], \"input_dtypes\": " + dtype + ", \"output_sizes\": [[" +
            std::to_string(operation.output_count) + "]], \"output_dtypes\": " + dtype +
            ", \"state\": " +
-           quoted(done               ? "completed"
-                  : entry.started_at ? "started"
-                                     : "scheduled") +
+           json_string(done               ? "completed"
+                       : entry.started_at ? "started"
+                                          : "scheduled") +
            ", \"retired\": " + (done ? "true" : "false") +
            ", \"timeout_ms\": " + std::to_string(timeout.count()) +
            ", \"is_p2p\": " + (operation.is_message ? "true" : "false") + ", \"frames\": []}";
@@ -270,16 +270,16 @@ std::string FlightRecorder::json() const {
     std::string standings;
     for (const auto& [number, group, heard] : groups_) {
         const std::string comma = config.empty() ? "" : ", ";
-        const std::string key = comma + quoted(std::to_string(number)) + ": ";
-        config += key + "{\"name\": " + quoted(std::to_string(number)) +
-                  ", \"desc\": " + quoted(group.name) +
-                  ", \"ranks\": " + quoted(list(group.ranks)) +
+        const std::string key = comma + json_string(std::to_string(number)) + ": ";
+        config += key + "{\"name\": " + json_string(std::to_string(number)) +
+                  ", \"desc\": " + json_string(group.name) +
+                  ", \"ranks\": " + json_string(list(group.ranks)) +
                   ", \"round\": " + std::to_string(group.round) + "}";
         status += key + last[number].json();
         std::string ranks;
         for (const auto& [rank, text] : heard) {
-            ranks +=
-                (ranks.empty() ? "" : ", ") + quoted(std::to_string(rank)) + ": " + quoted(text);
+            ranks += (ranks.empty() ? "" : ", ") + json_string(std::to_string(rank)) + ": " +
+                     json_string(text);
         }
         standings += key + "{" + ranks + "}";
     }

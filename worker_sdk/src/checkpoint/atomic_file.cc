@@ -22,7 +22,6 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 
 constexpr std::string_view kPartialSuffix = ".partial";
-constexpr mode_t kMode = 0666;  // Reduced by the umask.
 constexpr int kAttempts = 1000;
 
 class Descriptor {
@@ -69,7 +68,7 @@ AtomicFile::AtomicFile(std::filesystem::path path)
     const std::string stem = path_.string() + "." + std::to_string(::getpid()) + "-";
     for (int attempt = 0; fd_ < 0; ++attempt) {
         partial_ = stem + std::to_string(attempt) + std::string(kPartialSuffix);
-        fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+        fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
         // A process with the same id, on another machine or earlier, may have used this name.
         if (fd_ < 0 && (errno != EEXIST || attempt == kAttempts)) {
             fail("open", partial_, errno);

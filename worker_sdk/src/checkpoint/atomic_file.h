@@ -5,8 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
+#include <sys/types.h>
 
 namespace regroup::checkpointing {
+
+/// Of new files; reduced by the umask.
+inline constexpr mode_t kFileMode = 0666;
 
 /// A file that is replaced atomically.
 ///

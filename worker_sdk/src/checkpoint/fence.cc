@@ -13,6 +13,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/files/own_file.h"
+#include "worker_sdk/src/checkpoint/atomic_file.h"
 #include "worker_sdk/src/link/process_link.h"
 
 namespace regroup::checkpointing {
@@ -20,7 +21,6 @@ namespace {
 
 constexpr Duration kLockLimit = std::chrono::seconds(30);
 constexpr int kLockPauseMs = 5;
-constexpr mode_t kMode = 0666;  // Reduced by the umask.
 
 std::string round_text(std::uint64_t round) {
     return "round " + std::to_string(round);
@@ -49,7 +49,7 @@ void check_fence(const std::filesystem::path& path, const Author& author) {
 
 FileLock::FileLock(const std::filesystem::path& path) {
     const std::string name = path.string() + ".lock";
-    const Result<int> file = files::open_own(name, O_RDWR | O_CREAT, kMode);
+    const Result<int> file = files::open_own(name, O_RDWR | O_CREAT, kFileMode);
     if (!file) {
         throw Error(Errc::system,
                     "saving " + path.string() + ": open " + name + ": " + file.error().detail);

@@ -26,7 +26,7 @@ constexpr std::array kBackends = {
     Backend{"nccl", nccl::form_group},
 };
 
-[[noreturn]] void refuse(std::string_view name) {
+[[noreturn]] void refuse_backend(std::string_view name) {
     const std::string quoted = "\"" + std::string(name) + "\"";
     if (name == "mpi") {
         throw Error(Errc::invalid_argument,
@@ -49,7 +49,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, con
             return candidate.create(context, options);
         }
     }
-    refuse(backend);
+    refuse_backend(backend);
 }
 
 }  // namespace regroup

@@ -9,12 +9,6 @@
 namespace regroup::cpu {
 namespace {
 
-/// Elements [first, first + count) of the buffer.
-TensorView part_of(TensorView buffer, std::size_t first, std::size_t count) {
-    return {static_cast<std::byte*>(buffer.data) + first * item_bytes(buffer.dtype), count,
-            buffer.dtype};
-}
-
 /// A part that crosses the network while the node distributes the one before.
 constexpr std::size_t kBroadcastBytes = std::size_t{1} << 20U;
 

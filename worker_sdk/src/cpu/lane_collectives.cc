@@ -24,12 +24,6 @@ Piece whole_of(ConstTensorView buffer) {
             .bytes = buffer.bytes()};
 }
 
-/// Elements [first, first + count) of the buffer.
-TensorView part_of(TensorView buffer, std::size_t first, std::size_t count) {
-    const std::size_t item = item_bytes(buffer.dtype);
-    return {static_cast<std::byte*>(buffer.data) + first * item, count, buffer.dtype};
-}
-
 /// Chunk `index` of `parts` of the buffer.
 Piece piece_of(TensorView buffer, std::uint32_t parts, std::uint32_t index, Landing landing) {
     const Chunk chunk = chunk_of(buffer.count, parts, index);

@@ -15,6 +15,12 @@
 
 namespace regroup::cpu {
 
+/// Elements [first, first + count) of the buffer.
+[[nodiscard]] inline TensorView part_of(TensorView buffer, std::size_t first, std::size_t count) {
+    return {static_cast<std::byte*>(buffer.data) + first * item_bytes(buffer.dtype), count,
+            buffer.dtype};
+}
+
 /// The algorithms for ranks that are connected, as flows over the lane. Results are bit-identical
 /// on all ranks and in every repetition: the order in which values are combined depends on ranks
 /// alone, not on arrival. One rank combines a value and the others copy it, or all ranks evaluate

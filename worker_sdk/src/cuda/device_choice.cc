@@ -3,12 +3,10 @@
 
 #include <regroup/error.h>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::cuda {
 namespace {
-
-std::string counted(std::uint64_t count, const std::string& thing) {
-    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
 
 [[noreturn]] void refuse(const DeviceRequest& request) {
     const std::string visible = request.visible
@@ -20,7 +18,7 @@ std::string counted(std::uint64_t count, const std::string& thing) {
                                        : std::to_string(request.local_world_size) + " processes") +
             " of this node (LOCAL_WORLD_SIZE) " + "cannot each have a GPU of its own: there " +
             (request.device_count == 1 ? "is " : "are ") +
-            counted(static_cast<std::uint64_t>(request.device_count), "GPU") + " (" + visible +
+            counted(static_cast<std::size_t>(request.device_count), "GPU") + " (" + visible +
             "); start fewer processes, or for a test let them share with " +
             "REGROUP_SHARE_GPUS=1");
 }

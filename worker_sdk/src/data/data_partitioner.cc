@@ -10,7 +10,7 @@
 namespace regroup {
 namespace {
 
-[[noreturn]] void refuse(const std::string& detail) {
+[[noreturn]] void refuse_partition(const std::string& detail) {
     throw Error(Errc::invalid_argument, "partitioner: " + detail);
 }
 
@@ -19,16 +19,16 @@ namespace {
 DataPartitioner::DataPartitioner(const PartitionerOptions& options)
     : indices_(options.dataset_count), firsts_{0} {
     if (options.sizes.empty()) {
-        refuse("no sizes are given; it needs the share of at least one partition");
+        refuse_partition("no sizes are given; it needs the share of at least one partition");
     }
     for (const double size : options.sizes) {
         if (!(size >= 0.0 && size <= 1.0)) {
-            refuse("the size " + std::to_string(size) + " is not a share from 0 to 1");
+            refuse_partition("the size " + std::to_string(size) + " is not a share from 0 to 1");
         }
         const auto count =
             static_cast<std::uint64_t>(size * static_cast<double>(options.dataset_count));
         if (count > options.dataset_count - firsts_.back()) {
-            refuse("the sizes add up to more than 1");
+            refuse_partition("the sizes add up to more than 1");
         }
         firsts_.push_back(firsts_.back() + count);
     }
@@ -38,8 +38,8 @@ DataPartitioner::DataPartitioner(const PartitionerOptions& options)
 
 std::span<const std::uint64_t> DataPartitioner::use(std::size_t partition) const {
     if (partition >= partition_count()) {
-        refuse("there is no partition " + std::to_string(partition) + "; there are " +
-               std::to_string(partition_count()) + ", counted from 0");
+        refuse_partition("there is no partition " + std::to_string(partition) + "; there are " +
+                         std::to_string(partition_count()) + ", counted from 0");
     }
     const std::uint64_t first = firsts_[partition];
     return std::span(indices_).subspan(first, firsts_[partition + 1] - first);
@@ -51,8 +51,9 @@ std::vector<double> DataPartitioner::equal_sizes(std::uint32_t world_size) {
 
 std::uint64_t batch_per_rank(std::uint64_t global_batch, std::uint32_t world_size) {
     if (world_size == 0 || global_batch < world_size) {
-        refuse("a global batch of " + std::to_string(global_batch) + " leaves no sample for some " +
-               "of " + std::to_string(world_size) + " ranks");
+        refuse_partition("a global batch of " + std::to_string(global_batch) +
+                         " leaves no sample for some " + "of " + std::to_string(world_size) +
+                         " ranks");
     }
     return global_batch / world_size;
 }

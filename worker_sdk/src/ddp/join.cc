@@ -6,6 +6,7 @@
 #include <string>
 
 #include "worker_sdk/src/ddp/reducer.h"
+#include "worker_sdk/src/ddp/replicas.h"
 
 namespace regroup {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 constexpr std::int64_t kHasInput = 1;
 constexpr std::int64_t kDividesByAll = 2;
 constexpr std::int64_t kThrows = 4;
-
-[[noreturn]] void refuse(const std::string& detail) {
-    throw Error(Errc::invalid_argument, "data parallel: " + detail);
-}
 
 std::string list(const std::vector<std::uint32_t>& ranks) {
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -32,7 +29,7 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
 Join::Join(DistributedDataParallel& ddp, const JoinOptions& options)
     : reducer_(*ddp.reducer_), options_(options) {
     if (!options_.divide_by_initial_world_size && reducer_.averages_in_hook()) {
-        refuse(
+        ddp::refuse(
             "the communication hook averages over all ranks: leave divide_by_initial_world_size "
             "on, or choose the reduction sum and divide by the number of ranks_with_input()");
     }
@@ -48,15 +45,16 @@ bool Join::next(bool has_input) {
     std::vector<std::uint32_t> without;
     for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
         if ((all[rank] | kHasInput) != (all.front() | kHasInput)) {
-            refuse("rank " + std::to_string(rank) +
-                   " chose other JoinOptions than rank 0: they must be the same on every rank");
+            ddp::refuse(
+                "rank " + std::to_string(rank) +
+                " chose other JoinOptions than rank 0: they must be the same on every rank");
         }
         ((all[rank] & kHasInput) != 0 ? ranks_with_input_ : without).push_back(rank);
     }
     const bool ends_early = !without.empty() && !ranks_with_input_.empty();
     if (ends_early && options_.throw_on_early_termination) {
-        refuse(list(without) + (without.size() == 1 ? " has" : " have") +
-               " no more input, but other ranks have (throw_on_early_termination)");
+        ddp::refuse(list(without) + (without.size() == 1 ? " has" : " have") +
+                    " no more input, but other ranks have (throw_on_early_termination)");
     }
     ddp::Reducer::UnevenStep step;
     if (ends_early) {

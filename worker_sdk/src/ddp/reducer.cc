@@ -14,10 +14,6 @@
 namespace regroup::ddp {
 namespace {
 
-[[noreturn]] void refuse(const std::string& detail) {
-    throw Error(Errc::invalid_argument, "data parallel: " + detail);
-}
-
 std::vector<Parameter> with_gradient_shapes(std::vector<Parameter> parameters) {
     for (Parameter& parameter : parameters) {
         if (parameter.gradient.data == nullptr && parameter.gradient.count == 0) {

@@ -15,13 +15,14 @@
 #include "worker_sdk/src/base/checksum.h"
 
 namespace regroup::ddp {
+
+void refuse(const std::string& detail) {
+    throw Error(Errc::invalid_argument, "data parallel: " + detail);
+}
+
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 22U;  // read from a GPU at a time
-
-[[noreturn]] void refuse(const std::string& detail) {
-    throw Error(Errc::invalid_argument, "data parallel: " + detail);
-}
 
 void check_device(const std::string& what, const TensorView& tensor, const Device& device) {
     if (tensor.count > 0 && tensor.device != device) {

@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "worker_sdk/src/ddp/gradient_device.h"
 #include "worker_sdk/src/ddp/host_exchange.h"
 
 namespace regroup::ddp {
+
+/// Throws Error `invalid_argument`: "data parallel: `detail`".
+[[noreturn]] void refuse(const std::string& detail);
 
 /// Throws Error `invalid_argument` naming the first parameter or buffer that cannot be trained over
 /// `group`, or an invalid option. No communication.

@@ -12,13 +12,6 @@
 #include "worker_sdk/src/elastic/loop.h"
 
 namespace regroup::elastic {
-namespace {
-
-Instant now() {
-    return SteadyClock().now();
-}
-
-}  // namespace
 
 SampleRange Loop::take(std::uint64_t count) {
     require_step_open("take");

@@ -9,10 +9,10 @@ namespace {
 constexpr std::size_t kNonceBytes = crypto_aead_xchacha20poly1305_ietf_NPUBBYTES;
 constexpr std::size_t kTagBytes = crypto_aead_xchacha20poly1305_ietf_ABYTES;
 
-unsigned char* bytes_of(std::string& text) {
+unsigned char* raw(std::string& text) {
     return reinterpret_cast<unsigned char*>(text.data());
 }
-const unsigned char* bytes_of(std::string_view text) {
+const unsigned char* raw(std::string_view text) {
     return reinterpret_cast<const unsigned char*>(text.data());
 }
 
@@ -25,9 +25,9 @@ std::string seal(const security::Key& key, std::string_view place, std::string_v
     const security::Key nonce = security::Key::random();
     sealed.replace(0, kNonceBytes, reinterpret_cast<const char*>(nonce.bytes().data()),
                    kNonceBytes);
-    crypto_aead_xchacha20poly1305_ietf_encrypt(
-        bytes_of(sealed) + kNonceBytes, nullptr, bytes_of(text), text.size(), bytes_of(place),
-        place.size(), nullptr, bytes_of(sealed), key.bytes().data());
+    crypto_aead_xchacha20poly1305_ietf_encrypt(raw(sealed) + kNonceBytes, nullptr, raw(text),
+                                               text.size(), raw(place), place.size(), nullptr,
+                                               raw(sealed), key.bytes().data());
     return sealed;
 }
 
@@ -38,9 +38,9 @@ std::optional<std::string> unseal(const security::Key& key, std::string_view pla
     }
     std::string text(sealed.size() - kNonceBytes - kTagBytes, '\0');
     const std::string_view rest = sealed.substr(kNonceBytes);
-    if (crypto_aead_xchacha20poly1305_ietf_decrypt(bytes_of(text), nullptr, nullptr, bytes_of(rest),
-                                                   rest.size(), bytes_of(place), place.size(),
-                                                   bytes_of(sealed), key.bytes().data()) != 0) {
+    if (crypto_aead_xchacha20poly1305_ietf_decrypt(raw(text), nullptr, nullptr, raw(rest),
+                                                   rest.size(), raw(place), place.size(),
+                                                   raw(sealed), key.bytes().data()) != 0) {
         return std::nullopt;
     }
     return text;

@@ -13,15 +13,15 @@ namespace regroup::net {
 namespace {
 
 constexpr std::size_t kHeadBytes = 4;
-constexpr std::size_t kTagBytes = 16;
-static_assert(crypto_aead_aes256gcm_ABYTES == kTagBytes);
-static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == kTagBytes);
-using Nonce = std::array<unsigned char, 12>;
-static_assert(crypto_aead_aes256gcm_NPUBBYTES == sizeof(Nonce));
-static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == sizeof(Nonce));
+constexpr std::size_t kRecordTagBytes = 16;
+static_assert(crypto_aead_aes256gcm_ABYTES == kRecordTagBytes);
+static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == kRecordTagBytes);
+using RecordNonce = std::array<unsigned char, 12>;
+static_assert(crypto_aead_aes256gcm_NPUBBYTES == sizeof(RecordNonce));
+static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == sizeof(RecordNonce));
 
-Nonce nonce_of(std::uint64_t number) {
-    Nonce nonce{};
+RecordNonce nonce_of(std::uint64_t number) {
+    RecordNonce nonce{};
     std::memcpy(nonce.data(), &number, sizeof number);
     return nonce;
 }
@@ -60,7 +60,7 @@ RecordCipher::~RecordCipher() = default;
 std::size_t RecordCipher::seal(std::byte* record, std::size_t plain_bytes) {
     const auto length = static_cast<std::uint32_t>(plain_bytes);
     std::memcpy(record, &length, sizeof length);
-    const Nonce nonce = nonce_of(number_++);
+    const RecordNonce nonce = nonce_of(number_++);
     unsigned char* const text = raw(record + kHeadBytes);
     if (state_->aes) {
         crypto_aead_aes256gcm_encrypt_afternm(text, nullptr, text, plain_bytes, raw(record),
@@ -70,17 +70,17 @@ std::size_t RecordCipher::seal(std::byte* record, std::size_t plain_bytes) {
                                                   kHeadBytes, nullptr, nonce.data(),
                                                   state_->key.bytes().data());
     }
-    return kHeadBytes + plain_bytes + kTagBytes;
+    return kHeadBytes + plain_bytes + kRecordTagBytes;
 }
 
 std::size_t RecordCipher::record_bytes(const std::byte* record) {
     std::uint32_t length = 0;
     std::memcpy(&length, record, sizeof length);
-    return length == 0 || length > kPlainBytesMax ? 0 : kHeadBytes + length + kTagBytes;
+    return length == 0 || length > kPlainBytesMax ? 0 : kHeadBytes + length + kRecordTagBytes;
 }
 
 bool RecordCipher::open(std::byte* record, std::size_t record_bytes) {
-    const Nonce nonce = nonce_of(number_++);
+    const RecordNonce nonce = nonce_of(number_++);
     unsigned char* const text = raw(record + kHeadBytes);
     const std::size_t bytes = record_bytes - kHeadBytes;
     const int status = state_->aes ? crypto_aead_aes256gcm_decrypt_afternm(
@@ -159,7 +159,7 @@ bool RecordChannel::next_record(const Move& raw_read) {
         if (wanted > kHeadBytes && in_end_ - in_begin_ >= wanted) {
             spoilt_ = !open_.open(in_.data() + in_begin_, wanted);
             plain_begin_ = in_begin_ + kHeadBytes;
-            plain_end_ = spoilt_ ? plain_begin_ : in_begin_ + wanted - kTagBytes;
+            plain_end_ = spoilt_ ? plain_begin_ : in_begin_ + wanted - kRecordTagBytes;
             in_begin_ += wanted;
             return !spoilt_;
         }

@@ -8,7 +8,7 @@
 namespace regroup {
 namespace {
 
-[[noreturn]] void refuse(const std::string& detail) {
+[[noreturn]] void refuse_schedule(const std::string& detail) {
     throw Error(Errc::invalid_argument, "learning-rate schedule: " + detail);
 }
 
@@ -17,11 +17,12 @@ namespace {
 CosineWarmRestarts::CosineWarmRestarts(const CosineWarmRestartsOptions& options)
     : options_(options) {
     if (options.t_0 == 0 || options.t_mult == 0) {
-        refuse(std::string(options.t_0 == 0 ? "t_0" : "t_mult") + " is 0; it is at least 1");
+        refuse_schedule(std::string(options.t_0 == 0 ? "t_0" : "t_mult") +
+                        " is 0; it is at least 1");
     }
     if (!std::isfinite(options.base_lr) || !std::isfinite(options.eta_min)) {
-        refuse("base_lr " + std::to_string(options.base_lr) + " and eta_min " +
-               std::to_string(options.eta_min) + " must be numbers");
+        refuse_schedule("base_lr " + std::to_string(options.base_lr) + " and eta_min " +
+                        std::to_string(options.eta_min) + " must be numbers");
     }
 }
 
@@ -47,7 +48,7 @@ void CosineWarmRestarts::step() noexcept {
 
 void CosineWarmRestarts::step_to(double epoch) {
     if (!(epoch >= 0.0) || !std::isfinite(epoch)) {
-        refuse("there is no epoch " + std::to_string(epoch));
+        refuse_schedule("there is no epoch " + std::to_string(epoch));
     }
     epoch_ = epoch;
 }
