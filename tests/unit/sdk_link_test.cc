@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/error.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -17,6 +21,7 @@
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/link/agent_link.h"
 #include "worker_sdk/src/link/assigned_context.h"
+#include "worker_sdk/src/link/sigterm.h"
 
 namespace regroup::link {
 namespace {
@@ -260,6 +265,28 @@ TEST(Interrupt, LaterCallsFailAtOnceWithTheFirstReason) {
     const RoundScope::Registration late(
         scope, [&](const std::string& reason) { heard += reason == "first"; });
     EXPECT_EQ(heard, 2);
+}
+
+TEST(SigtermPutOff, ProcessThatHasLeftEndsBySigtermOfItsAgentOnly) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe(pipe.data()), 0);
+    const pid_t agent = ::getpid();
+    const pid_t worker = ::fork();
+    if (worker == 0) {
+        SigtermPutOff(agent, -1).ignore_from_now_on();
+        ::raise(SIGTERM);
+        [[maybe_unused]] const ssize_t written = ::write(pipe[1], "!", 1);
+        ::pause();
+        ::_exit(0);
+    }
+    ::close(pipe[1]);
+    char said = 0;
+    EXPECT_EQ(::read(pipe[0], &said, 1), 1) << "a signal of another process has ended it";
+    ::close(pipe[0]);
+    ::kill(worker, SIGTERM);
+    int status = 0;
+    EXPECT_EQ(::waitpid(worker, &status, 0), worker);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
 }
 
 }  // namespace

@@ -21,10 +21,6 @@ constexpr Duration kEndLimit = std::chrono::seconds(1);
 /// The time to leave if the agent gave none.
 constexpr Duration kLeaveLimit = std::chrono::seconds(30);
 
-Instant now() {
-    return SteadyClock().now();
-}
-
 }  // namespace
 
 /// The state of the thread that trains, while it trains.
@@ -378,9 +374,16 @@ void Loop::give_up_round(const std::string& reason) noexcept {
 
 /// Lets the program save once, if this rank has a state; then training is over.
 ElasticEvent Loop::take_leave() {
-    if (std::exchange(has_taken_leave_, true)) {
+    const auto end = [&] {
+        if (session_->put_off) {
+            // A scheduler's signal may come last, where another node was the first to get it.
+            session_->put_off->ignore_from_now_on();
+        }
         session_.reset();
         return ElasticEvent::left;
+    };
+    if (std::exchange(has_taken_leave_, true)) {
+        return end();
     }
     reporter_.set_phase(link::Phase::leaving);
     if (torn_) {
@@ -388,8 +391,7 @@ ElasticEvent Loop::take_leave() {
                     "this node leaves while this rank has half of a state, which is not saved");
     }
     if (fresh_) {  // It has no state to save.
-        session_.reset();
-        return ElasticEvent::left;
+        return end();
     }
     const auto pause = link_->await_pause(after(now(), kPauseLimit));
     const Duration limit =

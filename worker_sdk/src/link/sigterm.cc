@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
 
 namespace regroup::link {
 namespace {
 
 // Read by the handler; written before it is installed.
 std::atomic<bool> in_use = false;
+std::atomic<bool> is_ignored = false;
 std::atomic<pid_t> owner = 0;
 std::atomic<pid_t> agent_of_owner = 0;
 std::atomic<int> bell_of_owner = -1;
@@ -30,8 +32,8 @@ void on_sigterm(int /*number*/, siginfo_t* info, void* /*context*/) {
     const int error = errno;
     const bool is_of_agent = info->si_code <= 0 && info->si_pid == agent_of_owner;
     const std::uint64_t one = 1;
-    if (::getpid() != owner || is_of_agent ||
-        ::write(bell_of_owner, &one, sizeof one) != sizeof one) {
+    const bool is_put_off = ::getpid() == owner && !is_of_agent;
+    if (!is_put_off || (!is_ignored && ::write(bell_of_owner, &one, sizeof one) != sizeof one)) {
         end_by_sigterm();
     }
     errno = error;
@@ -78,6 +80,12 @@ SigtermPutOff::~SigtermPutOff() {
         ::sigaction(SIGTERM, &now, nullptr);
     }
     in_use = false;
+}
+
+void SigtermPutOff::ignore_from_now_on() noexcept {
+    if (std::exchange(active_, false)) {
+        is_ignored = true;
+    }
 }
 
 void deliver_sigterm() noexcept {

@@ -21,6 +21,10 @@ class SigtermPutOff {
     SigtermPutOff(const SigtermPutOff&) = delete;
     SigtermPutOff& operator=(const SigtermPutOff&) = delete;
 
+    /// Such signals have no effect any more, until this process ends: it has saved its state and is
+    /// about to end by itself.
+    void ignore_from_now_on() noexcept;
+
    private:
     bool active_ = false;
 };
