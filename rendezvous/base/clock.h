@@ -12,7 +12,11 @@ using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 /// `now + span`, saturating at Instant::max(), so that "no limit" stays without limit.
 [[nodiscard]] constexpr Instant after(Instant now, Duration span) noexcept {
-    return span > Instant::max() - now ? Instant::max() : now + span;
+    return span > Duration::zero() && now > Instant::max() - span ? Instant::max() : now + span;
+}
+
+[[nodiscard]] constexpr double to_seconds(Duration duration) noexcept {
+    return std::chrono::duration<double>(duration).count();
 }
 
 /// For people: "250 ms", "3.4 s", "92 s", "no limit".
@@ -30,5 +34,10 @@ class SteadyClock final : public Clock {
    public:
     [[nodiscard]] Instant now() const noexcept override;
 };
+
+/// Of the SteadyClock.
+[[nodiscard]] inline Instant now() noexcept {
+    return SteadyClock().now();
+}
 
 }  // namespace regroup
