@@ -24,7 +24,7 @@ struct WorkerEvent {
     Assignment assignment;
     std::uint32_t local_rank = 0;
     pid_t pid = 0;
-    int exit_code = 0;  ///< Minus the signal's number when a signal ended it.
+    int exit_code = 0;     ///< Minus the signal's number when a signal ended it.
     std::string folder{};  ///< For stacks_saved: the folder that has them.
 };
 

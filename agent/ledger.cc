@@ -50,8 +50,7 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
 }
 
 Result<void> Ledger::append(const std::string& line) {
-    const Result<int> opened =
-        files::open_own(file_.string(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const Result<int> opened = files::open_own(file_.string(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (!opened) {
         return Failure(opened.error().code,
                        "cannot write " + file_.string() + ": " + opened.error().detail);

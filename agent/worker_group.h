@@ -123,8 +123,8 @@ class WorkerGroup {
     /// seconds if a process is stuck in the kernel.
     void kill_leftovers();
 
-    /// Asks a worker for its flight records; see worker_link::SaveRecords. `on_saved` is called once
-    /// at most, and not if the worker ends before it has answered.
+    /// Asks a worker for its flight records; see worker_link::SaveRecords. `on_saved` is called
+    /// once at most, and not if the worker ends before it has answered.
     void save_records(std::uint32_t local_rank, const std::string& prefix,
                       std::function<void(const worker_link::RecordsSaved&)> on_saved);
 
@@ -148,8 +148,8 @@ class WorkerGroup {
         std::optional<worker_link::Fatal> fatal;  ///< Its own report of its end.
         /// Waits for its answer to SaveRecords; else empty.
         std::function<void(const worker_link::RecordsSaved&)> on_records_saved;
-        bool announced = false;                   ///< It reported before it was asked to end.
-        std::string hung;                         ///< The reason, if it was killed for a hang.
+        bool announced = false;  ///< It reported before it was asked to end.
+        std::string hung;        ///< The reason, if it was killed for a hang.
         bool hung_by_silence = false;
         bool attached = false;  ///< The process itself has attached, not a child.
         bool elastic = false;

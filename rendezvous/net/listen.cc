@@ -85,9 +85,10 @@ Failure describe(const std::string& address, std::uint16_t port,
         }
         const auto holder = find_port_holder(address, port);
         const std::string by =
-            !holder            ? "a process of another network namespace"
-            : holder->pid == 0 ? "a process of another user, uid " + std::to_string(holder->user)
-                               : "pid " + std::to_string(holder->pid) + " (" + holder->command + ")";
+            !holder ? "a process of another network namespace"
+            : holder->pid == 0
+                ? "a process of another user, uid " + std::to_string(holder->user)
+                : "pid " + std::to_string(holder->pid) + " (" + holder->command + ")";
         return {Errc::system, "port " + std::to_string(port) + of_address + " is taken by " + by};
     }
     return system_failure("cannot listen on port " + std::to_string(port) + of_address,

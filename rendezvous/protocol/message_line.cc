@@ -130,9 +130,8 @@ std::string joined(const Message& message) {
 
 constexpr std::string_view kAgentKinds[] = {"join", "report", "leave", "resumed", "operate"};
 constexpr std::string_view kDaemonKinds[] = {
-    "assign", "stop",    "prepare", "save_stacks", "end_worker", "fenced",   "dismissed",
-    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "events",
-    "elsewhere"};
+    "assign",  "stop",    "prepare",   "save_stacks", "end_worker", "fenced", "dismissed", "alive",
+    "waiting", "refused", "recovered", "closed",      "operated",   "events", "elsewhere"};
 static_assert(std::size(kAgentKinds) == std::variant_size_v<FromAgent>);
 static_assert(std::size(kDaemonKinds) == std::variant_size_v<FromDaemon>);
 

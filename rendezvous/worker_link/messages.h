@@ -25,8 +25,8 @@ inline constexpr const char* kWorkerIdVariable = "REGROUP_WORKER_ID";
 /// "1" for a process that was started ahead of its round: its rank and the rest come with Assign.
 inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 
-/// The address of the node of group rank 0, as other nodes reach it. MASTER_ADDR may be that of this
-/// node's agent, which relays to the store.
+/// The address of the node of group rank 0, as other nodes reach it. MASTER_ADDR may be that of
+/// this node's agent, which relays to the store.
 inline constexpr const char* kMasterNodeVariable = "REGROUP_MASTER_NODE_ADDR";
 
 /// The version of this protocol. It increases with each message or field value that the other side
@@ -111,8 +111,7 @@ struct RecordsSaved {
 
     friend bool operator==(const RecordsSaved&, const RecordsSaved&) = default;
 };
-using FromWorker =
-    std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved>;
+using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved>;
 
 // ---- From the agent.
 

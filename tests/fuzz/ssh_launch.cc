@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The texts that `regroup launch-ssh` reads: host files and lists of people, lines of hosts, and on a host
-// the orders of a launcher. Each is taken within the limits, or refused with a sentence.
+// The texts that `regroup launch-ssh` reads: host files and lists of people, lines of hosts, and on
+// a host the orders of a launcher. Each is taken within the limits, or refused with a sentence.
 #include "launcher/cluster/host_file.h"
 #include "launcher/cluster/host_list.h"
 #include "launcher/ssh/messages.h"

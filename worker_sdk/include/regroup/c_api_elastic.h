@@ -171,9 +171,9 @@ regroup_errc regroup_step_commit_begin(regroup_step* step);
 regroup_errc regroup_step_commit_end(regroup_step* step);
 /// Ends the training, without committing this step. All ranks must call it in the same step.
 regroup_errc regroup_step_finish(regroup_step* step);
-/// Shows a number of this step, such as the loss, to those who watch the job; only that of rank 0 is
-/// shown. `name` has 1 to 32 of the characters a to z, 0 to 9 and _, and no digit first; 8 names at
-/// most. See regroup::ElasticStep::report.
+/// Shows a number of this step, such as the loss, to those who watch the job; only that of rank 0
+/// is shown. `name` has 1 to 32 of the characters a to z, 0 to 9 and _, and no digit first; 8 names
+/// at most. See regroup::ElasticStep::report.
 regroup_errc regroup_step_report(regroup_step* step, const char* name, double value);
 /// From begin to end the rank is in the named section, whose hangs the agent detects; see
 /// regroup::ElasticStep::Section. Sections cannot be nested. The end of the step ends one, too. The
