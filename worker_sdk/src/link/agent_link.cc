@@ -333,7 +333,7 @@ void AgentLink::take(const worker_link::SaveRecords& message) {
         } catch (const std::exception& error) {
             saved.complaint = error.what();
         }
-        saves_records_ = false;  // First: who has the answer may ask again.
+        saves_records_ = false;  // First: an agent with the answer may ask again.
         send(saved);
     });
 }
