@@ -84,7 +84,7 @@ TEST(Tree, EveryFileKeepsTheRules) {
     EXPECT_TRUE(findings.empty()) << join(findings);
 }
 
-/// What names every source that is compiled: CMake's list, and the sources that it joined.
+/// A text that names every source that is compiled: CMake's list, and the sources that it joined.
 std::string read_compiled() {
     namespace fs = std::filesystem;
     const fs::path folder = REGROUP_BINARY_DIR;
