@@ -30,8 +30,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr unsigned kAttackSeconds = 90;  // An attacker ends by itself, whatever happens.
-
 timeval timeval_of(milliseconds limit) {
     return {limit.count() / 1000, limit.count() % 1000 * 1000};
 }
@@ -129,7 +127,7 @@ Caller::Caller(Siege& siege, const Target& target)
             co_await stream.socket().async_connect(to, asio::as_tuple(asio::use_awaitable));
         co_return !error;
     };
-    if (!run(connect(stream_, endpoint), seconds(5)).value_or(false)) {
+    if (!run(connect(stream_, endpoint), answer_limit()).value_or(false)) {
         stream_.close();
     }
 }
@@ -168,7 +166,7 @@ bool Caller::send(std::string_view bytes) {
         const auto [error, count] = co_await stream.write(asio::buffer(all));
         co_return !error;
     };
-    return is_connected() && run(write(stream_, bytes), seconds(5)).value_or(false);
+    return is_connected() && run(write(stream_, bytes), answer_limit()).value_or(false);
 }
 
 bool Caller::say(const rendezvous::FromAgent& message) {
@@ -211,8 +209,9 @@ std::optional<rendezvous::FromDaemon> Caller::next(milliseconds limit) {
 }
 
 bool Caller::is_closed_by_peer() {
-    const auto deadline = std::chrono::steady_clock::now() + seconds(15);
-    while (receive(seconds(15))) {
+    const milliseconds limit = 2 * answer_limit();
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (receive(limit)) {
         reader_ = {};
     }
     // A read that ran into its limit has closed the connection at this end.
@@ -232,7 +231,7 @@ namespace {
 [[noreturn]] void attack_until_the_end(int said_fd, int end_fd, uid_t user,
                                        const std::function<std::string(Siege&)>& attack) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::alarm(kAttackSeconds);
+    ::alarm(has_sanitizer() ? 600 : 90);  // An attacker ends by itself, whatever happens.
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
@@ -286,7 +285,8 @@ Attacker::Attacker(const chaos::Network* network, std::optional<std::size_t> hos
 bool Attacker::is_in_force() {
     pollfd said{said_fd_, POLLIN, 0};
     char mark = 0;
-    return ::poll(&said, 1, 40000) == 1 && ::read(said_fd_, &mark, 1) == 1;
+    return ::poll(&said, 1, has_sanitizer() ? 300000 : 40000) == 1 &&
+           ::read(said_fd_, &mark, 1) == 1;
 }
 
 std::string Attacker::end() {
@@ -378,6 +378,10 @@ bool has_sanitizer() {
 #else
     return false;
 #endif
+}
+
+milliseconds answer_limit() {
+    return seconds(has_sanitizer() ? 60 : 10);
 }
 
 }  // namespace regroup::attack

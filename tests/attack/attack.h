@@ -45,6 +45,11 @@ inline constexpr std::size_t kFirstHost = 0;
 inline constexpr std::size_t kSecondHost = 1;
 inline constexpr std::size_t kStrangersHost = 2;
 
+/// With a sanitizer everything takes a multiple of its time and memory.
+[[nodiscard]] bool has_sanitizer();
+/// How long a call waits for an answer.
+[[nodiscard]] milliseconds answer_limit();
+
 /// A port where somebody listens.
 struct Target {
     std::string host;
@@ -72,7 +77,7 @@ class Siege {
     /// Sends what the peer takes; false once the connection has ended.
     static bool send(int fd, std::string_view bytes);
     /// The bytes that come within `limit`, until the peer closes or `count` bytes are there.
-    static std::string receive(int fd, std::size_t count, milliseconds limit = seconds(5));
+    static std::string receive(int fd, std::size_t count, milliseconds limit = answer_limit());
 
     [[nodiscard]] boost::asio::io_context& io() { return io_; }
 
@@ -84,7 +89,7 @@ class Siege {
 };
 
 /// One connection that speaks the control protocol, in the clear or by TLS. Each call has a limit
-/// of some seconds.
+/// of its own or answer_limit().
 class Caller {
    public:
     Caller(Siege& siege, const Target& target);
@@ -98,17 +103,17 @@ class Caller {
     /// Proves that it has `token`; false if the peer does not accept that.
     bool secure(const security::Token& token);
     /// The same with any end of TLS.
-    bool secure(const security::Tls& tls, milliseconds limit = seconds(10));
+    bool secure(const security::Tls& tls, milliseconds limit = answer_limit());
 
     /// False if the connection has ended or the peer does not read.
     bool send(std::string_view bytes);
     bool say(const rendezvous::FromAgent& message);
     /// The payload of the next frame; nothing at the end of the connection or after `limit`.
-    std::optional<std::string> next_payload(milliseconds limit = seconds(5));
-    std::optional<rendezvous::FromDaemon> next(milliseconds limit = seconds(5));
+    std::optional<std::string> next_payload(milliseconds limit = answer_limit());
+    std::optional<rendezvous::FromDaemon> next(milliseconds limit = answer_limit());
     /// Skips other messages.
     template <class Message>
-    std::optional<Message> await(milliseconds limit = seconds(5)) {
+    std::optional<Message> await(milliseconds limit = answer_limit()) {
         while (auto message = next(limit)) {
             if (auto* found = std::get_if<Message>(&*message)) {
                 return std::move(*found);
@@ -237,8 +242,5 @@ class Attacker {
 [[nodiscard]] rendezvous::Operate stop_of(const std::string& job);
 [[nodiscard]] rendezvous::Operate drain_of(const std::string& job, const std::string& node);
 [[nodiscard]] rendezvous::Operate status_of(const std::string& job);
-
-/// The limit on the daemon's memory under attack. Sanitizers need more.
-[[nodiscard]] bool has_sanitizer();
 
 }  // namespace regroup::attack

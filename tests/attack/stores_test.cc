@@ -89,7 +89,7 @@ class Stores : public ::testing::Test {
                                     bytes_of({Opcode::get, {"honest"}, 0}));
                     std::string wanted;
                     store::append_text(wanted, "yes");
-                    if (Siege::receive(honest, wanted.size(), seconds(10)) != wanted) {
+                    if (Siege::receive(honest, wanted.size(), answer_limit()) != wanted) {
                         return "an honest client is not served";
                     }
                 }

@@ -78,7 +78,9 @@ std::unique_ptr<Program> Victim::operate(const Words& words) const {
 }
 
 nlohmann::json Victim::status(const Words& flags) const {
-    const auto program = operate(Words{"status", "--json", "--timeout=10"} + flags);
+    const auto program = operate(
+        Words{"status", "--json", "--timeout=" + std::to_string(answer_limit() / seconds(1))} +
+        flags);
     const int code = program->wait().value_or(-1);
     if (code == 1) {
         return nlohmann::json::object();  // The daemon answers that there is no such job.

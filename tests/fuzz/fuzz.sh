@@ -5,7 +5,8 @@
 #     sh tests/fuzz/fuzz.sh BUILD_FOLDER SECONDS [TARGET]...
 #
 # Its inputs stay in BUILD_FOLDER/corpus/TARGET, and an input that breaks a property goes to
-# BUILD_FOLDER/artifacts/TARGET. The exit code is 1 if there is one.
+# BUILD_FOLDER/artifacts/TARGET. The exit code is 1 if there is one. A run first repeats the inputs
+# that are there; only those after them count as new.
 set -u
 
 build=$1
@@ -40,10 +41,11 @@ for target in "$@"; do
         control_protocol | etcd_replies | journal) set -- "-dict=$sources/json.dict" "$@" ;;
         worker_link) set -- "-dict=$sources/worker_link.dict" "$@" ;;
     esac
-    if "$program" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 \
+    if "$program" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 -max_len=4096 \
         -artifact_prefix="$artifacts/" -print_final_stats=1 "$@" >"$log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-        echo "fuzz: $target: $runs executions, nothing found"
+        repeated=$(sed -n 's/^#\([0-9]*\)\tINITED.*/\1/p' "$log")
+        echo "fuzz: $target: $((runs - ${repeated:-runs})) new inputs, nothing found"
     else
         found=1
         grep -m 3 -E 'broken property|broken invariant|ERROR: |runtime error|SUMMARY' "$log"
