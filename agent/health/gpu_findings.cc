@@ -279,7 +279,8 @@ void judge_xids(const Driver& driver, const Chosen& chosen, const Needs& needs,
         std::map<int, std::size_t> before;
         std::map<int, std::size_t> since;
         for (const Xid& xid : driver.xids) {
-            if (gpu.gpu->address.starts_with(xid.address)) {
+            // "0000:3b:00" is the device of the function "0000:3b:00.0".
+            if (gpu.gpu->address.starts_with(xid.address + ".")) {
                 ++(xid.at < needs.began ? before : since)[xid.number];
             }
         }

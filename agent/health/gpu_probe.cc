@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/health/nvml.h"
+#include "agent/process/kernel_log.h"
 #include "agent/process/proc_files.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/printable.h"
@@ -119,14 +120,13 @@ void read_log(const Places& places, Driver& driver) {
 
 std::optional<Xid> parse_xid(std::string_view record) {
     constexpr std::string_view kHead = "NVRM: Xid (PCI:";
-    const std::size_t at = record.find(kHead);
-    const std::size_t semicolon = record.find(';');
-    if (at == std::string_view::npos || semicolon == std::string_view::npos || semicolon > at) {
+    std::string_view text = agent::kernel_text(record);
+    if (!text.starts_with(kHead)) {
         return std::nullopt;
     }
     Xid xid;
     xid.at = time_of(record);
-    std::string_view text = record.substr(at + kHead.size());
+    text.remove_prefix(kHead.size());
     const std::size_t end = text.find("): ");
     if (end == std::string_view::npos) {
         return std::nullopt;

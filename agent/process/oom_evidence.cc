@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/process/cgroup.h"
+#include "agent/process/kernel_log.h"
 
 namespace regroup::agent {
 namespace {
@@ -20,27 +21,22 @@ namespace fs = std::filesystem;
 /// The text "Memory cgroup out of memory: Killed process 123 (train)" of such a record, and the
 /// pid.
 std::optional<std::pair<pid_t, std::string>> parse_record(std::string_view record) {
-    // "3,1234,5678901,-;text", then lines that begin with a blank.
-    record = record.substr(0, record.find('\n'));
-    const std::size_t semicolon = record.find(';');
-    if (semicolon == std::string_view::npos) {
-        return std::nullopt;
+    const std::string_view text = kernel_text(record);
+    for (const std::string_view reason : {"", "Out of memory: ", "Memory cgroup out of memory: ",
+                                          "Out of memory (oom_kill_allocating_task): "}) {
+        const std::string head = std::string(reason) + "Killed process ";
+        pid_t pid = 0;
+        if (!text.starts_with(head) ||
+            std::from_chars(text.data() + head.size(), text.data() + text.size(), pid).ec !=
+                std::errc()) {
+            continue;
+        }
+        // The name may contain parentheses. The text after it has none.
+        const std::size_t name_end = text.rfind(')');
+        const bool named = name_end != text.npos && name_end > head.size();
+        return std::pair(pid, std::string(text.substr(0, named ? name_end + 1 : text.npos)));
     }
-    record.remove_prefix(semicolon + 1);
-    constexpr std::string_view kKilled = "Killed process ";
-    const std::size_t at = record.find(kKilled);
-    if (at == std::string_view::npos) {
-        return std::nullopt;
-    }
-    const std::string_view rest = record.substr(at + kKilled.size());
-    pid_t pid = 0;
-    if (std::from_chars(rest.data(), rest.data() + rest.size(), pid).ec != std::errc()) {
-        return std::nullopt;
-    }
-    // The name may contain parentheses. The text after it has none.
-    const std::size_t name_end = record.rfind(')');
-    const bool named = name_end != record.npos && name_end > at;
-    return std::pair(pid, std::string(record.substr(0, named ? name_end + 1 : record.npos)));
+    return std::nullopt;
 }
 
 /// True if our pids are those of the log, not those of a container. The first PID namespace of the

@@ -127,6 +127,13 @@ TEST_F(HealthOfOneGpu, XidSinceTheStartRefusesIfItIsFatalAndOlderOnesWarn) {
     EXPECT_THAT(text(), HasSubstr("Xid 79 (2 times) since this launcher started"));
 }
 
+TEST_F(HealthOfOneGpu, XidOfAnotherAddressIsNotOfThisGpu) {
+    for (const char* address : {"", "0", "0000", "0000:5e", "0000:5e:0", "0000:5e:01", "[1]: x"}) {
+        driver_.xids = {{address, 79, 1500}};
+        EXPECT_THAT(found(), ElementsAre()) << address;
+    }
+}
+
 TEST_F(HealthOfOneGpu, XidOfAProgramIsReportedOnlyIfItIsOfThisJob) {
     needs_.began = 1000;
     driver_.xids = {{"0000:5e:00", 31, 500}};

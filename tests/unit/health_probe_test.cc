@@ -139,6 +139,8 @@ TEST_F(HealthProbe, ReadsXidsFromTheKernelLog) {
         << "6,100,1000,-;usb 1-1: new device\n"
         << "3,101,5093242,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>\n"
         << "3,102,5093243,-;NVRM: Xid (PCI:0000:3b:00): what is this\n"
+        << "3,102,5093244,-;tmpfs: Unknown parameter 'NVRM: Xid (PCI:0000:3b:00): 79'\n"
+        << "12,102,5093245,-;NVRM: Xid (PCI:0000:3b:00): 79, written by a user\n"
         << "3,103,6000000,-;NVRM: Xid (PCI:0000:9f:00): 31, pid=7, name=python3\n";
     const Driver driver = probe("0000:3b:00.0 code 0\n");
     ASSERT_THAT(driver.xids, SizeIs(2));

@@ -143,6 +143,19 @@ TEST_F(OomEvidenceTest, DamagedRecordsAreNoEvidence) {
     EXPECT_EQ(watch.evidence(kWorker), "the kernel log says: Killed process 123");
 }
 
+TEST_F(OomEvidenceTest, TextThatTheKernelQuotesIsNoEvidence) {
+    show_log("pid:[4026531836]");
+    OomWatch watch(root_);
+    for (const char* record :
+         {"3,1,1,-;tmpfs: Unknown parameter 'Out of memory: Killed process 123 (train)'",
+          "3,1,1,-;Killed process [123]: segfault at 0 ip 0 sp 0 error 4 in x[1000+1000]",
+          "12,1,1,-;Out of memory: Killed process 123 (train) total-vm:9kB", ";Killed process 123",
+          "x,1,1,-;Killed process 123"}) {
+        log(record);
+        EXPECT_EQ(watch.evidence(kWorker), "") << record;
+    }
+}
+
 TEST_F(OomEvidenceTest, LogIsIgnoredInAContainerWithItsOwnPids) {
     show_log("pid:[4026532177]");
     OomWatch watch(root_);
