@@ -37,7 +37,8 @@ std::string endpoint_host(const ReadyHost& head) {
     return host.find(':') == host.npos ? host : "[" + host + "]";
 }
 
-Ending common_ending(const std::vector<HostEnding>& endings, bool by_user) {
+Ending common_ending(const std::vector<HostEnding>& endings, std::optional<std::size_t> head,
+                     bool by_user) {
     const auto first = [&](auto holds) -> const Ending* {
         const auto found = std::ranges::find_if(
             endings, [&](const HostEnding& ending) { return ending && holds(*ending); });
@@ -46,12 +47,17 @@ Ending common_ending(const std::vector<HostEnding>& endings, bool by_user) {
     const auto succeeded = [](const Ending& ending) {
         return ending.by_verdict && ending.exit_code == 0;
     };
-    if (const Ending* good = first(succeeded)) {
+    const HostEnding of_head = head ? endings.at(*head) : std::nullopt;
+    const bool has_failed = of_head && of_head->by_verdict && !succeeded(*of_head);
+    if (const Ending* good = first(succeeded); good != nullptr && !has_failed) {
         return *good;
     }
     const Ending* ended_by_signal = first([](const Ending& ending) { return ending.signal != 0; });
     if (by_user && ended_by_signal != nullptr) {
         return *ended_by_signal;
+    }
+    if (has_failed) {
+        return *of_head;
     }
     if (const Ending* judged = first([](const Ending& ending) { return ending.by_verdict; })) {
         return *judged;

@@ -34,10 +34,13 @@ using HostEnding = std::optional<Ending>;
 inline constexpr int kExitSshFailed = 255;
 
 /// How the launcher ends, from the endings of the nodes in the order of the list: as the first one
-/// that knows the verdict of the job; without one, as the first one that failed; else as the first
-/// one. `by_user`: the user has asked for the end. Then a node that a signal has ended counts more
-/// than a verdict of failure, which may only tell that this node has left. Without any report:
+/// that knows the verdict of the job, and success counts before failure; without one, as the first
+/// one that failed; else as the first one. `head`: the place of the host that has served the
+/// rendezvous, if the launcher knows one: no other host can turn its verdict of failure into
+/// success. `by_user`: the user has asked for the end. Then a node that a signal has ended counts
+/// more than a verdict of failure, which may only tell that this node has left. Without any report:
 /// kExitSshFailed.
-[[nodiscard]] Ending common_ending(const std::vector<HostEnding>& endings, bool by_user = false);
+[[nodiscard]] Ending common_ending(const std::vector<HostEnding>& endings,
+                                   std::optional<std::size_t> head, bool by_user = false);
 
 }  // namespace regroup::launcher::ssh

@@ -158,12 +158,25 @@ void Launch::handle_report(Host& host, const Report& report) {
     } else if (const auto* serving = std::get_if<Serving>(&report);
                serving != nullptr && stage_ == Stage::starting && host.index == head_) {
         start_others(serving->port);
-    } else if (const auto* ended = std::get_if<Ended>(&report)) {
+    } else if (const auto* ended = std::get_if<Ended>(&report); ended != nullptr && !host.ending) {
+        if (ended->by_verdict && !is_over() && !stopping_) {
+            close_all_after(grace_of_nodes());
+        }
         host.ending = Ending{.exit_code = ended->exit_code,
                              .signal = ended->signal,
                              .by_verdict = ended->by_verdict,
                              .report = ended->report};
     }
+}
+
+bool Launch::is_over() const {
+    return std::ranges::any_of(
+        hosts_, [](const auto& host) { return host->ending && host->ending->by_verdict; });
+}
+
+// A node may take --shutdown-timeout to save, and as long again to end.
+Duration Launch::grace_of_nodes() const {
+    return 2 * plan_.options.run.shutdown_timeout + kGraceOfNetwork;
 }
 
 void Launch::tell_report(const std::vector<std::string>& report) {
@@ -217,12 +230,12 @@ void Launch::start_head() {
         }
     }
     head_ = indices[choose_head(ready)];
-    Host& head = *hosts_[head_];
+    Host& head = *hosts_[*head_];
     order(head, with_port(endpoint_host({head.name, head.address}), 0), true);
     deadline_.expires_after(2 * plan_.options.connect_timeout);
     deadline_.async_wait([this](const boost::system::error_code& error) {
         if (!error && stage_ == Stage::starting) {
-            close_all("host " + hosts_[head_]->name + " does not serve the rendezvous within " +
+            close_all("host " + hosts_[*head_]->name + " does not serve the rendezvous within " +
                       format_duration(2 * plan_.options.connect_timeout) + " (--connect-timeout)");
         }
     });
@@ -231,7 +244,7 @@ void Launch::start_head() {
 void Launch::start_others(std::uint16_t port) {
     stage_ = Stage::running;
     deadline_.cancel();
-    const Host& head = *hosts_[head_];
+    const Host& head = *hosts_.at(head_.value());
     const std::string endpoint = with_port(endpoint_host({head.name, head.address}), port);
     output_.say("job " + plan_.job + " starts on " + std::to_string(nodes_) + " host(s); " +
                 head.name + " serves the rendezvous at " + endpoint);
@@ -313,9 +326,7 @@ void Launch::handle_end(Host& host, agent::ExitStatus status) {
         host.ending && !host.ending->by_verdict && host.ending->exit_code == agent::kExitUsage;
     const bool is_early_head = stage_ == Stage::starting && host.index == head_;
     const bool too_few = count(Host::State::ordered) + count(Host::State::ready) < nodes_min();
-    const bool is_over = std::ranges::any_of(
-        hosts_, [](const auto& other) { return other->ending && other->ending->by_verdict; });
-    if (!stopping_ && (is_early_head || ((is_usage || !host.ending) && too_few && !is_over))) {
+    if (!stopping_ && (is_early_head || ((is_usage || !host.ending) && too_few && !is_over()))) {
         if (!was_ordered || is_usage || stage_ == Stage::starting) {
             cause_ = host.ending.value_or(Ending{.exit_code = kExitSshFailed});
         }
@@ -337,8 +348,9 @@ void Launch::end_if_all_ended() {
     }
     const bool has_report =
         std::ranges::any_of(endings, [](const HostEnding& ending) { return ending.has_value(); });
-    end(cause_ && (!has_report || !stopped_by_user_) ? *cause_
-                                                     : common_ending(endings, stopped_by_user_));
+    end(cause_ && (!has_report || !stopped_by_user_)
+            ? *cause_
+            : common_ending(endings, head_, stopped_by_user_));
 }
 
 void Launch::end(Ending ending) {
@@ -387,9 +399,7 @@ void Launch::handle_signal(int number) {
             close_all(name);
             return;
     }
-    // A node may take --shutdown-timeout to save, and as long again to end.
-    stop_nodes(number, signals_ == 1 ? 2 * plan_.options.run.shutdown_timeout + kGraceOfNetwork
-                                     : kGraceOfNetwork);
+    stop_nodes(number, signals_ == 1 ? grace_of_nodes() : kGraceOfNetwork);
 }
 
 void Launch::stop_nodes(int signal, Duration grace) {
@@ -402,6 +412,10 @@ void Launch::stop_nodes(int signal, Duration grace) {
             host->session->kill();
         }
     }
+    close_all_after(grace);
+}
+
+void Launch::close_all_after(Duration grace) {
     deadline_.expires_after(grace);
     deadline_.async_wait([this, grace](const boost::system::error_code& error) {
         if (!error) {

@@ -79,12 +79,16 @@ class Launch {
     /// Asks all nodes to leave; after `grace` their connections are closed.
     void stop_nodes(int signal, Duration grace);
     void close_all(const std::string& reason);
+    void close_all_after(Duration grace);
     void send_to(Host& host, const Order& order);
     void tell_report(const std::vector<std::string>& report);
     void end(Ending ending);
     void end_if_all_ended();
     [[nodiscard]] std::size_t count(Host::State state) const;
     [[nodiscard]] std::size_t nodes_min() const;
+    /// True once a node has reported the verdict of the job.
+    [[nodiscard]] bool is_over() const;
+    [[nodiscard]] Duration grace_of_nodes() const;
     [[nodiscard]] Duration start_limit() const;
 
     const LaunchPlan plan_;
@@ -95,10 +99,10 @@ class Launch {
     std::vector<std::unique_ptr<Host>> hosts_;
     boost::asio::steady_timer deadline_;
     Stage stage_ = Stage::connecting;
-    std::size_t next_ = 0;  ///< The next host to connect to.
-    std::size_t head_ = 0;
-    std::size_t nodes_ = 0;  ///< Nodes that were ready.
-    int signals_ = 0;        ///< How often the user has asked for the end.
+    std::size_t next_ = 0;             ///< The next host to connect to.
+    std::optional<std::size_t> head_;  ///< It serves the rendezvous.
+    std::size_t nodes_ = 0;            ///< Nodes that were ready.
+    int signals_ = 0;                  ///< How often the user has asked for the end.
     Instant signalled_at_ = Instant::min();
     bool stopping_ = false;
     bool stopped_by_user_ = false;

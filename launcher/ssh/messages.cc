@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/ssh/messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "agent/process/warden.h"
 #include "rendezvous/protocol/framing.h"
 
 namespace regroup::launcher::ssh {
@@ -90,6 +92,14 @@ std::string text_of(const json& fields) {
     return fields.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+/// The launcher ends like its nodes, so this must be a way in which a launcher ends.
+bool is_possible(const Ended& ended) {
+    const bool is_signal =
+        ended.signal == 0 ||
+        std::ranges::find(agent::kAgentSignals, ended.signal) != agent::kAgentSignals.end();
+    return is_signal && ended.exit_code >= 0 && ended.exit_code <= 255;
+}
+
 std::optional<Report> read_report(const json& fields) {
     const auto kind = fields.at("kind").get<std::string>();
     if (kind == "ready") {
@@ -105,9 +115,10 @@ std::optional<Report> read_report(const json& fields) {
         return Alive{};
     }
     if (kind == "ended") {
-        return Ended{fields.at("exit_code").get<int>(), fields.at("signal").get<int>(),
-                     fields.at("by_verdict").get<bool>(),
-                     fields.at("report").get<std::vector<std::string>>()};
+        Ended ended{fields.at("exit_code").get<int>(), fields.at("signal").get<int>(),
+                    fields.at("by_verdict").get<bool>(),
+                    fields.at("report").get<std::vector<std::string>>()};
+        return is_possible(ended) ? std::optional(std::move(ended)) : std::nullopt;
     }
     return std::nullopt;
 }

@@ -295,6 +295,17 @@ TEST_F(LaunchSsh, JobGoesOnWithoutAHostWhoseConnectionBreaks) {
     EXPECT_TRUE(all_gone());
 }
 
+TEST_F(LaunchSsh, HostThatIsSilentAtTheEndIsNotWaitedForWithoutLimit) {
+    const auto job = launch({"--hosts=a,b", "--shutdown-timeout=1", elastic_probe_program()});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job->output();
+    const std::vector<pid_t> clients = children_of(job->pid());
+    ASSERT_THAT(clients, SizeIs(2));
+    ::kill(clients.back(), SIGSTOP);  // It cannot pass on what its node says.
+    release("finish");
+    EXPECT_EQ(job->wait(), 0) << job->output();
+    EXPECT_TRUE(all_gone());
+}
+
 TEST_F(LaunchSsh, JobThatNeedsAHostEndsWhenItsConnectionBreaks) {
     const auto job = launch(Words{"--hosts=a,b"} + sleeper());
     ASSERT_TRUE(are_there("up", 2)) << job->output();

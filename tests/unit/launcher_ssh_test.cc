@@ -193,6 +193,17 @@ TEST(LaunchSshMessages, ReportsNeedTheWordOfTheirNode) {
     EXPECT_FALSE(parse_line("w0rd", "regroup-ssh w0rd {\"kind\":\"ready\",\"address\":7}"));
 }
 
+TEST(LaunchSshMessages, LauncherEndsOnlyAsALauncherCan) {
+    for (const Ended& ended : {Ended{128 + SIGINT, SIGINT, false, {}}, Ended{255, 0, true, {}}}) {
+        EXPECT_TRUE(parse_line("w", line_of("w", ended)));
+    }
+    for (const Ended& ended : {Ended{1, SIGSTOP, false, {}}, Ended{1, SIGSEGV, false, {}},
+                               Ended{1, -1, false, {}}, Ended{256, 0, true, {}},
+                               Ended{-1, 0, true, {}}}) {
+        EXPECT_FALSE(parse_line("w", line_of("w", ended))) << ended.exit_code << ended.signal;
+    }
+}
+
 TEST(LaunchSshMessages, ReportFitsALine) {
     const Ended ended{1, 0, true, Words(40, std::string(4000, '\x01'))};
     EXPECT_LT(line_of("w", ended).size(), agent::LineSplitter::kLineBytesMax);
@@ -220,18 +231,23 @@ TEST(LaunchSshDecisions, EndingIsThatOfTheJob) {
     const auto judged = [](int code) {
         return HostEnding(Ending{.exit_code = code, .by_verdict = true});
     };
-    EXPECT_EQ(common_ending({judged(0), judged(0)}).exit_code, 0);
-    EXPECT_EQ(common_ending({std::nullopt, judged(0)}).exit_code, 0);
-    EXPECT_EQ(common_ending({ended(75), judged(7)}).exit_code, 7);
-    EXPECT_EQ(common_ending({ended(75), ended(75)}).exit_code, 75);
-    EXPECT_EQ(common_ending({ended(75), ended(130, SIGINT)}).signal, SIGINT);
-    EXPECT_EQ(common_ending({std::nullopt, ended(3)}).exit_code, 3);
-    EXPECT_EQ(common_ending({std::nullopt, std::nullopt}).exit_code, kExitSshFailed);
-    EXPECT_EQ(common_ending({judged(255)}).exit_code, 255);
-    EXPECT_EQ(common_ending({judged(1), ended(130, SIGINT)}).exit_code, 1);
-    EXPECT_EQ(common_ending({judged(1), ended(130, SIGINT)}, true).signal, SIGINT);
-    EXPECT_EQ(common_ending({judged(0), ended(130, SIGINT)}, true).exit_code, 0);
-    EXPECT_EQ(common_ending({ended(75), judged(75)}, true).exit_code, 75);
+    EXPECT_EQ(common_ending({judged(0), judged(0)}, std::nullopt).exit_code, 0);
+    EXPECT_EQ(common_ending({std::nullopt, judged(0)}, std::nullopt).exit_code, 0);
+    EXPECT_EQ(common_ending({ended(75), judged(7)}, std::nullopt).exit_code, 7);
+    EXPECT_EQ(common_ending({ended(75), ended(75)}, std::nullopt).exit_code, 75);
+    EXPECT_EQ(common_ending({ended(75), ended(130, SIGINT)}, std::nullopt).signal, SIGINT);
+    EXPECT_EQ(common_ending({std::nullopt, ended(3)}, std::nullopt).exit_code, 3);
+    EXPECT_EQ(common_ending({std::nullopt, std::nullopt}, std::nullopt).exit_code, kExitSshFailed);
+    EXPECT_EQ(common_ending({judged(255)}, std::nullopt).exit_code, 255);
+    EXPECT_EQ(common_ending({judged(1), ended(130, SIGINT)}, std::nullopt).exit_code, 1);
+    EXPECT_EQ(common_ending({judged(1), ended(130, SIGINT)}, std::nullopt, true).signal, SIGINT);
+    EXPECT_EQ(common_ending({judged(0), ended(130, SIGINT)}, std::nullopt, true).exit_code, 0);
+    EXPECT_EQ(common_ending({ended(75), judged(75)}, std::nullopt, true).exit_code, 75);
+    EXPECT_EQ(common_ending({judged(1), judged(0)}, std::nullopt).exit_code, 0);
+    EXPECT_EQ(common_ending({judged(1), judged(0)}, 0).exit_code, 1) << "that of the rendezvous";
+    EXPECT_EQ(common_ending({judged(3), judged(7)}, 1).exit_code, 7);
+    EXPECT_EQ(common_ending({judged(1), judged(0)}, 1).exit_code, 0);
+    EXPECT_EQ(common_ending({ended(75), judged(0)}, 0).exit_code, 0) << "it left before the end";
 }
 
 /// The lines and the reports of a client, in the order in which they came.
