@@ -157,7 +157,7 @@ std::variant<Peer, Refusal> Guard::identify(const Client& client, const RequestH
     if (!own || !(own->key() == shown->key())) {
         return want_token("the token is not one of this daemon", "showed a wrong token");
     }
-    return Peer{scope, "token " + own->id() + " (" + std::string(to_string(scope.role)) + ")"};
+    return peer_of(*own);
 }
 
 std::variant<Peer, Refusal> Guard::judge(const Client& client, const RequestHead& head,

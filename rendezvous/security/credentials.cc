@@ -18,6 +18,12 @@ Result<void> check_certificates(const Certificates& files) {
 
 }  // namespace
 
+Peer peer_of(const Token& token) {
+    const Scope& scope = token.scope();
+    return {scope, "token " + token.id() + " (" + std::string(to_string(scope.role)) +
+                       (scope.job.empty() ? "" : " of job " + scope.job) + ")"};
+}
+
 Result<Credentials> load_credentials(const CredentialSources& sources) {
     Credentials credentials;
     credentials.insecure = sources.insecure;

@@ -35,8 +35,12 @@ struct Identity {
 /// A peer that has proved who it is.
 struct Peer {
     Scope scope;
-    std::string name;  ///< "token 1f2e3d4c (node)", "certificate CN=node7", "user ann".
+    /// "token 1f2e3d4c (node of job night)", "certificate CN=node7", "user ann". What peers use is
+    /// shared fairly among the names.
+    std::string name;
 };
+/// The peer that has shown `token`.
+[[nodiscard]] Peer peer_of(const Token& token);
 
 /// Where the flags say that the credentials are.
 struct CredentialSources {

@@ -89,10 +89,7 @@ int find_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSIO
         connection.peer = Peer{Scope(), identity};
         *session = session_with(ssl, *parts.key);
     } else if (const auto token = parts.token ? parts.token->named(identity) : std::nullopt) {
-        const Scope& scope = token->scope();
-        connection.peer =
-            Peer{scope, "token " + token->id() + " (" + std::string(to_string(scope.role)) +
-                            (scope.job.empty() ? "" : " of job " + scope.job) + ")"};
+        connection.peer = peer_of(*token);
         *session = session_with(ssl, token->key());
     }
     return 1;  // Without a session the handshake goes on with certificates, or fails.
@@ -110,6 +107,9 @@ std::shared_ptr<Tls::Parts> make_parts(bool is_server) {
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                   SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // A read ends after each record, also after one without data, of which a peer can send any
+    // number: others have their turn between two of them.
+    SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     // A client that offers a key and gets a certificate instead refuses it, unless an authority is
     // set.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);

@@ -112,6 +112,7 @@ TEST_F(HttpGuard, TokenOfOneJobSeesThatJob) {
     bear(text_of({Role::observer, "night: run"}));
     EXPECT_EQ(judge(stranger), 200U);
     EXPECT_EQ(peer.scope.job, "night: run");
+    EXPECT_THAT(peer.name, HasSubstr("(observer of job night: run)"));
     head.authorization = "Basic " + to_base64("a:" + text_of({Role::observer, "night: run"}));
     EXPECT_EQ(judge(stranger), 200U);
 }
