@@ -106,7 +106,10 @@ std::size_t Door::connections_count() const {
 void Door::adopt(security::Stream stream, std::string first_bytes, Client client) {
     auto connection =
         std::make_shared<Connection>(std::move(stream), std::move(client), impl_->limits);
-    connection->is_trusted = connection->client.proven.has_value();
+    if (connection->client.proven) {
+        connection->is_trusted = true;
+        connection->identity = connection->client.proven->name;
+    }
     if (!impl_->make_room(*connection)) {
         impl_->log("HTTP room", connection->client.address,
                    "disconnected " + connection->client.peer + ": there are " +

@@ -9,9 +9,7 @@ namespace regroup::http {
 
 /// Limits on the resources that HTTP clients can make the daemon use.
 struct Limits {
-    /// Beyond this the longest idle client that has proved nothing is disconnected, of the address
-    /// that has most of them; then the longest idle one of all, then one that is slow to read; if
-    /// there is none, the new one is.
+    /// Beyond this one leaves for each that comes: see leaves_for.
     std::size_t connections_max = 256;
     /// The viewers; and with so many clients that have proved who they are, an answer ends its
     /// connection. The rest of the connections is for short visits: probes, scrapes, operators.

@@ -42,7 +42,7 @@ std::string response_head(const Answer& answer, bool keep_alive, bool wants_toke
         line("Allow", answer.allow);
     }
     if (wants_token) {
-        line("WWW-Authenticate", "Basic realm=\"regroup\", charset=\"UTF-8\"");
+        line("WWW-Authenticate", "Bearer realm=\"regroup\"");
     }
     line("Content-Security-Policy", kPolicy);
     line("X-Content-Type-Options", "nosniff");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "rendezvous/base/fair_share.h"
 
@@ -26,22 +27,22 @@ std::size_t bytes_of(const Texts& texts) {
 
 Held leaves_for(const Connections& all, const Connection& newcomer, Instant now,
                 const Limits& limits) {
-    std::map<std::string, std::size_t> strangers;  // By address, with the newcomer.
-    const auto count = [&](const Connection& one) {
-        strangers[one.client.address] += one.is_trusted ? 0 : 1;
+    using Owner = std::pair<bool, std::string>;  // Strangers come after all others.
+    const auto owner_of = [](const Connection& one) {
+        return Owner(!one.is_trusted, one.is_trusted ? one.identity : one.client.address);
     };
-    count(newcomer);
+    std::map<Owner, std::size_t> held{{owner_of(newcomer), 1}};
     for (const Held& other : all) {
-        count(*other);
+        ++held[owner_of(*other)];
     }
     const auto rank = [&](const Connection& one) {
-        return one.is_trusted ? 0 : strangers.at(one.client.address);
+        return std::pair(!one.is_trusted, held.at(owner_of(one)));
     };
     Held victim;
     Held slowest;
     for (const Held& other : all) {
         const bool may_go =
-            !other->is_trusted || (newcomer.is_trusted && other->doing == Doing::idle);
+            !other->is_trusted || other->doing == Doing::idle || other->doing == Doing::reading;
         if (may_go && (!victim || rank(*other) > rank(*victim) ||
                        (rank(*other) == rank(*victim) && other->since < victim->since))) {
             victim = other;

@@ -16,9 +16,9 @@ using Connections = std::set<std::shared_ptr<Connection>>;
 
 /// The one that leaves for a new connection: of those that have proved nothing, the longest idle of
 /// the address that has most of them. So a flood from one address pushes out itself, and no probe
-/// from another one. For a newcomer that has proved who it is, also the longest idle of all. If all
-/// are busy, the one that has taken longest to read its answer, if that is longer than
-/// Limits::slow_limit. May be null.
+/// from another one. If all have proved who they are: of those that wait for no answer, the longest
+/// idle of the peer that has most connections. If all are busy, the one that has taken longest to
+/// read its answer, if that is longer than Limits::slow_limit. May be null.
 [[nodiscard]] std::shared_ptr<Connection> leaves_for(const Connections& all,
                                                      const Connection& newcomer, Instant now,
                                                      const Limits& limits);

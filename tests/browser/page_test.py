@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -190,12 +191,30 @@ class RealJob(unittest.TestCase):
         self.cluster.daemon.wait()
         self.wait("document.getElementById('connection').dataset.connection === 'lost'")
         self.assertEqual(self.browser.value("document.getElementById('main').dataset.fresh"), "false")
+        self.assert_no_token_is_sent_to_whoever_has_the_port_now()
         self.cluster.serve()
         self.wait("document.getElementById('connection').dataset.connection === 'live'")
         self.wait(f"{VIEW}.phase === 'training' && document.querySelectorAll('tr[data-node]').length === 2")
 
+    def assert_no_token_is_sent_to_whoever_has_the_port_now(self):
+        with socket.create_server(("127.0.0.1", self.cluster.port)) as squatter:
+            squatter.settimeout(20)
+            self.act("[data-slot=stop]", token=self.cluster.operator)
+            self.wait("!document.querySelector('dialog [data-slot=answer]').hidden")
+            self.browser.value("document.querySelector('dialog [data-slot=cancel]').click()")
+            connection, _ = squatter.accept()
+            with connection:
+                request = connection.recv(65536).decode()
+        self.assertIn("GET /api/v1/stream", request)
+        self.assertNotIn("Authorization", request)
+        self.assertNotIn("regroup1.", request)
+
     def test_6_the_job_is_stopped(self):
-        self.act("[data-slot=stop]")  # The page still has the token.
+        self.act("[data-slot=stop]")
+        self.wait("!document.querySelector('dialog [data-slot=answer]').hidden")  # No token is kept.
+        self.browser.value("document.querySelector('dialog [data-slot=cancel]').click()")
+        self.wait("!document.querySelector('dialog')")
+        self.act("[data-slot=stop]", token=self.cluster.operator)
         self.wait(f"{VIEW}.phase === 'closed' && document.querySelector('[data-event=closed]')")
         self.assertTrue(self.browser.value("document.querySelector('[data-slot=stop]').hidden"))
         self.assertEqual(self.browser.value("document.querySelector('[data-slot=phase]').dataset.outcome"), "stopped")

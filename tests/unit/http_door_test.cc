@@ -454,7 +454,7 @@ TEST_F(HttpDoorWithLittleRoom, FloodOfOneAddressDisplacesNoStrangerOfAnother) {
     probe->await("page /healthz\n");
 }
 
-TEST_F(HttpDoorWithLittleRoom, OwnerDisplacesTheLongestIdle) {
+TEST_F(HttpDoorWithLittleRoom, LongestIdleOfAllLeavesWhereNoStrangerIs) {
     std::vector<std::unique_ptr<Browser>> browsers;
     for (int i = 0; i < 3; ++i) {
         browsers.push_back(connect());
@@ -463,12 +463,31 @@ TEST_F(HttpDoorWithLittleRoom, OwnerDisplacesTheLongestIdle) {
         clock.pass(seconds(1));
     }
     const auto stranger = connect(false, "GET /");
-    EXPECT_TRUE(stranger->is_closed_by_peer()) << "nobody of the owner's makes room for it";
-    const auto newest = connect();
     EXPECT_TRUE(browsers[0]->is_closed_by_peer());
+    const auto newest = connect();
+    EXPECT_TRUE(stranger->is_closed_by_peer());
     newest->get("/b");
     newest->await("page /b\n");
     EXPECT_EQ(door->connections_count(), 3U);
+}
+
+TEST_F(HttpDoorWithLittleRoom, PeerThatHoldsAllPlacesKeepsNoProbeOut) {
+    const auto other = connect_as("token 2");
+    other->get("/a");
+    other->await("page /a\n");
+    clock.pass(seconds(1));
+    const auto viewer = connect_as("token 1");
+    viewer->get("/stream");
+    viewer->await("\r\n\r\n");
+    const auto half = connect_as("token 1");
+    half->send("GET /a HTTP/1.1\r\n");
+    EXPECT_TRUE(half->stays_open());
+
+    const auto probe = connect(false);
+    probe->get("/healthz");
+    EXPECT_THAT(probe->await("page /healthz"), StartsWith("HTTP/1.1 200 "));
+    EXPECT_TRUE(half->is_closed_by_peer()) << "its peer holds more than the other";
+    EXPECT_TRUE(other->stays_open());
 }
 
 TEST_F(HttpDoorWithLittleRoom, NewClientIsTurnedAwayIfAllAreBusy) {

@@ -125,7 +125,7 @@ TEST(HttpResponse, SaysWhatABrowserMayDo) {
     EXPECT_THAT(head, Not(HasSubstr("Access-Control")));
     EXPECT_THAT(head, Not(HasSubstr("WWW-Authenticate")));
     EXPECT_THAT(response_head(sentence(401, "no"), true, true),
-                HasSubstr("WWW-Authenticate: Basic realm=\"regroup\""));
+                HasSubstr("WWW-Authenticate: Bearer realm=\"regroup\""));
 }
 
 TEST(HttpResponse, EventHasOneFieldForEachLine) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drain and stop: each asks first, and shows the daemon a token of the role operator.
+// Drain and stop: each asks first, and shows the daemon a token of the role operator, once.
 
 import {fromTemplate, setHidden, setText} from "./dom.js";
-import {authorization, hasToken, setToken} from "./token.js";
+import {authorization} from "./token.js";
 
 export function askToDrain(job, node) {
   ask({
@@ -30,9 +30,6 @@ function ask({path, body, title, effect, confirm}) {
   setText(slots.title, title);
   setText(slots.effect, effect);
   setText(slots.confirm, confirm);
-  if (hasToken()) {
-    slots.token.placeholder = "the one that you have typed before";
-  }
   const show = (text) => {
     setText(slots.answer, text);
     setHidden(slots.answer, text === "");
@@ -50,12 +47,14 @@ function ask({path, body, title, effect, confirm}) {
   dialog.addEventListener("close", () => dialog.remove());
   dialog.querySelector("form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (slots.token.value !== "") {
-      setToken(slots.token.value);
+    if (document.getElementById("main").dataset.fresh !== "true") {
+      show("The page has lost its connection. Whoever has the daemon's port now could read the token: wait until " +
+        "the daemon is back.");
+      return;
     }
     slots.confirm.disabled = true;
     show("");
-    const answer = await post(path, {...body, reason: slots.reason.value.trim()});
+    const answer = await post(path, {...body, reason: slots.reason.value.trim()}, slots.token.value.trim());
     slots.confirm.disabled = false;
     if (answer.done) {
       dialog.close();
@@ -69,9 +68,9 @@ function ask({path, body, title, effect, confirm}) {
 }
 
 /// Returns {done, text}.
-async function post(path, body) {
+async function post(path, body, token) {
   try {
-    const {headers, ...rest} = authorization();
+    const {headers, ...rest} = authorization(token === "" ? undefined : token);
     const response = await fetch(path, {
       method: "POST",
       headers: {"Content-Type": "application/json", ...headers},

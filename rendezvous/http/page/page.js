@@ -6,7 +6,7 @@ import {make, setHidden, setText} from "./dom.js";
 import {clock, stamp} from "./format.js";
 import {JobView} from "./job_view.js";
 import {JobsView} from "./jobs_view.js";
-import {setToken} from "./token.js";
+import {keepToken} from "./token.js";
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
@@ -47,12 +47,17 @@ function tokenForm() {
   });
   const form = make("form", {id: "token-form", class: "warning"},
     make("label", {for: "reading-token"},
-      `Token of the role observer${window.isSecureContext ? " or operator" : ""}`),
+      `Token of the role observer${location.protocol === "https:" ? " or operator" : ""}`),
     input, make("button", {type: "submit"}, "Show the jobs"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    setToken(input.value);
-    show();
+    const refusal = keepToken(input.value);
+    if (refusal === "") {
+      show();
+    } else {
+      input.value = "";
+      setText(connection, refusal);
+    }
   });
   return form;
 }
