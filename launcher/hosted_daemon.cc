@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/cause_text.h"
+#include "agent/process/descriptor_limit.h"
 #include "launcher/host.h"
 #include "launcher/report.h"
 #include "launcher/state.h"
@@ -75,6 +76,9 @@ bool HostedDaemon::open_late(RunPlan& plan) {
 
 // After an error of --state the daemon is open; after an error of the socket it is not.
 Result<void> HostedDaemon::serve(RunPlan& plan) {
+    if (plan.agent.policy.nodes_max > 1) {
+        agent::raise_descriptor_limit();
+    }
     rendezvous::DaemonLimits limits;
     // A user who starts the launcher again wants a new attempt, not the old report.
     limits.failed_retention = Duration::zero();

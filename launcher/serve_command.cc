@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <optional>
 #include <set>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -13,6 +12,7 @@
 #include <boost/asio/signal_set.hpp>
 
 #include "agent/core/agent_core.h"
+#include "agent/process/descriptor_limit.h"
 #include "agent/process/line_writer.h"
 #include "launcher/event_log.h"
 #include "launcher/flag_table.h"
@@ -185,15 +185,6 @@ void describe_command(FlagTable& flags) {
         "a --state that cannot be used.";
 }
 
-// The usual soft limit of 1024 is too low for thousands of agents and torchrun clients.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 }  // namespace
 
 int serve_command(std::span<const std::string> arguments) {
@@ -264,7 +255,7 @@ int serve_command(std::span<const std::string> arguments) {
 
     std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
     std::signal(SIGTTOU, SIG_IGN);  // A daemon in the background must not stop as it logs.
-    raise_descriptor_limit();
+    agent::raise_descriptor_limit();
     const SteadyClock clock;
     Log log(io, clock);
     const Result<std::unique_ptr<EventLog>> events =

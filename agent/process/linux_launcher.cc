@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "agent/process/descriptor_limit.h"
+
 /// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
 /// sanitizer's state in the child as after fork(), and our child shares that state with us.
 extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument,  // NOLINT
@@ -63,6 +65,7 @@ struct Plan {
     int stdout_fd = -1;
     int stderr_fd = -1;
     pid_t parent = 0;
+    const rlimit* descriptors = nullptr;
 
     Step failed_step = Step::none;
     int error = 0;
@@ -157,6 +160,9 @@ REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
         return Step::memory_nodes;
     }
     close_from_3();
+    if (plan.descriptors != nullptr) {
+        ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan.descriptors, nullptr);  // It only lowers.
+    }
     reset_signals();
     ::syscall(SYS_execve, plan.executable, plan.arguments, plan.environment);
     return Step::exec;
@@ -295,6 +301,8 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
     plan.parent = ::getpid();
+    const std::optional<rlimit> descriptors = descriptor_limit_of_programs();
+    plan.descriptors = descriptors ? &*descriptors : nullptr;
 
     int pidfd = -1;
     pid_t pid = -1;

@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "agent/core/agent_core.h"
+#include "agent/process/descriptor_limit.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/cluster/sbatch_script.h"
 #include "launcher/run_plan.h"
@@ -25,15 +25,6 @@ namespace regroup::launcher::ssh {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Each connection has three pipes and a descriptor of its client.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
 
 // The token of the user, or one of this job alone. Nothing where the hosts have other proofs, or
 // where a daemon that we do not start has its own.
@@ -165,7 +156,7 @@ Ending launch_command(std::span<const std::string> arguments) {
     if (!plan) {
         return fail(plan.error());
     }
-    raise_descriptor_limit();
+    agent::raise_descriptor_limit();
     return Launch(*std::move(plan)).run();
 }
 

@@ -48,8 +48,13 @@ Result<std::optional<std::string>> FrameReader::next() {
     if (rest.size() < kFrameHeaderBytes + length) {
         return std::optional<std::string>();
     }
+    std::string payload(rest.substr(kFrameHeaderBytes, length));
     consumed_ += kFrameHeaderBytes + length;
-    return std::optional<std::string>(rest.substr(kFrameHeaderBytes, length));
+    if (consumed_ == buffer_.size()) {
+        buffer_ = std::string();  // A connection that waits keeps no memory of its last message.
+        consumed_ = 0;
+    }
+    return std::optional<std::string>(std::move(payload));
 }
 
 }  // namespace regroup::protocol

@@ -30,6 +30,9 @@ class FrameReader {
     /// Failure, and further bytes are discarded. Errors: invalid_argument.
     [[nodiscard]] Result<std::optional<std::string>> next();
 
+    /// The memory that waits for the rest of a frame.
+    [[nodiscard]] std::size_t held_bytes() const noexcept { return buffer_.capacity(); }
+
    private:
     std::string buffer_;
     std::size_t consumed_ = 0;

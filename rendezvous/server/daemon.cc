@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sys/resource.h>
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
@@ -16,8 +17,24 @@
 
 namespace regroup::rendezvous {
 
+namespace {
+
+/// Connections leave descriptors for the rest of the process.
+DaemonLimits within_descriptors(DaemonLimits limits) {
+    rlimit descriptors{};
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+        const auto quarter = static_cast<std::size_t>(
+            std::min<rlim_t>(descriptors.rlim_cur / 4, limits.sessions_max));
+        limits.strangers_max = std::min(limits.strangers_max, quarter);
+        limits.sessions_max = std::min(limits.sessions_max, 2 * quarter);
+    }
+    return limits;
+}
+
+}  // namespace
+
 Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
-    : impl_(std::make_shared<Impl>(io, clock, limits, std::move(log))) {
+    : impl_(std::make_shared<Impl>(io, clock, within_descriptors(limits), std::move(log))) {
     impl_->self = impl_;
     // The table is destroyed before the Impl.
     Impl& impl = *impl_;

@@ -23,15 +23,20 @@ namespace regroup::rendezvous {
 
 /// Limits on the resources that peers can make the daemon use.
 struct DaemonLimits {
+    /// Connections, at most half of the descriptors that this process may open.
     std::size_t sessions_max = 16384;
-    /// The most connections that have not yet said anything that the daemon accepts. Beyond that
-    /// the oldest is closed, so that strangers take no place from members that come back.
+    /// The most connections that have not yet said anything that the daemon accepts, at most a
+    /// quarter of the descriptors. Beyond that the oldest is closed, so that strangers take no
+    /// place from members that come back.
     std::size_t strangers_max = 2048;
     /// Beyond this, a new job takes the place of one that has no connection and no round.
     std::size_t jobs_max = 1024;
     /// Memory of all nodes of all jobs together, about. Beyond it no new node may join, and reports
     /// lose their details.
     std::size_t nodes_bytes_max = std::size_t{256} << 20U;
+    /// The bytes of messages that peers have not sent or not read in full. Beyond that the host
+    /// that holds the most loses its largest connection.
+    std::size_t sessions_bytes_max = std::size_t{256} << 20U;
     /// The most frames that wait for a slow peer; beyond that the peer is disconnected.
     std::size_t outbox_frames_max = 256;
     /// The bytes of statuses that clients have not read yet. Beyond that, operators get short ones.

@@ -40,7 +40,11 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
             self->open(std::move(socket));
             continue;
         }
-        // Probably there are no descriptors left: wait for some to be freed instead of spinning.
+        if (error == asio::error::no_descriptors && !self->strangers.empty()) {
+            self->evict_oldest_stranger();
+            continue;
+        }
+        // Wait for descriptors to be freed instead of spinning.
         self->log("cannot accept a connection: " + error.message());
         asio::steady_timer pause(self->io, std::chrono::milliseconds(200));
         co_await pause.async_wait(kAwait);
@@ -48,12 +52,14 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
 }
 
 void Daemon::Impl::open(tcp::socket socket) {
-    auto session = std::make_shared<Session>(std::move(socket), [impl = self](std::size_t bytes) {
+    const auto written = [impl = self](Session& sent, std::size_t bytes) {
         if (const auto alive = impl.lock()) {
             alive->traffic.bytes_out += bytes;
+            alive->charge(sent);
             alive->check_flushed();
         }
-    });
+    };
+    auto session = std::make_shared<Session>(std::move(socket), written);
     if (!session->is_known()) {
         return;  // The peer is gone already.
     }
@@ -77,6 +83,7 @@ void Daemon::Impl::evict_oldest_stranger() {
     oldest->stranger = 0;
     sessions.erase(oldest);
     oldest->close();
+    charge(*oldest);
 }
 
 std::size_t Daemon::Impl::members_count() const {
@@ -104,17 +111,13 @@ asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
     bool open = co_await identify(self, session);
     while (open && session->stream.is_open()) {
         const auto [error, count] = co_await session->stream.read_some(asio::buffer(buffer));
-        if (session->goes_to_store && session->stream.is_open() && !self->closed) {
-            session->first_bytes.append(buffer.data(), count);
-            self->hand_to_store(*session);
-            break;
-        }
         if (error || !session->stream.is_open()) {
             break;  // The session was closed meanwhile, perhaps with the Daemon.
         }
         const std::string_view bytes(buffer.data(), count);
         self->traffic.bytes_in += count;
         open = session->protocol_told ? self->consume(session, bytes) : self->begin(session, bytes);
+        self->charge(*session);
     }
     self->end(session);
 }
@@ -133,20 +136,20 @@ bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_vi
         case PortProtocol::store:
             break;
     }
-    if (const std::string why = objection_to_store(*session); !why.empty()) {
-        log_refusal("store client", *session,
-                    "refused a store client at " + session->peer + ": " + why);
-        return false;
-    }
-    const bool is_older = !session->first_bytes.starts_with(std::string_view("\0\xCE", 2));
-    if (is_older && older_hosts.size() < kOlderHostsMax) {
-        older_hosts.insert(session->address);
-    }
     hand_to_store(*session);
     return false;
 }
 
 void Daemon::Impl::hand_to_store(Session& session) {
+    if (const std::string why = objection_to_store(session); !why.empty()) {
+        log_refusal("store client", session,
+                    "refused a store client at " + session.peer + ": " + why);
+        return;
+    }
+    const bool is_older = !session.first_bytes.starts_with(std::string_view("\0\xCE", 2));
+    if (is_older && older_hosts.size() < kOlderHostsMax) {
+        older_hosts.insert(session.address);
+    }
     session.protocol_told = true;
     if (store_handler) {
         store_handler(std::move(session.stream.socket()), std::move(session.first_bytes));
@@ -249,6 +252,33 @@ void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemo
         log("disconnected " + session->peer + ": it does not read what it is sent");
         session->close();
     }
+    charge(*session);
+}
+
+// By address, since all members may have one token: many small ones must not push out a node whose
+// only message is large.
+void Daemon::Impl::charge(Session& session) {
+    held_bytes += session.held_bytes() - session.charged_bytes;
+    session.charged_bytes = session.held_bytes();
+    while (held_bytes > limits.sessions_bytes_max) {
+        std::map<std::string, std::size_t> by_address;
+        for (const auto& one : sessions) {
+            by_address[one->address] += one->charged_bytes;
+        }
+        const auto holds_less = [&](const auto& a, const auto& b) {
+            return std::pair(by_address.at(a->address), a->charged_bytes) <
+                   std::pair(by_address.at(b->address), b->charged_bytes);
+        };
+        Session& most = **std::ranges::max_element(sessions, holds_less);
+        log_refusal("memory", most,
+                    "disconnected " + most.peer + ": all connections together hold " +
+                        std::to_string(held_bytes) +
+                        " bytes of messages that are not complete or not read, and its host most "
+                        "of them; the limit is " +
+                        std::to_string(limits.sessions_bytes_max));
+        most.close();
+        held_bytes -= std::exchange(most.charged_bytes, 0);
+    }
 }
 
 void Daemon::Impl::send_parts(const std::shared_ptr<Session>& session,
@@ -316,6 +346,7 @@ DaemonCounters Daemon::Impl::counted() const {
 
 void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
     session->close();
+    charge(*session);
     sessions.erase(session);
     strangers.erase(session->stranger);
     if (jobs) {
@@ -353,7 +384,7 @@ void Daemon::Impl::sweep() {
 // PyTorch 1.13 opens a second connection for each store. It sends nothing on it, but fails when it
 // is closed.
 void Daemon::Impl::expire(Session& session) {
-    if (session.protocol_told || !session.first_bytes.empty() ||
+    if (session.protocol_told || !session.first_bytes.empty() || session.stream.ssl() ||
         !older_hosts.contains(session.address)) {
         session.close();
         return;

@@ -72,6 +72,7 @@ struct Daemon::Impl {
     [[nodiscard]] static std::string objection(const Session& session, FromAgent& message);
     /// Handles a connection's first bytes. False: read no more from the session.
     bool begin(const std::shared_ptr<Session>& session, std::string_view bytes);
+    /// The only way into the store: refuses peers that must not reach it.
     void hand_to_store(Session& session);
     void hand_to_http(Session& session);
     /// False: read no more from the session.
@@ -80,6 +81,9 @@ struct Daemon::Impl {
     /// Sends the messages that `next` makes, each when the one before it is written.
     void send_parts(const std::shared_ptr<Session>& session,
                     std::function<std::optional<FromDaemon>()> next);
+    /// Call after everything that makes the session hold more or less. Disconnects those that hold
+    /// most if all together hold too much.
+    void charge(Session& session);
     void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
     void end(const std::shared_ptr<Session>& session);
     void sweep();
@@ -118,7 +122,8 @@ struct Daemon::Impl {
     /// Those of `sessions` that are no members yet, the oldest first.
     std::map<std::uint64_t, std::shared_ptr<Session>> strangers;
     std::uint64_t last_stranger = 0;
-    LogLimiter refusals;  ///< Lines that strangers cause as often as they like.
+    std::size_t held_bytes = 0;  ///< All that is charged to `sessions`.
+    LogLimiter refusals;         ///< Lines that strangers cause as often as they like.
     security::Credentials credentials;
     std::optional<security::Tls> tls;
     DaemonTraffic traffic;

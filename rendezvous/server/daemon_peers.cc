@@ -39,9 +39,7 @@ asio::awaitable<bool> Daemon::Impl::identify(std::shared_ptr<Impl> self,
     }
     self->identify_plain(*session);
     if (session->goes_to_store) {
-        if (session->proven) {
-            self->hand_to_store(*session);
-        }
+        self->hand_to_store(*session);
         co_return false;
     }
     co_return first >= 0;

@@ -20,7 +20,7 @@ using ErrorCode = boost::system::error_code;
 
 }  // namespace
 
-Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> written_in)
+Session::Session(tcp::socket socket_in, Written written_in)
     : stream(std::move(socket_in)), written_(std::move(written_in)) {
     tcp::socket& socket = stream.socket();
     net::set_close_on_exec(socket.native_handle());
@@ -46,6 +46,7 @@ bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
     if (session->outbox_.size() >= frames_max) {
         return false;
     }
+    session->unsent_bytes_ += frame.size();
     session->outbox_.push_back(std::move(frame));
     begin_to_write(session);
     return true;
@@ -73,6 +74,7 @@ std::string Session::take_frame() {
         outbox_.pop_front();
     } else if (next_part_) {
         frame = next_part_();
+        unsent_bytes_ += frame.size();
         if (frame.empty()) {
             next_part_ = nullptr;
         }
@@ -87,16 +89,15 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
             break;
         }
         const auto [error, count] = co_await session->stream.write(asio::buffer(frame));
-        session->written_(count);
+        session->unsent_bytes_ -= frame.size();
         if (error) {
             // The peer reads no more. Its last messages may still be unread; the reader closes the
             // connection after them.
-            session->outbox_.clear();
-            session->next_part_ = nullptr;
+            session->forget_unsent();
         }
+        session->written_(*session, count);
     }
-    session->outbox_.clear();
-    session->next_part_ = nullptr;
+    session->forget_unsent();
     session->writing_ = false;
     if (session->close_when_flushed && session->stream.is_open()) {
         // Closes only the sending direction: the peer reads all, closes, and the reader ends the
@@ -104,7 +105,13 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
         ErrorCode ignored;
         session->stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
     }
-    session->written_(0);
+    session->written_(*session, 0);
+}
+
+void Session::forget_unsent() {
+    outbox_.clear();
+    next_part_ = nullptr;
+    unsent_bytes_ = 0;
 }
 
 }  // namespace regroup::rendezvous

@@ -23,10 +23,11 @@ namespace regroup::rendezvous {
 /// One connection of the daemon, and the frames queued for its peer. Held by shared pointers, since
 /// the reader, the writer and the job table release it in no fixed order.
 struct Session {
-    /// `written` is called with the size of each frame sent, and with 0 when no frame is left.
+    /// Called with the size of each frame sent, and with 0 when no frame is left.
+    using Written = std::function<void(Session& session, std::size_t bytes)>;
+
     /// Requires a connected socket; see `is_known`.
-    Session(boost::asio::ip::tcp::socket socket_in,
-            std::function<void(std::size_t bytes)> written_in);
+    Session(boost::asio::ip::tcp::socket socket_in, Written written_in);
 
     /// False if the peer disconnected before its address was read.
     [[nodiscard]] bool is_known() const { return !address.empty(); }
@@ -43,6 +44,10 @@ struct Session {
     /// True if frames wait behind the one that is being written.
     [[nodiscard]] bool has_queue() const { return !outbox_.empty() || next_part_; }
     [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
+    /// The memory of what is not read or not written in full. 0 once the connection is closed.
+    [[nodiscard]] std::size_t held_bytes() const {
+        return stream.is_open() ? reader.held_bytes() + unsent_bytes_ : 0;
+    }
 
     security::Stream stream;
     /// The identity that the peer has proved; nothing before, and for a peer that could not.
@@ -62,19 +67,22 @@ struct Session {
     std::string job;             ///< Empty until it has joined.
     NodeId node;
     bool close_when_flushed = false;
-    Instant status_due{};        ///< An operator may ask for the status again from then on.
-    std::uint64_t stranger = 0;  ///< Its key among the daemon's strangers; 0: it is a member.
+    Instant status_due{};           ///< An operator may ask for the status again from then on.
+    std::uint64_t stranger = 0;     ///< Its key among the daemon's strangers; 0: it is a member.
+    std::size_t charged_bytes = 0;  ///< Of `held_bytes`, by the daemon.
 
    private:
     static void begin_to_write(const std::shared_ptr<Session>& session);
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);
     /// The next frame to write; empty if there is none.
     std::string take_frame();
+    void forget_unsent();
 
     std::deque<std::string> outbox_;          ///< Without the frame that is being written.
     std::function<std::string()> next_part_;  ///< May be empty.
+    std::size_t unsent_bytes_ = 0;            ///< With the frame that is being written.
     bool writing_ = false;
-    std::function<void(std::size_t bytes)> written_;
+    Written written_;
 };
 
 }  // namespace regroup::rendezvous

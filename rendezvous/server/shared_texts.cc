@@ -11,6 +11,8 @@ constexpr Duration kFresh = std::chrono::milliseconds(250);
 constexpr Duration kFreshMax = std::chrono::seconds(5);
 // A text that takes long to render is rendered less often.
 constexpr int kCostFactor = 20;
+// Half a second of rendering that nobody has asked for lately may be done at once.
+constexpr Duration kRenewalsAhead = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -21,10 +23,21 @@ Duration freshness(Duration cost) noexcept {
 SharedTexts::Text SharedTexts::get(const std::string& key, const Render& render) {
     const auto found = entries_.find(key);
     return found != entries_.end() && clock_.now() < found->second.until ? found->second.text
-                                                                         : renew(key, render);
+                                                                         : make(key, render);
 }
 
 SharedTexts::Text SharedTexts::renew(const std::string& key, const Render& render) {
+    const Instant asked = clock_.now();
+    if (asked < renewable_) {
+        return get(key, render);
+    }
+    Text text = make(key, render);
+    const Instant now = clock_.now();
+    renewable_ = after(std::max(renewable_, asked - kRenewalsAhead), (now - asked) * kCostFactor);
+    return text;
+}
+
+SharedTexts::Text SharedTexts::make(const std::string& key, const Render& render) {
     const Instant began = clock_.now();
     forget(began);
     Text text = std::make_shared<const std::string>(render());

@@ -30,7 +30,8 @@ class SharedTexts {
     /// The text that `render` makes, or the one it made less than 250 ms ago for the same `key`; a
     /// text that takes long to render is kept for longer, up to 5 s.
     Text get(const std::string& key, const Render& render);
-    /// The text that `render` makes now. Others may get it from get().
+    /// The text that `render` makes now, which others may get from get(); that of get() when
+    /// renewals have taken more than a twentieth of the time of late.
     Text renew(const std::string& key, const Render& render);
     /// The bytes of all texts that are still in memory, here or at those who got them.
     [[nodiscard]] std::size_t bytes_held();
@@ -41,6 +42,7 @@ class SharedTexts {
         Instant until{};  ///< It is rendered again after this.
     };
 
+    Text make(const std::string& key, const Render& render);
     void forget(Instant now);
 
     const Clock& clock_;
@@ -48,6 +50,7 @@ class SharedTexts {
     std::map<std::string, Entry> entries_;
     std::size_t bytes_ = 0;                                ///< Of the entries.
     std::vector<std::weak_ptr<const std::string>> given_;  ///< May have ended.
+    Instant renewable_ = Instant::min();                   ///< A text may be renewed from then on.
 };
 
 }  // namespace regroup::rendezvous

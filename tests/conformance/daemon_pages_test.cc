@@ -77,7 +77,7 @@ class FollowersOfEvents : public ::testing::Test {
     std::shared_ptr<Session> session_of(const std::string& name) {
         peers.emplace_back(io);
         peers.back().connect(acceptor.local_endpoint());
-        auto session = std::make_shared<Session>(acceptor.accept(), [](std::size_t) {});
+        auto session = std::make_shared<Session>(acceptor.accept(), [](Session&, std::size_t) {});
         session->proven = security::Peer{security::Scope(), name};
         return session;
     }
@@ -128,6 +128,27 @@ TEST(SharedTexts, TextIsRenderedOnceForAllWhoAskAtTheSameTime) {
     EXPECT_EQ(*texts.get("a", render), "3");
     clock.time += std::chrono::milliseconds(250);
     EXPECT_EQ(*texts.get("a", render), "4");
+}
+
+TEST(SharedTexts, RenewalsTakeASmallPartOfTheTime) {
+    TestClock clock;
+    SharedTexts texts(clock, 1000);
+    int rendered = 0;
+    const auto render = [&] {
+        clock.time += std::chrono::milliseconds(10);
+        return std::to_string(++rendered);
+    };
+    for (int i = 0; i < 1000; ++i) {
+        texts.renew("a", render);
+    }
+    const int at_once = rendered;
+    EXPECT_GT(at_once, 10);
+    EXPECT_LT(at_once, 100);
+    clock.time += std::chrono::seconds(1);
+    for (int i = 0; i < 1000; ++i) {
+        texts.renew("a", render);
+    }
+    EXPECT_LT(rendered, at_once + 10) << "a twentieth of a second";
 }
 
 TEST(SharedTexts, TextsOfSlowReadersAreCountedUntilTheyAreGone) {

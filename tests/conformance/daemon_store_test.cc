@@ -2,6 +2,7 @@
 //
 // The store on the daemon's port, as launchers of PyTorch use it, without a launcher.
 #include <arpa/inet.h>
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <netinet/in.h>
@@ -11,10 +12,14 @@
 #include <unistd.h>
 #include <vector>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <gmock/gmock.h>
 
 #include "daemon_harness.h"
 #include "rendezvous/net/listen.h"
+#include "rendezvous/security/stream.h"
+#include "rendezvous/security/tls.h"
 #include "rendezvous/store/store_wire.h"
 #include "rendezvous/store_server/store_server.h"
 #include "tests/support/program.h"
@@ -22,6 +27,7 @@
 namespace regroup::rendezvous {
 namespace {
 
+namespace asio = boost::asio;
 using std::chrono::milliseconds;
 using store::Dialect;
 using store::Opcode;
@@ -297,6 +303,36 @@ TEST_F(DaemonStoreInHaste, SilentSecondConnectionOfAnOlderClientIsKept) {
     EXPECT_EQ(host.daemon().sessions_count(), 0U);
     second.send({{Opcode::watch_key, {"/k"}}}, Dialect::v1_13);
     EXPECT_EQ(second.receive(1), std::string(1, store::kKeyWatched));
+}
+
+/// Shakes hands, and says nothing more. Returns when the connection has ended.
+asio::awaitable<void> be_silent(security::Stream& stream, security::Ssl ssl, bool& ended) {
+    EXPECT_TRUE(co_await stream.shake_hands(std::move(ssl)));
+    std::array<char, 16> buffer{};
+    EXPECT_TRUE(std::get<0>(co_await stream.read_some(asio::buffer(buffer))));
+    ended = true;
+}
+
+TEST_F(DaemonStoreInHaste, SilentConnectionByTlsIsNotHandedToTheStore) {
+    security::Credentials credentials;
+    credentials.token = security::Token::generate();
+    DaemonHost secured(loop, limits(), 0, [&](Daemon& daemon) {
+        EXPECT_TRUE(daemon.set_credentials(credentials));
+        daemon.serve_torchrun();
+    });
+    StorePeer older(loop, secured.port());
+    older.send({{Opcode::num_keys, {}}}, Dialect::v1_13);
+    EXPECT_EQ(older.receive(8).size(), 8U);
+
+    const security::Scope observer{security::Role::observer, ""};
+    credentials.token = credentials.token->limited_to(observer);
+    const auto tls = security::Tls::client(credentials, observer);
+    asio::ip::tcp::socket socket(loop.io());
+    socket.connect({asio::ip::make_address("127.0.0.1"), secured.port()});
+    security::Stream stream(std::move(socket));
+    bool ended = false;
+    asio::co_spawn(loop.io(), be_silent(stream, tls->connection(), ended), asio::detached);
+    EXPECT_TRUE(loop.until([&] { return ended; }));
 }
 
 // ---- Launchers.

@@ -240,6 +240,48 @@ TEST_F(DaemonBounds, PeerThatDoesNotReadIsDisconnected) {
     expect_healthy();
 }
 
+class DaemonWithLittleMemory : public DaemonStrangers {
+   protected:
+    DaemonWithLittleMemory() : DaemonStrangers(little()) {}
+
+    static DaemonLimits little() {
+        DaemonLimits limits;
+        limits.sessions_bytes_max = std::size_t{1} << 20U;
+        return limits;
+    }
+};
+
+TEST_F(DaemonWithLittleMemory, HalfMessagesOfManyConnectionsAreBounded) {
+    // Each has said something before, so that it is no stranger.
+    const std::string half = frame(std::string(protocol::kFrameBytesMax, ' ')).substr(0, 300000);
+    std::vector<std::unique_ptr<Peer>> peers;
+    for (int i = 0; i < 8; ++i) {
+        const auto& peer = peers.emplace_back(std::make_unique<Peer>(loop, host.port()));
+        peer->say(join_of("other " + std::to_string(i), "x", 1));
+        ASSERT_TRUE(peer->expect<Assign>());
+        peer->send(half);
+    }
+    EXPECT_TRUE(loop.until([&] { return sessions() <= 2 + 3; })) << "3 halves fit";
+    expect_healthy();
+}
+
+TEST_F(DaemonWithLittleMemory, AnswersThatManyConnectionsDoNotReadAreBounded) {
+    std::vector<std::unique_ptr<Peer>> peers;
+    for (int i = 0; i < 4; ++i) {
+        const auto& peer = peers.emplace_back(std::make_unique<Peer>(loop, host.port(), 4096));
+        peer->say(join_of("other " + std::to_string(i), "x", 1));
+    }
+    const std::string ask = asks_for_much();
+    EXPECT_TRUE(loop.until([&] {
+        for (const auto& peer : peers) {
+            peer->send(ask);
+        }
+        return sessions() < 6;
+    }));
+    EXPECT_FALSE(host.has_logged("it does not read what it is sent")) << "all its answers fit";
+    expect_healthy();
+}
+
 TEST_F(DaemonBounds, FlushWaitsForThePeerAndStopHasALimit) {
     Peer stranger(loop, host.port(), 4096);
     stranger.say(join_of("other", "x", 1));

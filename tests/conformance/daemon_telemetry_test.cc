@@ -30,7 +30,8 @@ class DaemonTelemetry : public ::testing::Test {
     }
 
     std::shared_ptr<Session> session() {
-        auto made = std::make_shared<Session>(tcp::socket(io, tcp::v4()), [](std::size_t) {});
+        auto made =
+            std::make_shared<Session>(tcp::socket(io, tcp::v4()), [](Session&, std::size_t) {});
         made->address = "10.0.0.2";
         made->peer = "10.0.0.2:1";
         return made;

@@ -303,7 +303,7 @@ class Story {
             table_->end(peer.session);
         }
         tcp::socket socket(io_, tcp::v4());
-        peer.session = std::make_shared<Session>(std::move(socket), [](std::size_t) {});
+        peer.session = std::make_shared<Session>(std::move(socket), [](Session&, std::size_t) {});
         peer.session->address = "10.0.0.2";
         peer.session->peer = "10.0.0.2:1";
         peer.word.reset();

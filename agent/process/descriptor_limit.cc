@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/process/descriptor_limit.h"
+
+namespace regroup::agent {
+namespace {
+
+std::optional<rlimit>& limit_before() noexcept {
+    static std::optional<rlimit> limit;
+    return limit;
+}
+
+}  // namespace
+
+void raise_descriptor_limit() noexcept {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) {
+        return;
+    }
+    const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) {
+        limit_before() = limit;
+    }
+}
+
+std::optional<rlimit> descriptor_limit_of_programs() noexcept {
+    return limit_before();
+}
+
+}  // namespace regroup::agent
