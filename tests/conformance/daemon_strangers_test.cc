@@ -4,6 +4,7 @@
 // notice.
 #include <fstream>
 #include <memory>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
 
@@ -237,6 +238,35 @@ TEST_F(DaemonBounds, PeerThatDoesNotReadIsDisconnected) {
     }));
     EXPECT_TRUE(host.has_logged("it does not read what it is sent"));
     EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
+    expect_healthy();
+}
+
+/// This process may open 400 files. Destroyed after the members of derived classes.
+class FewDescriptors {
+   protected:
+    FewDescriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        const rlimit few{400, before_.rlim_max};
+        EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    }
+    ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+   private:
+    rlimit before_{};
+};
+
+class DaemonWithFewDescriptors : FewDescriptors, public DaemonStrangers {};
+
+TEST_F(DaemonWithFewDescriptors, SilentConnectionsLeaveSomeForOthers) {
+    std::vector<std::unique_ptr<Peer>> silent;
+    for (int i = 0; i < 150; ++i) {
+        silent.push_back(std::make_unique<Peer>(loop, host.port()));
+    }
+    EXPECT_TRUE(silent.front()->is_closed_by_peer()) << "the oldest";
+    Peer node(loop, host.port());
+    node.say(join_of("other", "x", 1));
+    EXPECT_TRUE(node.expect<Assign>());
+    EXPECT_LE(sessions(), 100U + 3U);
     expect_healthy();
 }
 
