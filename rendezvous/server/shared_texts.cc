@@ -11,8 +11,8 @@ constexpr Duration kFresh = std::chrono::milliseconds(250);
 constexpr Duration kFreshMax = std::chrono::seconds(5);
 // A text that takes long to render is rendered less often.
 constexpr int kCostFactor = 20;
-// Half a second of rendering that nobody has asked for lately may be done at once.
-constexpr Duration kRenewalsAhead = std::chrono::seconds(10);
+// A fifth of a second of rendering may be done at once, after a time of rest.
+constexpr Duration kRenewalsAhead = std::chrono::seconds(4);
 
 }  // namespace
 
