@@ -3,11 +3,8 @@
 
 #include <charconv>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -66,7 +63,7 @@ Result<std::unique_ptr<EventLog>> EventLog::open(boost::asio::io_context& io,
     if (options.file.empty()) {
         return std::unique_ptr<EventLog>();
     }
-    std::unique_ptr<EventLog> log(new EventLog(options.file));
+    std::unique_ptr<EventLog> log(new EventLog());
     files::LineLog::Options file;
     file.path = options.file;
     file.bytes_max = std::uint64_t{options.megabytes} << 20U;
@@ -91,8 +88,12 @@ Result<std::unique_ptr<EventLog>> EventLog::open(boost::asio::io_context& io,
 
 void EventLog::write_events_of(rendezvous::Daemon& daemon, bool restores) {
     if (restores) {
-        read_places(file_ + ".1");
-        read_places(file_);
+        log_->read([this](std::string_view line) {
+            if (const auto head = head_of(line)) {
+                places_.insert_or_assign(std::string(head->job),
+                                         Place{std::string(head->time), head->number});
+            }
+        });
     }
     rendezvous::Daemon::EventSink sink;
     sink.on_event = [this](const std::string& /*job*/, const rendezvous::RecordedEvent& event) {
@@ -103,19 +104,6 @@ void EventLog::write_events_of(rendezvous::Daemon& daemon, bool restores) {
         catch_up(began_ms, history);
     };
     daemon.add_event_sink(std::move(sink));
-}
-
-void EventLog::read_places(const std::string& path) {
-    if (std::error_code none; !std::filesystem::is_regular_file(path, none)) {
-        return;  // A terminal would wait for its user.
-    }
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-        if (const auto head = head_of(line)) {
-            places_.insert_or_assign(std::string(head->job),
-                                     Place{std::string(head->time), head->number});
-        }
-    }
 }
 
 void EventLog::catch_up(std::int64_t began_ms, const rendezvous::JobHistory& history) {

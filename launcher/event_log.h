@@ -42,11 +42,9 @@ class EventLog {
         std::uint64_t number = 0;
     };
 
-    explicit EventLog(std::string file) : file_(std::move(file)) {}
-    void read_places(const std::string& path);
+    EventLog() = default;
     void catch_up(std::int64_t began_ms, const rendezvous::JobHistory& history);
 
-    std::string file_;
     std::unique_ptr<files::LineLog> log_;
     std::map<std::string, Place> places_;  // By the job as it is in a line; as of the start.
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

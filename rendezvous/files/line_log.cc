@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/files/line_log.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/files/background.h"
 #include "rendezvous/files/own_file.h"
@@ -20,8 +22,56 @@ namespace {
 
 // The most bytes that one write(2) gets: all of them are lost if it fails.
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10U;
+// The most bytes that one read(2) takes.
+constexpr std::size_t kReadBytes = std::size_t{64} << 10U;
 // Another process may rename the file between the opening and the lock.
 constexpr int kOpenTries = 4;
+
+std::string former(const std::string& path) {
+    return path + ".1";
+}
+
+/// The lines of the newest `bytes_max` bytes.
+void read_lines(const std::string& path, std::uint64_t bytes_max,
+                const std::function<void(std::string_view line)>& on_line) {
+    const Result<int> fd = open_own(path, O_RDONLY);
+    struct stat facts{};
+    if (!fd || ::fstat(*fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        if (fd) {
+            ::close(*fd);
+        }
+        return;  // A terminal would wait for its user.
+    }
+    const auto size = static_cast<std::uint64_t>(facts.st_size);
+    std::uint64_t at = size - std::min(size, bytes_max);
+    bool leaves_out = at > 0;  // The rest of a line.
+    std::string line;
+    std::vector<char> buffer(kReadBytes);
+    while (at < size) {
+        const ssize_t count =
+            ::pread(*fd, buffer.data(), std::min(size - at, kReadBytes), static_cast<off_t>(at));
+        if (count <= 0) {
+            break;
+        }
+        at += static_cast<std::uint64_t>(count);
+        std::string_view rest(buffer.data(), static_cast<std::size_t>(count));
+        while (!rest.empty()) {
+            const std::string_view part = rest.substr(0, rest.find('\n'));
+            leaves_out = leaves_out || line.size() + part.size() > LineLog::kLineBytesMax;
+            line.append(leaves_out ? "" : part);
+            rest.remove_prefix(part.size());
+            if (rest.empty()) {
+                break;
+            }
+            rest.remove_prefix(1);
+            if (!std::exchange(leaves_out, false)) {
+                on_line(line);
+            }
+            line.clear();
+        }
+    }
+    ::close(*fd);
+}
 
 }  // namespace
 
@@ -92,8 +142,8 @@ class LineLog::File {
 
     Result<void> append_locked(const std::string& text) {
         if (size_ > 0 && size_ + text.size() > bytes_max_) {
-            if (::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) {
-                return system_failure("cannot rename " + path_ + " to " + path_ + ".1", errno);
+            if (::rename(path_.c_str(), former(path_).c_str()) != 0) {
+                return system_failure("cannot rename " + path_ + " to " + former(path_), errno);
             }
             close();
             if (Result<void> locked = lock(); !locked) {
@@ -209,10 +259,26 @@ LineLog::~LineLog() {
 
 Result<std::unique_ptr<LineLog>> LineLog::open(Options options) {
     auto impl = std::make_unique<Impl>(std::move(options));
+    const std::string& path = impl->shared->options.path;
     if (const Result<void> opened = impl->shared->file.open(); !opened) {
         return opened.error();
     }
+    if (struct stat facts{}; ::lstat(former(path).c_str(), &facts) == 0) {
+        const Result<int> opened = open_own(former(path), O_RDONLY);
+        if (!opened) {
+            return Failure(opened.error().code,
+                           "cannot replace " + former(path) + ", as " + path +
+                               " must when it is full: " + opened.error().detail);
+        }
+        ::close(*opened);
+    }
     return std::unique_ptr<LineLog>(new LineLog(std::move(impl)));
+}
+
+void LineLog::read(const std::function<void(std::string_view line)>& on_line) const {
+    const Options& options = impl_->shared->options;
+    read_lines(former(options.path), options.bytes_max, on_line);
+    read_lines(options.path, options.bytes_max, on_line);
 }
 
 void LineLog::write(const std::string& line) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
@@ -34,13 +35,19 @@ class LineLog {
         std::function<void(const std::string& trouble)> on_trouble;
     };
 
-    /// Opens the file, so that a mistake in its name is known at once. Errors: system, one sentence
-    /// that names the file.
+    /// Opens the file, so that a mistake in its name is known at once, and so is a `PATH.1` that
+    /// another user has put in its way. Errors: system, one sentence that names the file.
     static Result<std::unique_ptr<LineLog>> open(Options options);
     /// Waits for the disk, for two seconds at most.
     ~LineLog();
     LineLog(const LineLog&) = delete;
     LineLog& operator=(const LineLog&) = delete;
+
+    /// Reads the lines of `PATH.1` and then those of the file: of each the newest `bytes_max`
+    /// bytes. Lines of more than kLineBytesMax are left out, and a file that is not there, or is a
+    /// terminal, has no lines.
+    void read(const std::function<void(std::string_view line)>& on_line) const;
+    static constexpr std::size_t kLineBytesMax = std::size_t{64} << 10U;
 
     /// `line` has no newline. Call it on one thread.
     void write(const std::string& line);

@@ -17,6 +17,7 @@ namespace {
 // Only `regroup replay` reads while the daemon writes, and a reader blocks no writer in WAL mode.
 constexpr int kBusyLimitMs = 1000;
 constexpr mode_t kPrivate = 0600;
+constexpr int kPrimaryCode = 0xff;  // Of an extended one.
 
 struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept { sqlite3_finalize(statement); }
@@ -80,7 +81,11 @@ void SqliteDatabase::Close::operator()(sqlite3* handle) const noexcept {
 }
 
 Failure SqliteDatabase::failure(const std::string& what) const {
-    return {Errc::system, what + " " + path_ + ": " + sqlite3_errmsg(handle_.get())};
+    const int code = sqlite3_errcode(handle_.get()) & kPrimaryCode;
+    const bool no_room = code == SQLITE_FULL ||
+                         (code == SQLITE_IOERR && sqlite3_system_errno(handle_.get()) == EDQUOT);
+    return {no_room ? Errc::overloaded : Errc::system,
+            what + " " + path_ + ": " + sqlite3_errmsg(handle_.get())};
 }
 
 Result<SqliteDatabase> SqliteDatabase::open(const std::string& path, Access access) {
@@ -143,6 +148,49 @@ Result<void> SqliteDatabase::transact(const std::function<Result<void>()>& work)
         static_cast<void>(run("ROLLBACK"));
     }
     return done;
+}
+
+Result<std::int64_t> SqliteDatabase::number(const std::string& pragma) {
+    std::int64_t value = 0;
+    const Result<void> read = run("PRAGMA " + pragma, {}, [&](const Row& row) {
+        const auto* number = std::get_if<std::int64_t>(row.data());
+        value = number == nullptr ? 0 : *number;
+    });
+    return read ? Result<std::int64_t>(value) : read.error();
+}
+
+Result<void> SqliteDatabase::limit_growth() {
+    int step = kStepBytes;
+    sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_CHUNK_SIZE, &step);
+    // A disk without room for the log is found by the first write.
+    sqlite3_file* log = nullptr;
+    sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (log != nullptr && log->pMethods != nullptr) {
+        sqlite3_int64 size = step;
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_CHUNK_SIZE, &step);
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_SIZE_HINT, &size);
+    }
+    return run("PRAGMA max_page_count = 1");  // SQLite makes it the present number of pages.
+}
+
+Result<void> SqliteDatabase::grow(std::size_t bytes) {
+    const Result<std::int64_t> pages = number("page_count");
+    const Result<std::int64_t> page_bytes = pages ? number("page_size") : pages;
+    if (!page_bytes || *page_bytes == 0) {
+        return failure("cannot read");
+    }
+    constexpr auto kStep = static_cast<std::int64_t>(kStepBytes);
+    const std::int64_t wanted = *pages * *page_bytes + static_cast<std::int64_t>(bytes);
+    sqlite3_int64 size = (wanted + kStep - 1) / kStep * kStep;
+    // SQLite takes the room from the disk. It keeps all of it as long as the last step is in use.
+    if (sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_SIZE_HINT, &size) != SQLITE_OK) {
+        return Failure(Errc::overloaded, "cannot make " + path_ + " larger");
+    }
+    return run("PRAGMA max_page_count = " + std::to_string(size / *page_bytes));
+}
+
+void SqliteDatabase::checkpoint() {
+    static_cast<void>(run("PRAGMA wal_checkpoint(PASSIVE)"));
 }
 
 }  // namespace regroup::journal

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,8 +15,9 @@ struct sqlite3;
 
 namespace regroup::journal {
 
-/// A connection to an SQLite database. Calls block: each takes well under a millisecond. Errors of
-/// every function: system, with the file and SQLite's message.
+/// A connection to an SQLite database. Calls block: most take well under a millisecond. Errors of
+/// every function: overloaded, if the disk has no room for a write; else system. Both have the file
+/// and SQLite's message.
 class SqliteDatabase {
    public:
     using Value = std::variant<std::int64_t, std::string>;
@@ -31,6 +33,17 @@ class SqliteDatabase {
     /// Runs `work` as one transaction: all of it or nothing.
     Result<void> transact(const std::function<Result<void>()>& work);
 
+    /// From now on the file grows only by grow(), and both the file and its write-ahead log have
+    /// taken their room from the disk before they use it. So a full disk shows while transactions
+    /// that delete rows still succeed. Requires that a transaction has written in WAL mode.
+    Result<void> limit_growth();
+    /// Lets the file grow by `bytes` at least, in steps of kStepBytes. Errors: overloaded.
+    Result<void> grow(std::size_t bytes);
+    /// Also the room of the write-ahead log.
+    static constexpr std::size_t kStepBytes = std::size_t{4} << 20U;
+    /// Copies the write-ahead log to the file, so that the log's room can be used again.
+    void checkpoint();
+
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
    private:
@@ -39,6 +52,7 @@ class SqliteDatabase {
     };
     SqliteDatabase(std::string path, sqlite3* handle) : path_(std::move(path)), handle_(handle) {}
     [[nodiscard]] Failure failure(const std::string& what) const;
+    Result<std::int64_t> number(const std::string& pragma);
 
     std::string path_;
     std::unique_ptr<sqlite3, Close> handle_;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <iterator>
+#include <limits>
 #include <sys/file.h>
 #include <unistd.h>
 #include <utility>
@@ -20,12 +21,17 @@ constexpr const char* kFile = "/journal.sqlite3";
 // PRAGMA user_version. In format 1 each row is a single entry; format 2 reads such rows too.
 constexpr std::int64_t kFormat = 2;
 constexpr std::int64_t kPageRecords = 1;
+// The records of one transaction, unless a single one is larger: it has to fit into the room that
+// the write-ahead log has taken, with up to three times as much for pages that are not full.
+constexpr std::size_t kTransactionBytes = std::size_t{512} << 10U;
 constexpr const char* kSchema[] = {
     "CREATE TABLE IF NOT EXISTS jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
-    "began_ms INTEGER NOT NULL, ended_ms INTEGER, UNIQUE (id, began_ms))",
+    "began_ms INTEGER NOT NULL, ended_ms INTEGER, bytes INTEGER, UNIQUE (id, began_ms))",
     "CREATE TABLE IF NOT EXISTS entries (job INTEGER NOT NULL REFERENCES jobs (row), "
     "number INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (job, number)) WITHOUT ROWID",
 };
+
+constexpr const char* kMakeRoom = "; make room on its disk and start the daemon again";
 
 using Row = SqliteDatabase::Row;
 
@@ -37,6 +43,11 @@ std::int64_t number_in(const Row& row, std::size_t at) {
 std::string text_in(const Row& row, std::size_t at) {
     const auto* text = std::get_if<std::string>(&row[at]);
     return text == nullptr ? std::string() : *text;
+}
+
+std::int64_t as_number(std::size_t bytes) {
+    return static_cast<std::int64_t>(
+        std::min<std::size_t>(bytes, std::numeric_limits<std::int64_t>::max()));
 }
 
 /// Locks `directory`. The failure names the process that holds the lock.
@@ -123,11 +134,12 @@ Result<std::vector<std::pair<std::int64_t, StoredJob>>> read_jobs(SqliteDatabase
 }  // namespace
 
 SqliteJournal::SqliteJournal(std::string directory, int lock, SqliteDatabase database,
-                             std::size_t job_bytes_max)
+                             std::size_t job_bytes_max, std::size_t ended_bytes_max)
     : directory_(std::move(directory)),
       lock_(lock),
       database_(std::move(database)),
-      job_bytes_max_(job_bytes_max) {}
+      job_bytes_max_(job_bytes_max),
+      ended_bytes_max_(ended_bytes_max) {}
 
 SqliteJournal::~SqliteJournal() {
     database_.reset();
@@ -136,7 +148,8 @@ SqliteJournal::~SqliteJournal() {
 
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory,
                                                            std::int64_t wall_ms,
-                                                           std::size_t job_bytes_max) {
+                                                           std::size_t job_bytes_max,
+                                                           std::size_t ended_bytes_max) {
     if (const Result<void> made = files::make_own_folder(directory, 0700); !made) {
         return Failure(Errc::system,
                        "cannot create the directory " + directory + ": " + made.error().detail);
@@ -152,8 +165,8 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
         return database.error();
     }
     // Not make_unique: the constructor is private.
-    std::unique_ptr<SqliteJournal> journal(
-        new SqliteJournal(directory, *lock_held, std::move(*database), job_bytes_max));
+    std::unique_ptr<SqliteJournal> journal(new SqliteJournal(
+        directory, *lock_held, std::move(*database), job_bytes_max, ended_bytes_max));
     if (const Result<void> prepared = journal->prepare(wall_ms); !prepared) {
         return prepared.error();
     }
@@ -165,6 +178,9 @@ Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
     Result<void> done = set_up(wall_ms);
     if (done || done.error().code == Errc::invalid_argument) {
         return done;
+    }
+    if (done.error().code == Errc::overloaded) {
+        return Failure(Errc::overloaded, done.error().detail + kMakeRoom);
     }
     return Failure(done.error().code, done.error().detail +
                                           "; repair it (sqlite3's .recover may), or move it away, "
@@ -180,28 +196,45 @@ Result<void> SqliteJournal::set_up(std::int64_t wall_ms) {
                        database_->path() + " has format " + std::to_string(format) +
                            ", of a newer regroup; this one reads " + std::to_string(kFormat));
     }
-    for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL"}) {
+    // Some builds of SQLite overwrite what is deleted. On a full disk there is no room for that.
+    for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL",
+                               "PRAGMA secure_delete = FAST"}) {
         done = done ? database_->run(pragma) : done;
     }
     if (!done) {
         return done;
     }
-    return database_->transact([&] {
+    done = database_->transact([&] {
         Result<void> all = database_->run("PRAGMA user_version = " + std::to_string(kFormat));
         for (const char* table : kSchema) {
             all = all ? database_->run(table) : all;
         }
+        // Files of earlier regroups lack this column, and those do not mind it.
+        bool has_bytes = false;
+        all = all ? database_->run("SELECT 1 FROM pragma_table_info('jobs') WHERE name = 'bytes'",
+                                   {}, [&](const Row&) { has_bytes = true; })
+                  : all;
+        all = all && !has_bytes ? database_->run("ALTER TABLE jobs ADD COLUMN bytes INTEGER") : all;
         return all ? prune(wall_ms) : all;
     });
+    done = done ? database_->limit_growth() : done;
+    if (done) {
+        static_cast<void>(database_->grow(1));  // A full disk is found by the first write.
+    }
+    return done;
 }
 
 Result<void> SqliteJournal::prune(std::int64_t wall_ms) {
     const std::string old =
-        "SELECT row FROM jobs WHERE ended_ms < ? OR (ended_ms IS NOT NULL AND row NOT IN "
-        "(SELECT row FROM jobs WHERE ended_ms IS NOT NULL "
-        "ORDER BY ended_ms DESC, row DESC LIMIT ?))";
-    const std::vector<SqliteDatabase::Value> bounds{wall_ms - kEndedMsMax,
-                                                    static_cast<std::int64_t>(kEndedMax)};
+        "SELECT row FROM (SELECT row, ended_ms, bytes, row_number() OVER newest AS rank, "
+        "sum(bytes) OVER newest AS together, "
+        "sum(bytes) OVER (PARTITION BY id ORDER BY ended_ms DESC, row DESC) AS of_id "
+        "FROM jobs WHERE ended_ms IS NOT NULL "
+        "WINDOW newest AS (ORDER BY ended_ms DESC, row DESC)) "
+        "WHERE ended_ms < ? OR rank > ? OR together > ? OR (of_id > ? AND of_id > bytes)";
+    const std::vector<SqliteDatabase::Value> bounds{
+        wall_ms - kEndedMsMax, static_cast<std::int64_t>(kEndedMax), as_number(ended_bytes_max_),
+        as_number(job_bytes_max_)};
     const Result<void> entries =
         database_->run("DELETE FROM entries WHERE job IN (" + old + ")", bounds);
     return entries ? database_->run("DELETE FROM jobs WHERE row IN (" + old + ")", bounds)
@@ -218,7 +251,7 @@ void SqliteJournal::start(Hooks hooks) {
         return;
     }
     for (auto& [row, job] : *stored) {
-        const auto numbers = std::make_shared<Numbers>(Numbers{row, 0, 0});
+        const auto numbers = std::make_shared<Numbers>(Numbers{row, 0, 0, nullptr});
         jobs_[job.key] = numbers;
         jobs.push_back(
             {job.key, false, [this, key = job.key, numbers]() -> Result<std::vector<Entry>> {
@@ -231,8 +264,8 @@ void SqliteJournal::start(Hooks hooks) {
     hooks_.lead(std::move(jobs));
 }
 
-Result<void> SqliteJournal::write(const JobKey& job, std::span<const Entry> entries) {
-    Numbers& numbers = *jobs_[job];
+Result<void> SqliteJournal::insert(const JobKey& job, Numbers& numbers,
+                                   std::span<const std::string> records) {
     if (numbers.row == 0) {
         // The clock may have gone back since an earlier job of this name began.
         const Result<void> begun = database_->run(
@@ -243,11 +276,11 @@ Result<void> SqliteJournal::write(const JobKey& job, std::span<const Entry> entr
             return begun;
         }
     }
-    for (std::string& record : to_records(entries)) {
+    for (const std::string& record : records) {
         numbers.bytes += record.size();
         const Result<void> inserted =
             database_->run("INSERT INTO entries (job, number, entry) VALUES (?, ?, ?)",
-                           {numbers.row, ++numbers.records, std::move(record)});
+                           {numbers.row, ++numbers.records, record});
         if (!inserted) {
             return inserted;
         }
@@ -255,23 +288,41 @@ Result<void> SqliteJournal::write(const JobKey& job, std::span<const Entry> entr
     return {};
 }
 
+void SqliteJournal::write_some(const JobKey& job, Numbers& numbers,
+                               std::span<const std::string>& records) {
+    std::size_t count = 0;
+    std::size_t bytes = 0;
+    do {
+        bytes += records[count++].size();
+    } while (count < records.size() && bytes + records[count].size() <= kTransactionBytes);
+    Numbers after;
+    transact(bytes, [&]() -> Result<void> {
+        after = numbers;  // It may be tried several times.
+        return after.left_out == nullptr ? insert(job, after, records.first(count))
+                                         : Result<void>();
+    });
+    numbers = after;
+    records = records.subspan(count);
+}
+
 void SqliteJournal::append(const JobKey& job, std::vector<Entry> entries,
                            std::function<void()> done) {
-    std::shared_ptr<Numbers>& numbers = jobs_[job];
-    if (!numbers) {
-        numbers = std::make_shared<Numbers>();
+    if (!jobs_[job]) {
+        jobs_[job] = std::make_shared<Numbers>();
     }
-    if (database_ && numbers->bytes < job_bytes_max_) {
-        const Result<void> written = database_->transact([&] { return write(job, entries); });
-        if (!written) {
-            give_up(written.error());
-        } else if (numbers->bytes >= job_bytes_max_) {
-            hooks_.log("job " + job.id + " takes " + std::to_string(numbers->bytes >> 20U) +
-                       " MiB in the journal: no more entries are kept; if the daemon ends now, its "
-                       "nodes form the job anew");
-            end(job);
-            jobs_[job] = std::make_shared<Numbers>(Numbers{0, 0, job_bytes_max_});
-        }
+    const std::shared_ptr<Numbers> numbers = jobs_[job];
+    const std::vector<std::string> records = to_records(entries);
+    for (std::span<const std::string> rest = records;
+         database_ && numbers->left_out == nullptr && !rest.empty();) {
+        write_some(job, *numbers, rest);
+    }
+    if (database_ && numbers->bytes >= job_bytes_max_) {
+        hooks_.log("job " + job.id + " takes " + std::to_string(numbers->bytes >> 20U) +
+                   " MiB in the journal: no more entries are kept; if the daemon ends now, its "
+                   "nodes form the job anew");
+        end(job);
+        *numbers = Numbers{0, 0, 0, kTooLarge};
+        jobs_[job] = numbers;
     }
     done();
 }
@@ -281,23 +332,100 @@ void SqliteJournal::end(const JobKey& job) {
     if (found == jobs_.end()) {
         return;
     }
-    const std::int64_t ended_row = found->second->row;
-    jobs_.erase(found);
-    if (!database_ || ended_row == 0) {
-        return;
-    }
     const std::int64_t wall_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();
-    const Result<void> ended = database_->transact([&]() -> Result<void> {
-        const Result<void> marked =
-            database_->run("UPDATE jobs SET ended_ms = ? WHERE row = ?", {wall_ms, ended_row});
-        // A daemon that runs for months starts many jobs.
-        return marked ? prune(wall_ms) : marked;
-    });
-    if (!ended) {
-        give_up(ended.error());
+    if (database_ && found->second->row != 0) {
+        transact(0, [&]() -> Result<void> {
+            const Result<void> marked =
+                database_->run("UPDATE jobs SET ended_ms = ?, bytes = ? WHERE row = ?",
+                               {wall_ms, as_number(found->second->bytes), found->second->row});
+            // A daemon that runs for months starts many jobs.
+            return marked ? prune(wall_ms) : marked;
+        });
     }
+    jobs_.erase(found);
+}
+
+void SqliteJournal::transact(std::size_t bytes, const std::function<Result<void>()>& work) {
+    // Pages that are not full, and those of the index.
+    const std::size_t room = 4 * bytes + (std::size_t{64} << 10U);
+    bool may_grow = true;
+    for (;;) {
+        const Result<void> done = database_->transact(work);
+        if (done) {
+            return;
+        }
+        if (done.error().code == Errc::overloaded) {
+            database_->checkpoint();
+            if (std::exchange(may_grow, false) && database_->grow(room)) {
+                is_full_ = false;
+                continue;
+            }
+            if (drop_one(done.error())) {
+                continue;
+            }
+        }
+        give_up(done.error());
+        return;
+    }
+}
+
+SqliteJournal::Jobs::iterator SqliteJournal::largest() {
+    auto found = jobs_.end();
+    std::size_t most = 0;
+    auto first = jobs_.end();  // Of its id.
+    std::size_t bytes = 0;
+    for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
+        if (job->second->row == 0) {
+            continue;
+        }
+        if (first == jobs_.end() || first->first.id != job->first.id) {
+            first = job;
+            bytes = 0;
+        }
+        bytes += job->second->bytes;
+        if (found == jobs_.end() || bytes > most) {
+            found = first;
+            most = bytes;
+        }
+    }
+    return found;
+}
+
+bool SqliteJournal::drop_one(const Failure& why) {
+    std::int64_t row = 0;
+    const Result<void> read = database_->run(
+        "SELECT row FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms, row LIMIT 1", {},
+        [&](const Row& found) { row = number_in(found, 0); });
+    const auto open = read && row == 0 ? largest() : jobs_.end();
+    row = open == jobs_.end() ? row : open->second->row;
+    if (row == 0) {
+        return false;
+    }
+    const Result<void> dropped = database_->transact([&] {
+        const Result<void> entries = database_->run("DELETE FROM entries WHERE job = ?", {row});
+        return entries ? database_->run("DELETE FROM jobs WHERE row = ?", {row}) : entries;
+    });
+    if (!dropped) {
+        return false;
+    }
+    if (open == jobs_.end()) {
+        if (!std::exchange(is_full_, true)) {
+            hooks_.log(why.detail +
+                       "; the oldest ended jobs are deleted from it; make room on its disk");
+        }
+        return true;
+    }
+    *open->second = Numbers{0, 0, 0, kNoRoom};
+    // An earlier job of the same id is kept only for its verdict.
+    if (const auto next = std::next(open);
+        next == jobs_.end() || next->first.id != open->first.id) {
+        hooks_.log(why.detail + "; job " + open->first.id +
+                   " is the largest in it, so no more entries of that job are kept: if the daemon "
+                   "ends now, its nodes form the job anew; make room on its disk");
+    }
+    return true;
 }
 
 std::string SqliteJournal::trouble(const JobKey& job) const {
@@ -306,7 +434,8 @@ std::string SqliteJournal::trouble(const JobKey& job) const {
                "): if the daemon ends, the nodes form the job anew";
     }
     const auto found = jobs_.find(job);
-    return found != jobs_.end() && found->second->bytes >= job_bytes_max_ ? kTooLarge : "";
+    return found != jobs_.end() && found->second->left_out != nullptr ? found->second->left_out
+                                                                      : "";
 }
 
 void SqliteJournal::give_up(const Failure& failure) {
@@ -324,7 +453,8 @@ void SqliteJournal::give_up(const Failure& failure) {
                "; the daemon continues without a journal: all jobs continue, but if it "
                "ends, their nodes form them anew when it is back" +
                (aside ? " (the old journal is now " + path + ".broken)"
-                      : ", and " + path + " must be removed by hand before that"));
+                      : ", and " + path + " must be removed by hand before that") +
+               (failure.code == Errc::overloaded ? kMakeRoom : ""));
 }
 
 Result<std::vector<StoredJob>> SqliteJournal::jobs_in(const std::string& file) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +17,29 @@ namespace regroup::journal {
 namespace {
 
 using regroup::testing::lines_of;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+/// While it exists, this process cannot make a file larger: the disk is full.
+class FullDisk {
+   public:
+    explicit FullDisk(std::size_t file_bytes_max) {
+        ::getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{file_bytes_max, before_.rlim_max};
+        handler_ = std::signal(SIGXFSZ, SIG_IGN);
+        EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    }
+    ~FullDisk() {
+        ::setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+    FullDisk(const FullDisk&) = delete;
+    FullDisk& operator=(const FullDisk&) = delete;
+
+   private:
+    rlimit before_{};
+    void (*handler_)(int) = SIG_DFL;
+};
 
 class JournalSqlite : public ::testing::Test {
    protected:
@@ -60,6 +84,34 @@ class JournalSqlite : public ::testing::Test {
         }
     }
 
+    static constexpr std::size_t kEntriesPerMegabyte = 1000;
+    static std::vector<Entry> entries_of(double megabytes) {
+        Entry entry;
+        entry.event = rendezvous::StopRequested{"operator", std::string(950, 'x')};
+        return {static_cast<std::size_t>(megabytes * kEntriesPerMegabyte), entry};
+    }
+    static void fill(SqliteJournal& journal, const JobKey& job, double megabytes) {
+        for (; megabytes > 0.05; megabytes -= 0.1) {
+            journal.append(job, entries_of(0.1), [] {});
+        }
+    }
+    /// The jobs that a reader finds, ended or not.
+    [[nodiscard]] std::vector<JobKey> stored() const {
+        std::vector<JobKey> keys;
+        const auto listed = SqliteJournal::jobs_in(file());
+        EXPECT_TRUE(listed) << listed.error().detail;
+        for (const StoredJob& job : listed ? *listed : std::vector<StoredJob>()) {
+            keys.push_back(job.key);
+        }
+        return keys;
+    }
+    [[nodiscard]] double megabytes_of(const JobKey& key) const {
+        const Result<StoredJob> job = whole(key);
+        return job ? static_cast<double>(job->entries.size()) / kEntriesPerMegabyte : 0;
+    }
+
+    // The database takes one step from the disk at its start, and no second one fits.
+    static constexpr std::size_t kOneStep = SqliteDatabase::kStepBytes * 3 / 2;
     std::string folder_;
     std::vector<StoredJob> jobs;
     std::string log;
@@ -199,6 +251,139 @@ TEST_F(JournalSqlite, LongLivedDaemonForgetsEndedJobsToo) {
     ASSERT_TRUE(kept) << kept.error().detail;
     ASSERT_EQ(kept->size(), SqliteJournal::kEndedMax);
     EXPECT_EQ(kept->front().key.began_ms, 6);
+}
+
+TEST_F(JournalSqlite, EndedJobsTakeABoundedNumberOfBytesTogether) {
+    const auto journal =
+        std::move(*SqliteJournal::open(directory(), 1, /*job_bytes_max=*/std::size_t{1} << 20U,
+                                       /*ended_bytes_max=*/550000));
+    start(*journal);
+    fill(*journal, {"open", 1}, 0.8);
+    for (const char* id : {"a", "b", "c", "d"}) {
+        fill(*journal, {id, 1}, 0.2);
+        journal->end({id, 1});
+    }
+    EXPECT_THAT(stored(), ElementsAre(JobKey{"open", 1}, JobKey{"c", 1}, JobKey{"d", 1}));
+}
+
+TEST_F(JournalSqlite, EndedJobsOfOneIdTakeNoMoreThanOneJob) {
+    const auto journal = std::move(*SqliteJournal::open(directory(), 1, /*job_bytes_max=*/450000));
+    start(*journal);
+    for (std::int64_t life = 1; life <= 5; ++life) {
+        fill(*journal, {"again", life}, 0.2);
+        fill(*journal, {"other" + std::to_string(life), 1}, 0.2);
+        journal->end({"again", life});
+        journal->end({"other" + std::to_string(life), 1});
+    }
+    EXPECT_THAT(stored(), ElementsAre(JobKey{"other1", 1}, JobKey{"other2", 1}, JobKey{"other3", 1},
+                                      JobKey{"again", 4}, JobKey{"other4", 1}, JobKey{"again", 5},
+                                      JobKey{"other5", 1}));
+}
+
+TEST_F(JournalSqlite, FileOfAnEarlierRegroupIsUsed) {
+    std::filesystem::create_directories(directory());
+    {
+        auto database = SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
+        ASSERT_TRUE(database);
+        ASSERT_TRUE(database->run("PRAGMA user_version = 2"));
+        ASSERT_TRUE(
+            database->run("CREATE TABLE jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
+                          "began_ms INTEGER NOT NULL, ended_ms INTEGER, UNIQUE (id, began_ms))"));
+        ASSERT_TRUE(
+            database->run("INSERT INTO jobs (id, began_ms, ended_ms) VALUES ('a', 1, 1 << 50)"));
+    }
+    for (std::int64_t life = 1; life <= 2; ++life) {
+        const auto journal = opened();
+        start(*journal);
+        fill(*journal, {"b", life}, 0.1);
+        journal->end({"b", life});
+    }
+    EXPECT_THAT(stored(), ElementsAre(JobKey{"a", 1}, JobKey{"b", 1}, JobKey{"b", 2}));
+    EXPECT_EQ(log, "");
+}
+
+TEST_F(JournalSqlite, EntriesLargerThanTheRoomOfTheLogAreKept) {
+    const auto journal = opened();
+    start(*journal);
+    journal->append({"several", 1}, entries_of(12), [] {});
+    Entry entry;
+    entry.assigned.resize(50000, {std::string(200, 'n'), {}});
+    journal->append({"single", 1}, {entry}, [] {});
+    EXPECT_GT(std::filesystem::file_size(file()), 5 * SqliteDatabase::kStepBytes);
+    EXPECT_DOUBLE_EQ(megabytes_of({"several", 1}), 12);
+    EXPECT_EQ(journal->trouble({"single", 1}), "");
+    EXPECT_EQ(log, "");
+}
+
+TEST_F(JournalSqlite, OldestEndedJobsMakeRoomOnAFullDisk) {
+    const FullDisk disk(kOneStep);
+    {
+        const auto journal = opened();
+        start(*journal);
+        fill(*journal, {"running", 1}, 0.1);
+        for (const char* id : {"a", "b"}) {
+            fill(*journal, {id, 1}, 1.5);
+            journal->end({id, 1});
+        }
+        fill(*journal, {"new", 1}, 2.0);
+        fill(*journal, {"running", 1}, 0.1);
+        EXPECT_EQ(journal->trouble({"running", 1}), "");
+        EXPECT_EQ(journal->trouble({"new", 1}), "");
+        EXPECT_THAT(log, HasSubstr(file())) << "the operator is told";
+    }
+    EXPECT_THAT(stored(), ElementsAre(JobKey{"running", 1}, JobKey{"b", 1}, JobKey{"new", 1}));
+    EXPECT_DOUBLE_EQ(megabytes_of({"running", 1}), 0.2);
+    EXPECT_DOUBLE_EQ(megabytes_of({"new", 1}), 2.0);
+}
+
+TEST_F(JournalSqlite, FullDiskCostsOnlyTheLargestJobItsEntries) {
+    const FullDisk disk(kOneStep);
+    {
+        const auto journal = opened();
+        start(*journal);
+        fill(*journal, {"small", 1}, 1.0);
+        for (int i = 0; i < 100 && log.empty(); ++i) {
+            fill(*journal, {"large", 1}, 0.1);
+        }
+        EXPECT_EQ(journal->trouble({"large", 1}), SqliteJournal::kNoRoom);
+        fill(*journal, {"large", 1}, 0.1);
+        fill(*journal, {"small", 1}, 1.0);
+        fill(*journal, {"third", 1}, 1.0);
+        EXPECT_EQ(journal->trouble({"small", 1}), "");
+        EXPECT_EQ(journal->trouble({"third", 1}), "");
+        journal->end({"large", 1});
+        EXPECT_EQ(journal->trouble({"large", 1}), "");
+    }
+    EXPECT_DOUBLE_EQ(megabytes_of({"small", 1}), 2.0);
+    EXPECT_DOUBLE_EQ(megabytes_of({"third", 1}), 1.0);
+    EXPECT_THAT(stored(), ElementsAre(JobKey{"small", 1}, JobKey{"third", 1}));
+    EXPECT_FALSE(std::filesystem::exists(file() + ".broken"));
+}
+
+TEST_F(JournalSqlite, OnAFullDiskAnIdPaysForItsEarlierJobsFirst) {
+    const FullDisk disk(kOneStep);
+    const auto journal = opened();
+    start(*journal);
+    fill(*journal, {"again", 1}, 1.3);
+    fill(*journal, {"small", 1}, 1.4);
+    fill(*journal, {"again", 2}, 1.4);
+    EXPECT_EQ(journal->trouble({"again", 2}), "");
+    EXPECT_EQ(journal->trouble({"small", 1}), "");
+    EXPECT_THAT(stored(), ElementsAre(JobKey{"small", 1}, JobKey{"again", 2}));
+}
+
+TEST_F(JournalSqlite, FileGrowsAgainWhenTheDiskHasRoom) {
+    const auto journal = opened();
+    start(*journal);
+    {
+        const FullDisk disk(kOneStep);
+        fill(*journal, {"ended", 1}, 1.5);
+        journal->end({"ended", 1});
+        fill(*journal, {"a", 1}, 2.8);
+    }
+    fill(*journal, {"b", 1}, 10.0);
+    EXPECT_EQ(journal->trouble({"a", 1}), "");
+    EXPECT_DOUBLE_EQ(megabytes_of({"b", 1}), 10.0);
 }
 
 TEST_F(JournalSqlite, SecondDaemonIsRefusedAndToldTheHolder) {

@@ -8,7 +8,9 @@
 #include <latch>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -23,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Lines = std::vector<std::string>;
 
@@ -52,6 +55,12 @@ class LineLogTest : public ::testing::Test {
         Result<std::unique_ptr<LineLog>> log = LineLog::open(std::move(options));
         EXPECT_TRUE(log);
         return std::move(*log);
+    }
+
+    static Lines read(const LineLog& log) {
+        Lines lines;
+        log.read([&](std::string_view line) { lines.emplace_back(line); });
+        return lines;
     }
 
    private:
@@ -161,6 +170,60 @@ TEST_F(LineLogTest, WriterDoesNotWaitForASlowFileAndCountsWhatItLeavesOut) {
     released->count_down();
     ASSERT_TRUE(log->flush(kLimit));
     EXPECT_THAT(lines_of(path()), ElementsAre("lost 1", "stuck", "fits", "lost 2"));
+}
+
+TEST_F(LineLogTest, LinesOfBothFilesAreRead) {
+    LineLog::Options small = options();
+    small.bytes_max = 20;
+    const auto log = open(std::move(small));
+    EXPECT_THAT(read(*log), IsEmpty());
+    for (const char* line : {"1234567", "2234567", "3234567"}) {
+        log->write(line);
+        ASSERT_TRUE(log->flush(kLimit));
+    }
+    EXPECT_THAT(read(*log), ElementsAre("1234567", "2234567", "3234567"));
+}
+
+TEST_F(LineLogTest, OnlyTheNewestBytesAreReadAndNoLongLine) {
+    const std::string longest(LineLog::kLineBytesMax, 'x');
+    std::ofstream(path("log.1")) << "old\n";
+    fs::resize_file(path("log.1"), std::uintmax_t{1} << 40U);  // Without a block on the disk.
+    std::ofstream(path("log.1"), std::ios::app) << "rest\nnew\n";
+    std::ofstream(path()) << "old\n" << longest << "x\n" << longest << "\n\nlast\nhalf a line";
+    LineLog::Options large = options();
+    large.bytes_max = 3 * LineLog::kLineBytesMax;
+    EXPECT_THAT(read(*open(std::move(large))), ElementsAre("new", "old", longest, "", "last"));
+}
+
+TEST_F(LineLogTest, PreviousFileOfAnotherUserIsAnErrorAtOnce) {
+    ASSERT_EQ(::chmod(path().parent_path().c_str(), 01777), 0);
+    std::ofstream(path("log.1")) << "foreign\n";
+    if (::lchown(path("log.1").c_str(), 12345, 12345) != 0) {
+        GTEST_SKIP() << "only root can make a file of another user";
+    }
+    const auto log = LineLog::open(options());
+    ASSERT_FALSE(log);
+    EXPECT_THAT(log.error().detail, HasSubstr(path("log.1")));
+    EXPECT_THAT(log.error().detail, HasSubstr("belongs to another user (uid 12345)"));
+}
+
+TEST_F(LineLogTest, PreviousFileThatIsALinkInAFolderOfAllUsersIsAnErrorAtOnce) {
+    ASSERT_EQ(::chmod(path().parent_path().c_str(), 01777), 0);
+    std::ofstream(path("secret")) << "secret\n";
+    fs::create_symlink(path("secret"), path("log.1"));
+    const auto log = LineLog::open(options());
+    ASSERT_FALSE(log);
+    EXPECT_THAT(log.error().detail, HasSubstr(path("log.1")));
+}
+
+TEST_F(LineLogTest, PreviousFileThatAnotherUserPutThereLaterIsNotRead) {
+    const auto log = open(options());
+    log->write("own");
+    ASSERT_TRUE(log->flush(kLimit));
+    ASSERT_EQ(::chmod(path().parent_path().c_str(), 01777), 0);
+    std::ofstream(path("secret")) << "secret\n";
+    fs::create_symlink(path("secret"), path("log.1"));
+    EXPECT_THAT(read(*log), ElementsAre("own"));
 }
 
 TEST_F(LineLogTest, NameThatCannotBeOpenedIsAnErrorAtOnce) {
