@@ -114,6 +114,8 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
     }
     const Variables of_link = link_variables(worker);
     erase_variables(inherited, of_link);
+    // systemd keeps the agent's token there.
+    erase_variables(inherited, {{"CREDENTIALS_DIRECTORY", ""}});
     std::copy_if(of_link.begin(), of_link.end(), std::back_inserter(variables),
                  [](const auto& variable) { return !variable.second.empty(); });
     if (worker.visible_devices) {

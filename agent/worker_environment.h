@@ -52,7 +52,8 @@ Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank);
 
 /// `inherited` ("NAME=value" each) with the variables of torchrun, REGROUP_ROUND,
-/// REGROUP_MASTER_NODE_ADDR and the variables of the link. Requires that visible_device() succeeds
+/// REGROUP_MASTER_NODE_ADDR and the variables of the link, and without the folder of the agent's
+/// own credentials (CREDENTIALS_DIRECTORY). Requires that visible_device() succeeds
 /// for a virtual local rank without `visible_devices`. Names and spellings are those of PyTorch.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                                           const WorkerIdentity& worker);

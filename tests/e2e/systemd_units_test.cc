@@ -90,6 +90,13 @@ class SystemdUnits : public EndToEnd {
                                      << read_file(folder() + "/agent.log");
         return program.output();
     }
+    /// The token of the cluster for the daemon, and the one of the job for its agent.
+    void make_tokens() const {
+        inside({"mkdir", "/etc/regroup/jobs"});
+        inside({"regroup", "token", "--generate", "--token-file=/etc/regroup/token"});
+        inside({"regroup", "token", "--token-file=/etc/regroup/token", "--role=node",
+                "--job=nightly", "--out=/etc/regroup/jobs/nightly.token"});
+    }
     [[nodiscard]] std::string property(const std::string& unit, const std::string& name) const {
         const std::string text = inside({"systemctl", "show", "--value", "-p", name, unit});
         return text.substr(0, text.find('\n'));
@@ -139,19 +146,22 @@ TEST_F(SystemdUnits, JobGoesOnWhileSystemdStartsADaemonAgainThatWasKilledOrHangs
     if (const std::string why = boot(); !why.empty()) {
         GTEST_SKIP() << why;
     }
-    inside({"regroup", "token", "--generate", "--token-file=/etc/regroup/token"});
+    make_tokens();
     inside({"systemctl", "start", "regroup-serve.service"});
     EXPECT_THAT(property("regroup-serve.service", "StatusText"),
                 HasSubstr("listening on *:29400; 0 open jobs"));
     EXPECT_THAT(log_of("daemon"), HasSubstr("jobs are kept in /var/lib/regroup"));
 
-    inside({"mkdir", "/etc/regroup/jobs"});
     inside({"sh", "-c",
             "echo 'PET_RDZV_ENDPOINT=127.0.0.1:29400\nPET_NPROC_PER_NODE=2\nPROBE_DIR=" + folder() +
                 "\nCOMMAND=elastic_probe beat' >/etc/regroup/jobs/nightly.env"});
     inside({"systemctl", "start", "regroup-agent@nightly.service"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << log_of("agent") << log_of("daemon");
     EXPECT_THAT(inside({"regroup", "status"}), HasSubstr("job nightly: training, round 1"));
+    // All that a worker finds there opens this job only.
+    EXPECT_EQ(inside({"ls", "/run/credentials/regroup-agent@nightly.service"}), "token\n");
+    inside({"cmp", "/etc/regroup/jobs/nightly.token",
+            "/run/credentials/regroup-agent@nightly.service/token"});
 
     inside({"systemctl", "kill", "--signal=KILL", "regroup-serve.service"});
     ASSERT_TRUE(agent_says("the rendezvous is back at 127.0.0.1:29400")) << log_of("agent");
@@ -178,8 +188,7 @@ TEST_F(SystemdUnits, AgentThatIsKilledIsStartedAgainAndOneWhoseJobFailedIsNot) {
     }
     inside({"sh", "-c", "! systemctl start regroup-serve.service 2>/dev/null"});
     EXPECT_EQ(property("regroup-serve.service", "ActiveState"), "failed") << "there is no token";
-    inside({"regroup", "token", "--generate", "--token-file=/etc/regroup/token"});
-    inside({"mkdir", "/etc/regroup/jobs"});
+    make_tokens();
     inside({"sh", "-c",
             "echo 'PET_RDZV_ENDPOINT=127.0.0.1:29400\nPROBE_DIR=" + folder() +
                 "\nCOMMAND=elastic_probe throw' >/etc/regroup/jobs/nightly.env"});

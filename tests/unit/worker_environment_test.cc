@@ -84,6 +84,11 @@ TEST(WorkerEnvironment, OtherVariablesAreInherited) {
     }
 }
 
+TEST(WorkerEnvironment, FolderOfTheAgentsCredentialsIsNotInherited) {
+    EXPECT_THAT(worker_environment({"CREDENTIALS_DIRECTORY=/run/credentials/agent"}, worker()),
+                Not(Contains(StartsWith("CREDENTIALS_DIRECTORY="))));
+}
+
 TEST(WorkerEnvironment, NamesAppearOnceEvenIfInherited) {
     // As in a launcher that was itself started by a launcher.
     const auto outer =
