@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/host.h"
+#include "rendezvous/base/printable.h"
 #include "rendezvous/view/event_line.h"
 
 namespace regroup::launcher {
@@ -107,7 +108,8 @@ std::string agent_event_line(const agent::WorkerEvent& event, const agent::Agent
             line["signal"] = rendezvous::signal_name(-event.exit_code);
         }
     }
-    return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return printable_json(
+        line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace regroup::launcher

@@ -65,9 +65,7 @@ std::string event_heading() {
 
 std::string event_json(const std::string& json_line) {
     const auto event = nlohmann::ordered_json::parse(json_line, nullptr, false);
-    return event.is_discarded()
-               ? printable(json_line)
-               : event.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+    return event.is_discarded() ? printable(json_line) : printable_json(event.dump());
 }
 
 std::string event_text(const std::string& json_line) {

@@ -146,10 +146,8 @@ std::string status_table(const std::string& json_text) {
 }
 
 std::string status_json(const std::string& json_text) {
-    // As a terminal may show it: also the characters that only printable() would hide.
-    constexpr bool kAscii = true;
     const auto object = nlohmann::ordered_json::parse(json_text, nullptr, false);
-    return object.is_discarded() ? printable(json_text) : object.dump(-1, ' ', kAscii);
+    return object.is_discarded() ? printable(json_text) : printable_json(object.dump());
 }
 
 }  // namespace regroup::launcher

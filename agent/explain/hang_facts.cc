@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::agent {
 namespace {
 
@@ -85,7 +87,7 @@ std::string write_node_facts(const NodeFacts& facts) {
     for (const RankFacts& rank : facts.ranks) {
         text["ranks"].push_back(line_of(rank));
     }
-    return text.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    return printable_json(text.dump(-1, ' ', false, ordered_json::error_handler_t::replace)) + "\n";
 }
 
 Result<NodeFacts> read_node_facts(std::string_view text) {

@@ -88,6 +88,37 @@ std::string printable(std::string_view text) {
     return shown;
 }
 
+std::string printable_json(std::string json) {
+    // JSON has escaped the lower controls. The rest of ASCII is visible, and nearly every text is
+    // nothing else.
+    const auto may_be_hidden = [](char c) { return static_cast<unsigned char>(c) >= 0x7f; };
+    if (std::none_of(json.begin(), json.end(), may_be_hidden)) {
+        return json;
+    }
+    std::string shown;
+    shown.reserve(json.size());
+    const auto escape = [&](std::uint32_t unit) {
+        std::array<char, 8> text{};
+        std::snprintf(text.data(), text.size(), "\\u%04x", static_cast<unsigned>(unit & 0xffffU));
+        shown += text.data();
+    };
+    for (std::string_view rest = json; !rest.empty();) {
+        const Character next = first_of(rest);
+        const std::size_t bytes = std::max(next.bytes, std::size_t{1});
+        if (next.code < 0x7f || !is_hidden(next.code)) {
+            shown += rest.substr(0, bytes);
+        } else if (next.code <= 0xffff) {
+            escape(next.code);
+        } else {
+            // The two halves of UTF-16.
+            escape(0xd800U + ((next.code - 0x10000U) >> 10U));
+            escape(0xdc00U + ((next.code - 0x10000U) & 0x3ffU));
+        }
+        rest.remove_prefix(bytes);
+    }
+    return shown;
+}
+
 std::vector<std::string> printable_lines(std::string_view text) {
     std::vector<std::string> lines;
     while (!text.empty()) {

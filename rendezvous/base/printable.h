@@ -13,6 +13,10 @@ namespace regroup {
 /// UTF-8 as \xff. Keeps everything else, tabs included. Applying it twice changes nothing more.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// `json`, a valid text of JSON, for a terminal: each hidden character of UTF-8 as an escape of
+/// JSON, \u202e. It decodes to the same values. Every writer of JSON with words of others uses it.
+[[nodiscard]] std::string printable_json(std::string json);
+
 /// The lines of `text`, each printable; without an empty one after the last line end.
 [[nodiscard]] std::vector<std::string> printable_lines(std::string_view text);
 

@@ -282,7 +282,8 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
         const json answer = {{"done", done}, {"text", text}};
         Answer made = text_answer(
             kJson, std::make_shared<const std::string>(
-                       answer.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"));
+                       printable_json(answer.dump(-1, ' ', false, json::error_handler_t::replace)) +
+                       "\n"));
         made.status = done ? 200 : 409;
         reply(std::move(made));
     });

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/text/describe.h"
 #include "rendezvous/view/event_line.h"
@@ -28,7 +29,7 @@ void put_sentence(JsonWriter& out, std::string_view key, const std::string& text
 }
 
 std::string text_of(const json& object) {
-    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+    return printable_json(object.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 void write(JsonWriter& out, const JobStatus::Node& node) {

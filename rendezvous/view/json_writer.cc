@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::rendezvous {
 
 namespace {
@@ -50,7 +52,8 @@ void JsonWriter::value(std::string_view text) {
         out_ += text;
         out_ += '"';
     } else {
-        out_ += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        out_ += printable_json(
+            nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }
 }
 

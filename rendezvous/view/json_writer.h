@@ -22,7 +22,7 @@ class JsonWriter {
     /// The name of the next value of an object: printable ASCII without quotes.
     void key(std::string_view name);
 
-    /// Bytes that are no UTF-8 are replaced.
+    /// Bytes that are no UTF-8 are replaced; see also printable_json().
     void value(std::string_view text);
     void value(const char* text) { value(std::string_view(text)); }
     void value(bool flag);

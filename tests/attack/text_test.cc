@@ -167,6 +167,13 @@ TEST_F(Text, WhatANodeSaysIsPrintedAsText) {
     EXPECT_EQ(shown.wait(), 0);
     expect_printable("replay", shown.output());
     EXPECT_THAT(shown.output(), HasSubstr("evil"));
+    testing::Program traced(
+        {{testing::regroup_program(), "trace", "--journal=" + victim_->state_folder(), "shared"},
+         {},
+         ""});
+    EXPECT_EQ(traced.wait(), 0);
+    expect_printable("trace", traced.output());
+    EXPECT_THAT(traced.output(), HasSubstr("evil"));
 }
 
 TEST_F(Text, WhatAnOperatorSaysIsPrintedAsText) {

@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/view/event_line.h"
+#include "rendezvous/view/job_history.h"
 #include "rendezvous/view/json_writer.h"
 #include "tests/unit/job_events.h"
 
@@ -100,6 +102,7 @@ TEST(JobViewJson, TextsAreEscapedAndBytesThatAreNoUtf8AreReplaced) {
     out.field("quoted", "a \"b\"\n\\ \x01");
     out.field("broken", "caf\xE9 \u65e5");
     out.field("comma", "ends with ,");
+    out.field("hidden", "\u202e");
     out.key("list");
     out.begin_array();
     out.value("[");
@@ -115,7 +118,16 @@ TEST(JobViewJson, TextsAreEscapedAndBytesThatAreNoUtf8AreReplaced) {
     EXPECT_EQ(json::parse(text), (json{{"quoted", "a \"b\"\n\\ \x01"},
                                        {"broken", "caf\uFFFD \u65e5"},
                                        {"comma", "ends with ,"},
+                                       {"hidden", "\u202e"},
                                        {"list", {"[", 0.1, nullptr, -3, true, json::object()}}}));
+    EXPECT_THAT(text, ::testing::HasSubstr("\"\\u202e\""));
+}
+
+TEST(EventLine, TextsOfOthersAreEscapedForTheTerminal) {
+    JobEvent event;
+    event.node = "\u202en\u00fc";
+    EXPECT_THAT(event_line("nightly", {1, 0, event, nullptr, nullptr}),
+                ::testing::HasSubstr("\"node\":\"\\u202en\u00fc\""));
 }
 
 TEST(JobViewJson, ProgramThatTellsNothingHasNoTelemetry) {

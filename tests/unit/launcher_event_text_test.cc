@@ -45,7 +45,7 @@ TEST(EventText, LongNamesMoveTheColumnsAndHostileOnesAreShown) {
     EXPECT_EQ(event_text("no\tJSON\x1b"), "no\tJSON\\x1b");
 }
 
-TEST(EventText, JsonKeepsItsFieldsInOrderAndIsAscii) {
+TEST(EventText, JsonKeepsItsFieldsInOrderAndHidesNothing) {
     EXPECT_EQ(event_json("{\"b\":1,\"a\":\"\xE2\x80\xAE\"}"), "{\"b\":1,\"a\":\"\\u202e\"}");
     EXPECT_EQ(event_json("{\x1b"), "{\\x1b");
 }

@@ -89,9 +89,9 @@ TEST(StatusTable, TextOfAPeerMakesNoLineOfItsOwn) {
     EXPECT_EQ(status_table("no json\x1b[2J\n"), "no json\\x1b[2J\\x0a\n");
 }
 
-TEST(StatusJson, HasTheSameValuesInAscii) {
-    EXPECT_EQ(status_json("{\"b\":1.5,\"a\":[\"\u202ex\u009b\",\"\\n\"]}"),
-              "{\"b\":1.5,\"a\":[\"\\u202ex\\u009b\",\"\\n\"]}");
+TEST(StatusJson, HasTheSameValuesForATerminal) {
+    EXPECT_EQ(status_json("{\"b\":1.5,\"a\":[\"\u202ex\u009b\u00fc\",\"\\n\"]}"),
+              "{\"b\":1.5,\"a\":[\"\\u202ex\\u009b\u00fc\",\"\\n\"]}");
     EXPECT_EQ(status_json("no json\x1b[2J\n"), "no json\\x1b[2J\\x0a");
 }
 

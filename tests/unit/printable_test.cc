@@ -57,6 +57,18 @@ TEST(Printable, ASecondTimeChangesNothing) {
     EXPECT_EQ(printable(once), once);
 }
 
+TEST(PrintableJson, HiddenCharactersAreEscapesOfJson) {
+    EXPECT_EQ(printable_json("\"\u202ea\u009b\x7f\u200f\""), "\"\\u202ea\\u009b\\u007f\\u200f\"");
+    EXPECT_EQ(printable_json("\"\U000e0041\""), "\"\\udb40\\udc41\"") << "the halves of UTF-16";
+}
+
+TEST(PrintableJson, EverythingElseIsKept) {
+    for (const char* const json :
+         {"{\"a\": [1, \"\\u202e\"]}\n", "\"J\u00fcrgen \u65e5\u672c \U0001f600\"", ""}) {
+        EXPECT_EQ(printable_json(json), json);
+    }
+}
+
 TEST(Printable, LinesAreSplitFirst) {
     EXPECT_THAT(printable_lines("one\ntwo\x1b\n\nlast"),
                 ElementsAre("one", "two\\x1b", "", "last"));

@@ -70,12 +70,15 @@ class Story {
         add(at, "recovered", round, all);
     }
     [[nodiscard]] json trace(const TraceLimits& limits = {}, double now = 0) const {
+        return json::parse(text(limits, now));
+    }
+    [[nodiscard]] std::string text(const TraceLimits& limits = {}, double now = 0) const {
         TraceSource source{"nightly", 1764105600123, {}, {}, {}};
         source.lines.assign(lines_.begin(), lines_.end());
         source.samples = {{Instant(std::chrono::seconds(4)), 7}};
         source.now =
             Instant(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(now)));
-        return json::parse(trace_json(source, limits));
+        return trace_json(source, limits);
     }
 
     std::uint64_t step = 0;
@@ -356,6 +359,15 @@ TEST(TraceJson, StrangeLinesAreLeftOut) {
                        {},
                        {}};
     EXPECT_THAT(faults_of(json::parse(trace_json(source))), IsEmpty());
+}
+
+TEST(TraceJson, TextsOfOthersAreEscapedForTheTerminal) {
+    Story story;
+    story.assign(1, 1, "a", 1);
+    story.add(2, "failed", 1, {{"node", "J\u00fcrgen"}, {"text", "\u202eevil\u009b31m"}});
+    const std::string text = story.text();
+    EXPECT_THAT(text, ::testing::HasSubstr("\"text\":\"\\u202eevil\\u009b31m\""));
+    EXPECT_THAT(text, ::testing::HasSubstr("\"node J\u00fcrgen\""));
 }
 
 }  // namespace
