@@ -7,7 +7,8 @@ namespace regroup::store {
 
 /// Limits for the clients of a store. The first three are those of PyTorch's server, so that every
 /// request that works there works here. PyTorch has none of the others, which are generous. A
-/// request beyond a limit changes nothing, and its sender is disconnected.
+/// request beyond a limit changes nothing, and its sender is disconnected. A connection beyond
+/// `clients_max` is closed.
 struct Limits {
     std::size_t key_bytes_max = 8192;
     /// A value in a request. Appending may make a stored value longer, up to the next limit.
@@ -26,6 +27,8 @@ struct Limits {
     /// unread replies, and names that they wait for. Beyond it, the clients that hold most are
     /// disconnected.
     std::size_t clients_bytes_max = std::size_t{512} << 20U;
+    /// Clients at the same time.
+    std::size_t clients_max = std::size_t{1} << 20U;
 };
 
 }  // namespace regroup::store

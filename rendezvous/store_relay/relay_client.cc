@@ -23,6 +23,7 @@
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/security/stream.h"
+#include "rendezvous/store/peer_socket.h"
 #include "rendezvous/store_relay/mux_connection.h"
 #include "rendezvous/store_server/socket.h"
 

@@ -15,6 +15,7 @@
 
 #include "rendezvous/net/accept_loop.h"
 #include "rendezvous/security/stream.h"
+#include "rendezvous/store/peer_socket.h"
 #include "rendezvous/store_relay/mux_connection.h"
 #include "rendezvous/store_server/socket.h"
 

@@ -191,7 +191,7 @@ void expect_interrupted(const Context& context, const std::function<void()>& wai
 }
 
 TEST(Interrupt, InterruptEndsAWaitForTheStore) {
-    StoreService service(0);
+    StoreService service("127.0.0.1", 0, {});
     Context context;
     context.world_size = 2;
     context.agent_store = true;

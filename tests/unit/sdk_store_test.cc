@@ -4,17 +4,24 @@
 #include <regroup/store.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rendezvous/store/descriptor.h"
+#include "rendezvous/store/store_wire.h"
 #include "tests/support/patience.h"
+#include "worker_sdk/src/net/socket.h"
 #include "worker_sdk/src/store/store_service.h"
 
 namespace regroup {
@@ -38,7 +45,7 @@ Clients local_clients() {
 }
 
 Clients tcp_clients() {
-    const auto service = std::make_shared<StoreService>(std::uint16_t{0});
+    const auto service = std::make_shared<StoreService>("127.0.0.1", 0, store::Limits());
     return {service, connect_store("127.0.0.1", service->port(), kPatience),
             connect_store("127.0.0.1", service->port(), kPatience)};
 }
@@ -142,7 +149,7 @@ TEST(PrefixStore, PrefixSeparatesKeys) {
 }
 
 TEST(StoreService, ManyWaitersAreReleasedAtOnce) {
-    const StoreService service(0);
+    const StoreService service("localhost", 0, {});
     std::vector<std::jthread> waiters;
     for (int i = 0; i < 20; ++i) {
         waiters.emplace_back([&] {
@@ -159,9 +166,9 @@ TEST(StoreService, ManyWaitersAreReleasedAtOnce) {
 }
 
 TEST(StoreService, OccupiedPortIsNamed) {
-    const StoreService service(0);
+    const StoreService service("", 0, {});
     try {
-        const StoreService second(service.port());
+        const StoreService second("", service.port(), {});
         FAIL() << "the port is taken";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::system);
@@ -171,7 +178,7 @@ TEST(StoreService, OccupiedPortIsNamed) {
 }
 
 TEST(StoreService, EndOfTheServiceDisconnectsItsClients) {
-    auto service = std::make_unique<StoreService>(std::uint16_t{0});
+    auto service = std::make_unique<StoreService>("127.0.0.1", 0, store::Limits());
     const auto store = connect_store("127.0.0.1", service->port(), kPatience);
     store->set("key", "value");
     service.reset();
@@ -181,6 +188,99 @@ TEST(StoreService, EndOfTheServiceDisconnectsItsClients) {
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::disconnected) << error.what();
     }
+}
+
+/// Connects to the port of a loopback address; -1 if nobody listens there.
+store::Descriptor dial(const char* host, std::uint16_t port) {
+    const auto address = net::SocketAddress::parse(host + std::string(":0")).with_port(port);
+    store::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), address.get(), address.bytes()) != 0) {
+        socket.reset();
+    }
+    return socket;
+}
+
+/// A client that has sent all of a `set` but its last byte. The service may end it meanwhile.
+store::Descriptor dial_with_half_a_request(const StoreService& service, std::size_t value_bytes) {
+    store::Descriptor socket = dial("127.0.0.1", service.port());
+    std::string bytes;
+    store::encode({store::Opcode::validate, {}, store::kMagic}, bytes);
+    store::encode({store::Opcode::set, {"/key", std::string(value_bytes, 'v')}, 0}, bytes);
+    bytes.pop_back();
+    for (std::size_t sent = 0; sent < bytes.size();) {
+        const ssize_t count = ::send(socket.get(), &bytes[sent], bytes.size() - sent, MSG_NOSIGNAL);
+        if (count <= 0) {
+            break;
+        }
+        sent += static_cast<std::size_t>(count);
+    }
+    return socket;
+}
+
+/// Waits until the service closes the connection.
+bool is_closed(const store::Descriptor& socket) {
+    char byte = 0;
+    return ::recv(socket.get(), &byte, 1, 0) <= 0;
+}
+
+TEST(StoreService, ClientThatHoldsMostIsDisconnectedWhenAllHoldTooMuch) {
+    store::Limits limits;
+    limits.clients_bytes_max = std::size_t{1} << 20U;
+    const StoreService service("127.0.0.1", 0, limits);
+    const auto small = dial_with_half_a_request(service, 1000);
+    EXPECT_TRUE(is_closed(dial_with_half_a_request(service, 2 << 20U)));
+    ASSERT_EQ(::send(small.get(), "v", 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(connect_store("127.0.0.1", service.port(), kPatience)->get("key").size(), 1000U);
+}
+
+TEST(StoreService, ClientBeyondTheLimitIsDisconnected) {
+    const StoreService service("127.0.0.1", 0, StoreService::limits_of(1));
+    std::vector<std::shared_ptr<Store>> clients;
+    for (std::size_t i = 0; i < StoreService::limits_of(1).clients_max; ++i) {
+        clients.push_back(connect_store("127.0.0.1", service.port(), kPatience));
+    }
+    EXPECT_TRUE(is_closed(dial("127.0.0.1", service.port())));
+    clients.front()->set("key", "value");
+    EXPECT_EQ(clients.back()->get("key"), "value");
+    clients.pop_back();
+    EXPECT_EQ(connect_store("127.0.0.1", service.port(), kPatience)->get("key"), "value");
+}
+
+TEST(StoreService, ForkedProcessHoldsNeitherItsPortNorItsConnections) {
+    auto service = std::make_unique<StoreService>("127.0.0.1", 0, store::Limits());
+    const std::uint16_t port = service->port();
+    const auto client = connect_store("127.0.0.1", port, kPatience);
+    int is_forked[2];
+    ASSERT_EQ(::pipe(is_forked), 0);
+    const pid_t child = ::fork();
+    char byte = 'f';
+    if (child == 0) {
+        (void)!::write(is_forked[1], &byte, 1);
+        ::pause();
+        ::_exit(0);
+    }
+    EXPECT_EQ(::read(is_forked[0], &byte, 1), 1);
+    service.reset();
+    EXPECT_FALSE(dial("127.0.0.1", port).is_open());
+    EXPECT_THROW((void)client->get("key"), Error);
+    ::kill(child, SIGKILL);
+    EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+    ::close(is_forked[0]);
+    ::close(is_forked[1]);
+}
+
+TEST(StoreService, LoopbackHostIsServedOnThatAddressOnly) {
+    for (const char* const host : {"127.0.0.1", "localhost"}) {
+        const StoreService service(host, 0, {});
+        EXPECT_TRUE(dial("127.0.0.1", service.port()).is_open()) << host;
+        EXPECT_FALSE(dial("127.0.0.2", service.port()).is_open()) << host;
+    }
+}
+
+TEST(StoreService, NamedHostIsServedOnAllAddresses) {
+    const StoreService service("node0", 0, {});
+    EXPECT_TRUE(dial("127.0.0.1", service.port()).is_open());
+    EXPECT_TRUE(dial("127.0.0.2", service.port()).is_open());
 }
 
 }  // namespace

@@ -161,10 +161,11 @@ void take(const MpiProcess& found, Context& context) {
 /// The store of rank 0 with its service. The order of the members matters: the connection is
 /// destroyed before the service.
 struct ServedStore {
-    ServedStore(const std::string& host, std::uint16_t port, Store::Duration timeout,
-                std::shared_ptr<RoundScope> scope)
-        : service(port),
-          store(connect_interruptible_store(host, service.port(), timeout, std::move(scope))) {}
+    ServedStore(const Context& context, std::shared_ptr<RoundScope> scope)
+        : service(context.master_addr, context.master_port,
+                  StoreService::limits_of(context.world_size)),
+          store(connect_interruptible_store(context.master_addr, service.port(),
+                                            context.store_timeout, std::move(scope))) {}
 
     StoreService service;
     std::shared_ptr<Store> store;
@@ -347,8 +348,7 @@ std::shared_ptr<Store> Context::store() const {
         } else if (world_size == 1) {
             store = make_local_store(store_timeout);
         } else if (rank == 0) {
-            const auto served =
-                std::make_shared<ServedStore>(master_addr, master_port, store_timeout, scope_);
+            const auto served = std::make_shared<ServedStore>(*this, scope_);
             store = std::shared_ptr<Store>(served, served->store.get());
         } else {
             store = connect_interruptible_store(master_addr, master_port, store_timeout, scope_);

@@ -261,7 +261,7 @@ SpawnedProcesses start_processes(const SpawnFunction& function, std::uint32_t np
     }
     if (options.set_environment) {
         // Its thread begins only now that all forks are done.
-        state->store.emplace(0);
+        state->store.emplace("127.0.0.1", std::uint16_t{0}, StoreService::limits_of(nprocs));
         for (const SpawnedProcess& process : state->processes) {
             process.tell_port(state->store->port());
         }

@@ -5,170 +5,148 @@
 
 #include <arpa/inet.h>
 #include <cerrno>
+#include <iterator>
+#include <memory>
 #include <netinet/in.h>
-#include <span>
+#include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
+#include <sys/socket.h>
 #include <utility>
+#include <vector>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/store/store_dispatch.h"
 #include "worker_sdk/src/base/helper_thread.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup {
 namespace {
 
-using net::Descriptor;
+using net::SocketAddress;
+using store::Descriptor;
 
-constexpr std::size_t kReadBytes = std::size_t{64} << 10U;
-/// How long the service accepts no connection when descriptors have run out.
-constexpr Duration kAcceptRest = std::chrono::milliseconds(100);
+constexpr std::size_t kClientsPerRank = 16;
+/// The most sockets accepted in a row, so that clients get their turn.
+constexpr int kAcceptsPerTurn = 64;
+/// How long accepting pauses when descriptors or memory have run out.
+constexpr int kShortagePauseMs = 100;
 
-/// Listens on all IPv6 and IPv4 addresses, or on all IPv4 ones where there is no IPv6.
-Descriptor listen_everywhere(std::uint16_t port) {
-    sockaddr_in6 any6{};
-    any6.sin6_family = AF_INET6;
-    any6.sin6_port = htons(port);
-    sockaddr_in any4{};
-    any4.sin_family = AF_INET;
-    any4.sin_port = htons(port);
-    const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-    const auto serve = [](const Descriptor& socket, const void* address, socklen_t bytes) {
-        // Connections of a previous job may still linger on this port.
-        const int one = 1;
-        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        return ::bind(socket.get(), static_cast<const sockaddr*>(address), bytes) == 0 &&
-               ::listen(socket.get(), SOMAXCONN) == 0;
-    };
-    Descriptor socket(::socket(AF_INET6, type, 0));
-    if (socket.is_open()) {
-        const int both = 0;
-        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof both);
-        if (serve(socket, &any6, sizeof any6)) {
+/// The addresses to listen on: the first whose family this machine has. A host name is not looked
+/// up, since a machine may know its own name as a loopback address that others know as another.
+std::vector<SocketAddress> addresses_for(const std::string& host) {
+    in_addr v4{};
+    in6_addr v6{};
+    if (::inet_pton(AF_INET, host.c_str(), &v4) == 1 && ntohl(v4.s_addr) >> 24U == 127) {
+        return {SocketAddress::parse(host + ":0")};
+    }
+    if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6)) {
+        return {SocketAddress::parse("[::1]:0")};
+    }
+    if (host == "localhost") {
+        return {SocketAddress::parse("127.0.0.1:0"), SocketAddress::parse("[::1]:0")};
+    }
+    return {SocketAddress::parse("[::]:0"), SocketAddress::parse("0.0.0.0:0")};
+}
+
+/// Returns no descriptor, and sets `error_number`, on failure.
+Descriptor try_listen(const SocketAddress& address, int& error_number) {
+    Descriptor socket(
+        ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket.is_open()) {
+        error_number = errno;
+        return socket;
+    }
+    const int off = 0;
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    // Connections of a previous job may still linger on this port.
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(socket.get(), address.get(), address.bytes()) != 0 ||
+        ::listen(socket.get(), SOMAXCONN) != 0) {
+        error_number = errno;
+        socket.reset();
+    }
+    return socket;
+}
+
+Descriptor listen_for(const std::string& host, std::uint16_t port) {
+    int error_number = 0;
+    for (const SocketAddress& address : addresses_for(host)) {
+        Descriptor socket = try_listen(address.with_port(port), error_number);
+        if (socket.is_open()) {
             return socket;
         }
-    }
-    if (!socket.is_open() || errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) {
-        socket = Descriptor(::socket(AF_INET, type, 0));
-        if (socket.is_open() && serve(socket, &any4, sizeof any4)) {
-            return socket;
+        if (error_number != EADDRNOTAVAIL && error_number != EAFNOSUPPORT) {
+            break;
         }
     }
     throw Error(Errc::system, system_failure("rank 0 cannot serve the store on port " +
                                                  std::to_string(port) + ", which MASTER_PORT names",
-                                             errno)
+                                             error_number)
                                   .detail);
 }
 
 std::uint16_t port_of(const Descriptor& socket) {
-    const net::SocketAddress address = net::bound_address(socket);
+    const SocketAddress address = net::bound_address(socket);
     // Both families keep the port in the same place.
     return ntohs(reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
 }
 
 }  // namespace
 
-StoreService::StoreService(std::uint16_t port) : read_buffer_(kReadBytes) {
-    listener_.fd = listen_everywhere(port);
-    port_ = port_of(listener_.fd);
-    wakeup_.fd = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!wakeup_.fd.is_open()) {
+StoreService::StoreService(const std::string& host, std::uint16_t port, const store::Limits& limits)
+    : listener_(listen_for(host, port)),
+      listener_guard_(listener_.get()),
+      wakeup_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      port_(port_of(listener_)),
+      engine_({.limits = limits}) {
+    if (!wakeup_.is_open()) {
         throw Error(Errc::system, system_failure("eventfd", errno).detail);
     }
-    wakeup_.readable = false;
     thread_ = start_helper_thread("regroup-store", [this] { run(); });
 }
 
 StoreService::~StoreService() {
     stopping_ = true;
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd.get(), &one, sizeof one);
+    ::eventfd_write(wakeup_.get(), 1);
     thread_.join();
 }
 
+store::Limits StoreService::limits_of(std::uint32_t world_size) {
+    store::Limits limits;
+    limits.clients_max = kClientsPerRank * world_size;
+    return limits;
+}
+
 void StoreService::run() {
-    net::PollSet poll;
+    bool may_accept = true;
     while (!stopping_) {
-        Instant until = Instant::max();
-        poll.want_read(wakeup_);
-        if (SteadyClock().now() >= accept_again_at_) {
-            poll.want_read(listener_);
-        } else {
-            until = accept_again_at_;
+        // poll() ignores a negative descriptor.
+        pollfd entries[] = {{wakeup_.get(), POLLIN, 0},
+                            {may_accept ? listener_.get() : -1, POLLIN, 0},
+                            {engine_.ready_fd(), POLLIN, 0}};
+        ::poll(entries, std::size(entries), may_accept ? -1 : kShortagePauseMs);
+        // First those who leave, who make room.
+        if (entries[2].revents != 0) {
+            engine_.serve_ready();
         }
-        for (auto& [id, client] : clients_) {
-            // No requests are read from a client that does not read its replies.
-            if (client.outbox.empty()) {
-                poll.want_read(client.stream);
-            } else {
-                poll.want_write(client.stream);
-            }
-        }
-        poll.wait(until);
-        accept_all(SteadyClock().now());
-        for (auto& [id, client] : clients_) {
-            serve(id, client);
-        }
-        std::erase_if(clients_, [this](const auto& entry) {
-            const bool gone = entry.second.finished || entry.second.stream.ended();
-            if (gone) {
-                core_.cancel_wait(entry.first);
-            }
-            return gone;
-        });
+        may_accept = accept_some();
     }
 }
 
-void StoreService::accept_all(Instant now) {
-    while (listener_.readable && now >= accept_again_at_) {
+/// False when descriptors or memory have run out.
+bool StoreService::accept_some() {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
         Descriptor socket(
-            ::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+            ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.is_open()) {
-            clients_.try_emplace(store::ClientId{next_client_++}, net::Stream(std::move(socket)));
+            auto guard = std::make_shared<net::ForkGuard>(socket.get());
+            engine_.admit(std::move(socket), {}, std::move(guard));
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            listener_.readable = false;
+            return true;
         } else if (errno != EINTR && errno != ECONNABORTED) {
-            accept_again_at_ = after(now, kAcceptRest);
+            return false;
         }
     }
-}
-
-void StoreService::serve(store::ClientId id, Client& client) {
-    flush(client);
-    if (!client.outbox.empty()) {
-        return;
-    }
-    const std::size_t count = client.stream.read_some(read_buffer_);
-    handle(id, client, {reinterpret_cast<const char*>(read_buffer_.data()), count});
-    flush(client);
-}
-
-void StoreService::handle(store::ClientId id, Client& client, std::string_view bytes) {
-    while (!bytes.empty() && !client.finished) {
-        auto request = client.parser.next(bytes);
-        if (!request) {
-            client.finished = true;
-            return;
-        }
-        if (!*request) {
-            return;
-        }
-        store::Released released;
-        const Result<void> done = store::execute(core_, id, **request, client.outbox, released);
-        client.finished = !done || client.outbox.size() > core_.limits().reply_bytes_max;
-        for (const store::ClientId waiter : released) {
-            const auto found = clients_.find(waiter);
-            if (found != clients_.end()) {
-                found->second.outbox.push_back(store::kStopWaiting);
-                flush(found->second);
-            }
-        }
-    }
-}
-
-void StoreService::flush(Client& client) {
-    const std::size_t count = client.stream.write_some(std::as_bytes(std::span(client.outbox)));
-    client.outbox.erase(0, count);
+    return true;
 }
 
 }  // namespace regroup

@@ -3,57 +3,43 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <vector>
 
-#include "rendezvous/store/store_core.h"
-#include "rendezvous/store/store_wire.h"
-#include "worker_sdk/src/net/poll_set.h"
-#include "worker_sdk/src/net/socket.h"
+#include "rendezvous/store/descriptor.h"
+#include "rendezvous/store/store_engine.h"
+#include "worker_sdk/src/net/fork_guard.h"
 
 namespace regroup {
 
-/// A TCPStore server in its own thread. Rank 0 runs it in a job without an agent.
+/// A TCPStore server in its own thread. Rank 0 runs it in a job without an agent. It asks its
+/// clients for no secret.
 class StoreService {
    public:
-    /// Listens on `port` of all addresses, 0 for a free one. Throws Error `system` naming the port.
-    explicit StoreService(std::uint16_t port);
+    /// Listens on `port`, 0 for a free one. `host` is where the ranks meet: if it is "localhost" or
+    /// a loopback address, only this machine can connect, else all addresses are served. Throws
+    /// Error `system` naming the port.
+    StoreService(const std::string& host, std::uint16_t port, const store::Limits& limits);
     /// Disconnects all clients.
     ~StoreService();
     StoreService(const StoreService&) = delete;
     StoreService& operator=(const StoreService&) = delete;
 
+    /// The limits of a world's store: those of every store, and 16 clients for each rank. A rank
+    /// has one connection of its own, and its program may open more.
+    [[nodiscard]] static store::Limits limits_of(std::uint32_t world_size);
+
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
    private:
-    struct Client {
-        explicit Client(net::Stream stream_in) : stream(std::move(stream_in)) {}
-
-        net::Stream stream;
-        store::RequestParser parser;
-        std::string outbox;  // Replies that have not been sent.
-        bool finished = false;
-    };
-
     void run();
-    void accept_all(Instant now);
-    void serve(store::ClientId id, Client& client);
-    void handle(store::ClientId id, Client& client, std::string_view bytes);
-    static void flush(Client& client);
+    [[nodiscard]] bool accept_some();
 
-    // Used only by the thread while it runs.
-    net::Pollable listener_;
-    net::Pollable wakeup_;  // An eventfd; the destructor writes to it.
-    Instant accept_again_at_{};
-    std::map<store::ClientId, Client> clients_;
-    std::uint64_t next_client_ = 0;
-    store::StoreCore core_;
-    std::vector<std::byte> read_buffer_;
-
-    std::uint16_t port_ = 0;  // Constant.
+    const store::Descriptor listener_;
+    const net::ForkGuard listener_guard_;
+    const store::Descriptor wakeup_;  // An eventfd; the destructor writes to it.
+    const std::uint16_t port_;
+    store::StoreEngine engine_;  // Used only by the thread while it runs.
     std::atomic<bool> stopping_ = false;
     std::thread thread_;
 };

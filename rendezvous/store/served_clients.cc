@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/store_server/clients.h"
+#include "rendezvous/store/served_clients.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,13 +13,13 @@ constexpr std::uint64_t kOneUse = std::uint64_t{1} << 32U;
 
 }  // namespace
 
-bool StoreServerClients::open() {
+bool ServedClients::open() {
     epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
     events_.resize(kEventsPerTurn);
     return epoll_.is_open();
 }
 
-StoreServerClients::Slot& StoreServerClients::free_slot() {
+ServedClients::Slot& ServedClients::free_slot() {
     if (free_.empty()) {
         free_.push_back(static_cast<std::uint32_t>(slots_.size()));
         slots_.push_back({ClientId{slots_.size()}, nullptr});
@@ -27,14 +27,15 @@ StoreServerClients::Slot& StoreServerClients::free_slot() {
     return slots_[free_.back()];
 }
 
-ClientId StoreServerClients::add(FarEnd& far_end, RequestParser parser) {
+ClientId ServedClients::add(FarEnd& far_end, RequestParser parser) {
     Slot& slot = free_slot();
     free_.pop_back();
-    slot.client = std::make_unique<StoreServerClient>(Descriptor(), &far_end, std::move(parser));
+    slot.client = std::make_unique<ServedClient>(Descriptor(), &far_end, std::move(parser));
     return slot.id;
 }
 
-std::optional<ClientId> StoreServerClients::add(Descriptor socket, RequestParser parser) {
+std::optional<ClientId> ServedClients::add(Descriptor socket, std::shared_ptr<const void> guard,
+                                           RequestParser parser) {
     Slot& slot = free_slot();
     epoll_event event{};
     event.events = EPOLLIN;
@@ -43,13 +44,13 @@ std::optional<ClientId> StoreServerClients::add(Descriptor socket, RequestParser
         return std::nullopt;
     }
     free_.pop_back();
-    slot.client =
-        std::make_unique<StoreServerClient>(std::move(socket), nullptr, std::move(parser));
+    slot.client = std::make_unique<ServedClient>(std::move(socket), nullptr, std::move(parser));
+    slot.client->guard = std::move(guard);
     return slot.id;
 }
 
-void StoreServerClients::erase(ClientId id) {
-    const StoreServerClient* client = find(id);
+void ServedClients::erase(ClientId id) {
+    const ServedClient* client = find(id);
     if (client == nullptr) {
         return;
     }
@@ -66,14 +67,14 @@ void StoreServerClients::erase(ClientId id) {
     free_.push_back(number);
 }
 
-void StoreServerClients::charge(ClientId id, std::size_t bytes) {
-    if (StoreServerClient* client = find(id)) {
+void ServedClients::charge(ClientId id, std::size_t bytes) {
+    if (ServedClient* client = find(id)) {
         charged_bytes_ += bytes;
         charged_bytes_ -= std::exchange(client->charged_bytes, bytes);
     }
 }
 
-ClientId StoreServerClients::most_charged() const {
+ClientId ServedClients::most_charged() const {
     const auto charge_of = [](const Slot& slot) {
         return slot.client ? slot.client->charged_bytes + 1 : 0;
     };
@@ -84,7 +85,7 @@ ClientId StoreServerClients::most_charged() const {
     return most->id;
 }
 
-std::vector<ClientId> StoreServerClients::all() const {
+std::vector<ClientId> ServedClients::all() const {
     std::vector<ClientId> ids;
     for (const Slot& slot : slots_) {
         if (slot.client) {
@@ -94,8 +95,8 @@ std::vector<ClientId> StoreServerClients::all() const {
     return ids;
 }
 
-void StoreServerClients::watch_writable(ClientId id, bool watched) {
-    StoreServerClient* client = find(id);
+void ServedClients::watch_writable(ClientId id, bool watched) {
+    ServedClient* client = find(id);
     if (client == nullptr || client->awaits_writable == watched) {
         return;
     }
@@ -108,7 +109,7 @@ void StoreServerClients::watch_writable(ClientId id, bool watched) {
     }
 }
 
-void StoreServerClients::take_ready(std::vector<Ready>& ready) {
+void ServedClients::take_ready(std::vector<Ready>& ready) {
     ready.clear();
     const int count =
         ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), 0);

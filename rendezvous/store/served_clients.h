@@ -18,9 +18,9 @@ namespace regroup::store {
 
 class FarEnd;
 
-/// One client of a StoreServer: a connection, or a far end and no socket.
-struct StoreServerClient {
-    StoreServerClient(Descriptor socket_in, FarEnd* far_end_in, RequestParser parser_in)
+/// One client of a StoreEngine: a connection, or a far end and no socket.
+struct ServedClient {
+    ServedClient(Descriptor socket_in, FarEnd* far_end_in, RequestParser parser_in)
         : socket(std::move(socket_in)), far_end(far_end_in), parser(std::move(parser_in)) {}
 
     [[nodiscard]] std::string_view unsent() const {
@@ -28,6 +28,7 @@ struct StoreServerClient {
     }
 
     Descriptor socket;
+    std::shared_ptr<const void> guard;  ///< Destroyed before the socket is closed.
     FarEnd* far_end;
     RequestParser parser;
     std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
@@ -36,11 +37,11 @@ struct StoreServerClient {
     bool awaits_writable = false;
 };
 
-/// The connections of a StoreServer and their readiness. They share one epoll descriptor, so that
+/// The connections of a StoreEngine and their readiness. They share one epoll descriptor, so that
 /// hundreds of connections cost the surrounding event loop as much as one.
 ///
 /// The memory address of a client does not change while it is connected, and no id is used twice.
-class StoreServerClients {
+class ServedClients {
    public:
     /// Creates the epoll descriptor; false when the system has no descriptor left.
     bool open();
@@ -49,11 +50,12 @@ class StoreServerClients {
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
 
     /// Requires `is_open`. nullopt when the system refuses; the socket is closed then.
-    std::optional<ClientId> add(Descriptor socket, RequestParser parser);
+    std::optional<ClientId> add(Descriptor socket, std::shared_ptr<const void> guard,
+                                RequestParser parser);
     /// A client without a socket. It is never in `take_ready`.
     ClientId add(FarEnd& far_end, RequestParser parser);
     /// nullptr when that client is no longer connected.
-    [[nodiscard]] StoreServerClient* find(ClientId id) noexcept {
+    [[nodiscard]] ServedClient* find(ClientId id) noexcept {
         const auto slot = static_cast<std::size_t>(slot_of(id));
         return slot < slots_.size() && slots_[slot].id == id ? slots_[slot].client.get() : nullptr;
     }
@@ -83,7 +85,7 @@ class StoreServerClients {
    private:
     struct Slot {
         ClientId id{};  ///< The slot's number below, the count of its uses above.
-        std::unique_ptr<StoreServerClient> client;
+        std::unique_ptr<ServedClient> client;
     };
 
     /// A slot without a client, not yet taken from `free_`.

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store/store_engine.h"
+
+#include <cerrno>
+#include <sys/socket.h>
+#include <utility>
+
+#include "rendezvous/store/peer_socket.h"
+#include "rendezvous/store/store_dispatch.h"
+
+namespace regroup::store {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+}  // namespace
+
+StoreEngine::StoreEngine(Options options)
+    : options_(std::move(options)),
+      core_(options_.limits),
+      read_buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {}
+
+ClientId StoreEngine::attach(FarEnd& far_end) {
+    return clients_.add(far_end, RequestParser(options_.limits, options_.older_dialect));
+}
+
+void StoreEngine::receive(ClientId id, std::string_view bytes) {
+    while (!bytes.empty()) {
+        // Looked up for each request, since sending may reveal that the client disconnected.
+        ServedClient* client = clients_.find(id);
+        if (client == nullptr) {
+            return;
+        }
+        auto request = client->parser.next(bytes);
+        if (!request) {
+            refuse(id, request.error().detail);
+            return;
+        }
+        if (*request) {
+            carry_out(id, *client, **request);
+        }
+    }
+    flush(id);
+    charge(id);
+}
+
+void StoreEngine::resume(ClientId id) {
+    if (clients_.find(id) != nullptr) {
+        clients_.watch_writable(id, false);
+        flush(id);
+        charge(id);
+    }
+}
+
+void StoreEngine::detach(ClientId id) {
+    if (ServedClient* client = clients_.find(id)) {
+        client->far_end = nullptr;
+        drop(id);
+    }
+}
+
+Result<void> StoreEngine::set(std::string_view key, std::string_view value) {
+    auto released = core_.set(key, value);
+    if (!released) {
+        return released.error();
+    }
+    release(*released);
+    return {};
+}
+
+int StoreEngine::socket_of(ClientId id) noexcept {
+    const ServedClient* client = clients_.find(id);
+    return client != nullptr ? client->socket.get() : -1;
+}
+
+void StoreEngine::reset() {
+    for (const ClientId id : clients_.all()) {
+        drop(id);
+    }
+    core_ = StoreCore(options_.limits);
+}
+
+// ---- Accepting.
+
+void StoreEngine::admit(Descriptor socket, std::string_view first_bytes,
+                        std::shared_ptr<const void> guard) {
+    prepare_socket(socket.get());
+    const std::string peer = describe_peer(socket.get());
+    if (clients_.count() >= options_.limits.clients_max) {
+        tell_refusal(peer, "the store has " + std::to_string(clients_.count()) +
+                               " clients; that is the limit");
+        return;
+    }
+    if (!clients_.is_open() && !clients_.open()) {
+        tell_refusal(peer, "the system has no descriptor left");
+        return;
+    }
+    const auto id = clients_.add(std::move(socket), std::move(guard),
+                                 RequestParser(options_.limits, options_.older_dialect));
+    if (!id) {
+        tell_refusal(peer, "the system has no room for one more connection");
+        return;
+    }
+    receive(*id, first_bytes);
+}
+
+// ---- Reading.
+
+void StoreEngine::serve_ready() {
+    clients_.take_ready(ready_);
+    for (const ServedClients::Ready& ready : ready_) {
+        if (ready.writable) {
+            resume(ready.client);
+        }
+        if (ready.readable) {
+            read_some(ready.client);
+        }
+    }
+}
+
+void StoreEngine::read_some(ClientId id) {
+    const ServedClient* client = clients_.find(id);
+    if (client == nullptr) {
+        return;
+    }
+    const ssize_t bytes = ::recv(client->socket.get(), read_buffer_.get(), kReadBytes, 0);
+    if (bytes > 0) {
+        receive(id, std::string_view(read_buffer_.get(), static_cast<std::size_t>(bytes)));
+    } else if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+        drop(id);
+    }
+}
+
+/// Call after everything that a client makes the engine hold. Disconnects those that hold most if
+/// all together hold too much.
+void StoreEngine::charge(ClientId id) {
+    if (const ServedClient* client = clients_.find(id)) {
+        clients_.charge(
+            id, client->parser.held_bytes() + client->outbox.capacity() + core_.wait_bytes(id));
+    }
+    while (clients_.charged_bytes() > options_.limits.clients_bytes_max) {
+        const ClientId most = clients_.most_charged();
+        refuse(most, "all clients together hold " + std::to_string(clients_.charged_bytes()) +
+                         " bytes, and it holds most of them, " +
+                         std::to_string(clients_.find(most)->charged_bytes) + "; the limit is " +
+                         std::to_string(options_.limits.clients_bytes_max));
+    }
+}
+
+void StoreEngine::carry_out(ClientId id, ServedClient& client, Request& request) {
+    if (client.parser.dialect() == Dialect::v1_13) {
+        // An older client cannot cancel a wait; its next request shows that it stopped waiting.
+        core_.cancel_wait(id);
+    }
+    if (options_.listener != nullptr && !options_.listener->hear(id, request)) {
+        return;
+    }
+    if (options_.listener != nullptr && clients_.find(id) != &client) {
+        return;  // The listener's `set` revealed that the client disconnected.
+    }
+    Released released;
+    const auto done = execute(core_, id, request, client.outbox, released);
+    if (!done) {
+        refuse(id, done.error().detail);
+        return;
+    }
+    limit_outbox(id);
+    release(released);
+}
+
+void StoreEngine::release(const Released& released) {
+    for (const ClientId id : released) {
+        if (ServedClient* client = clients_.find(id)) {
+            client->outbox.push_back(kStopWaiting);
+            flush(id);
+            charge(id);
+        }
+    }
+}
+
+void StoreEngine::limit_outbox(ClientId id) {
+    const std::size_t limit = options_.limits.reply_bytes_max;
+    if (clients_.find(id)->unsent().size() <= limit) {
+        return;
+    }
+    flush(id);
+    const ServedClient* client = clients_.find(id);
+    if (client != nullptr && client->unsent().size() > limit) {
+        refuse(id, "it does not read its replies; " + std::to_string(client->unsent().size()) +
+                       " bytes are waiting, the limit is " + std::to_string(limit));
+    }
+}
+
+// ---- Writing.
+
+/// Sends as much as the socket accepts, and the rest when it is writable.
+void StoreEngine::flush(ClientId id) {
+    ServedClient* client = clients_.find(id);
+    if (client == nullptr || client->awaits_writable) {
+        return;
+    }
+    while (!client->unsent().empty()) {
+        const std::string_view unsent = client->unsent();
+        if (client->far_end != nullptr) {
+            const std::size_t taken = client->far_end->take(unsent);
+            client->sent_bytes += taken;
+            if (taken < unsent.size()) {
+                await_writable(id, *client);
+                return;
+            }
+            break;
+        }
+        const ssize_t bytes =
+            ::send(client->socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
+        if (bytes >= 0) {
+            client->sent_bytes += static_cast<std::size_t>(bytes);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            await_writable(id, *client);
+            return;
+        } else if (errno != EINTR) {
+            drop(id);
+            return;
+        }
+    }
+    client->outbox.clear();
+    client->sent_bytes = 0;
+    if (client->outbox.capacity() > kReadBytes) {
+        client->outbox.shrink_to_fit();
+    }
+}
+
+void StoreEngine::await_writable(ClientId id, ServedClient& client) {
+    // Drops the sent part, so that the outbox of a slow client does not grow without limit. The
+    // rest is moved only when it is the smaller part, so the cost is proportional to the bytes
+    // sent.
+    if (client.sent_bytes > client.unsent().size()) {
+        client.outbox.erase(0, client.sent_bytes);
+        client.sent_bytes = 0;
+    }
+    clients_.watch_writable(id, true);
+}
+
+// ---- Disconnecting.
+
+void StoreEngine::refuse(ClientId id, const std::string& why) {
+    const ServedClient& client = *clients_.find(id);
+    tell_refusal(
+        client.far_end != nullptr ? client.far_end->name() : describe_peer(client.socket.get()),
+        why);
+    drop(id);
+}
+
+void StoreEngine::tell_refusal(const std::string& peer, const std::string& why) const {
+    if (options_.on_refusal) {
+        options_.on_refusal("the store disconnected " + peer + ": " + why);
+    }
+}
+
+void StoreEngine::drop(ClientId id) {
+    const ServedClient* client = clients_.find(id);
+    FarEnd* const far_end = client != nullptr ? client->far_end : nullptr;
+    core_.cancel_wait(id);
+    clients_.erase(id);
+    if (far_end != nullptr) {
+        far_end->closed();
+    }
+    if (options_.listener != nullptr) {
+        options_.listener->part(id);
+    }
+}
+
+}  // namespace regroup::store
