@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/http/assets.h"
 #include "rendezvous/view/job_view.h"
 #include "rendezvous/view/metrics_text.h"

@@ -270,7 +270,7 @@ std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,
     ++round_;
     const std::string key(64, static_cast<char>('0' + round_ % 10));
     agent_.greet_with({round_, key});
-    stores_.push_back(std::make_unique<StoreService>(std::uint16_t{0}));
+    stores_.push_back(std::make_unique<StoreService>("127.0.0.1", 0, store::Limits()));
     std::vector<worker_link::AssignWorker> places;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         places.push_back({.round = round_,
