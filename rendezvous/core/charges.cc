@@ -167,13 +167,14 @@ void RendezvousCore::close_finished(Instant now) {
 }
 
 void RendezvousCore::close_drained(Instant now) {
-    const RoundEnd end = round_.end.value_or(RoundEnd{});
     Verdict verdict;
     verdict.outcome = Outcome::stopped;
     verdict.exit_code = kExitRequeue;
     verdict.author = Author(Author::Kind::node, round_.change->author);
     verdict.reason = Ending(Ending::Kind::drained, round_.change->cause);
-    verdict.failure = judge(round_.evidence, end).failure;
+    if (round_.end) {
+        verdict.failure = round_.evidence.judge(*round_.end).failure;
+    }
     if (verdict.failure) {
         verdict.reason.meanwhile = *verdict.failure;
     }

@@ -19,61 +19,40 @@ bool RendezvousCore::must_end(Instant clock) const {
 }
 
 std::optional<std::size_t> RendezvousCore::decisive_evidence(Instant clock) const {
-    const std::vector<Evidence>& evidence = round_.evidence;
-    if (evidence.empty()) {
-        return std::nullopt;
-    }
-    const auto decisive = std::find_if(evidence.begin(), evidence.end(),
-                                       [](const Evidence& entry) { return entry.is_decisive(); });
-    if (decisive != evidence.end()) {
-        return static_cast<std::size_t>(decisive - evidence.begin());
-    }
-    if (const auto mutual = find_mutual_break(evidence)) {
-        return mutual;
+    if (const auto decisive = round_.evidence.decisive()) {
+        return decisive;
     }
     if (clock < link_deadline()) {
         return std::nullopt;
     }
-    for (std::size_t i = 0; i < evidence.size(); ++i) {
-        if (is_live_break(evidence[i])) {
-            return i;
-        }
-    }
-    return std::nullopt;
+    const std::vector<Evidence>& entries = round_.evidence.entries();
+    const auto live = std::find_if(entries.begin(), entries.end(), [&](const Evidence& entry) {
+        const auto* broken = entry.as<Evidence::LinkBroken>();
+        return broken != nullptr && round_.live_breaks.contains(broken->said_by);
+    });
+    return live == entries.end() ? std::nullopt
+                                 : std::optional(static_cast<std::size_t>(live - entries.begin()));
 }
 
-// The worker that reported the break is alive, so its own end does not explain the break.
-bool RendezvousCore::is_live_break(const Evidence& evidence) const {
-    const auto* broken = evidence.as<Evidence::LinkBroken>();
-    return broken != nullptr && places_.is(broken->said_by, Place::working) &&
-           nodes_.at(broken->said_by).report.state == NodeState::running;
-}
-
-// Usually one of the two workers is dead, and its node reports that soon, or is lost itself.
+// Usually one of the two workers is dead, and its node reports that soon, or is lost itself. While
+// a member is under suspicion, the round waits: the member will be lost, which explains the break,
+// or report.
 Instant RendezvousCore::link_deadline() const {
-    if ((phase_ != Phase::training && phase_ != Phase::changing) ||
-        std::none_of(round_.evidence.begin(), round_.evidence.end(),
-                     [&](const Evidence& entry) { return is_live_break(entry); })) {
+    const bool may_end = phase_ == Phase::training || phase_ == Phase::changing;
+    if (!may_end || round_.live_breaks.empty() || !round_.missing.empty()) {
         return Instant::max();
     }
-    Instant until = after(*round_.link_broke_at(), policy_.regroup_window);
-    // A node under suspicion will soon be lost, which explains the break, or report.
-    for (const auto& [id, assignment] : round_.members) {
-        if (detector_.suspects(id)) {
-            until = std::max(until, detector_.lost_at(id));
-        }
-    }
-    return until;
+    return after(*round_.evidence.link_broke_at(), policy_.regroup_window);
 }
 
 void RendezvousCore::begin_ending(Instant now) {
     const std::optional<std::size_t> by = decisive_evidence(now);
     Instant sign = now;
     if (by) {
-        const Evidence& evidence = round_.evidence[*by];
+        const Evidence& evidence = round_.evidence.entries()[*by];
         const bool of_link = evidence.as<Evidence::LinkBroken>() != nullptr ||
                              evidence.as<Evidence::RoundAbandoned>() != nullptr;
-        sign = of_link ? round_.link_broke_at().value_or(evidence.at) : evidence.at;
+        sign = of_link ? round_.evidence.link_broke_at().value_or(evidence.at) : evidence.at;
         for (const auto& [id, assignment] : round_.members) {
             const Node& node = nodes_.at(id);
             if (node.report.round == round_.id && node.saw_end_at >= round_.began) {
@@ -93,6 +72,7 @@ void RendezvousCore::begin_ending(Instant now) {
         end.planned.boundary_missed = phase_ == Phase::changing;
     }
     round_.end = std::move(end);
+    round_.evidence.end(by);
     round_.told_at = round_.told_at.value_or(now);
     round_.ended_at = now;
     round_.inquiry.reset();
@@ -115,7 +95,7 @@ void RendezvousCore::end_round(Instant now) {
         round_.change && (round_.change->leaver_gone ||
                           std::any_of(working.begin(), working.end(),
                                       [&](const NodeId& id) { return may_be_saving(id); }));
-    round_.judgement = judge(round_.evidence, *round_.end);
+    round_.judgement = round_.evidence.judge(*round_.end);
     ledger_.stopped(now, round_.judgement.cause);
     const bool all_leave =
         round_.change && round_.change->kind == Change::Kind::job_drain &&

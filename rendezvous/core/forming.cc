@@ -121,6 +121,7 @@ void RendezvousCore::form(Instant now) {
         assignments[i].reason = round.cause;
         round.unconfirmed.insert(id);
         round.roster.emplace_back(id, members[i].offer.name);
+        round.by_rank.emplace(assignments[i].first_rank, id);
         round.non_elastic_members += members[i].warm ? 0 : 1;
         round.members.emplace(id, std::move(assignments[i]));
     }
@@ -158,7 +159,7 @@ Succession RendezvousCore::succession(const std::vector<Member>& members) const 
         succession.arrivals.push_back(
             {returns ? Kind::returned : (standby ? Kind::standby : Kind::joined), name, slot});
     }
-    if (round_.judgement.failure && !round_.has_lost_nodes()) {
+    if (round_.judgement.failure && !round_.evidence.has_lost_nodes()) {
         succession.restarted_on = round_.judgement.failure->node;
     }
     return succession;
@@ -174,7 +175,7 @@ void RendezvousCore::begin_forming(Instant now) {
     for (const NodeId& id : places_.in(Place::leaving)) {
         concern(id);
     }
-    if (round_.judgement.failure && !round_.has_lost_nodes()) {
+    if (round_.judgement.failure && !round_.evidence.has_lost_nodes()) {
         give_up_at_ = first_gives_up_at();
     }
 }

@@ -128,7 +128,7 @@ void RendezvousCore::add_hang(const Cause::Hung& cause, std::uint32_t rank, cons
     failure.rank = rank;
     failure.node = name_of(id);
     failure.signal = SIGKILL;  // Its agent ends it, with the round.
-    round_.evidence.push_back({round_.inquiry->sign, Evidence::HangFound{failure, cause, proven}});
+    round_.evidence.add({round_.inquiry->sign, Evidence::HangFound{failure, cause, proven}});
 }
 
 }  // namespace regroup::rendezvous

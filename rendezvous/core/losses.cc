@@ -39,12 +39,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, I
     if (is_member(node) && !node.report.elastic) {
         --round_.non_elastic_members;
     }
-    round_.members.erase(id);
-    round_.unconfirmed.erase(id);
-    round_.hanging.erase(id);
-    if (round_.inquiry) {
-        round_.inquiry->unanswered.erase(id);
-    }
+    round_.remove(id);
     offers_.remove(id, node.offer);
     detector_.forget(id);
     prestarts_.remove(id);
@@ -58,8 +53,8 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, I
 void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& node,
                                   const Departure& how, Instant sign) {
     const auto named = Evidence::NodeGone{node.offer.name, how, false};
-    if (was_member(node) && how.is_loss() && round_.has_lost_nodes()) {
-        round_.evidence.push_back({sign, named});
+    if (was_member(node) && how.is_loss() && round_.evidence.has_lost_nodes()) {
+        round_.evidence.add({sign, named});
         round_.judgement.cause = round_.cause_of_end();
         ledger_.blame(round_.judgement.cause);
     }
@@ -72,8 +67,8 @@ void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& nod
             round_.finished_and_gone.insert(node.offer.name);
         }
     } else if (node.place == Place::out) {
-        if (phase_ == Phase::ending && how.is_loss() && round_.has_lost_nodes()) {
-            round_.evidence.push_back({sign, named});
+        if (phase_ == Phase::ending && how.is_loss() && round_.evidence.has_lost_nodes()) {
+            round_.evidence.add({sign, named});
         }
     } else if (leaves_unawaited(id)) {
         round_.change->leaver_gone = true;
@@ -88,7 +83,7 @@ void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& nod
             change.deadline = std::min(change.deadline, after(now, kBoundaryMargin));
         }
     } else {
-        round_.evidence.push_back({sign, Evidence::NodeGone{node.offer.name, how, true}});
+        round_.evidence.add({sign, Evidence::NodeGone{node.offer.name, how, true}});
         if (phase_ == Phase::ending) {
             ledger_.seen_at(sign);
             ledger_.mark_stop_unplanned(sign);

@@ -21,6 +21,9 @@ constexpr std::size_t kIdCopies = 8;
 // a round that this daemon has not heard of, and no two rounds may have the same number.
 constexpr std::uint64_t kUnseenRounds = 100;
 
+// Waiting nodes are told of one refused join in this time.
+constexpr Duration kRefusalPause = std::chrono::seconds(1);
+
 // How far a node has come within a round. It never decreases.
 int progress(NodeState state) noexcept {
     switch (state) {
@@ -62,14 +65,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     }
     if (const std::optional<Refused> refused = refusal(now, event)) {
         effects_.push_back({event.node, *refused});
-        // Nodes that wait for others must know why this one does not join.
-        for (const NodeId& id : places_.in(Place::ready)) {
-            Waiting word = waiting(now, id, nodes_.at(id));
-            word.detail = Situation();
-            word.detail.kind = Situation::Kind::refused;
-            word.detail.refusal = refused->reason;
-            effects_.push_back({id, std::move(word)});
-        }
+        tell_refused(now, refused->reason);
         return;
     }
     const auto [found, is_new] = nodes_.try_emplace(event.node);
@@ -121,6 +117,22 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
         for (const NodeId& id : ended) {
             lose(now, id, {Departure::Kind::launcher_ended}, now);
         }
+    }
+}
+
+// Nodes that wait for others must know why one does not join. Nobody can make them hear it more
+// often than they can read.
+void RendezvousCore::tell_refused(Instant now, const Refusal& refusal) {
+    if (now < refusals_untold_until_) {
+        return;
+    }
+    refusals_untold_until_ = after(now, kRefusalPause);
+    for (const NodeId& id : places_.in(Place::ready)) {
+        Waiting word = waiting(now, id, nodes_.at(id));
+        word.detail = Situation();
+        word.detail.kind = Situation::Kind::refused;
+        word.detail.refusal = refusal;
+        effects_.push_back({id, std::move(word)});
     }
 }
 
@@ -372,10 +384,10 @@ void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& n
     if (report.failure) {
         const bool is_hang = round_.inquiry && report.failure->kind == FailureKind::hang;
         if (!leaves_unawaited(id) && (is_first || before.failure != report.failure)) {
-            note(now, JobEvent::Kind::failed, id, node).detail =
-                Boxed<WorkerFailure>(*report.failure);
-            round_.add_report(id, {is_hang ? round_.inquiry->sign : now,
-                                   Evidence::WorkerFailed{*report.failure}});
+            const Boxed<WorkerFailure> failure(*report.failure);
+            note(now, JobEvent::Kind::failed, id, node).detail = failure;
+            round_.add_report(
+                id, {is_hang ? round_.inquiry->sign : now, Evidence::WorkerFailed{failure}});
         }
     } else if (report.state == NodeState::finished) {
         ++round_.finished;

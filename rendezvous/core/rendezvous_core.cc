@@ -194,6 +194,10 @@ void RendezvousCore::place(Instant now, const NodeId& id, Node& node) {
         node.stray_since = Instant::max();
     }
     places_.put(id, place, !node.wish && !failures_.is_kept_out(node.offer.name));
+    if (is_member(node)) {
+        round_.note_member(id, place == Place::working && node.report.state == NodeState::running,
+                           detector_.suspects(id));
+    }
 }
 
 void RendezvousCore::place_all(Instant now) {

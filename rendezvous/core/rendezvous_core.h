@@ -148,6 +148,8 @@ class RendezvousCore {
     void observe_training(Instant now, const NodeId& id, const NodeReport& before,
                           const NodeReport& report);
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
+    /// Tells the waiting nodes about a refused join, unless they were told of another one just now.
+    void tell_refused(Instant now, const Refusal& refusal);
 
     // Departures of nodes (losses.cc).
 
@@ -221,8 +223,7 @@ class RendezvousCore {
     void end_round(Instant now);
     /// The evidence that ends the round, if any. A broken link ends it at `link_deadline`.
     [[nodiscard]] std::optional<std::size_t> decisive_evidence(Instant clock) const;
-    [[nodiscard]] bool is_live_break(const Evidence& evidence) const;
-    /// When a broken link that only one end reports ends the round; Instant::max(): there is none.
+    /// When a broken link that only one end reports ends the round; Instant::max(): not yet known.
     [[nodiscard]] Instant link_deadline() const;
 
     // Charges for the end of a round, and the end of the job (charges.cc).
@@ -332,6 +333,9 @@ class RendezvousCore {
     std::optional<Instant> first_began_;
     bool is_elastic_ = false;       ///< A worker of the job has been elastic.
     bool embedded_daemon_ = false;  ///< The daemon ran in one process with a node of the job.
+    /// Waiting nodes are told of no refused join before this. Only the effects of refused joins may
+    /// depend on it, since a journal has no refused joins.
+    Instant refusals_untold_until_ = Instant::min();
     std::optional<StopRequested> stop_;
     /// Operators' requests for nodes that were lost.
     std::deque<std::pair<NodeId, LeaveWish>> kept_wishes_;

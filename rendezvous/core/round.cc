@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/core/round.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace regroup::rendezvous {
@@ -14,34 +13,43 @@ constexpr std::uint32_t kReportsMax = 64;
 }  // namespace
 
 void Round::add_report(const NodeId& by, Evidence entry) {
-    if (++said[by] <= kReportsMax) {
-        evidence.push_back(std::move(entry));
+    const bool is_link = entry.as<Evidence::LinkBroken>() != nullptr;
+    if (++said[by] <= kReportsMax && evidence.add(std::move(entry)) && is_link) {
+        lost_peers.insert(by);
     }
 }
 
-std::optional<Instant> Round::link_broke_at() const {
-    const auto found = std::find_if(evidence.begin(), evidence.end(), [](const Evidence& entry) {
-        return entry.as<Evidence::LinkBroken>() != nullptr;
-    });
-    return found == evidence.end() ? std::nullopt : std::optional(found->at);
+void Round::note_member(const NodeId& member, bool runs, bool is_missing) {
+    if (runs && lost_peers.contains(member)) {
+        live_breaks.insert(member);
+    } else {
+        live_breaks.erase(member);
+    }
+    if (is_missing) {
+        missing.insert(member);
+    } else {
+        missing.erase(member);
+    }
+}
+
+void Round::remove(const NodeId& member) {
+    members.erase(member);
+    unconfirmed.erase(member);
+    hanging.erase(member);
+    live_breaks.erase(member);
+    missing.erase(member);
+    if (inquiry) {
+        inquiry->unanswered.erase(member);
+    }
 }
 
 bool Round::stopped_for_change() const {
-    return change && end && !end->by &&
-           std::none_of(evidence.begin(), evidence.end(),
-                        [](const Evidence& entry) { return entry.is_decisive(); });
-}
-
-bool Round::has_lost_nodes() const {
-    return std::any_of(evidence.begin(), evidence.end(), [](const Evidence& entry) {
-        const auto* gone = entry.as<Evidence::NodeGone>();
-        return gone != nullptr && gone->was_needed;
-    });
+    return change && end && !end->by && !evidence.has_decisive();
 }
 
 Cause Round::cause_of_end() const {
     if (end) {
-        return judge(evidence, *end).cause;
+        return evidence.judge(*end).cause;
     }
     return change ? change->cause : Cause();
 }

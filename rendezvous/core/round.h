@@ -58,6 +58,7 @@ struct Round {
     Cause cause{};                                         ///< Why it was formed.
     std::map<NodeId, Assignment> members{};                ///< The remaining members.
     std::vector<std::pair<NodeId, std::string>> roster{};  ///< All ids and names, by group rank.
+    std::map<std::uint32_t, NodeId> by_rank{};             ///< All ids, by first rank.
     std::size_t non_elastic_members = 0;        ///< Members whose workers end with the round.
     std::size_t finished = 0;                   ///< Members whose workers all ended with success.
     std::set<NodeId> dismissed{};               ///< Members that have finished and may exit.
@@ -71,8 +72,12 @@ struct Round {
     /// When the round committed its first step, while Resumed has not arrived yet.
     std::optional<Instant> trains_since{};
 
-    std::vector<Evidence> evidence{};
-    std::map<NodeId, std::uint32_t> said{};  ///< How many of them are the words of a member.
+    EvidenceLog evidence{};
+    std::map<NodeId, std::uint32_t> said{};  ///< How much of it are the words of a member.
+    std::set<NodeId> lost_peers{};           ///< Members that reported a broken link.
+    /// Those of `lost_peers` whose workers run: their own end does not explain the break.
+    std::set<NodeId> live_breaks{};
+    std::set<NodeId> missing{};  ///< Members under suspicion.
     std::optional<Change> change{};
     std::optional<Inquiry> inquiry{};
     std::uint32_t alarms = 0;
@@ -86,18 +91,17 @@ struct Round {
     /// Records what a member reports. Beyond a limit its further reports add nothing: the first
     /// ones count, and a member must not make the record grow for as long as it talks.
     void add_report(const NodeId& by, Evidence entry);
+    /// Records how a member is now. `runs`: it has workers of this round that are to go on.
+    void note_member(const NodeId& member, bool runs, bool is_missing);
+    void remove(const NodeId& member);
 
     [[nodiscard]] bool is_elastic() const noexcept {
         return !members.empty() && non_elastic_members == 0;
     }
     [[nodiscard]] bool all_finished() const noexcept { return finished == roster.size(); }
-    /// The first sign of a broken link, if there is one.
-    [[nodiscard]] std::optional<Instant> link_broke_at() const;
     /// The round was stopped for a change, and nothing failed since. All members hold the same
     /// state, so that nodes may leave as at a step boundary.
     [[nodiscard]] bool stopped_for_change() const;
-    /// The round has lost a node that it needed.
-    [[nodiscard]] bool has_lost_nodes() const;
     /// Why the round changes or ends, as far as is known; unknown while it trains.
     [[nodiscard]] Cause cause_of_end() const;
 };

@@ -2,6 +2,7 @@
 //
 // The state of a RendezvousCore's job as a value, for `status` and for waiting nodes.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -50,13 +51,14 @@ std::string RendezvousCore::name_of(const NodeId& id) const {
 }
 
 std::optional<NodeId> RendezvousCore::node_with(std::uint32_t rank) const {
-    for (const auto& [id, assignment] : round_.members) {
-        if (rank >= assignment.first_rank &&
-            rank - assignment.first_rank < nodes_.at(id).offer.workers) {
-            return id;
-        }
+    const auto above = round_.by_rank.upper_bound(rank);
+    if (above == round_.by_rank.begin()) {
+        return std::nullopt;
     }
-    return std::nullopt;
+    const auto& [first_rank, id] = *std::prev(above);
+    const bool has_it =
+        round_.members.contains(id) && rank - first_rank < nodes_.at(id).offer.workers;
+    return has_it ? std::optional(id) : std::nullopt;
 }
 
 std::size_t RendezvousCore::nodes_called(const std::string& name) const {

@@ -56,6 +56,30 @@ TEST(RendezvousAdmission, NodeWithoutWorkersOrWithTooManyIsRefused) {
     EXPECT_NE(job.told<Refused>("a"), nullptr);
 }
 
+TEST(RendezvousAdmission, WaitingNodesHearOfOneRefusedJoinInASecond) {
+    Job job(small_policy());
+    job.join("a");
+    job.clear();
+    const Instant due = job.core.next_deadline();
+    const auto refuse = [&](const std::string& node) {
+        JobPolicy policy = small_policy();
+        policy.nodes_max = 9;
+        job.step(NodeJoined{node, policy, Job::offer_of(node), {}});
+        ASSERT_NE(job.told<Refused>(node), nullptr);
+    };
+    for (int i = 0; i < 1000; ++i) {
+        refuse("burst" + std::to_string(i));
+    }
+    EXPECT_EQ(job.times_told<Waiting>("a"), 1U);
+    ASSERT_TRUE(job.told<Waiting>("a")->detail.refusal);
+    EXPECT_EQ(job.told<Waiting>("a")->detail.refusal->node, "burst0");
+    job.now += seconds(1);
+    refuse("later");
+    EXPECT_EQ(job.times_told<Waiting>("a"), 2U);
+    EXPECT_EQ(job.told<Waiting>("a")->detail.refusal->node, "later");
+    EXPECT_EQ(job.core.next_deadline(), due) << "a journal has no refused joins";
+}
+
 // ---- Identity.
 
 Offer offer_with_secret(const std::string& name, const std::string& secret) {

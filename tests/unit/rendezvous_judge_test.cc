@@ -48,7 +48,8 @@ Evidence evidence(const std::string& what, const std::string& who) {
     if (what == "hang" || what == "silent") {
         failure.kind = FailureKind::hang;
         return {{},
-                Evidence::HangFound{failure, {RoundId{4}, "it hangs", {}, false}, what == "hang"}};
+                Evidence::HangFound{failure, causes::Hung{RoundId{4}, "it hangs", {}, false},
+                                    what == "hang"}};
     }
     failure.signal = what == "crash" ? SIGSEGV : 0;
     failure.announced = what == "said";
@@ -62,23 +63,35 @@ struct Case {
     const char* cause;
 };
 
-Judgement judged(const std::string& words, bool leaver_may_be_gone = false) {
-    std::vector<Evidence> list;
+/// `late`: the round ends only after all of it was heard, as if one message had brought it all.
+Judgement judged(const std::string& words, bool leaver_may_be_gone = false, bool late = false) {
+    EvidenceLog log;
     RoundEnd end;
     end.planned = "node d joined";
     end.leaver_may_be_gone = leaver_may_be_gone;
+    const bool is_planned = words.find('[') == std::string::npos;
+    if (is_planned && !late) {
+        log.end(std::nullopt);
+    }
     std::istringstream stream(words);
     std::string what;
     std::string who;
     while (stream >> what >> who) {
-        if (what.starts_with('[')) {
-            end.by = list.size();
+        const bool is_trigger = what.starts_with('[');
+        if (is_trigger) {
+            end.by = log.entries().size();
             what = what.substr(1);
             who.pop_back();
         }
-        list.push_back(evidence(what, who));
+        log.add(evidence(what, who));
+        if (is_trigger && !late) {
+            log.end(end.by);
+        }
     }
-    return judge(list, end);
+    if (late) {
+        log.end(end.by);
+    }
+    return log.judge(end);
 }
 
 TEST(Judge, JudgementNamesTheCauseAndTheCharge) {
@@ -130,9 +143,11 @@ TEST(Judge, JudgementNamesTheCauseAndTheCharge) {
         {"[hang b2] crash b2", Charged::failure, kCrash},
     };
     for (const Case& one : cases) {
-        const Judgement judgement = judged(one.evidence);
-        EXPECT_EQ(judgement.charge, one.charge) << one.evidence;
-        EXPECT_EQ(judgement.cause, one.cause) << one.evidence;
+        for (const bool late : {false, true}) {
+            const Judgement judgement = judged(one.evidence, false, late);
+            EXPECT_EQ(judgement.charge, one.charge) << one.evidence;
+            EXPECT_EQ(judgement.cause, one.cause) << one.evidence;
+        }
     }
 }
 
@@ -149,6 +164,29 @@ TEST(Judge, OnlyLostNodesAreCharged) {
 TEST(Judge, ConsequencesOfAPlannedDepartureAreNotCharged) {
     EXPECT_EQ(judged("[crash b2]", true).charge, Charged::none);
     ASSERT_TRUE(judged("[final b2]", true).failure.has_value());
+}
+
+// ---- The limit on broken links.
+
+Evidence break_between(std::size_t rank, std::size_t peer) {
+    return {{},
+            Evidence::LinkBroken{"a",
+                                 {static_cast<std::uint32_t>(rank), "a",
+                                  static_cast<std::uint32_t>(peer), "b", false, "closed it"}}};
+}
+
+TEST(EvidenceLog, BrokenLinksBeyondTheLimitAreNotKept) {
+    constexpr std::size_t kFirstPeer = 1'000'000;
+    EvidenceLog log;
+    for (std::size_t i = 0; i < EvidenceLog::kLinksMax; ++i) {
+        ASSERT_TRUE(log.add(break_between(i, kFirstPeer + i)));
+    }
+    EXPECT_FALSE(log.add(break_between(kFirstPeer, 0)));
+    EXPECT_FALSE(log.add(break_between(0, kFirstPeer)));
+    EXPECT_EQ(log.entries().size(), EvidenceLog::kLinksMax);
+    EXPECT_FALSE(log.decisive());
+    EXPECT_TRUE(log.add(evidence("crash", "b2")));
+    EXPECT_EQ(log.decisive(), EvidenceLog::kLinksMax);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fuzz/memory.h"
 #include "tests/unit/rendezvous_planned.h"
 
 namespace regroup::rendezvous {
@@ -388,6 +389,58 @@ TEST_F(RendezvousLinks, ConnectionThatStaysBrokenCausesBackOffAndEndsNoJob) {
         job.run_elastic({"a", "b", "c"}, 10);
     }
     EXPECT_GT(job.now - began, seconds(30)) << "each back-off is twice as long";
+}
+
+// ---- Many broken links.
+
+/// The bytes that the core allocates for a heartbeat of node n0, as a measure of its work.
+struct Costs {
+    std::size_t training = 0;
+    std::size_t ending = 0;
+
+    friend bool operator==(const Costs&, const Costs&) = default;
+};
+
+/// Each of 63 nodes has reported `reports` times, with 16 broken links each time.
+Costs costs_with(std::uint32_t reports) {
+    JobPolicy policy = fixed_policy(64);
+    policy.regroup_window = std::chrono::hours(24);
+    Job job(policy);
+    std::vector<std::string> nodes;
+    for (std::uint32_t i = 0; i < policy.nodes_max; ++i) {
+        nodes.push_back("n" + std::to_string(i));
+        job.join(nodes.back());
+    }
+    job.run_elastic(nodes, 10);
+    for (std::uint32_t report = 0; report < reports; ++report) {
+        for (std::uint32_t i = 1; i < policy.nodes_max; ++i) {
+            NodeReport words = job.report_of(nodes[i]);
+            words.broken_links.clear();
+            for (std::uint32_t link = 0; link < 16; ++link) {
+                words.broken_links.push_back({i, 1000 + 16 * report + link, "closed it"});
+            }
+            job.tell(nodes[i], words);
+        }
+    }
+    const auto heartbeat = [&] {
+        const std::size_t before = fuzz::memory().allocated;
+        job.beat("n0");
+        (void)job.core.next_deadline();
+        return fuzz::memory().allocated - before;
+    };
+    Costs costs;
+    EXPECT_EQ(job.core.phase(), Phase::training);
+    costs.training = heartbeat();
+    job.tell("n1", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
+    EXPECT_EQ(job.core.phase(), Phase::ending);
+    job.clear();
+    costs.ending = heartbeat();
+    EXPECT_NE(job.told<Stop>("n0"), nullptr);
+    return costs;
+}
+
+TEST(RendezvousManyLinks, HeartbeatCostsNothingForTheEvidenceOfOthers) {
+    EXPECT_EQ(costs_with(3), costs_with(1));
 }
 
 }  // namespace
