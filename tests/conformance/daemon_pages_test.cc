@@ -53,13 +53,13 @@ class TestViewer final : public http::Viewer {
 };
 
 TEST(DaemonPages, ViewersThatAreGoneAreForgottenWhileOthersCome) {
+    int viewers = 0;
     boost::asio::io_context io;  // It never runs, as if all viewers came at once.
     const SteadyClock clock;
     JobTable::Hooks hooks;
     hooks.log = [](const std::string&) {};
     JobTable jobs(io, clock, {}, std::move(hooks));
     DaemonPages pages(io, clock, jobs, [] { return DaemonCounters(); }, [](const std::string&) {});
-    int viewers = 0;
     for (int i = 0; i < 1000; ++i) {
         http::Request request;
         request.path = "/api/v1/stream";

@@ -120,8 +120,9 @@ std::size_t RecordChannel::write(std::span<const iovec> parts, const Move& raw_w
             skip -= skipped;
             const std::size_t count =
                 std::min(part.iov_len - skipped, RecordCipher::kPlainBytesMax - out_plain_);
-            std::memcpy(out_.data() + kHeadBytes + out_plain_,
-                        static_cast<const std::byte*>(part.iov_base) + skipped, count);
+            // An empty part may be null, which memcpy does not take.
+            std::copy_n(static_cast<const std::byte*>(part.iov_base) + skipped, count,
+                        out_.data() + kHeadBytes + out_plain_);
             out_plain_ += count;
         }
         const std::size_t news = std::min(written_, given - told);
