@@ -3,10 +3,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sys/resource.h>
 #include <system_error>
 
 #include "agent/health/folder_probe.h"
+#include "agent/process/descriptor_limit.h"
 
 namespace regroup::health {
 
@@ -14,12 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::uint64_t soft(const rlimit& limit) {
+    return limit.rlim_cur == RLIM_INFINITY ? Host::kUnlimited : limit.rlim_cur;
+}
+
 std::uint64_t soft_limit(__rlimit_resource_t what) {
     rlimit limit{};
-    if (::getrlimit(what, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return Host::kUnlimited;
-    }
-    return limit.rlim_cur;
+    return ::getrlimit(what, &limit) == 0 ? soft(limit) : Host::kUnlimited;
 }
 
 std::optional<std::int64_t> read_number(const fs::path& file) {
@@ -37,7 +40,8 @@ bool has_entries(const fs::path& folder) {
 
 Host probe_host(const Places& places) {
     Host host;
-    host.open_files = soft_limit(RLIMIT_NOFILE);
+    const std::optional<rlimit> of_workers = agent::descriptor_limit_of_programs();
+    host.open_files = of_workers ? soft(*of_workers) : soft_limit(RLIMIT_NOFILE);
     host.locked_memory = soft_limit(RLIMIT_MEMLOCK);
     host.has_rdma = has_entries(places.root / "sys/class/infiniband");
     host.shared_memory = read_folder(places.root / "dev/shm");

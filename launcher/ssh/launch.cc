@@ -160,7 +160,8 @@ void Launch::handle_report(Host& host, const Report& report) {
         start_others(serving->port);
     } else if (const auto* ended = std::get_if<Ended>(&report); ended != nullptr && !host.ending) {
         if (ended->by_verdict && !is_over() && !stopping_) {
-            close_all_after(grace_of_nodes());
+            // A node that had to leave saves its state, whatever becomes of the job.
+            close_all_after(plan_.options.run.prepare_timeout + grace_of_nodes());
         }
         host.ending = Ending{.exit_code = ended->exit_code,
                              .signal = ended->signal,

@@ -350,24 +350,21 @@ void SqliteJournal::end(const JobKey& job) {
 void SqliteJournal::transact(std::size_t bytes, const std::function<Result<void>()>& work) {
     // Pages that are not full, and those of the index.
     const std::size_t room = 4 * bytes + (std::size_t{64} << 10U);
-    bool may_grow = true;
-    for (;;) {
-        const Result<void> done = database_->transact(work);
-        if (done) {
-            return;
+    Result<void> done = database_->transact(work);
+    if (!done && done.error().code == Errc::overloaded) {
+        // Perhaps only the log was full, or the file can still grow.
+        database_->checkpoint();
+        if (database_->grow(room)) {
+            is_full_ = false;
         }
-        if (done.error().code == Errc::overloaded) {
-            database_->checkpoint();
-            if (std::exchange(may_grow, false) && database_->grow(room)) {
-                is_full_ = false;
-                continue;
-            }
-            if (drop_one(done.error())) {
-                continue;
-            }
-        }
+        done = database_->transact(work);
+    }
+    while (!done && done.error().code == Errc::overloaded && drop_one(done.error())) {
+        database_->checkpoint();
+        done = database_->transact(work);
+    }
+    if (!done) {
         give_up(done.error());
-        return;
     }
 }
 

@@ -88,6 +88,7 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
         if (frame.empty()) {
             break;
         }
+        session->written_(*session, 0);
         const auto [error, count] = co_await session->stream.write(asio::buffer(frame));
         session->unsent_bytes_ -= frame.size();
         if (error) {

@@ -23,7 +23,7 @@ namespace regroup::rendezvous {
 /// One connection of the daemon, and the frames queued for its peer. Held by shared pointers, since
 /// the reader, the writer and the job table release it in no fixed order.
 struct Session {
-    /// Called with the size of each frame sent, and with 0 when no frame is left.
+    /// Called with the size of each frame sent, and with 0 when one begins and when none is left.
     using Written = std::function<void(Session& session, std::size_t bytes)>;
 
     /// Requires a connected socket; see `is_known`.

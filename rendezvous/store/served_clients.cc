@@ -30,22 +30,20 @@ ServedClients::Slot& ServedClients::free_slot() {
 ClientId ServedClients::add(FarEnd& far_end, RequestParser parser) {
     Slot& slot = free_slot();
     free_.pop_back();
-    slot.client = std::make_unique<ServedClient>(Descriptor(), &far_end, std::move(parser));
+    slot.client = std::make_unique<ServedClient>(GuardedSocket(), &far_end, std::move(parser));
     return slot.id;
 }
 
-std::optional<ClientId> ServedClients::add(Descriptor socket, std::shared_ptr<const void> guard,
-                                           RequestParser parser) {
+std::optional<ClientId> ServedClients::add(GuardedSocket connection, RequestParser parser) {
     Slot& slot = free_slot();
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = static_cast<std::uint64_t>(slot.id);
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) != 0) {
         return std::nullopt;
     }
     free_.pop_back();
-    slot.client = std::make_unique<ServedClient>(std::move(socket), nullptr, std::move(parser));
-    slot.client->guard = std::move(guard);
+    slot.client = std::make_unique<ServedClient>(std::move(connection), nullptr, std::move(parser));
     return slot.id;
 }
 
@@ -55,10 +53,10 @@ void ServedClients::erase(ClientId id) {
         return;
     }
     charge(id, 0);
-    if (client->socket.is_open()) {
+    if (client->connection.socket.is_open()) {
         // Removed explicitly: a program that is being started may hold a copy of the descriptor for
         // a moment.
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->socket.get(), nullptr);
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->connection.socket.get(), nullptr);
     }
     const std::uint32_t number = slot_of(id);
     Slot& slot = slots_[number];
@@ -101,11 +99,11 @@ void ServedClients::watch_writable(ClientId id, bool watched) {
         return;
     }
     client->awaits_writable = watched;
-    if (client->socket.is_open()) {
+    if (client->connection.socket.is_open()) {
         epoll_event event{};
         event.events = watched ? EPOLLIN | EPOLLOUT : EPOLLIN;
         event.data.u64 = static_cast<std::uint64_t>(id);
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->socket.get(), &event);
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->connection.socket.get(), &event);
     }
 }
 

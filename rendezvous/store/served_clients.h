@@ -18,17 +18,22 @@ namespace regroup::store {
 
 class FarEnd;
 
+/// A socket, and what is to be destroyed before it is closed; may be null.
+struct GuardedSocket {
+    Descriptor socket{};
+    std::shared_ptr<const void> guard{};
+};
+
 /// One client of a StoreEngine: a connection, or a far end and no socket.
 struct ServedClient {
-    ServedClient(Descriptor socket_in, FarEnd* far_end_in, RequestParser parser_in)
-        : socket(std::move(socket_in)), far_end(far_end_in), parser(std::move(parser_in)) {}
+    ServedClient(GuardedSocket connection_in, FarEnd* far_end_in, RequestParser parser_in)
+        : connection(std::move(connection_in)), far_end(far_end_in), parser(std::move(parser_in)) {}
 
     [[nodiscard]] std::string_view unsent() const {
         return std::string_view(outbox).substr(sent_bytes);
     }
 
-    Descriptor socket;
-    std::shared_ptr<const void> guard;  ///< Destroyed before the socket is closed.
+    GuardedSocket connection;
     FarEnd* far_end;
     RequestParser parser;
     std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
@@ -50,8 +55,7 @@ class ServedClients {
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
 
     /// Requires `is_open`. nullopt when the system refuses; the socket is closed then.
-    std::optional<ClientId> add(Descriptor socket, std::shared_ptr<const void> guard,
-                                RequestParser parser);
+    std::optional<ClientId> add(GuardedSocket connection, RequestParser parser);
     /// A client without a socket. It is never in `take_ready`.
     ClientId add(FarEnd& far_end, RequestParser parser);
     /// nullptr when that client is no longer connected.

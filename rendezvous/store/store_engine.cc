@@ -70,7 +70,7 @@ Result<void> StoreEngine::set(std::string_view key, std::string_view value) {
 
 int StoreEngine::socket_of(ClientId id) noexcept {
     const ServedClient* client = clients_.find(id);
-    return client != nullptr ? client->socket.get() : -1;
+    return client != nullptr ? client->connection.socket.get() : -1;
 }
 
 void StoreEngine::reset() {
@@ -82,10 +82,9 @@ void StoreEngine::reset() {
 
 // ---- Accepting.
 
-void StoreEngine::admit(Descriptor socket, std::string_view first_bytes,
-                        std::shared_ptr<const void> guard) {
-    prepare_socket(socket.get());
-    const std::string peer = describe_peer(socket.get());
+void StoreEngine::admit(GuardedSocket connection, std::string_view first_bytes) {
+    prepare_socket(connection.socket.get());
+    const std::string peer = describe_peer(connection.socket.get());
     if (clients_.count() >= options_.limits.clients_max) {
         tell_refusal(peer, "the store has " + std::to_string(clients_.count()) +
                                " clients; that is the limit");
@@ -95,8 +94,8 @@ void StoreEngine::admit(Descriptor socket, std::string_view first_bytes,
         tell_refusal(peer, "the system has no descriptor left");
         return;
     }
-    const auto id = clients_.add(std::move(socket), std::move(guard),
-                                 RequestParser(options_.limits, options_.older_dialect));
+    const auto id =
+        clients_.add(std::move(connection), RequestParser(options_.limits, options_.older_dialect));
     if (!id) {
         tell_refusal(peer, "the system has no room for one more connection");
         return;
@@ -123,7 +122,8 @@ void StoreEngine::read_some(ClientId id) {
     if (client == nullptr) {
         return;
     }
-    const ssize_t bytes = ::recv(client->socket.get(), read_buffer_.get(), kReadBytes, 0);
+    const ssize_t bytes =
+        ::recv(client->connection.socket.get(), read_buffer_.get(), kReadBytes, 0);
     if (bytes > 0) {
         receive(id, std::string_view(read_buffer_.get(), static_cast<std::size_t>(bytes)));
     } else if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -211,7 +211,7 @@ void StoreEngine::flush(ClientId id) {
             break;
         }
         const ssize_t bytes =
-            ::send(client->socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
+            ::send(client->connection.socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
         if (bytes >= 0) {
             client->sent_bytes += static_cast<std::size_t>(bytes);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -244,9 +244,9 @@ void StoreEngine::await_writable(ClientId id, ServedClient& client) {
 
 void StoreEngine::refuse(ClientId id, const std::string& why) {
     const ServedClient& client = *clients_.find(id);
-    tell_refusal(
-        client.far_end != nullptr ? client.far_end->name() : describe_peer(client.socket.get()),
-        why);
+    tell_refusal(client.far_end != nullptr ? client.far_end->name()
+                                           : describe_peer(client.connection.socket.get()),
+                 why);
     drop(id);
 }
 

@@ -69,10 +69,8 @@ class StoreEngine {
     StoreEngine& operator=(const StoreEngine&) = delete;
 
     /// Serves a connected, non-blocking socket, whose client has already sent `first_bytes`. Closes
-    /// it when there are as many clients as the limit allows. `guard` lives as long as the
-    /// connection, and is destroyed before the socket is closed.
-    void admit(Descriptor socket, std::string_view first_bytes = {},
-               std::shared_ptr<const void> guard = nullptr);
+    /// it when there are as many clients as the limit allows.
+    void admit(GuardedSocket connection, std::string_view first_bytes = {});
     /// A descriptor that is readable while a connection is ready. -1 before the first `admit`, and
     /// afterwards while the system has no descriptor left. Owned by the engine.
     [[nodiscard]] int ready_fd() const noexcept { return clients_.fd(); }

@@ -64,7 +64,7 @@ class StoreServer::Impl {
     }
 
     void admit(Descriptor socket, std::string_view first_bytes) {
-        engine_.admit(std::move(socket), first_bytes);
+        engine_.admit({std::move(socket)}, first_bytes);
         if (!ready_events_.is_open() && engine_.ready_fd() >= 0) {
             error_code error;
             ready_events_.assign(engine_.ready_fd(), error);

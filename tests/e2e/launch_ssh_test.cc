@@ -296,7 +296,8 @@ TEST_F(LaunchSsh, JobGoesOnWithoutAHostWhoseConnectionBreaks) {
 }
 
 TEST_F(LaunchSsh, HostThatIsSilentAtTheEndIsNotWaitedForWithoutLimit) {
-    const auto job = launch({"--hosts=a,b", "--shutdown-timeout=1", elastic_probe_program()});
+    const auto job = launch(
+        {"--hosts=a,b", "--shutdown-timeout=1", "--prepare-timeout=1", elastic_probe_program()});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job->output();
     const std::vector<pid_t> clients = children_of(job->pid());
     ASSERT_THAT(clients, SizeIs(2));

@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <iterator>
@@ -113,6 +114,10 @@ StoreService::~StoreService() {
 store::Limits StoreService::limits_of(std::uint32_t world_size) {
     store::Limits limits;
     limits.clients_max = kClientsPerRank * world_size;
+    // All ranks may get one large value at the same time.
+    limits.clients_bytes_max =
+        std::clamp(2 * limits.value_bytes_max * world_size, limits.clients_bytes_max,
+                   std::max(limits.clients_bytes_max, limits.total_bytes_max));
     return limits;
 }
 
@@ -139,7 +144,7 @@ bool StoreService::accept_some() {
             ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.is_open()) {
             auto guard = std::make_shared<net::ForkGuard>(socket.get());
-            engine_.admit(std::move(socket), {}, std::move(guard));
+            engine_.admit({std::move(socket), std::move(guard)});
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return true;
         } else if (errno != EINTR && errno != ECONNABORTED) {
