@@ -21,10 +21,15 @@ constexpr int kEventsMax = 300;
 /// Decisions at one instant, after which a timer would spin.
 constexpr int kTurnsMax = 16;
 
-/// Everything that two equal cores say.
+/// Everything that two equal cores say. How often waiting nodes hear of refused joins depends on
+/// earlier ones, which are not kept.
 std::string shown(const Effects& effects) {
     std::string text;
     for (const Send& effect : effects) {
+        const auto* waiting = std::get_if<Waiting>(&effect.message);
+        if (waiting != nullptr && waiting->detail.kind == Situation::Kind::refused) {
+            continue;
+        }
         text += effect.node + ' ' + protocol::encode(effect.message) + '\n';
     }
     return text;
@@ -71,8 +76,11 @@ class Daemon {
         } else if (!refused) {
             entry.assigned = journal::assignments_of(effects);
             hold(std::move(entry));
-            fuzz::require(shown(record()) == shown(effects),
-                          "the records lead to the same effects");
+            const std::string told = shown(effects);
+            if (const std::string replayed = shown(record()); told != replayed) {
+                fuzz::fail("the records lead to other effects:\n" + told + "replayed:\n" +
+                           replayed);
+            }
         }
         return effects;
     }

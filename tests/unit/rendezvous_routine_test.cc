@@ -308,6 +308,9 @@ TEST(RendezvousRoutine, HeartbeatsOfATrainingRoundAreRoutine) {
     news.hang = Hang{0, "stands still"};
     EXPECT_FALSE(job.core.is_routine(NodeReported{"a", news}));
     EXPECT_FALSE(job.core.is_routine(NodeReported{"stranger", news}));
+    NodeReport late = job.report_of("a");
+    late.ended_ago = std::chrono::seconds(1);
+    EXPECT_FALSE(job.core.is_routine(NodeReported{"a", late})) << "it says when the round ended";
     EXPECT_FALSE(job.core.is_routine(NodeDisconnected{"a"}));
     job.disconnect("a");
     EXPECT_FALSE(job.core.is_routine(NodeReported{"a", job.report_of("a")}));
