@@ -99,7 +99,8 @@ class Training {
         tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
         for (std::size_t i = 0; i < nodes; ++i) {
             peers_.emplace_back(io_).connect(acceptor.local_endpoint());
-            sessions_.push_back(std::make_shared<Session>(acceptor.accept(), [](Session&, std::size_t) {}));
+            sessions_.push_back(
+                std::make_shared<Session>(acceptor.accept(), [](Session&, std::size_t) {}));
         }
         for (std::size_t i = 0; i < nodes; ++i) {
             join(i);

@@ -197,9 +197,9 @@ TEST(LaunchSshMessages, LauncherEndsOnlyAsALauncherCan) {
     for (const Ended& ended : {Ended{128 + SIGINT, SIGINT, false, {}}, Ended{255, 0, true, {}}}) {
         EXPECT_TRUE(parse_line("w", line_of("w", ended)));
     }
-    for (const Ended& ended : {Ended{1, SIGSTOP, false, {}}, Ended{1, SIGSEGV, false, {}},
-                               Ended{1, -1, false, {}}, Ended{256, 0, true, {}},
-                               Ended{-1, 0, true, {}}}) {
+    for (const Ended& ended :
+         {Ended{1, SIGSTOP, false, {}}, Ended{1, SIGSEGV, false, {}}, Ended{1, -1, false, {}},
+          Ended{256, 0, true, {}}, Ended{-1, 0, true, {}}}) {
         EXPECT_FALSE(parse_line("w", line_of("w", ended))) << ended.exit_code << ended.signal;
     }
 }
