@@ -154,7 +154,7 @@ class Judge {
     void consider(const Evidence& entry, bool is_trigger);
     void weigh(const Boxed<WorkerFailure>& failure, bool is_trigger);
 
-    Cause trigger_{};  // What `by` says, if no failure and no loss counts.
+    Cause trigger_{};  // The cause in `by`, if no failure and no loss counts.
     bool by_change_ = false;
     bool by_link_ = false;
     bool by_network_ = false;

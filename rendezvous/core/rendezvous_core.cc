@@ -115,7 +115,7 @@ bool RendezvousCore::is_routine(const Event& event) const {
         expected.held_step = report.held_step;
     }
     expected.at_work = std::min(node.report.at_work, report.at_work);  // It decreases with time.
-    expected.ended_ago = Duration::zero();  // What the node saw while it was away is news.
+    expected.ended_ago = Duration::zero();  // An end that the node saw while it was away is news.
     if (expected != report || expected.step < node.report.step) {
         return false;
     }

@@ -35,8 +35,8 @@ struct Identity {
 /// A peer that has proved who it is.
 struct Peer {
     Scope scope;
-    /// "token 1f2e3d4c (node of job night)", "certificate CN=node7", "user ann". What peers use is
-    /// shared fairly among the names.
+    /// "token 1f2e3d4c (node of job night)", "certificate CN=node7", "user ann". Limited places
+    /// are shared fairly among the names.
     std::string name;
 };
 /// The peer that has shown `token`.

@@ -217,9 +217,11 @@ TEST(NcclFailures, FailureOfTheWatchdogIsReportedWithItsReason) {
                 group->barrier().wait();
             }
         });
-        EXPECT_TRUE(error &&
-                    std::string(error->what()).find("refuses threads") != std::string::npos)
-            << (error ? error->what() : "no error");
+        ASSERT_TRUE(error) << rank;
+        // The other rank may still be connecting, and then hears only that NCCL failed.
+        if (rank == 0) {
+            EXPECT_THAT(error->what(), HasSubstr("refuses threads"));
+        }
     };
     const std::jthread other([&] { failure_of(1); });
     failure_of(0);
