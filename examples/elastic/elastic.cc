@@ -37,7 +37,6 @@ struct Options {
     std::int64_t slow_rank = -1;
     std::int64_t slow_percent = 50;
     std::string section;
-    std::string backend = "cpu";
 };
 
 class Training {
@@ -45,8 +44,7 @@ class Training {
     explicit Training(const Options& options)
         : options_(options),
           model_(static_cast<std::size_t>(options.state_mb) << 17U),
-          loop_({.backend = options.backend,
-                 .compare_every = static_cast<std::uint64_t>(options.compare_every)}) {
+          loop_({.compare_every = static_cast<std::uint64_t>(options.compare_every)}) {
         loop_.register_state("weights", regroup::TensorView(model_.weights()));
         loop_.register_state("momentum", regroup::TensorView(model_.momentum()));
         loop_.register_state("ballast", regroup::TensorView(model_.ballast()));
@@ -253,7 +251,6 @@ int main(int argc, char** argv) {
     flags.add("--slow-rank", options.slow_rank, {.min = 0}, "rank whose work takes longer");
     flags.add("--slow-percent", options.slow_percent, {.min = 0, .max = 1000}, "how much longer");
     flags.add("--section", options.section, "name of the section that the work is in");
-    flags.add("--backend", options.backend, "of the process group; \"cpu\"");
     int code = 0;
     const int status = example::run_main(
         flags, argc, argv, [&](const regroup::Context&) { code = Training(options).run(); });

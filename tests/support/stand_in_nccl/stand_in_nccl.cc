@@ -224,7 +224,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
     }
     note("split " + name_of(comm) + " color=" + std::to_string(color));
     *child = nullptr;
-    return comm->begin_job([=] { return comm->split(color, key, child); });
+    const ncclResult_t begun = comm->begin_job([=] { return comm->split(color, key, child); });
+    // As NCCL up to 2.30, which says success while the split goes on.
+    return begun == ncclInProgress ? ncclSuccess : begun;
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {

@@ -30,9 +30,9 @@ struct CommReport {
 /// the communicator is. `finish_leaving` and `abort_all` may block, without a limit if a CUDA graph
 /// holds operations. Only the Reaper calls them.
 ///
-/// Calls of a non-blocking communicator return at once. After one that says `in_progress`, NCCL
-/// continues in its own thread. The caller must make no other call on the communicator until `poll`
-/// says `ready`.
+/// Calls of a non-blocking communicator return at once, and NCCL continues in its own thread. The
+/// caller must make no other call on the communicator until `poll` says `ready`. What the call
+/// itself returns does not tell whether NCCL continues: ncclCommSplit says success at once.
 ///
 /// Calls of a blocking communicator may wait for other ranks. `abort_all` ends such a wait: it does
 /// not take the owner lock before it has told NCCL to stop.

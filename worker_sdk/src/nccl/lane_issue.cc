@@ -334,7 +334,8 @@ CommReport Lane::complete(Begin begin, Instant deadline) {
     } else {
         report = begin(*communicator_);
     }
-    return report.state == CommState::in_progress ? await_ready(deadline) : report;
+    const bool begun = report.state == CommState::ready || report.state == CommState::in_progress;
+    return begun ? await_ready(deadline) : report;
 }
 
 CommReport Lane::await_ready(Instant deadline) {
