@@ -80,6 +80,21 @@ TEST(NcclCreate, GpusAreCountedByTheRuntimeThatIsUsed) {
     EXPECT_EQ(group->device().index, 0);
 }
 
+void create_alone() {
+    (void)ProcessGroup::create(
+        "nccl", testing::context_of_rank(0, 1, make_local_store(testing::kPatience)), {});
+}
+
+TEST(NcclCreate, RasIsOffUnlessTheUserWantsIt) {
+    ::setenv("REGROUP_NCCL_LIBRARY", STAND_IN_NCCL, 1);
+    ::unsetenv("NCCL_RAS_ENABLE");
+    create_alone();
+    EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "0");
+    ::setenv("NCCL_RAS_ENABLE", "1", 1);
+    create_alone();
+    EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "1");
+}
+
 }  // namespace
 
 namespace cuda {

@@ -12,10 +12,13 @@
 #include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <malloc.h>
+#include <map>
 #include <optional>
 #include <poll.h>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -39,6 +42,41 @@ struct Holdings {
 
 std::size_t entries_of(const char* folder) {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+/// The addresses and the state of a socket, as the kernel's tables have them.
+std::string socket_of(const std::string& inode) {
+    for (const char* const table : {"tcp", "tcp6", "unix"}) {
+        std::ifstream lines(std::string("/proc/self/net/") + table);
+        for (std::string line; std::getline(lines, line);) {
+            if (line.find(" " + inode + " ") != std::string::npos) {
+                std::istringstream words(line);
+                std::string slot;
+                std::string local;
+                std::string remote;
+                std::string state;
+                words >> slot >> local >> remote >> state;
+                return std::string(table) + " " + local + " " + remote + " " + state;
+            }
+        }
+    }
+    return "in no table";
+}
+
+/// What each descriptor is.
+std::map<std::string, std::string> descriptors() {
+    const std::string socket = "socket:[";
+    std::map<std::string, std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+        if (target.starts_with(socket)) {
+            const std::size_t digits = target.size() - socket.size() - 1;
+            target += " " + socket_of(target.substr(socket.size(), digits));
+        }
+        found[entry.path().filename().string()] = target;
+    }
+    return found;
 }
 
 Holdings holdings() {
@@ -139,6 +177,7 @@ void survive(int rounds) {
     Context context = Context::from_environment();
     const std::shared_ptr<Store> store = context.store();
     std::optional<Holdings> before;
+    std::map<std::string, std::string> known;
     for (int round = 1; round <= rounds; ++round) {
         store->set(begins(round), "1");
         context.round = static_cast<std::uint64_t>(round);
@@ -148,12 +187,20 @@ void survive(int rounds) {
         const std::string grown = before ? settled_growth(*before, round - kWarmUp) : "";
         const Holdings held = holdings();
         print(round, took, held);
+        if (grown == "descriptors") {
+            for (const auto& [number, what] : descriptors()) {
+                if (known[number] != what) {
+                    std::printf("  new: %s %s\n", number.c_str(), what.c_str());
+                }
+            }
+        }
         if (!grown.empty()) {
             throw Error(Errc::system, "wrong: a round has left behind " + grown);
         }
         if (round == kWarmUp) {
             before = held;
         }
+        known = descriptors();
     }
 }
 

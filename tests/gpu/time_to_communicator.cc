@@ -61,6 +61,7 @@ double time_context(const Context& context, double start) {
 
 double time_nccl(const Context& context) {
     const nccl::NcclApi& api = nccl::installed_api();
+    cuda::turn_off_ras();
     if (cuda::Environment::read().share_gpus) {
         cuda::let_ranks_share_a_gpu(context.rank);
     }

@@ -40,6 +40,10 @@ Environment Environment::read() {
             .share_gpus = variable("REGROUP_SHARE_GPUS") == "1"};
 }
 
+void turn_off_ras() {
+    ::setenv("NCCL_RAS_ENABLE", "0", 0);
+}
+
 void let_ranks_share_a_gpu(std::uint32_t rank) {
     const std::string host = "regroup-" + std::to_string(rank) + "-" + std::to_string(::getpid());
     // Another host id for each rank keeps NCCL from refusing; the rest keeps it from looking for

@@ -21,6 +21,12 @@ struct Environment {
     [[nodiscard]] static Environment read();
 };
 
+/// NCCL's RAS thread tries for a minute to reach each rank that has died, without a pause: it uses
+/// a core, and a descriptor for each such rank (seen with 2.28.9, and the same in the source
+/// of 2.30). Processes that outlive their peers cannot afford it, so this sets NCCL_RAS_ENABLE=0,
+/// unless the user has set it. Requires that NCCL has not been called yet in this process.
+void turn_off_ras();
+
 /// NCCL refuses two ranks of one host on one GPU. For a test that shares GPUs, this makes the
 /// process look like a separate host that uses loopback TCP, unless the user has set the variables.
 /// Requires that NCCL has not been called yet in this process.

@@ -106,6 +106,7 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
             throw;
         }
         api = opened.get();
+        cuda::turn_off_ras();
         if (environment.share_gpus) {
             cuda::let_ranks_share_a_gpu(context.rank);
         }
