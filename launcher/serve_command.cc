@@ -130,10 +130,9 @@ bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daem
     return true;
 }
 
-/// Runs the daemon until SIGTERM or SIGINT. Jobs in a journal go on without it.
-void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon, Log& log,
-                      ServiceManager& manager) {
-    boost::asio::signal_set signals(io, SIGTERM, SIGINT);
+/// Runs the daemon until one of `signals`. Jobs in a journal go on without it.
+void run_until_signal(boost::asio::io_context& io, boost::asio::signal_set& signals,
+                      rendezvous::Daemon& daemon, Log& log, ServiceManager& manager) {
     signals.async_wait([&](boost::system::error_code error, int signal) {
         if (error) {
             return;
@@ -296,6 +295,8 @@ int serve_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
     place->port = *port;
+    // Before anybody hears that the daemon is there, and may stop it.
+    boost::asio::signal_set signals(io, SIGTERM, SIGINT);
     const std::string where = "listening on " + place->text();
     log.say(where);
     const Result<void> told = manager.ready(io, [&] {
@@ -306,7 +307,7 @@ int serve_command(std::span<const std::string> arguments) {
         log.say("systemd is not told that this daemon is ready: " + told.error().detail);
     }
 
-    run_until_signal(io, daemon, log, manager);
+    run_until_signal(io, signals, daemon, log, manager);
     return 0;
 }
 
