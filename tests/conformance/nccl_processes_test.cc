@@ -86,7 +86,8 @@ TEST(NcclProcesses, ProcessesAgreeOnAResult) {
 TEST(NcclProcesses, KilledProcessIsNamedByAllOthersAtOnce) {
     const std::vector<int> statuses =
         run_processes(6, [](const Context& context, ProcessGroup& group) {
-            std::vector<float> values(1000, 1);
+            // The stream may write into it after wait() has thrown. cudaFree would wait for that.
+            static std::vector<float> values(1000, 1);
             try {
                 for (int step = 1;; ++step) {
                     if (context.rank == 3 && step == 10) {

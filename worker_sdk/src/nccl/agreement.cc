@@ -15,7 +15,8 @@ std::vector<Proposal> gather(Lane& lane, const Signature& signature, const Propo
     auto* const table = static_cast<Proposal*>(lane.table());
     Proposal* const own = table + lane.identity().rank;
     void* const stream = lane.own_stream();
-    backend.runtime.copy(own, &mine, sizeof mine, stream);
+    lane.proposal() = mine;
+    backend.runtime.copy(own, &lane.proposal(), sizeof mine, stream);
     // In the group's own stream: the caller's may be held up, or captured into a graph.
     Call call{.operation = {.signature = signature, .options = {.stream = Stream{stream}}},
               .launch =

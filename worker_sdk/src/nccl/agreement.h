@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "worker_sdk/src/nccl/lane.h"
 
 namespace regroup::nccl {
-
-/// A rank's message to the others before all of them do the same thing.
-struct Proposal {
-    std::uint64_t digest = 0;   ///< Of what it is about to do.
-    std::uint64_t is_able = 0;  ///< 1: its own part has succeeded so far.
-};
 
 /// Gives `mine` to all ranks of `lane` and returns theirs, by rank. Counts as one collective, which
 /// `signature` describes. If it fails, the group ends, so that no rank waits for this one. Throws

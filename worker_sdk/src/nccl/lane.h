@@ -45,6 +45,12 @@ struct GroupIdentity {
     [[nodiscard]] std::string name_of(std::uint32_t member) const;
 };
 
+/// A rank's message to the others before all of them do the same thing.
+struct Proposal {
+    std::uint64_t digest = 0;   ///< Of what it is about to do.
+    std::uint64_t is_able = 0;  ///< 1: its own part has succeeded so far.
+};
+
 /// One communicator with its stream and its operations in flight. The caller's thread puts
 /// operations into the stream; the watchdog detects how they end.
 ///
@@ -99,6 +105,9 @@ class Lane {
     [[nodiscard]] void* barrier_word() const noexcept { return barrier_word_; }
     /// Memory on the GPU for a Proposal of each rank.
     [[nodiscard]] void* table() const noexcept;
+    /// The Proposal of this rank on the host. The stream may read it after the call that put it
+    /// there has thrown.
+    [[nodiscard]] Proposal& proposal() noexcept { return proposal_; }
     [[nodiscard]] bool is_idle() const;
     /// For the Works of the operations.
     [[nodiscard]] const std::shared_ptr<Waiters>& waiters() const noexcept { return waiters_; }
@@ -200,6 +209,7 @@ class Lane {
     std::optional<Stream> user_stream_;
     void* own_stream_ = nullptr;
     void* barrier_word_ = nullptr;
+    Proposal proposal_;
     std::optional<cuda::Event> default_stream_passed_;
     Numbers issued_;
 
