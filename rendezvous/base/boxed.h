@@ -12,8 +12,7 @@ template <class T>
 class Boxed {
    public:
     Boxed() = default;
-    Boxed(T value)
-        : value_(std::make_shared<const T>(std::move(value))) {}  // NOLINT(google-explicit-*)
+    explicit(false) Boxed(T value) : value_(std::make_shared<const T>(std::move(value))) {}
 
     [[nodiscard]] explicit operator bool() const noexcept { return value_ != nullptr; }
     /// A default-constructed T if there is no value.

@@ -72,8 +72,8 @@ struct HangCulprit {
     std::string text{};
 
     HangCulprit() = default;
-    HangCulprit(std::string words) : text(std::move(words)) {}  // NOLINT(google-explicit-*)
-    HangCulprit(const char* words) : text(words) {}             // NOLINT(google-explicit-*)
+    explicit(false) HangCulprit(std::string words) : text(std::move(words)) {}
+    explicit(false) HangCulprit(const char* words) : text(words) {}
     /// False: the rank was chosen only because it has been silent longest.
     [[nodiscard]] bool proven() const noexcept { return kind != Kind::silent; }
     friend bool operator==(const HangCulprit&, const HangCulprit&) = default;
@@ -188,14 +188,13 @@ struct Cause {
                               JobDrain, Superseded, BegunBehind, Over, GivenUp>;
 
     Cause() = default;
-    Cause(std::string text) : what(Told{std::move(text)}) {}  // NOLINT(google-explicit-*)
-    Cause(const char* text) : what(Told{text}) {}             // NOLINT(google-explicit-*)
+    explicit(false) Cause(std::string text) : what(Told{std::move(text)}) {}
+    explicit(false) Cause(const char* text) : what(Told{text}) {}
     template <class Alternative>
         requires std::is_constructible_v<What, Alternative> &&
                  (!std::is_convertible_v<Alternative, std::string>) &&
                  (!std::is_same_v<std::decay_t<Alternative>, Cause>)
-    Cause(Alternative alternative)  // NOLINT(google-explicit-*)
-        : what(std::move(alternative)) {}
+    explicit(false) Cause(Alternative alternative) : what(std::move(alternative)) {}
 
     template <class Alternative>
     [[nodiscard]] const Alternative* as() const noexcept {
@@ -228,8 +227,8 @@ struct Succession {
     std::string told{};          ///< If decoded from a message: the sentence; other fields unset.
 
     Succession() = default;
-    Succession(std::string words) : told(std::move(words)) {}  // NOLINT(google-explicit-*)
-    Succession(const char* words) : told(words) {}             // NOLINT(google-explicit-*)
+    explicit(false) Succession(std::string words) : told(std::move(words)) {}
+    explicit(false) Succession(const char* words) : told(words) {}
     friend bool operator==(const Succession&, const Succession&) = default;
 };
 
@@ -240,9 +239,10 @@ struct Author {
     std::string name{};  ///< The node's name, or text from an operator or a message.
 
     Author() = default;
-    Author(Kind kind_in, std::string name_in = {}) : kind(kind_in), name(std::move(name_in)) {}
-    Author(std::string words) : name(std::move(words)) {}  // NOLINT(google-explicit-*)
-    Author(const char* words) : name(words) {}             // NOLINT(google-explicit-*)
+    explicit(false) Author(Kind kind_in, std::string name_in = {})
+        : kind(kind_in), name(std::move(name_in)) {}
+    explicit(false) Author(std::string words) : name(std::move(words)) {}
+    explicit(false) Author(const char* words) : name(words) {}
     friend bool operator==(const Author&, const Author&) = default;
 };
 
@@ -291,9 +291,10 @@ struct Ending {
     Boxed<WorkerFailure> meanwhile{};  ///< A failure during the drain, if any.
 
     Ending() = default;
-    Ending(Kind kind_in, Cause cause_in = {}) : kind(kind_in), cause(std::move(cause_in)) {}
-    Ending(std::string words) : cause(std::move(words)) {}  // NOLINT(google-explicit-*)
-    Ending(const char* words) : cause(words) {}             // NOLINT(google-explicit-*)
+    explicit(false) Ending(Kind kind_in, Cause cause_in = {})
+        : kind(kind_in), cause(std::move(cause_in)) {}
+    explicit(false) Ending(std::string words) : cause(std::move(words)) {}
+    explicit(false) Ending(const char* words) : cause(words) {}
     friend bool operator==(const Ending&, const Ending&) = default;
 };
 

@@ -47,8 +47,8 @@ struct Refusal {
     std::string told{};
 
     Refusal() = default;
-    Refusal(std::string words) : told(std::move(words)) {}  // NOLINT(google-explicit-*)
-    Refusal(const char* words) : told(words) {}             // NOLINT(google-explicit-*)
+    explicit(false) Refusal(std::string words) : told(std::move(words)) {}
+    explicit(false) Refusal(const char* words) : told(words) {}
     friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
@@ -92,8 +92,8 @@ struct Situation {
     std::string told{};
 
     Situation() = default;
-    Situation(std::string words) : told(std::move(words)) {}  // NOLINT(google-explicit-*)
-    Situation(const char* words) : told(words) {}             // NOLINT(google-explicit-*)
+    explicit(false) Situation(std::string words) : told(std::move(words)) {}
+    explicit(false) Situation(const char* words) : told(words) {}
     friend bool operator==(const Situation&, const Situation&) = default;
 };
 

@@ -80,7 +80,7 @@ std::optional<Owner> ask_kernel(const tcp::endpoint& local, const tcp::endpoint&
     sockaddr_nl kernel{};
     kernel.nl_family = AF_NETLINK;
     std::optional<Owner> owner;
-    alignas(nlmsghdr) std::array<char, 1024> answer;
+    alignas(nlmsghdr) std::array<char, 1024> answer{};
     // The kernel has answered when the request returns.
     const bool is_sent = ::sendto(fd, &question, sizeof question, 0,
                                   reinterpret_cast<sockaddr*>(&kernel), sizeof kernel) > 0;
@@ -226,7 +226,7 @@ std::optional<std::string> object_to_stranger(const tcp::endpoint& ours,
 std::string user_text(uid_t user) {
     passwd entry{};
     passwd* found = nullptr;
-    std::array<char, 4096> buffer;
+    std::array<char, 4096> buffer{};
     const bool has_name =
         ::getpwuid_r(user, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr;
     return "user " + (has_name ? std::string(entry.pw_name) : std::to_string(user));

@@ -101,7 +101,7 @@ bool may_operate(Role role) noexcept {
 Token Token::generate() {
     Key key = Key::random();
     std::string id = id_of(key);
-    return {Scope(), std::move(id), std::move(key)};
+    return {Scope(), std::move(id), key};
 }
 
 Result<Token> Token::parse(std::string_view text) {

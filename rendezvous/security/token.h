@@ -62,8 +62,8 @@ class Token {
     [[nodiscard]] std::optional<Token> named(std::string_view identity) const;
 
    private:
-    Token(Scope scope, std::string id, Key key)
-        : scope_(std::move(scope)), id_(std::move(id)), key_(std::move(key)) {}
+    Token(Scope scope, std::string id, const Key& key)
+        : scope_(std::move(scope)), id_(std::move(id)), key_(key) {}
 
     Scope scope_;
     std::string id_;

@@ -150,7 +150,7 @@ std::string describe(const Quarantine& quarantine) {
 
 std::string describe(const Ending& ending) {
     using Kind = Ending::Kind;
-    const std::string cause = describe(ending.cause);
+    std::string cause = describe(ending.cause);
     switch (ending.kind) {
         case Kind::told:
             return cause;

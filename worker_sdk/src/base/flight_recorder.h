@@ -70,6 +70,7 @@ class FlightRecorder {
         std::optional<Instant> started_at{};
         std::optional<Instant> completed_at{};
     };
+    // NOLINTBEGIN(readability-identifier-naming): they are indices, and used as constants.
     enum Word : std::size_t {
         kName,
         kGroup,
@@ -85,6 +86,7 @@ class FlightRecorder {
         kCompletedAt,
         kWords,
     };
+    // NOLINTEND(readability-identifier-naming)
     /// Written by one thread at a time, and read at any time: an operation must not wait for a
     /// reader. The number is 0 while the words change.
     struct Slot {
