@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/etcd_journal.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
@@ -17,8 +18,6 @@ constexpr std::size_t kOperationsMax = 100;
 constexpr std::size_t kBatchBytesMax = std::size_t{900} << 10U;
 // Extra time for a large write on a busy machine: 4 s for a MiB.
 constexpr Duration kTimeOfByte = std::chrono::microseconds(4);
-// The most bytes that may wait for etcd.
-constexpr std::size_t kWaitingBytesMax = std::size_t{256} << 20U;
 
 }  // namespace
 
@@ -28,10 +27,6 @@ void EtcdJournal::Impl::queue(Write next) {
     }
     writes_bytes += next.bytes;
     writes.push_back(std::move(next));
-    if (writes_bytes > kWaitingBytesMax) {
-        lose("etcd is too slow: " + std::to_string(writes.size()) + " entries wait for it");
-        return;
-    }
     if (!writing) {
         writing = true;
         asio::co_spawn(io, write(self.lock()), asio::detached);
@@ -46,14 +41,14 @@ json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count,
     for (const Write& next : writes) {
         bytes += next.bytes;
         // A transaction must not touch a key twice: a delete goes alone.
-        const bool deletes = next.operation.contains("requestDeleteRange");
-        if (operations.size() == count_max || (*count > 0 && (bytes > kBatchBytesMax || deletes))) {
+        if (operations.size() == count_max ||
+            (*count > 0 && (bytes > kBatchBytesMax || next.deletes()))) {
             break;
         }
         operations.push_back(next.operation);
         ++*count;
         *limit += static_cast<Duration::rep>(next.bytes) * kTimeOfByte;
-        if (deletes) {
+        if (next.deletes()) {
             break;
         }
     }
@@ -82,16 +77,11 @@ void EtcdJournal::Impl::forget_entries(const JobKey& job) {
     queue({job, etcd::delete_prefix(etcd::job_prefix(options.prefix, job)), 1024, nullptr});
 }
 
-void EtcdJournal::Impl::give_up_on_job(const std::string& why) {
-    if (writes.front().operation.contains("requestDeleteRange")) {
-        hooks.log(why);
-        confirm(1);
-        return;
-    }
-    const JobKey job = writes.front().job;
+void EtcdJournal::Impl::give_up_on(const JobKey& job, const std::string& why) {
     std::vector<std::function<void()>> done;
     std::erase_if(writes, [&](Write& write) {
-        if (write.job != job) {
+        // What etcd has of a job that is over must still go.
+        if (write.job != job || write.deletes()) {
             return false;
         }
         writes_bytes -= write.bytes;
@@ -110,6 +100,33 @@ void EtcdJournal::Impl::give_up_on_job(const std::string& why) {
     }
 }
 
+void EtcdJournal::Impl::give_up_on_first(const std::string& why) {
+    if (writes.front().deletes()) {
+        hooks.log(why);
+        confirm(1);
+        return;
+    }
+    give_up_on(JobKey(writes.front().job), why);
+}
+
+void EtcdJournal::Impl::make_room() {
+    while (writes_bytes > options.waiting_bytes_max) {
+        std::map<JobKey, std::size_t> waiting;
+        for (const Write& write : writes) {
+            if (!write.deletes()) {
+                waiting[write.job] += write.bytes;
+            }
+        }
+        const auto most = std::ranges::max_element(
+            waiting, {}, [](const auto& job_and_bytes) { return job_and_bytes.second; });
+        if (most == waiting.end()) {
+            return;
+        }
+        give_up_on(most->first, "etcd is too slow: " + std::to_string(writes_bytes >> 20U) +
+                                    " MiB wait for it, most of them of job " + most->first.id);
+    }
+}
+
 bool EtcdJournal::Impl::has_stalled() const {
     return stalled_since != Instant::max() &&
            clock.now() >= after(stalled_since, options.stall_limit);
@@ -118,6 +135,7 @@ bool EtcdJournal::Impl::has_stalled() const {
 asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
     std::size_t count_max = kOperationsMax;
     while (self->leading && !self->closed && !self->writes.empty()) {
+        self->make_room();
         const std::uint64_t term = self->term;
         std::size_t count = 0;
         Duration limit{};
@@ -133,7 +151,7 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
             if (count > 1) {
                 count_max = 1;
             } else {
-                self->give_up_on_job(answer.error().detail);
+                self->give_up_on_first(answer.error().detail);
                 count_max = kOperationsMax;
             }
             continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ class EtcdJournal final : public Journal {
         /// A leader resigns if etcd accepts no entries for this long; another daemon may succeed.
         Duration stall_limit = std::chrono::seconds(10);
         std::string prefix = "regroup/";  ///< The prefix of all keys.
+        /// The most bytes that wait for etcd. Beyond that the job with the most of them is kept no
+        /// more.
+        std::size_t waiting_bytes_max = std::size_t{256} << 20U;
     };
 
     /// `io` and `clock` outlive it.

@@ -49,6 +49,8 @@ struct EtcdJournal::Impl {
         json operation;
         std::size_t bytes = 0;
         std::function<void()> done;
+
+        [[nodiscard]] bool deletes() const { return operation.contains("requestDeleteRange"); }
     };
     using Self = std::shared_ptr<Impl>;
 
@@ -71,8 +73,14 @@ struct EtcdJournal::Impl {
     void watch_lease();
     void take_up(std::vector<etcd::JobsReader::Job> jobs);
     void queue(Write write);
-    /// etcd will never accept the first of the writes: no more entries of its job are kept.
-    void give_up_on_job(const std::string& why);
+    /// Drops the waiting entries of the job, calls their `done`, and keeps no more of it. Requires
+    /// that no write is in flight.
+    void give_up_on(const JobKey& job, const std::string& why);
+    /// etcd will never accept the first of the writes.
+    void give_up_on_first(const std::string& why);
+    /// Gives up on the jobs that have most bytes waiting, while there are too many. Requires that
+    /// no write is in flight.
+    void make_room();
     void forget_entries(const JobKey& job);
     /// The first `count` writes are done.
     void confirm(std::size_t count);

@@ -249,6 +249,32 @@ TEST_F(EtcdFaults, EntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
     EXPECT_TRUE(leads);
 }
 
+TEST_F(EtcdFaults, JobThatFillsTheQueueIsGivenUpAndNoOther) {
+    etcd.rule = [&](const std::string& path, const json&) -> std::optional<Answer> {
+        return leads && path == "/v3/kv/txn"
+                   ? std::optional(
+                         Answer{{{"succeeded", true}}, 200, std::chrono::milliseconds(50)})
+                   : std::nullopt;
+    };
+    configure = [](EtcdJournal::Options& options) { options.waiting_bytes_max = 32U << 10U; };
+    start();
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    const Entry entry = testing::story_of_two_rounds().job().entries[0];
+    int done = 0;
+    journal->append({"small", 1}, {entry}, [&] { ++done; });
+    journal->append({"over", 1}, {entry}, [&] { ++done; });
+    journal->end({"over", 1});
+    for (int i = 0; i < 300; ++i) {
+        journal->append({"large", 1}, {entry}, [&] { ++done; });
+    }
+    journal->append({"small", 1}, {entry}, [&] { ++done; });
+    EXPECT_TRUE(loop.until([&] { return done == 303; })) << done << log;
+    EXPECT_THAT(log, HasSubstr("no more entries of job large are kept"));
+    EXPECT_EQ(journal->trouble({"large", 1}), Journal::kTooLarge);
+    EXPECT_EQ(journal->trouble({"small", 1}), "");
+    EXPECT_TRUE(leads);
+}
+
 TEST_F(EtcdFaults, LeaderThatCannotWriteResignsAndReportsEtcdOnce) {
     bool full = true;
     etcd.rule = [&](const std::string& path, const json&) -> std::optional<Answer> {
