@@ -82,8 +82,8 @@ nlohmann::json Victim::status(const Words& flags) const {
         Words{"status", "--json", "--timeout=" + std::to_string(answer_limit() / seconds(1))} +
         flags);
     const int code = program->wait().value_or(-1);
-    if (code == 1) {
-        return nlohmann::json::object();  // The daemon answers that there is no such job.
+    if (code == 1) {  // The daemon answers that there is no such job, or refuses.
+        return {{"refused", program->output()}};
     }
     const nlohmann::json answer = nlohmann::json::parse(program->output(), nullptr, false);
     EXPECT_TRUE(code == 0 && answer.is_object()) << code << ": " << program->output();
@@ -94,6 +94,7 @@ Victim::State Victim::state() const {
     // Without the name, the jobs of others could leave no room for it in the answer.
     const nlohmann::json answer = status({"--job=victim"});
     State state;
+    state.refused = answer.value("refused", "");
     for (const auto& job : answer.value("jobs", nlohmann::json::array())) {
         state.phase = job["phase"];
         state.round = job["round"];
@@ -145,11 +146,11 @@ void Victim::endure(std::optional<std::size_t> host, uid_t user,
     ASSERT_TRUE(attacker.is_in_force());
     EXPECT_TRUE(takes_steps(kStepsUnderAttack)) << "the steps stand still";
     const State meanwhile = state();
-    EXPECT_EQ(meanwhile.round, before.round);
+    EXPECT_EQ(meanwhile.round, before.round) << meanwhile.refused;
     EXPECT_EQ(attacker.end(), "");
     EXPECT_TRUE(takes_steps(2)) << "the steps stand still after the attack";
     const State after = state();
-    EXPECT_EQ(after.round, before.round);
+    EXPECT_EQ(after.round, before.round) << after.refused;
     EXPECT_EQ(after.phase, "training");
     EXPECT_EQ(after.world_size, 2U);
 }
