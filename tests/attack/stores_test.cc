@@ -84,7 +84,10 @@ class Stores : public ::testing::Test {
             victim_->endure(std::nullopt, ::geteuid(), [&](Siege& siege) -> std::string {
                 attack(siege, target);
                 while (siege.goes_on()) {
-                    const int honest = siege.dial(
+                    // Closed after its answer: ten thousand open ones would leave the victim no
+                    // place.
+                    Siege client;
+                    const int honest = client.dial(
                         target, greeting() + bytes_of({Opcode::set, {"honest", "yes"}, 0}) +
                                     bytes_of({Opcode::get, {"honest"}, 0}));
                     std::string wanted;
