@@ -80,7 +80,7 @@ void EtcdJournal::Impl::forget_entries(const JobKey& job) {
 void EtcdJournal::Impl::give_up_on(const JobKey& job, const std::string& why) {
     std::vector<std::function<void()>> done;
     std::erase_if(writes, [&](Write& write) {
-        // What etcd has of a job that is over must still go.
+        // A job that is over must still go from etcd.
         if (write.job != job || write.deletes()) {
             return false;
         }

@@ -12,13 +12,11 @@
 #include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <malloc.h>
 #include <map>
 #include <optional>
 #include <poll.h>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -44,37 +42,13 @@ std::size_t entries_of(const char* folder) {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
-/// The addresses and the state of a socket, as the kernel's tables have them.
-std::string socket_of(const std::string& inode) {
-    for (const char* const table : {"tcp", "tcp6", "unix"}) {
-        std::ifstream lines(std::string("/proc/self/net/") + table);
-        for (std::string line; std::getline(lines, line);) {
-            if (line.find(" " + inode + " ") != std::string::npos) {
-                std::istringstream words(line);
-                std::string slot;
-                std::string local;
-                std::string remote;
-                std::string state;
-                words >> slot >> local >> remote >> state;
-                return std::string(table) + " " + local + " " + remote + " " + state;
-            }
-        }
-    }
-    return "in no table";
-}
-
-/// What each descriptor is.
+/// The file, socket or other object behind each descriptor.
 std::map<std::string, std::string> descriptors() {
-    const std::string socket = "socket:[";
     std::map<std::string, std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
         std::error_code gone;
-        std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-        if (target.starts_with(socket)) {
-            const std::size_t digits = target.size() - socket.size() - 1;
-            target += " " + socket_of(target.substr(socket.size(), digits));
-        }
-        found[entry.path().filename().string()] = target;
+        found[entry.path().filename().string()] =
+            std::filesystem::read_symlink(entry.path(), gone).string();
     }
     return found;
 }

@@ -31,8 +31,8 @@ struct CommReport {
 /// holds operations. Only the Reaper calls them.
 ///
 /// Calls of a non-blocking communicator return at once, and NCCL continues in its own thread. The
-/// caller must make no other call on the communicator until `poll` says `ready`. What the call
-/// itself returns does not tell whether NCCL continues: ncclCommSplit says success at once.
+/// caller must make no other call on the communicator until `poll` says `ready`. The result of the
+/// call itself does not tell whether NCCL continues: ncclCommSplit says success at once.
 ///
 /// Calls of a blocking communicator may wait for other ranks. `abort_all` ends such a wait: it does
 /// not take the owner lock before it has told NCCL to stop.
