@@ -29,6 +29,7 @@ namespace {
 constexpr Device kGpu{DeviceKind::cuda, 0};
 constexpr int kRuns = 21;
 constexpr int kTensors = 300;
+constexpr std::size_t kAllocationAlignment = 64;  // elements; that of tensors with own memory
 
 class Timer {
    public:
@@ -99,7 +100,8 @@ class Bench {
         master_.write(values(count_));
         updates();
         passes();
-        many_tensors();
+        many_tensors(kAllocationAlignment);
+        many_tensors(1);
         snapshot();
     }
 
@@ -154,13 +156,14 @@ class Bench {
     }
 
     /// The same parameters as a model with many layers has them: kTensors tensors, a third of them
-    /// with 0.1 % of the elements of the others, as biases have.
-    void many_tensors() {
+    /// with 0.1 % of the elements of the others, as biases have. Each begins at a multiple of
+    /// `alignment` elements.
+    void many_tensors(std::size_t alignment) {
         std::vector<OptimizerTensors> tensors;
         std::vector<TensorView> gradients;
         const double larger = kTensors * 2.0 / 3.0;
-        const auto large = static_cast<std::size_t>(static_cast<double>(count_) /
-                                                    (larger + 0.001 * (kTensors - larger)));
+        const double room = static_cast<double>(count_ - alignment * kTensors);
+        const auto large = static_cast<std::size_t>(room / (larger + 0.001 * (kTensors - larger)));
         std::size_t first = 0;
         for (int i = 0; i < kTensors; ++i) {
             const std::size_t count = i % 3 == 2 ? large / 1000 : large;
@@ -170,13 +173,13 @@ class Bench {
             };
             tensors.push_back({.master = part(master_.view()), .gradient = part(gradient_.view())});
             gradients.push_back(part(gradient_.view()));
-            first += count;
+            first += (count + alignment - 1) / alignment * alignment;
         }
         const std::vector<ConstTensorView> read_only(gradients.begin(), gradients.end());
         FusedOptimizer optimizer(tensors,
                                  AdamOptions{.weight_decay = 0.01, .decoupled_weight_decay = true});
         GradScaler scaler({}, kGpu);
-        std::printf("in %d tensors\n", kTensors);
+        std::printf("in %d tensors, aligned to %zu bytes\n", kTensors, alignment * sizeof(float));
         row("AdamW", 28, [&] { optimizer.step(); });
         row("overflow check, float32", 4, [&] { scaler.check_all(read_only); });
         row("norm of the gradients, and its check", 4,

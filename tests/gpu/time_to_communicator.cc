@@ -158,27 +158,33 @@ int measure_operations(std::uint32_t ranks, int gpus) {
     return 0;
 }
 
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
 int measure(std::uint32_t ranks, int repeats, int gpus) {
     std::printf("%u ranks on %d GPU(s)%s, median of %d fresh starts, slowest rank, ms:\n", ranks,
                 gpus, static_cast<int>(ranks) > gpus ? " (time-sliced, correctness only)" : "",
                 repeats);
-    double medians[3] = {};
+    // Taken in turn, so that a machine that grows slower does so for all three.
     const char* const modes[] = {"context", "nccl", "whole"};
-    for (std::size_t i = 0; i < 3; ++i) {
-        std::vector<double> times;
-        for (int repeat = 0; repeat < repeats; ++repeat) {
-            times.push_back(slowest(modes[i], ranks, gpus));
-            if (times.back() < 0) {
+    std::vector<double> times[3];
+    std::vector<double> ours;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+        for (std::size_t i = 0; i < 3; ++i) {
+            times[i].push_back(slowest(modes[i], ranks, gpus));
+            if (times[i].back() < 0) {
                 std::printf("  %s failed\n", modes[i]);
                 return 1;
             }
         }
-        std::ranges::sort(times);
-        medians[i] = times[times.size() / 2];
-        std::printf("  %-8s %9.1f\n", modes[i], medians[i]);
+        ours.push_back(times[2].back() - times[0].back() - times[1].back());
     }
-    std::printf("  %-8s %9.1f  (whole - context - nccl)\n", "ours",
-                medians[2] - medians[0] - medians[1]);
+    for (std::size_t i = 0; i < 3; ++i) {
+        std::printf("  %-8s %9.1f\n", modes[i], median(times[i]));
+    }
+    std::printf("  %-8s %9.1f  (whole - context - nccl)\n", "ours", median(ours));
     return measure_operations(ranks, gpus);
 }
 
