@@ -231,7 +231,7 @@ namespace {
 [[noreturn]] void attack_until_the_end(int said_fd, int end_fd, uid_t user,
                                        const std::function<std::string(Siege&)>& attack) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::alarm(has_sanitizer() ? 600 : 90);  // An attacker ends by itself, whatever happens.
+    ::alarm(has_sanitizer() ? 600 : 240);  // An attacker ends by itself, whatever happens.
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
@@ -285,7 +285,7 @@ Attacker::Attacker(const chaos::Network* network, std::optional<std::size_t> hos
 bool Attacker::is_in_force() {
     pollfd said{said_fd_, POLLIN, 0};
     char mark = 0;
-    return ::poll(&said, 1, has_sanitizer() ? 300000 : 40000) == 1 &&
+    return ::poll(&said, 1, has_sanitizer() ? 300000 : 120000) == 1 &&
            ::read(said_fd_, &mark, 1) == 1;
 }
 

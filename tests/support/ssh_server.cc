@@ -99,7 +99,7 @@ std::optional<std::string> SshServer::prepare() {
     return std::nullopt;
 }
 
-SshServer::Words SshServer::command(const std::vector<std::string>& addresses) const {
+SshServer::Words SshServer::command(const Words& addresses) const {
     Words words;
     if (::getuid() == 0) {
         words = {find_tool("unshare"), "-m", "/bin/sh", "-c", ". " + file("start.sh")};
@@ -123,17 +123,20 @@ SshServer::Words SshServer::command(const std::vector<std::string>& addresses) c
     return words;
 }
 
-void SshServer::launch(const Words& command) {
-    servers_.push_back(std::make_unique<Program>(ProgramSpec{command, {}, {}}));
-    EXPECT_TRUE(servers_.back()->prints("Server listening on")) << servers_.back()->output();
+void SshServer::launch(const Words& addresses, const std::function<Words(const Words&)>& wrap) {
+    servers_.push_back(std::make_unique<Program>(ProgramSpec{wrap(command(addresses)), {}, {}}));
+    for (const std::string& address : addresses) {
+        EXPECT_TRUE(servers_.back()->prints("Server listening on " + address + " port"))
+            << servers_.back()->output();
+    }
 }
 
 void SshServer::start() {
-    launch(command(served_));
+    launch(served_, std::identity());
 }
 
 void SshServer::start(std::size_t index, const std::function<Words(const Words&)>& wrap) {
-    launch(wrap(command({served_.at(index)})));
+    launch({served_.at(index)}, wrap);
 }
 
 std::string SshServer::client() const {

@@ -45,8 +45,8 @@ class SshServer {
     [[nodiscard]] std::string log() const;
 
    private:
-    [[nodiscard]] Words command(const std::vector<std::string>& addresses) const;
-    void launch(const Words& command);
+    [[nodiscard]] Words command(const Words& addresses) const;
+    void launch(const Words& addresses, const std::function<Words(const Words&)>& wrap);
     void write(const std::string& name, const std::string& text) const;
     [[nodiscard]] std::string file(const std::string& name) const;
 
