@@ -10,7 +10,7 @@
 # tests/pytorch/setup.sh makes these environments.
 #
 # An interpreter that is missing, or has no torch, costs nothing but the tests that need it: they are
-# skipped, and say what is missing.
+# skipped, and say what is missing. Where REGROUP_PREPARED has "pytorch", they fail instead.
 
 find_program(REGROUP_PYTHON NAMES python3 DOC "Runs the tests' own Python programs")
 
@@ -45,10 +45,19 @@ function(regroup_pytorch_release interpreter out)
     set(${out} "${${known}}" PARENT_SCOPE)
 endfunction()
 
+if("pytorch" IN_LIST REGROUP_PREPARED)
+    regroup_pytorch_release("${REGROUP_PYTORCH_CURRENT}" release)
+    if(NOT release)
+        message(FATAL_ERROR "REGROUP_PREPARED has pytorch, and ${REGROUP_PYTORCH_CURRENT} "
+                            "(REGROUP_PYTORCH_CURRENT) cannot import torch; get it by: "
+                            "sh tests/pytorch/setup.sh current")
+    endif()
+endif()
+
 # regroup_pytorch_test(NAME SCRIPT [arguments...])
 # For each PyTorch one ctest test pytorch.NAME.RELEASE, or pytorch.NAME.current, .newest and .debian
 # where there is none yet. The script is run as: SCRIPT --interpreter INTERPRETER [arguments...], and
-# ends with code 77 to be skipped.
+# ends with code 77 to be skipped. With a PyTorch that was prepared, that is a failure.
 function(regroup_pytorch_test name script)
     if(NOT REGROUP_PYTHON)
         message(STATUS "no python3: the tests pytorch.${name} are left out")
@@ -66,6 +75,9 @@ function(regroup_pytorch_test name script)
         add_test(NAME ${test}
             COMMAND ${REGROUP_PYTHON} ${script} --interpreter ${REGROUP_PYTORCH_${which}} ${ARGN})
         set_tests_properties(${test} PROPERTIES
-            LABELS pytorch SKIP_RETURN_CODE 77 TIMEOUT 400 COST 400)
+            LABELS pytorch TIMEOUT 400 COST 400)
+        if(NOT (which STREQUAL "CURRENT" AND "pytorch" IN_LIST REGROUP_PREPARED))
+            set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
+        endif()
     endforeach()
 endfunction()
