@@ -62,7 +62,7 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
     : options_(std::move(options)),
       handlers_(std::move(handlers)),
       hangs_(io, clock, options_.limits,
-             {[this] { return looks(); }, handlers_.output,
+             {[this] { return looks(); }, [this] { return output(); },
               [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); },
               [this](Duration left) { handlers_.on_work(WorkersAtWork{assignment_.round, left}); },
               [](std::int64_t pid) { return is_stopped(static_cast<pid_t>(pid)); }}),
@@ -94,6 +94,11 @@ std::vector<WorkerLook> NodeWatch::looks() const {
         }
     }
     return result;
+}
+
+std::optional<std::vector<std::uint64_t>> NodeWatch::output() const {
+    // Without a process nobody is silent: --preload may still import modules.
+    return workers().empty() ? std::nullopt : handlers_.output();
 }
 
 void NodeWatch::tell_hang(const std::optional<rendezvous::Hang>& hang) {

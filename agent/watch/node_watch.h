@@ -73,6 +73,8 @@ class NodeWatch {
    private:
     /// The workers of the present round.
     [[nodiscard]] std::vector<LiveWorker> workers() const;
+    /// See HangWatch::Handlers.
+    [[nodiscard]] std::optional<std::vector<std::uint64_t>> output() const;
     void tell_hang(const std::optional<rendezvous::Hang>& hang);
     [[nodiscard]] Result<std::filesystem::path> folder_for_stacks(RoundId round);
     struct HangSave;

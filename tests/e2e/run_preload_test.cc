@@ -267,6 +267,14 @@ TEST_F(RunPreload, ModuleThatCannotBeSharedIsNamedAndWorkersAreStartedWithout) {
     EXPECT_THAT(job.output(), HasSubstr("module threaded"));
 }
 
+TEST_F(RunPreload, TimeOfTheImportsIsNoSilenceOfWorkers) {
+    write("slow.py", "import time\ntime.sleep(3)\n");
+    write("train.py", "print('ran')\n");
+    Program job = preload("slow", {"--hang-timeout=1", "--max-restarts=0"}, {"train.py"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("] ran"));
+}
+
 TEST_F(RunPreload, ModuleMayReplaceTheStandardStreams) {
     write("streams.py",
           "import io, sys\n"
