@@ -88,12 +88,13 @@ function(regroup_precompile_asio)
     endforeach()
 endfunction()
 
-# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED])
+# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [PARAMETERS names...])
 # One GoogleTest program, registered with ctest as one test of that label, which counts as skipped if
 # each of its cases was. Only the tests themselves are compiled without optimisation, which is most of
-# their compile time; OPTIMIZED is for those that compute much.
+# their compile time; OPTIMIZED is for those that compute much. With PARAMETERS it is one test for each
+# of them: of the cases whose parameter begins so.
 function(regroup_test name label)
-    cmake_parse_arguments(ARG "OPTIMIZED" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+    cmake_parse_arguments(ARG "OPTIMIZED" "TIMEOUT" "SOURCES;LINK;PARAMETERS" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
@@ -105,8 +106,16 @@ function(regroup_test name label)
         target_compile_options(${name} PRIVATE "$<$<CONFIG:RelWithDebInfo>:-O0;-g0>")
         target_precompile_headers(${name} REUSE_FROM regroup_test_headers)
     endif()
-    add_test(NAME ${label}.${name} COMMAND ${name} --gtest_brief=1)
+    set(tests ${label}.${name})
+    if(ARG_PARAMETERS)
+        list(TRANSFORM ARG_PARAMETERS PREPEND ${label}.${name}. OUTPUT_VARIABLE tests)
+        foreach(parameter test IN ZIP_LISTS ARG_PARAMETERS tests)
+            add_test(NAME ${test} COMMAND ${name} --gtest_brief=1 --gtest_filter=*/${parameter}*)
+        endforeach()
+    else()
+        add_test(NAME ${tests} COMMAND ${name} --gtest_brief=1)
+    endif()
     # ctest starts tests of a high cost first, so that none runs alone at the end.
-    set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT}
+    set_tests_properties(${tests} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT}
                          COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
