@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Dict, Type
 
 
-class Error(Exception):
-    """A failure of regroup. ``code`` is the number of its kind; its text is for people."""
+class Error(RuntimeError):
+    """A failure of regroup. ``code`` is the number of its kind; its text is for people. Programs of
+    PyTorch expect a RuntimeError."""
 
     code: ClassVar[int] = 7
 
