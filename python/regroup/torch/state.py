@@ -2,7 +2,6 @@
 """Models and optimizers of PyTorch as state of an ElasticLoop."""
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any, Dict, Iterable, List, Optional
 
@@ -12,6 +11,7 @@ from ..elastic import ElasticLoop
 from ..errors import InvalidArgument
 from ..process_group import ProcessGroup
 from ..tensors import DTYPES
+from .values import decode, encode
 
 __all__ = ["average_gradients", "register_state"]
 
@@ -25,8 +25,9 @@ def register_state(loop: ElasticLoop, model: torch.nn.Module,
     Parameters are registered in place, so do not move the model to another device or dtype after
     that. Buffers, such as running means, may change before ``commit``; ``average_gradients`` and
     ``Elastic`` make them equal. The state of the optimizer and of the parts is copied when it is
-    compared or sent: change it only in the function given to ``commit``. ``name`` goes before all
-    names, for programs with several models.
+    compared or sent: change it only in the function given to ``commit``. It may consist of what
+    ``regroup.torch.values`` names; other types are refused when a rank first sends or compares it.
+    ``name`` goes before all names, for programs with several models.
     """
     refuse_divided(model)
     for key, parameter in model.named_parameters():
@@ -41,8 +42,9 @@ def register_state(loop: ElasticLoop, model: torch.nn.Module,
         if not hasattr(part, "state_dict") or not hasattr(part, "load_state_dict"):
             raise InvalidArgument(f"{key} has no state_dict and load_state_dict; register it with "
                                   f"save= and load= functions of your own")
-        loop.register_state(f"{name}{key}", save=lambda part=part: _encode(part.state_dict()),
-                            load=lambda data, part=part: part.load_state_dict(_decode(data)))
+        loop.register_state(
+            f"{name}{key}", load=lambda data, part=part: part.load_state_dict(decode(data)),
+            save=lambda part=part, key=key: encode(part.state_dict(), f"the state of {key}"))
 
 
 #: Wrappers whose parameters are not those of the model, and the modules that define them.
@@ -124,55 +126,3 @@ def _copy_back(flat: torch.Tensor, tensors: List[torch.Tensor]) -> None:
     for tensor in tensors:
         tensor.copy_(flat[first:first + tensor.numel()].view_as(tensor))
         first += tensor.numel()
-
-
-# A state is a line of JSON, in which {"tensor": dtype, "shape": ...} stands for tensors, and their
-# bytes. torch.save does not give equal bytes for equal states.
-
-def _encode(state: Any) -> bytes:
-    tensors: List[torch.Tensor] = []
-    line = json.dumps(_plain(state, "the state", tensors), separators=(",", ":"))
-    return b"\n".join([line.encode(), b"".join(_bytes_of(tensor) for tensor in tensors)])
-
-
-def _plain(value: Any, path: str, tensors: List[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        tensors.append(value.detach().cpu().contiguous())
-        return {"tensor": str(value.dtype)[len("torch."):], "shape": list(value.shape)}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{path}[{i}]", tensors) for i, item in enumerate(value)]
-    if isinstance(value, dict):
-        # A list of pairs keeps the order and the types of keys.
-        return {"dict": [[key, _plain(item, f"{path}[{key!r}]", tensors)]
-                         for key, item in value.items()]}
-    raise InvalidArgument(f"{path} is of type {type(value).__name__}; register_state takes tensors, "
-                          f"numbers, texts, lists and dictionaries: register it with save= and "
-                          f"load= functions of your own")
-
-
-def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() > 0 else b""
-
-
-def _decode(data: bytes) -> Any:
-    line, _, rest = data.partition(b"\n")
-    return _restored(json.loads(line), bytearray(rest), [0])
-
-
-def _restored(value: Any, data: bytearray, at: List[int]) -> Any:
-    if isinstance(value, list):
-        return [_restored(item, data, at) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "dict" in value:
-        return {key: _restored(item, data, at) for key, item in value["dict"]}
-    dtype = getattr(torch, value["tensor"])
-    tensor = torch.empty(value["shape"], dtype=dtype)
-    size = tensor.numel() * tensor.element_size()
-    if size > 0:
-        tensor = torch.frombuffer(data, dtype=dtype, count=tensor.numel(), offset=at[0]).clone()
-        tensor = tensor.view(value["shape"])
-        at[0] += size
-    return tensor
