@@ -10,6 +10,7 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
+#include "worker_sdk/src/group/owned_group.h"
 
 namespace regroup {
 namespace {
@@ -25,7 +26,8 @@ std::span<T> span_of(const Buffer& buffer) {
 }
 
 bool shares_memory(const ProcessGroup& group) {
-    const auto* const cpu_group = dynamic_cast<const cpu::CpuProcessGroup*>(&group);
+    const auto* const cpu_group =
+        dynamic_cast<const cpu::CpuProcessGroup*>(&OwnedGroup::within(group));
     return cpu_group != nullptr && cpu_group->shares_memory();
 }
 

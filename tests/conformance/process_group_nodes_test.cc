@@ -14,6 +14,7 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
+#include "worker_sdk/src/group/owned_group.h"
 
 namespace regroup {
 namespace {
@@ -199,7 +200,8 @@ TEST_P(SeveralNodes, CollectivesOverConnectionsAloneFollowThoseOfTwoLevels) {
 TEST(TwoNodes, EachValueCrossesTheNetworkOnceForEachNode) {
     run_nodes({4, 4}, [](ProcessGroup& group) {
         constexpr std::size_t kCount = 400'000;
-        const auto& cpu_group = dynamic_cast<const cpu::CpuProcessGroup&>(group);
+        const auto& cpu_group =
+            dynamic_cast<const cpu::CpuProcessGroup&>(OwnedGroup::within(group));
         const std::uint64_t before = cpu_group.collective_bytes_sent();
         std::vector<float> values(kCount, 1.0F);
         group.all_reduce(std::span(values), ReduceOp::sum).wait();

@@ -17,6 +17,7 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
+#include "worker_sdk/src/group/owned_group.h"
 
 namespace regroup {
 namespace {
@@ -248,7 +249,8 @@ TEST_P(ProcessGroupResults, OperationsIssuedWithoutWaitingAreCarriedOutInOrder) 
 TEST_P(ProcessGroupResults, RingSendsTwoTimesNMinusOneNthOfTheBuffer) {
     const std::uint32_t world_size = GetParam();
     run_ranks(world_size, [&](ProcessGroup& group) {
-        const auto* const cpu_group = dynamic_cast<const cpu::CpuProcessGroup*>(&group);
+        const auto* const cpu_group =
+            dynamic_cast<const cpu::CpuProcessGroup*>(&OwnedGroup::within(group));
         if (cpu_group == nullptr) {
             EXPECT_EQ(world_size, 1U);  // Alone, nothing is sent.
             return;

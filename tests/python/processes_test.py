@@ -29,6 +29,49 @@ assert received == b"data" and forgotten == b"x", (received, forgotten)
 """)
         self.assertEqual(code, 0, output)
 
+    def test_forked_child_is_refused_and_changes_nothing(self):
+        code, output = run_program("""
+import array
+import multiprocessing
+import os
+import regroup
+
+def is_refused(call):
+    try:
+        call()
+    except regroup.InvalidArgument:
+        return True
+    return False
+
+context = regroup.Context.from_environment()
+store = context.store()
+group = regroup.ProcessGroup.create(context=context, timeout=60)
+
+def sum_of(value):
+    values = array.array("f", [value] * 100)
+    group.all_reduce(values)
+    return values[0], values[99]
+
+assert sum_of(group.rank + 1) == (3, 3)
+work = group.recv(bytearray(4), 1 - group.rank, async_op=True)
+
+def misuse():
+    os._exit(17 if is_refused(lambda: sum_of(1000)) and is_refused(group.barrier)
+             and is_refused(work.wait) and is_refused(lambda: store.set("key", b"x"))
+             and is_refused(lambda: group.new_group([0, 1])) else 1)
+
+for _ in range(2):
+    child = multiprocessing.get_context("fork").Process(target=misuse)
+    child.start()
+    child.join()
+    assert child.exitcode == 17, child.exitcode
+assert os.spawnlp(os.P_WAIT, "true", "true") == 0
+group.send(b"data", 1 - group.rank)
+work.wait()
+assert sum_of(group.rank + 1) == (3, 3)
+""")
+        self.assertEqual(code, 0, output)
+
     def test_process_may_end_with_operations_in_flight(self):
         code, output = run_program("""
 import regroup

@@ -2,13 +2,18 @@
 //
 // Planned changes of the ranks, the end of a loop, and wrong use.
 #include <barrier>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/connections.h"
+#include "tests/support/errors.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
@@ -171,6 +176,65 @@ TEST_F(ElasticLoopTest, StepWithoutCommitOrFinishIsRefused) {
         EXPECT_NE(std::string(error.what()).find("without commit() or finish()"),
                   std::string::npos);
     }
+}
+
+TEST_F(ElasticLoopTest, ForkedChildThatUnwindsALoopEndsNoTraining) {
+    const auto loop = elastic::Loop::make({}, Context(), nullptr);
+    pid_t child = -1;
+    const Ending ending = loop->run({.on_step = [&](ElasticStep& step) {
+        if (step.number() == 2) {
+            return step.finish();
+        }
+        if (step.number() == 1) {
+            child = ::fork();
+            if (child == 0) {
+                const auto error = error_of([&] { step.commit([] {}); });
+                ::_exit(error && error->code() == Errc::invalid_argument ? 7 : 1);
+            }
+        }
+        step.commit([] {});
+    }});
+    EXPECT_EQ(ending, Ending::finished);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST_F(ElasticLoopTest, FailureOfAForkedChildIsNotToldToTheAgent) {
+    Script script;
+    script.before_commit = [](Rank& rank, ElasticStep& step) {
+        if (rank.name != "b" || step.number() != 2) {
+            return;
+        }
+        const pid_t child = ::fork();
+        if (child == 0) {
+            throw std::runtime_error("the data loader is out of files");
+        }
+        int status = 0;
+        EXPECT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_EQ(WEXITSTATUS(status), 7);
+    };
+    script.at_end = [parent = ::getpid()](Rank& rank) {
+        if (::getpid() != parent) {
+            ::_exit(rank.error ? 7 : 8);
+        }
+    };
+    start_all({"a", "b"}, script);
+    expect_complete({"a", "b"});
+    EXPECT_FALSE(agent_.has_said<worker_link::Fatal>("b"));
+}
+
+TEST(ElasticLoops, SecondLoopIsRefusedWhileTheFirstLives) {
+    for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+        ::unsetenv(name);
+    }
+    auto first = std::make_unique<ElasticLoop>();
+    const auto error = error_of([] { const ElasticLoop second; });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    first.reset();
+    ElasticLoop next;
+    EXPECT_EQ(next.run({.on_step = [](ElasticStep& step) { step.finish(); }}), Ending::finished);
 }
 
 TEST_F(ElasticLoopTest, RanksThatDisagreeAboutTheLastStepAreNamedAndTheJobEnds) {

@@ -74,6 +74,26 @@ TEST(AgentLink, OrderlyEndIsNotReportedAsDeath) {
     EXPECT_EQ(agent.page("w").alive & 0x40000000U, 0U) << "FUTEX_OWNER_DIED";
 }
 
+TEST(AgentLink, ForkedChildSaysNothingInTheNameOfItsParent) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    link->page().step = 7;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        link->page().step = 9;
+        link->mark_exiting();
+        link->send(Suspended{.round = 1, .step = 9});
+        ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(agent.page("w").step, 7U);
+    EXPECT_EQ(agent.page("w").exiting, 0U);
+    link->send(Suspended{.round = 2, .step = 7});
+    EXPECT_EQ(agent.await<Suspended>("w"), (Suspended{.round = 2, .step = 7}));
+}
+
 TEST(AgentLink, ProcessWithoutAgentHasNoLink) {
     const auto link = AgentLink::attach("@nobody-listens-here", "w");
     ASSERT_FALSE(link);

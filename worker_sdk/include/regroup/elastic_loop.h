@@ -209,9 +209,14 @@ enum class ElasticEvent : std::uint8_t {
 ///
 /// A worker whose round is over can neither commit nor save a checkpoint (Checkpoint::save with
 /// CheckpointOptions::round). Only the thread that calls `run` uses the loop; a control thread of
-/// the loop listens to the agent. At most one loop in a process at a time.
+/// the loop listens to the agent. At most one loop lives in a process at a time.
+///
+/// A forked child has no part in the training: there `run`, `next`, and what a step does with the
+/// other ranks throw Error `invalid_argument`, and the destructor has no effect.
 class ElasticLoop {
    public:
+    /// Throws Error as Context::from_environment; `invalid_argument` while another loop of this
+    /// process lives: destroy that one first.
     explicit ElasticLoop(ElasticOptions options = {});
     ~ElasticLoop();
     ElasticLoop(const ElasticLoop&) = delete;
@@ -281,8 +286,9 @@ class ElasticLoop {
 
    private:
     friend class elastic::Loop;
-    explicit ElasticLoop(std::unique_ptr<elastic::Loop> loop);
-    std::unique_ptr<elastic::Loop> loop_;
+    explicit ElasticLoop(std::shared_ptr<elastic::Loop> loop);
+    std::shared_ptr<void> place_;  // Of the only loop of a process.
+    std::shared_ptr<elastic::Loop> loop_;
 };
 
 }  // namespace regroup

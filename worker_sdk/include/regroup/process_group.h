@@ -131,8 +131,10 @@ class LearnedOrders;
 /// operations in flight) has issued nothing, and the group stays usable. An operation that a back
 /// end does not support throws `invalid_argument` naming both.
 ///
-/// A forked child process, such as a data loader, is not a member of the group. It holds none of
-/// the connections, must not use or destroy the group, and must end with _exit or exec.
+/// A forked child process, such as a data loader, is not a member of the group and holds none of
+/// its connections. There every operation, and wait() of one that its parent has issued, throws
+/// Error `invalid_argument`; the destructor and abort() have no effect. The child may end in any
+/// way.
 ///
 /// The destructor leaves the group in order if nothing is in flight; otherwise it calls abort(). It
 /// does not wait for other ranks; ranks that still need this rank see that it is gone. On "nccl"
@@ -268,6 +270,7 @@ class ProcessGroup {
 
    protected:
     friend class OperationBatch;
+    friend class OwnedGroup;
     /// Checks the request and issues it. Every operation above comes here.
     [[nodiscard]] virtual Work issue(const OperationRequest& request) = 0;
     /// See OperationBatch.

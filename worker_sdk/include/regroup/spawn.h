@@ -55,12 +55,13 @@ using SpawnFunction = std::function<void(std::uint32_t index)>;
 /// Processes that start together and end together. When join() finds that one has failed, the
 /// others get SIGTERM, and SIGKILL after the grace. A process that has already reported its end
 /// gets no SIGTERM. The processes end with this object and with the thread that started them,
-/// however that ends. Used by that thread alone; may be moved.
+/// however that ends; a forked child of the starting process leaves them alone. Used by that thread
+/// alone; may be moved.
 class SpawnedProcesses {
    public:
     struct State;
 
-    explicit SpawnedProcesses(std::unique_ptr<State> state) noexcept;
+    explicit SpawnedProcesses(std::shared_ptr<State> state) noexcept;
     SpawnedProcesses(SpawnedProcesses&& other) noexcept;
     SpawnedProcesses& operator=(SpawnedProcesses&& other) noexcept;
     /// Ends the processes that still run, as above, and waits for them.
@@ -80,7 +81,7 @@ class SpawnedProcesses {
     [[nodiscard]] bool join_for(std::chrono::nanoseconds limit);
 
    private:
-    std::unique_ptr<State> state_;
+    std::shared_ptr<State> state_;
 };
 
 /// Starts `nprocs` processes of `function`. Each is a fork of this process, so it has a copy of the

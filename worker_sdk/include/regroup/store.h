@@ -16,7 +16,8 @@ namespace regroup {
 ///
 /// Every call that waits has a deadline: its own argument, else `timeout()`. Calls throw Error:
 /// `deadline_exceeded` naming the missing keys, `disconnected` naming the server. Thread-safe; the
-/// calls of one object run one after the other, also while one waits.
+/// calls of one object run one after the other, also while one waits. In a forked child they throw
+/// `invalid_argument`: make a store of its own there.
 class Store {
    public:
     using Duration = std::chrono::nanoseconds;

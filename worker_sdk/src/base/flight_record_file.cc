@@ -35,12 +35,15 @@ Target& target() {
 }
 
 std::atomic<int> bell = -1;
+std::atomic<pid_t> owner = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
+// A forked child inherits the handler and the bell, but has nothing to record.
 void on_signal(int /*number*/) {
     const int error = errno;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written =
+        ::getpid() == owner ? ::write(bell, &one, sizeof one) : 0;
     errno = error;
 }
 
@@ -63,6 +66,7 @@ void install(int signal_number) {
         fail("eventfd", "REGROUP_FLIGHT_RECORD_SIGNAL");
     }
     bell = fd;
+    owner = ::getpid();
     start_helper_thread("regroup-record", serve_signal).detach();
     struct sigaction action{};
     action.sa_handler = on_signal;

@@ -14,6 +14,7 @@
 
 #include "rendezvous/security/secret_file.h"
 #include "worker_sdk/src/base/flight_recorder.h"
+#include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/context/mpi_environment.h"
 #include "worker_sdk/src/link/assigned_context.h"
@@ -328,10 +329,10 @@ Context Context::of_ranks(const std::vector<std::uint32_t>& ranks) const {
     part.world_size = static_cast<std::uint32_t>(ranks.size());
     // A scope of its own: that of the world reports broken connections by the ranks of the world.
     part.scope_ = make_scope();
-    part.tie_ = std::make_shared<RoundScope::Registration>(
-        scope_, [scope = part.scope_, whole = tie_](const std::string& reason) {
-            scope->interrupt(reason);
-        });
+    const auto interrupt_part = [scope = part.scope_, whole = tie_](const std::string& reason) {
+        scope->interrupt(reason);
+    };
+    part.tie_ = {new RoundScope::Registration(scope_, interrupt_part), OwnerDeleter()};
     return part;
 }
 
@@ -348,7 +349,8 @@ std::shared_ptr<Store> Context::store() const {
         } else if (world_size == 1) {
             store = make_local_store(store_timeout);
         } else if (rank == 0) {
-            const auto served = std::make_shared<ServedStore>(*this, scope_);
+            const std::shared_ptr<ServedStore> served(new ServedStore(*this, scope_),
+                                                      OwnerDeleter());
             store = std::shared_ptr<Store>(served, served->store.get());
         } else {
             store = connect_interruptible_store(master_addr, master_port, store_timeout, scope_);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "worker_sdk/src/cpu/group_formation.h"
+#include "worker_sdk/src/group/owned_group.h"
 #include "worker_sdk/src/nccl/form_group.h"
 
 namespace regroup {
@@ -46,7 +47,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, con
                                                    const ProcessGroupOptions& options) {
     for (const Backend& candidate : kBackends) {
         if (candidate.name == backend) {
-            return candidate.create(context, options);
+            return std::make_unique<OwnedGroup>(candidate.create(context, options));
         }
     }
     refuse_backend(backend);

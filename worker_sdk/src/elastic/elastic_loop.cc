@@ -1,13 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/elastic_loop.h>
+#include <regroup/error.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <utility>
 
+#include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/elastic/loop.h"
 #include "worker_sdk/src/link/process_link.h"
 
 namespace regroup {
+namespace {
+
+/// The process whose program has a loop, by ProcessMark::current(); 0: none. A forked child may
+/// make one of its own.
+std::atomic<std::uint64_t> loops_process = 0;
+
+/// The place of the only loop of a process.
+class LoopPlace {
+   public:
+    LoopPlace() {
+        if (loops_process.exchange(ProcessMark::current()) == ProcessMark::current()) {
+            throw Error(Errc::invalid_argument,
+                        "ElasticLoop: another loop of this process lives; a process takes part in "
+                        "one training at a time, so destroy that loop before you make this one");
+        }
+    }
+    ~LoopPlace() {
+        if (mark_.is_here()) {
+            loops_process = 0;
+        }
+    }
+    LoopPlace(const LoopPlace&) = delete;
+    LoopPlace& operator=(const LoopPlace&) = delete;
+
+   private:
+    const ProcessMark mark_;
+};
+
+}  // namespace
 
 std::uint64_t ElasticStep::number() const noexcept {
     return loop_->step();
@@ -66,21 +99,21 @@ ElasticStep::Section::~Section() {
     loop_->end_section();
 }
 
-ElasticLoop::ElasticLoop(ElasticOptions options) {
+ElasticLoop::ElasticLoop(ElasticOptions options) : place_(std::make_shared<LoopPlace>()) {
     // Must be first, since it attaches this process to its agent.
     Context context = Context::from_environment();
-    loop_ = std::make_unique<elastic::Loop>(std::move(options), std::move(context),
-                                            link::process_link());
+    loop_ = {new elastic::Loop(std::move(options), std::move(context), link::process_link()),
+             OwnerDeleter()};
 }
 
-ElasticLoop::ElasticLoop(std::unique_ptr<elastic::Loop> loop) : loop_(std::move(loop)) {}
+ElasticLoop::ElasticLoop(std::shared_ptr<elastic::Loop> loop) : loop_(std::move(loop)) {}
 
 ElasticLoop::~ElasticLoop() = default;
 
 std::unique_ptr<ElasticLoop> elastic::Loop::make(ElasticOptions options, Context first,
                                                  std::shared_ptr<link::AgentLink> link) {
     return std::unique_ptr<ElasticLoop>(new ElasticLoop(
-        std::make_unique<Loop>(std::move(options), std::move(first), std::move(link))));
+        {new Loop(std::move(options), std::move(first), std::move(link)), OwnerDeleter()}));
 }
 
 void ElasticLoop::register_state(std::string name, TensorView tensor) {

@@ -119,6 +119,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
 }
 
 ElasticEvent Loop::next() {
+    mark_.require("ElasticLoop");
     if (!std::exchange(started_, true)) {
         registered_.keep_buffers();
         session_ = std::make_unique<Session>(*this);
@@ -208,8 +209,8 @@ void Loop::conclude() {
 }
 
 bool Loop::repairs(const std::exception& error) {
-    if (!session_) {
-        return false;
+    if (!session_ || !mark_.is_here()) {
+        return false;  // The failure of a forked child is not that of the rank.
     }
     if (at_ == At::leaving) {
         session_.reset();

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/base/learned_orders.h"
+#include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/elastic/registered_state.h"
 #include "worker_sdk/src/elastic/step_clock.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
@@ -120,6 +121,7 @@ class Loop {
     [[nodiscard]] bool find_next_place(bool at_boundary);
     void give_up_round(const std::string& reason) noexcept;
 
+    const ProcessMark mark_;
     const ElasticOptions options_;
     const std::shared_ptr<link::AgentLink> link_;
     RegisteredState registered_;

@@ -39,6 +39,7 @@ void Loop::end_section() noexcept {
 }
 
 void Loop::report(std::string_view name, double value) {
+    mark_.require("report");
     if (!is_value_name(name)) {
         throw Error(Errc::invalid_argument,
                     "report(\"" + printable(name.substr(0, 2 * kValueNameBytesMax)) +

@@ -24,6 +24,7 @@ SampleRange Loop::take(std::uint64_t count) {
 }
 
 void Loop::require_step_open(const char* call) const {
+    mark_.require(call);
     if (stage_ != Stage::open || applying_) {
         throw Error(Errc::invalid_argument,
                     std::string(call) + "() in a step that " +
@@ -66,6 +67,7 @@ void Loop::begin_commit() {
 }
 
 void Loop::end_commit() {
+    mark_.require("commit");
     if (!applying_) {
         throw Error(Errc::invalid_argument, "end_commit() without begin_commit()");
     }

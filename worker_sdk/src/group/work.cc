@@ -53,6 +53,7 @@ void Work::State::complete(std::optional<Failure> failure, Instant at) {
 }
 
 void Work::State::wait() const {
+    mark_.require("wait");
     if (helper_ && !done()) {
         helper_->help(*this);
     }
@@ -69,11 +70,17 @@ void Work::State::await_done() const {
 }
 
 bool Work::State::done() const {
+    if (!mark_.is_here()) {
+        return true;  // Without the lock, which another thread of the parent may have held.
+    }
     const std::lock_guard lock(mutex_);
     return done_;
 }
 
 std::optional<Instant> Work::State::completed_at() const {
+    if (!mark_.is_here()) {
+        return std::nullopt;
+    }
     const std::lock_guard lock(mutex_);
     return done_ ? std::optional(completed_at_) : std::nullopt;
 }

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "worker_sdk/src/base/process_mark.h"
 
 namespace regroup {
 
@@ -56,7 +57,8 @@ class WaitMeter {
 };
 
 /// How one operation ended, shared by the thread that carries it out (which calls `succeed` or
-/// `fail` exactly once) and any number of handles that wait for it.
+/// `fail` exactly once) and any number of handles that wait for it. In a forked child it counts as
+/// ended, and wait() throws: the child must carry out nothing.
 struct Work::State {
    public:
     explicit State(std::shared_ptr<WaitHelper> helper = nullptr) noexcept
@@ -77,6 +79,7 @@ struct Work::State {
    private:
     void complete(std::optional<Failure> failure, Instant at);
 
+    const ProcessMark mark_;
     const std::shared_ptr<WaitHelper> helper_;
     mutable std::mutex mutex_;
     mutable std::condition_variable completed_;

@@ -205,6 +205,7 @@ AgentLink::AgentLink(Descriptor socket, Descriptor page_file, WorkerPage* page,
       stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       sigterm_bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       agent_pid_(peer_of(socket_.get()).value_or(ucred{}).pid) {
+    page_guard_.emplace(page_, sizeof(WorkerPage));
     thread_ = start_helper_thread("regroup-link", [this] { run(); });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return holding_; });
@@ -218,6 +219,7 @@ AgentLink::~AgentLink() {
     if (record_thread_.joinable()) {
         record_thread_.join();
     }
+    page_guard_.reset();
     ::munmap(page_, sizeof(WorkerPage));
 }
 

@@ -124,6 +124,7 @@ class AgentLink {
     const net::Descriptor page_file_;
     const net::ForkGuard guard_;
     WorkerPage* const page_;
+    std::optional<net::MappingForkGuard> page_guard_;  // Left before the page is unmapped.
     const net::Descriptor stop_;            // An eventfd.
     const net::Descriptor sigterm_bell_;    // An eventfd.
     const pid_t agent_pid_;                 // 0 if it is in a namespace that is not visible.

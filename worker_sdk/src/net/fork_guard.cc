@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <mutex>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace regroup::net {
@@ -12,7 +14,8 @@ namespace {
 
 struct Registry {
     std::mutex mutex{};
-    std::unordered_set<int> descriptors{};  // guarded by mutex
+    std::unordered_set<int> descriptors{};               // guarded by mutex
+    std::unordered_map<void*, std::size_t> mappings{};  // guarded by mutex; the bytes of each
 };
 
 void replace_sockets(const std::unordered_set<int>& descriptors) noexcept {
@@ -28,6 +31,14 @@ void replace_sockets(const std::unordered_set<int>& descriptors) noexcept {
     }
 }
 
+void replace_mappings(const std::unordered_map<void*, std::size_t>& mappings) noexcept {
+    for (const auto& [address, bytes] : mappings) {
+        // If it fails, the mapping stays as it was.
+        (void)::mmap(address, bytes, PROT_READ | PROT_WRITE,
+                     MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+}
+
 /// Never destroyed: groups may outlive the destruction of statics.
 Registry& registry() {
     static Registry* const only = [] {
@@ -36,6 +47,7 @@ Registry& registry() {
         ::pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                          [] {
                              replace_sockets(registry().descriptors);
+                             replace_mappings(registry().mappings);
                              registry().mutex.unlock();
                          });
         return made;
@@ -57,6 +69,16 @@ ForkGuard::~ForkGuard() {
         const std::lock_guard lock(registry().mutex);
         registry().descriptors.erase(descriptor_);
     }
+}
+
+MappingForkGuard::MappingForkGuard(void* address, std::size_t bytes) : address_(address) {
+    const std::lock_guard lock(registry().mutex);
+    registry().mappings.emplace(address, bytes);
+}
+
+MappingForkGuard::~MappingForkGuard() {
+    const std::lock_guard lock(registry().mutex);
+    registry().mappings.erase(address_);
 }
 
 }  // namespace regroup::net

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 namespace regroup::net {
@@ -22,6 +23,23 @@ class ForkGuard {
 
    private:
     int descriptor_;
+};
+
+/// Hides shared memory from forked children, which get zeroed memory of their own in its place.
+/// Otherwise a child that unwinds the stack of a rank would write there what is not true of the
+/// rank.
+///
+/// Must be destroyed before the memory is unmapped.
+class MappingForkGuard {
+   public:
+    /// `address` is that of a whole mapping.
+    MappingForkGuard(void* address, std::size_t bytes);
+    ~MappingForkGuard();
+    MappingForkGuard(const MappingForkGuard&) = delete;
+    MappingForkGuard& operator=(const MappingForkGuard&) = delete;
+
+   private:
+    void* const address_;
 };
 
 }  // namespace regroup::net

@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/spawn/cuda_driver.h"
 #include "worker_sdk/src/spawn/spawned_process.h"
@@ -216,7 +217,7 @@ void SpawnedProcesses::State::take_end(std::uint32_t index) {
     }
 }
 
-SpawnedProcesses::SpawnedProcesses(std::unique_ptr<State> state) noexcept
+SpawnedProcesses::SpawnedProcesses(std::shared_ptr<State> state) noexcept
     : state_(std::move(state)) {}
 SpawnedProcesses::SpawnedProcesses(SpawnedProcesses&& other) noexcept = default;
 SpawnedProcesses& SpawnedProcesses::operator=(SpawnedProcesses&& other) noexcept = default;
@@ -251,7 +252,8 @@ SpawnedProcesses start_processes(const SpawnFunction& function, std::uint32_t np
     // First, since CUDA also starts threads.
     require_no_cuda();
     require_one_thread();
-    auto state = std::make_unique<SpawnedProcesses::State>(options);
+    std::shared_ptr<SpawnedProcesses::State> state(new SpawnedProcesses::State(options),
+                                                   OwnerDeleter());
     state->processes.reserve(nprocs);
     for (std::uint32_t index = 0; index < nprocs; ++index) {
         state->processes.emplace_back(index, function, nprocs, options.set_environment,

@@ -9,6 +9,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/store/store_client.h"
 #include "rendezvous/store/store_core.h"
+#include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/store/interruptible_store.h"
 
 namespace regroup {
@@ -36,6 +37,19 @@ void require_pairs(const std::vector<std::string>& keys, const std::vector<std::
     }
 }
 
+/// Lets in one thread at a time, of the process that made it.
+class Gate {
+   public:
+    [[nodiscard]] std::unique_lock<std::mutex> enter(const char* call) {
+        mark_.require(call);
+        return std::unique_lock(mutex_);
+    }
+
+   private:
+    const ProcessMark mark_;
+    std::mutex mutex_;
+};
+
 /// A store of a server, over one connection.
 class TcpStore final : public Store {
    public:
@@ -47,58 +61,58 @@ class TcpStore final : public Store {
     }
 
     void set(std::string_view key, std::string_view value) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: set");
         value_or_raise(client_.set(key, value, timeout_));
     }
     std::string get(std::string_view key) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: get");
         return value_or_raise(client_.get(key, timeout_));
     }
     std::int64_t add(std::string_view key, std::int64_t amount) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: add");
         return value_or_raise(client_.add(key, amount, timeout_));
     }
     bool check(const std::vector<std::string>& keys) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: check");
         return value_or_raise(client_.check(keys, timeout_));
     }
     void wait(const std::vector<std::string>& keys, Duration timeout) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: wait");
         value_or_raise(client_.wait(keys, timeout));
     }
     std::string compare_set(std::string_view key, std::string_view expected,
                             std::string_view desired) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: compare_set");
         return value_or_raise(client_.compare_set(key, expected, desired, timeout_));
     }
     bool delete_key(std::string_view key) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: delete_key");
         return value_or_raise(client_.delete_key(key, timeout_));
     }
     void append(std::string_view key, std::string_view value) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: append");
         value_or_raise(client_.append(key, value, timeout_));
     }
     std::vector<std::string> multi_get(const std::vector<std::string>& keys) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: multi_get");
         return value_or_raise(client_.multi_get(keys, timeout_));
     }
     void multi_set(const std::vector<std::string>& keys,
                    const std::vector<std::string>& values) override {
         require_pairs(keys, values);
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: multi_set");
         value_or_raise(client_.multi_set(keys, values, timeout_));
     }
     std::int64_t num_keys() override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: num_keys");
         return value_or_raise(client_.num_keys(timeout_));
     }
     [[nodiscard]] Duration timeout() const noexcept override { return timeout_; }
 
    private:
     const Duration timeout_;
-    std::mutex mutex_;
-    store::StoreClient client_;  // Guarded by mutex_, except for `interrupt`.
+    Gate gate_;
+    store::StoreClient client_;  // Guarded by the gate, except for `interrupt`.
     const RoundScope::Registration registration_;
 };
 
@@ -108,45 +122,45 @@ class LocalStore final : public Store {
     explicit LocalStore(Duration timeout) : timeout_(timeout) {}
 
     void set(std::string_view key, std::string_view value) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: set");
         value_or_raise(core_.set(key, value));
         changed_.notify_all();
     }
     std::string get(std::string_view key) override {
-        std::unique_lock lock(mutex_);
+        auto lock = gate_.enter("store: get");
         wait_locked(lock, {std::string(key)}, timeout_);
         return *core_.find(key);
     }
     std::int64_t add(std::string_view key, std::int64_t amount) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: add");
         changed_.notify_all();
         return value_or_raise(core_.add(key, amount)).value;
     }
     bool check(const std::vector<std::string>& keys) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: check");
         return core_.check(keys);
     }
     void wait(const std::vector<std::string>& keys, Duration timeout) override {
-        std::unique_lock lock(mutex_);
+        auto lock = gate_.enter("store: wait");
         wait_locked(lock, keys, timeout);
     }
     std::string compare_set(std::string_view key, std::string_view expected,
                             std::string_view desired) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: compare_set");
         changed_.notify_all();
         return value_or_raise(core_.compare_set(key, expected, desired)).value;
     }
     bool delete_key(std::string_view key) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: delete_key");
         return core_.delete_key(key);
     }
     void append(std::string_view key, std::string_view value) override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: append");
         value_or_raise(core_.append(key, value));
         changed_.notify_all();
     }
     std::vector<std::string> multi_get(const std::vector<std::string>& keys) override {
-        std::unique_lock lock(mutex_);
+        auto lock = gate_.enter("store: multi_get");
         wait_locked(lock, keys, timeout_);
         std::vector<std::string> values;
         for (const std::string& key : keys) {
@@ -162,12 +176,12 @@ class LocalStore final : public Store {
             pairs.push_back(keys[i]);
             pairs.push_back(values[i]);
         }
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: multi_set");
         value_or_raise(core_.multi_set(pairs));
         changed_.notify_all();
     }
     std::int64_t num_keys() override {
-        const std::lock_guard lock(mutex_);
+        const auto lock = gate_.enter("store: num_keys");
         return static_cast<std::int64_t>(core_.num_keys());
     }
     [[nodiscard]] Duration timeout() const noexcept override { return timeout_; }
@@ -192,9 +206,9 @@ class LocalStore final : public Store {
     }
 
     const Duration timeout_;
-    std::mutex mutex_;
+    Gate gate_;
     std::condition_variable changed_;
-    store::StoreCore core_;  // Guarded by mutex_.
+    store::StoreCore core_;  // Guarded by the gate.
 };
 
 /// Another store's keys under a prefix.
@@ -260,11 +274,11 @@ std::shared_ptr<Store> connect_store(const std::string& host, std::uint16_t port
 std::shared_ptr<Store> connect_interruptible_store(const std::string& host, std::uint16_t port,
                                                    Store::Duration timeout,
                                                    std::shared_ptr<RoundScope> scope) {
-    return std::make_shared<TcpStore>(host, port, timeout, std::move(scope));
+    return {new TcpStore(host, port, timeout, std::move(scope)), OwnerDeleter()};
 }
 
 std::shared_ptr<Store> make_local_store(Store::Duration timeout) {
-    return std::make_shared<LocalStore>(timeout);
+    return {new LocalStore(timeout), OwnerDeleter()};
 }
 
 std::shared_ptr<Store> prefix_store(std::string prefix, std::shared_ptr<Store> store) {
