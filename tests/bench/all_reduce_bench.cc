@@ -29,6 +29,7 @@
 #include "tests/support/program.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/reduce.h"
+#include "worker_sdk/src/group/owned_group.h"
 
 namespace regroup {
 namespace {
@@ -112,7 +113,8 @@ struct World {
 /// The times of `group`, and the bytes that this rank sends for each all_reduce.
 std::pair<Times, Times> measure_with_bytes(ProcessGroup& group, std::span<float> values,
                                            int rounds) {
-    const auto* const counted = dynamic_cast<const cpu::CpuProcessGroup*>(&group);
+    const auto* const counted =
+        dynamic_cast<const cpu::CpuProcessGroup*>(&OwnedGroup::within(group));
     const std::uint64_t before = counted->collective_bytes_sent();
     Times times = measure(group, values, rounds);
     const std::uint64_t sent = counted->collective_bytes_sent() - before;

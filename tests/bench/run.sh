@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs all benchmarks one after the other: launch, the moments of a job, restart, death notices,
-# recovery, elastic steps, the rendezvous' state machine, the journal, the store, all-reduce,
+# recovery, elastic steps, the rendezvous' state machine, the journal, the store, copies, all-reduce,
 # messages, rendezvous traffic, data-parallel steps, PyTorch's back ends and all-reduce on slow links. The peers are torchrun,
 # mpirun, Redis, gloo and PyTorch's DistributedDataParallel:
 #
@@ -23,7 +23,7 @@ chaos_worker=$build/tests/chaos/chaos_worker
 prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
-        "$bench/store_bench" "$bench/all_reduce_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
+        "$bench/store_bench" "$bench/all_reduce_bench" "$bench/copy_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
         "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
         "$bench/core_bench" "$bench/metrics_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$chaos_worker"; do
@@ -52,6 +52,8 @@ $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "$here/../pytorch/store/store_program.py" \
     "current=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
     "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
+echo
+$prefix "$bench/copy_bench"
 echo
 $prefix "$bench/all_reduce_bench" "$here/all_reduce_peer.py" \
     "2.14=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \

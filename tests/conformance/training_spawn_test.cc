@@ -14,8 +14,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,6 +86,19 @@ class Pipe {
    private:
     std::array<int, 2> ends_{-1, -1};
 };
+
+TEST(Spawn, ForkedChildOfTheProgramEndsNoneOfItsProcesses) {
+    SpawnedProcesses processes = start_processes([](std::uint32_t) { linger(); }, 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        {
+            const SpawnedProcesses copy = std::move(processes);
+        }
+        ::_exit(0);
+    }
+    EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+    EXPECT_FALSE(processes.join_for(std::chrono::milliseconds(50)));
+}
 
 TEST(Spawn, EachProcessGetsItsIndexAndTheArguments) {
     Pipe pipe;

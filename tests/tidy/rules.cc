@@ -24,6 +24,7 @@ const std::vector<Ban>& banned_code() {
     const std::string cores =
         "(rendezvous|agent)/core/.*|.*_core\\..*|rendezvous/store/store_wire.*";
     const std::string results = "(rendezvous|agent|launcher)/.*";
+    const std::string copiers = "worker_sdk/src/(cpu|ddp|checkpoint)/.*";
     const std::string sleepers = "tests/(e2e|bench|chaos|support)/.*|examples/.*";
     static const std::vector<Ban> table = {
         {"::now(", cores, none, "a core is told the time"},
@@ -40,6 +41,9 @@ const std::vector<Ban>& banned_code() {
         {"getenv", all, "launcher/.*|worker_sdk/src/(context/context|cuda/environment).cc|tests/.*",
          "the environment is read in the launcher, in Context and in cuda::Environment, and handed "
          "on as values"},
+        {"memcpy", copiers, none, "copy_bytes, which is fast on every processor"},
+        {"memmove", copiers, "worker_sdk/src/cpu/collective_lane.cc",
+         "copy_bytes, which is fast on every processor"},
         {"throw", results, none, "return a Failure: only the SDK throws, to its users"},
         {"catch (...)", all, none, "catch what is expected, by name"},
         {"shared_from_this", all, none, "one owner each; the owner outlives the coroutine"},

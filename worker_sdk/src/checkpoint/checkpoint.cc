@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/checkpoint/atomic_file.h"
 #include "worker_sdk/src/checkpoint/fence.h"
 #include "worker_sdk/src/link/process_link.h"
@@ -51,7 +51,7 @@ template <class T>
 std::string to_bytes(T value) {
     static_assert(std::is_trivially_copyable_v<T>);
     std::string bytes(sizeof value, '\0');
-    std::memcpy(bytes.data(), &value, sizeof value);
+    copy_bytes(bytes.data(), &value, sizeof value);
     return bytes;
 }
 
@@ -217,9 +217,7 @@ void Checkpoint::set_number(const std::string& name, double value) {
 
 void Checkpoint::set_tensor(const std::string& name, ConstTensorView tensor) {
     std::string bytes(tensor.bytes(), '\0');
-    if (!bytes.empty()) {
-        std::memcpy(bytes.data(), tensor.data, bytes.size());
-    }
+    copy_bytes(bytes.data(), tensor.data, bytes.size());
     entries_[name] = {std::string(to_string(tensor.dtype)), std::move(bytes)};
 }
 
@@ -254,9 +252,7 @@ void Checkpoint::read_tensor(std::string_view name, TensorView destination) cons
                             std::to_string(entry.bytes.size() / item_bytes(destination.dtype)) +
                             " elements, not " + std::to_string(destination.count));
     }
-    if (!entry.bytes.empty()) {
-        std::memcpy(destination.data, entry.bytes.data(), entry.bytes.size());
-    }
+    copy_bytes(destination.data, entry.bytes.data(), entry.bytes.size());
 }
 
 bool Checkpoint::contains(std::string_view name) const {

@@ -4,9 +4,10 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <utility>
+
+#include "worker_sdk/src/base/copy.h"
 
 namespace regroup::cpu {
 namespace {
@@ -200,7 +201,7 @@ void ControlLine::handle_standing(Line& line, const Notice& notice) {
         notice.reporter == mesh_.position().rank || !standing_listener_) {
         return;
     }
-    std::memcpy(&standing, line.text.data(), sizeof standing);
+    copy_bytes(&standing, line.text.data(), sizeof standing);
     if (standing_listener_(notice.reporter, standing)) {
         Line& other = &line == &lines_[0] ? lines_[1] : lines_[0];
         send(other, notice, line.text);

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <iterator>
 #include <limits>
 #include <utility>
 
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/group/group_failure.h"
 
 namespace regroup::cpu {
@@ -89,18 +89,14 @@ void Conversation::sort_in() {
         const auto aside = find_tag(asides_, recv.signature.tag);
         if (aside != asides_.end()) {
             check_agreement(recv, aside->header);
-            if (!aside->data.empty()) {
-                std::memcpy(recv.buffer.data, aside->data.data(), aside->data.size());
-            }
+            copy_bytes(recv.buffer.data, aside->data.data(), aside->data.size());
             aside_bytes_ -= aside->data.size() + kAsideOverheadBytes;
             asides_.erase(aside);
             finish(recv);
         } else if (aside_ && aside_->header.tag == recv.signature.tag) {
             // The message is arriving: its rest goes directly into the buffer.
             check_agreement(recv, aside_->header);
-            if (received_ > 0) {
-                std::memcpy(recv.buffer.data, aside_->data.data(), received_);
-            }
+            copy_bytes(recv.buffer.data, aside_->data.data(), received_);
             aside_bytes_ -= aside_->data.size() + kAsideOverheadBytes;
             aside_.reset();
             target_ = std::move(recv);

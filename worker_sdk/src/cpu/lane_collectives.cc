@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <numeric>
 #include <span>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
 namespace regroup::cpu {
@@ -49,9 +49,7 @@ Rows rows_of(const Operation& operation, const void* data, std::span<const std::
 
 /// `from` and `to` may be the same memory: an input may be its own row of the output.
 void copy(const Piece& from, const Piece& to) {
-    if (from.bytes > 0 && from.data != to.data) {
-        std::memmove(to.data, from.data, from.bytes);
-    }
+    copy_bytes(to.data, from.data, from.bytes);
 }
 
 std::vector<std::uint32_t> first_ranks(std::uint32_t count) {

@@ -2,10 +2,10 @@
 #include "worker_sdk/src/cpu/node_collectives.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
@@ -16,12 +16,6 @@ namespace {
 // still in a cache when the others fetch it.
 constexpr std::size_t kDirectBytes = std::size_t{1} << 20U;
 constexpr std::size_t kDirectBytesCrowded = std::size_t{8} << 20U;
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) {
-        std::memcpy(to, from, bytes);
-    }
-}
 
 }  // namespace
 
@@ -444,7 +438,7 @@ std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) 
     longest_input_ = 0;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         std::vector<std::size_t> counts(world_size_);
-        std::memcpy(counts.data(), memory_->staging(rank, half), world_size_ * sizeof(std::size_t));
+        copy_bytes(counts.data(), memory_->staging(rank, half), world_size_ * sizeof(std::size_t));
         const Rows rows(nullptr, 1, 0, counts);
         wanted.push_back({.first = rows.offset(rank_), .count = counts[rank_]});
         longest_input_ = std::max(longest_input_, rows.offset(world_size_));

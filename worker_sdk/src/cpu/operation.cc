@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/cpu/operation.h"
 
-#include <cstring>
 #include <utility>
 
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
 namespace regroup::cpu {
@@ -50,9 +50,7 @@ void move_into_place(Operation& operation) {
     if (kind != OperationKind::all_reduce && kind != OperationKind::reduce) {
         return;
     }
-    if (operation.input.count > 0) {
-        std::memcpy(operation.buffer.data, operation.input.data, operation.input.bytes());
-    }
+    copy_bytes(operation.buffer.data, operation.input.data, operation.input.bytes());
     operation.input = {};
     if (kind == OperationKind::all_reduce && operation.factor != 1.0) {
         scale(operation.signature.dtype, operation.buffer.data, operation.buffer.data,

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <type_traits>
 
 #include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/base/float_arrays.h"
 
 namespace regroup::cpu {
@@ -184,7 +184,7 @@ void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count, d
         T* const target = static_cast<T*>(out) + first;
         T* const into = direct ? target : sum.data();
         if (sources.size() == 1) {
-            std::memmove(into, block(0), part * sizeof(T));
+            copy_bytes(into, block(0), part * sizeof(T));
         } else {
             combine_as(op, into, block(0), block(1), part);
         }
@@ -195,7 +195,7 @@ void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count, d
             divide(into, part, divisor);
         }
         if (!direct) {
-            std::memcpy(target, into, part * sizeof(T));
+            copy_bytes(target, into, part * sizeof(T));
         }
     }
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "worker_sdk/src/base/copy.h"
+
 namespace regroup::cpu {
 namespace {
 
@@ -45,8 +47,8 @@ std::size_t RingStream::write(std::span<const std::byte> bytes) noexcept {
         if (count == 0) {
             break;
         }
-        std::memcpy(outgoing_.data + (written_ & (outgoing_.capacity - 1)), bytes.data() + done,
-                    count);
+        copy_bytes(outgoing_.data + (written_ & (outgoing_.capacity - 1)), bytes.data() + done,
+                   count);
         done += count;
         written_ += count;
         if (done < bytes.size()) {
@@ -67,8 +69,7 @@ std::size_t RingStream::read_some(std::span<std::byte> space) {
         if (count == 0) {
             break;
         }
-        std::memcpy(space.data() + done, incoming_.data + (read_ & (incoming_.capacity - 1)),
-                    count);
+        copy_bytes(space.data() + done, incoming_.data + (read_ & (incoming_.capacity - 1)), count);
         done += count;
         read_ += count;
         if (done < space.size()) {

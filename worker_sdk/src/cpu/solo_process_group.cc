@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/cpu/solo_process_group.h"
 
-#include <cstring>
 #include <utility>
 
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/cpu/reduce.h"
 #include "worker_sdk/src/group/request.h"
@@ -32,9 +32,7 @@ Work SoloProcessGroup::issue(const OperationRequest& request) {
         }
     }
     const TensorView output = request.output;
-    if (request.input.count > 0 && request.input.data != output.data) {
-        std::memmove(output.data, request.input.data, request.input.bytes());
-    }
+    copy_bytes(output.data, request.input.data, request.input.bytes());
     if (request.reduction.factor != 1.0) {
         scale(output.dtype, output.data, output.data, output.count, request.reduction.factor);
     }

@@ -4,10 +4,12 @@
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <string>
 
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
 
 namespace regroup::cuda {
@@ -45,6 +47,15 @@ Buffer allocate_on_host(std::size_t bytes) {
     buffer.owner = {buffer.data, [](void* data) { ::operator delete(data, kAlignment); }};
     std::memset(buffer.data, 0, bytes);
     return buffer;
+}
+
+void copy_on_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    const bool overlap = from < to + bytes && to < from + bytes;
+    if (overlap) {
+        std::memmove(to, from, bytes);
+    } else {
+        copy_bytes(to, from, bytes);
+    }
 }
 
 }  // namespace
@@ -100,7 +111,8 @@ void copy(TensorView to, ConstTensorView from, Stream stream) {
     if (on_gpu(to.device) || on_gpu(from.device)) {
         copy_on(cuda_runtime(), to, from, stream);
     } else {
-        std::memmove(to.data, from.data, to.bytes());
+        copy_on_host(static_cast<std::byte*>(to.data), static_cast<const std::byte*>(from.data),
+                     to.bytes());
     }
 }
 

@@ -3,30 +3,31 @@
 
 #include <cstring>
 
+#include "worker_sdk/src/base/copy.h"
+
 namespace regroup::ddp {
 namespace {
 
 class HostGradientDevice final : public GradientDevice {
    public:
-    void copy(void* to, const void* from, std::size_t bytes) override { move(to, from, bytes); }
+    void copy(void* to, const void* from, std::size_t bytes) override {
+        copy_bytes(to, from, bytes);
+    }
     void set_zero(void* at, std::size_t bytes) override {
         if (bytes > 0) {
             std::memset(at, 0, bytes);
         }
     }
-    void read(void* host, const void* from, std::size_t bytes) override { move(host, from, bytes); }
-    void write(void* to, const void* host, std::size_t bytes) override { move(to, host, bytes); }
+    void read(void* host, const void* from, std::size_t bytes) override {
+        copy_bytes(host, from, bytes);
+    }
+    void write(void* to, const void* host, std::size_t bytes) override {
+        copy_bytes(to, host, bytes);
+    }
     void fork() override {}
     void join() override {}
     [[nodiscard]] Stream side_stream() const override { return {}; }
     void settle() noexcept override {}
-
-   private:
-    static void move(void* to, const void* from, std::size_t bytes) {
-        if (bytes > 0) {
-            std::memcpy(to, from, bytes);
-        }
-    }
 };
 
 }  // namespace
