@@ -26,6 +26,7 @@
 #include "agent/process/oom_evidence.h"
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/output_relay.h"
+#include "agent/process/proc_files.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/endpoint.h"
 
@@ -78,6 +79,11 @@ struct WorkerGroupOptions {
 /// that was asked to end when its last thread has stopped. The process group gets SIGKILL when the
 /// end is reported. Other processes that the worker left behind are killed when it is reaped.
 ///
+/// A signal goes to the worker's own process, whose helpers, such as those that load data, it may
+/// need for saving its state. When that process has ended because of it, its children in its process
+/// group get the signal, later their children, and so on. The end is reported when nothing is left:
+/// see WorkerEnding.
+///
 /// One thread, which outlives the workers: the kernel kills them when it ends. All references
 /// outlive this object.
 class WorkerGroup {
@@ -107,7 +113,7 @@ class WorkerGroup {
 
     void end_round(const EndRound& end);
     void pause(const PauseWorkers& pause);
-    /// Sends `signal` to the process groups of these workers, and wakes stopped ones.
+    /// Sends `signal` to these workers, SIGKILL to their process groups, and wakes stopped ones.
     void end_by(int signal, const std::vector<std::uint32_t>& local_ranks);
     /// Kills the worker on which the round hangs. The arguments go into its failure.
     void kill(std::uint32_t local_rank, const std::string& reason, bool by_silence = false);
@@ -153,14 +159,20 @@ class WorkerGroup {
         bool hung_by_silence = false;
         bool attached = false;  ///< The process itself has attached, not a child.
         bool elastic = false;
-        bool asked = false;   ///< It was asked to end.
+        int asked_by = 0;     ///< The signal by which it was asked to end; 0: it was not.
         bool forced = false;  ///< It was sent SIGKILL.
-        bool told = false;    ///< Its end was reported; it must still be reaped.
+        std::optional<ExitStatus> ended;  ///< The rest of its process group has time to follow it.
+        std::set<pid_t> signalled;        ///< Those of the rest that were sent the signal.
+        bool waitable = false;            ///< The kernel has told the end of its own process.
+        bool told = false;                ///< Its end was reported; it must still be reaped.
         int looks = 0;        ///< Remaining checks after its page was marked dead.
     };
 
     void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
     void signal(std::uint64_t key, int signal);
+    void send(Process& process, int signal);
+    /// To the rest of the process group, as far as it has no living parent in it.
+    void signal_rest(Process& process, int signal);
     [[nodiscard]] static bool would_only_end(const Process& process, int signal);
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& identity,
                                       const OutputRelay::Pipes& pipes) const;
@@ -180,8 +192,16 @@ class WorkerGroup {
     void hear(std::uint64_t key, const worker_link::FromWorker& message);
 
     void reaped(std::uint64_t key, ExitStatus status);
+    /// The worker's own process has ended, or its end is certain.
+    void own_process_ended(std::uint64_t key, ExitStatus status);
+    /// True while the rest of its process group has time to end.
+    [[nodiscard]] bool rest_has_time(std::uint64_t key, ExitStatus status);
+    [[nodiscard]] std::vector<ProcessEntry> rest_of(const Process& process) const;
+    /// Kills what the worker, which the kernel has told to have ended, left behind, and reaps it.
+    void bury(std::uint64_t key, ExitStatus status);
     /// The page of the worker is marked dead.
     void marked_dead(std::uint64_t key);
+    [[nodiscard]] static bool wants_look(const Process& process);
     void look_soon();
     void look_again();
     /// Reports the end of the worker if it is certain.

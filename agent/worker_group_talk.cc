@@ -179,7 +179,7 @@ void WorkerGroup::announce_drain() {
 void WorkerGroup::forward(int signal) {
     for (auto& [key, process] : processes_) {
         if (!process.told && process.child && !would_only_end(process, signal)) {
-            process.child->signal_group(signal);
+            send(process, signal);
         }
     }
 }
@@ -241,7 +241,7 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
         if (!process.fatal) {
-            process.announced = !process.asked;
+            process.announced = process.asked_by == 0;
         }
         // The program's own report has more facts than that of the loop.
         if (!process.fatal || process.fatal->kind == worker_link::FatalKind::error) {
@@ -318,7 +318,7 @@ std::uint64_t WorkerGroup::living(std::uint32_t local_rank) const {
 std::vector<LiveWorker> WorkerGroup::live() const {
     std::vector<LiveWorker> result;
     for (const auto& [key, process] : processes_) {
-        if (!process.told && process.child) {
+        if (!process.told && process.child && !process.ended) {
             result.push_back({process.local_rank,
                               process.assignment.first_rank + process.local_rank,
                               process.child->pid(), process.assignment.round,

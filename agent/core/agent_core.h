@@ -214,6 +214,7 @@ class AgentCore {
     void on(Instant now, const LinkDown& event);
     void on(Instant now, const Received& event);
     void on(Instant now, const WorkerExited& event);
+    void on(Instant now, const WorkerEnding& event);
     void on(Instant now, const WorkerAttached& event);
     void on(Instant now, const WorkerSuspended& event);
     void on(Instant now, const WorkerResumed& event);
@@ -273,6 +274,8 @@ class AgentCore {
     [[nodiscard]] Wanted wanted() const;
     void lose_member(Instant now, const Worker& lost, const WorkerExited& exited,
                      const std::optional<WorkerFailure>& failure);
+    /// The worker of a round has failed.
+    void judge(Instant now, const Worker& lost, const WorkerFailure& failure);
     void lose_waiting(Instant now, const Worker& lost);
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
     void check_node(Instant now);

@@ -39,6 +39,14 @@ struct WorkerExited {
     std::optional<WorkerFailure> unfinished{};
     std::uint64_t step = 0;  ///< The last step in its page, committed or received.
 };
+/// The worker's own process has ended, asked by the node or by a signal with which people and
+/// schedulers ask a program to stop; what is left of its process group got that signal, too, and
+/// has time to end in order. WorkerExited follows when nothing is left, and after SIGKILL.
+struct WorkerEnding {
+    RoundId round = RoundId::none;  ///< As in WorkerExited.
+    std::uint32_t local_rank = 0;
+    std::optional<WorkerFailure> failure{};  ///< Empty if it exited with success.
+};
 /// A worker has said Hello over its link. Without a Hello a worker is not elastic. A second Hello
 /// without `elastic` means that its training is finished.
 struct WorkerAttached {
@@ -113,9 +121,10 @@ struct QuitRequested {
     std::string words{};  ///< The text of the reason, which is sent to the daemon.
 };
 using AgentEvent =
-    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerSuspended,
-                 WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected, WorkersAtWork,
-                 StacksSaved, StoreOffered, RendezvousServed, NodeChecked, QuitRequested>;
+    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerEnding, WorkerAttached,
+                 WorkerSuspended, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
+                 WorkersAtWork, StacksSaved, StoreOffered, RendezvousServed, NodeChecked,
+                 QuitRequested>;
 
 // Effects, to be carried out in this order. Local ranks are in ascending order.
 

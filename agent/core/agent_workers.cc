@@ -153,22 +153,46 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
     if (!failure) {
         return;
     }
+    judge(now, lost, *failure);
+    if (!workers_.all_out()) {
+        replace_lost(now, lost);
+    }
+}
+
+void AgentCore::judge(Instant now, const Worker& lost, const WorkerFailure& failure) {
     if (report_.state == NodeState::running) {
         report_.failure = failure;
         check_node(now);
-        begin_stopping(now, *failure);
+        begin_stopping(now, failure);
         if (!is_ready()) {
             tell(now);  // Report a failure at once; else the daemon hears when the node is ready.
         }
-    } else if (lost.round == report_.round && !was_stopped_by_us(lost, *failure) &&
-               (!report_.failure || outranks(*failure, *report_.failure))) {
+    } else if (lost.round == report_.round && !was_stopped_by_us(lost, failure) &&
+               (!report_.failure || outranks(failure, *report_.failure))) {
         // It ended by itself while we stopped it. Its failure may be the cause of the stop.
         report_.failure = failure;
         check_node(now);
     }
-    if (!workers_.all_out()) {
-        replace_lost(now, lost);
+}
+
+// A worker that nobody asked to end has failed; what is left of it counts as asked. A worker that
+// waits for a round has nothing to save.
+void AgentCore::on(Instant now, const WorkerEnding& event) {
+    Worker& worker = workers_[event.local_rank];
+    if (!worker.alive() || worker.launched_in != event.round ||
+        worker.state == WorkerState::ending || worker.state == WorkerState::saving ||
+        !event.failure) {
+        return;
     }
+    if (!worker.in_round()) {
+        effects_.push_back(
+            SignalWorkers{assignment().round, SIGKILL, false, {event.local_rank}, true});
+        return;
+    }
+    const Worker lost = worker;
+    worker.state = WorkerState::ending;
+    worker.signal = event.failure->signal;
+    judge(now, lost, *event.failure);
 }
 
 // A leaving node takes part in no further round.

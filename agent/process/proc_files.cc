@@ -150,6 +150,10 @@ bool has_default(pid_t pid, int signal) {
     return true;
 }
 
+bool waits_for_child(pid_t pid) {
+    return read_file("/proc/" + std::to_string(pid) + "/wchan") == "do_wait";
+}
+
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {
     // Each thread has a list of the children that it started.
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";

@@ -25,6 +25,18 @@ void become_subreaper() noexcept;
 [[nodiscard]] std::vector<pid_t> descendants_by_parent(pid_t ancestor,
                                                        const std::set<pid_t>& spared = {});
 
+/// The living members of the process group of `leader`, a child of this process, without itself.
+/// Does not look below `spared`.
+[[nodiscard]] std::vector<ProcessEntry> rest_of_group(pid_t leader, const std::set<pid_t>& spared);
+
+/// Sends `signal` to `child`, a child of this process. A shell that catches it, and sleeps until its
+/// own child ends, does nothing before that: then the children get the signal, too, and so on.
+void signal_in_order(pid_t child, int signal);
+
+/// False if pidfd_open or pidfd_send_signal is refused, as by the sandbox of an old container
+/// runtime.
+[[nodiscard]] bool pidfds_are_allowed();
+
 /// Reaps the ended children of this process, except `kept`, whose owner needs their exit status.
 void reap_orphans(const std::set<pid_t>& kept);
 
@@ -38,6 +50,8 @@ struct TreeKill {
 /// if one has the reused pid of a descendant. `spared` (children from before this process started
 /// any) and their descendants are not signalled either. Blocks, mostly for some milliseconds. This
 /// process must be a subreaper; else processes that left the tree by a double fork are not found.
+/// Without pidfds a process is killed when its parent has ended, since only the pid of a child of
+/// ours cannot be reused meanwhile.
 TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept,
                           const std::set<pid_t>& spared = {});
 

@@ -100,6 +100,7 @@ _OPTIONS = POINTER(OperationOptions)
 _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "fail": (c_int32, _T),
     "report_fatal": (c_int32, _T),
+    "obey_only_parent": (c_int32,),
     "flight_record": (_HANDLE, _SIZE),
     "save_flight_record": (_T,),
     "context_from_environment": (_HANDLE,),

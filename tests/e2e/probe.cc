@@ -128,7 +128,7 @@ void leave_child_behind(bool own_session) {
 volatile std::sig_atomic_t wants_save = 0;
 volatile std::sig_atomic_t code_on_term = 0;
 
-// Waits for SIGTERM, and then until the file `disk` is there.
+// Waits for a signal that asks it to end, and then until the file `disk` is there.
 [[noreturn]] void save(const std::string& disk) {
     mark("training");
     while (wants_save == 0) {
@@ -254,7 +254,9 @@ class Probe {
             code_on_term = std::stoi(value);
             std::signal(SIGTERM, [](int /*number*/) { ::_exit(code_on_term); });
         } else if (what == "save_on_term") {
-            std::signal(SIGTERM, [](int /*number*/) { wants_save = 1; });
+            for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+                std::signal(number, [](int /*number*/) { wants_save = 1; });
+            }
             save(value);
         } else if (what == "hold") {
             hold();

@@ -66,7 +66,9 @@ class Shell {
                 }
                 break;
             case 6:
-                if (worker.alive) {
+                if (worker.alive && kind >= 160) {
+                    step(WorkerEnding{worker.launched_in, local_rank, fuzz::make_failure(input_)});
+                } else if (worker.alive) {
                     end(local_rank);
                 }
                 break;

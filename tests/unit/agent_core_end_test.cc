@@ -370,5 +370,37 @@ TEST_F(AgentCoreTest, WorkersGetTheSignalThatTheNodeGot) {
     EXPECT_FALSE(core.report().failure.has_value());
 }
 
+// Its shell was ended by a signal that was passed on; the program below the shell goes on.
+TEST_F(AgentCoreTest, WhatIsLeftOfAFailedWorkerHasTheGraceTime) {
+    in_round(1);
+    feed(WorkerEnding{RoundId{1}, 0, crash(0, SIGUSR1)});
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.failure, crash(0, SIGUSR1));
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
+    exits(1, 1, crash(1, SIGTERM));
+    pass_answered(seconds(10));
+    ASSERT_EQ(all<SignalWorkers>().size(), 2U);
+    EXPECT_EQ(all<SignalWorkers>()[1].signal, SIGKILL);
+    EXPECT_EQ(all<SignalWorkers>()[1].local_ranks, (std::vector<std::uint32_t>{0}));
+    exits(1, 0, crash(0, SIGUSR1));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_EQ(core.report().failure, crash(0, SIGUSR1));
+}
+
+TEST_F(AgentCoreTest, WhatIsLeftOfAWorkerThatHadToEndGetsNoMoreTime) {
+    in_round(1);
+    hear(Stop{RoundId{1}, "a peer is lost"});
+    pass_answered(seconds(6));
+    feed(WorkerEnding{RoundId{1}, 0, crash(0, SIGTERM)});
+    exits(1, 1, crash(1, SIGTERM));
+    pass_answered(seconds(4));
+    ASSERT_EQ(all<SignalWorkers>().size(), 2U);
+    EXPECT_EQ(all<SignalWorkers>()[1].signal, SIGKILL);
+    exits(1, 0, crash(0, SIGTERM));
+    EXPECT_FALSE(core.report().failure.has_value());
+}
+
 }  // namespace
 }  // namespace regroup::agent

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from ..errors import InvalidArgument
 from ..sampler import DistributedSampler
+from .loader_process import ObeysItsRank
 
 if TYPE_CHECKING:
     from .elastic import Elastic
@@ -57,8 +58,10 @@ class Batches:
         # A generator of its own: the loader draws from it, and must not draw from PyTorch's.
         self._generator = torch.Generator()
         self._seed = seed
+        then = options.pop("worker_init_fn", None)
         self._loader = DataLoader(dataset, batch_sampler=self._positions,
-                                  generator=self._generator, **options)
+                                  generator=self._generator, worker_init_fn=ObeysItsRank(then),
+                                  **options)
         self._iterator: Optional[Iterator[Any]] = None
         self._next: Optional[Tuple[int, int]] = None  # The round and the position of the iterator.
 

@@ -70,6 +70,10 @@ enum {
 /// REGROUP_INVALID_ARGUMENT.
 regroup_errc regroup_report_fatal(regroup_fatal_kind kind, const char* text);
 
+/// For a child process of a rank: ignores the signal unless the parent sends it or has ended;
+/// regroup::obey_only_parent.
+regroup_errc regroup_obey_only_parent(int32_t signal);
+
 // The context of this process.
 
 /// The place of this process in its job; regroup::Context.

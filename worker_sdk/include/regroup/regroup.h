@@ -19,6 +19,7 @@
 #include <regroup/flight_recorder.h>            // flight_record: the last operations, as JSON
 #include <regroup/fused_optimizer.h>            // FusedOptimizer: SGD, Adam, AdamW
 #include <regroup/grad_scaler.h>                // GradScaler: loss scaling
+#include <regroup/helper_process.h>             // obey_only_parent: signals of a scheduler
 #include <regroup/join.h>                       // Join: ranks with different numbers of batches
 #include <regroup/lr_schedule.h>                // CosineWarmRestarts
 #include <regroup/main_process.h>               // log_main, run_on_main

@@ -3,6 +3,7 @@
 #include <regroup/c_api_elastic.h>
 #include <regroup/elastic_loop.h>
 #include <regroup/failure.h>
+#include <regroup/helper_process.h>
 
 #include <algorithm>
 
@@ -407,4 +408,8 @@ regroup_errc regroup_report_fatal(regroup_fatal_kind kind, const char* text) {
         }
         regroup::report_fatal(static_cast<regroup::FatalKind>(kind), text == nullptr ? "" : text);
     });
+}
+
+regroup_errc regroup_obey_only_parent(int32_t signal) {
+    return guarded(__func__, [&](const Call& /*call*/) { regroup::obey_only_parent(signal); });
 }
