@@ -203,6 +203,7 @@ void WorkerGroup::not_started(std::uint64_t key, const Failure& why) {
     const Process& process = processes_.at(key);
     WorkerFailure failure = failure_of(process);
     failure.start_error = why.detail;
+    failure.may_start_later = why.code == Errc::overloaded;
     const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
     if (link_) {
         link_->forget(key);

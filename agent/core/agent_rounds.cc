@@ -43,7 +43,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     }
     Workers::Places places = workers_.begin(assignment.round);
     // Elastic workers report when they train again. For other workers the recovery ends here, and
-    // the next heartbeat would be late.
+    // the next heartbeat would be late. The report follows when it is known that all could start.
     const bool all_are_new = places.assigned.empty();
     effects_.push_back(BeginRound{assignment});
     if (!places.assigned.empty()) {
@@ -53,7 +53,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
         effects_.push_back(LaunchWorkers{assignment, std::move(places.launched)});
     }
     if (all_are_new && link_.up) {
-        tell(now);
+        link_.heartbeat_at = now;
     }
 }
 

@@ -38,8 +38,9 @@ struct Mount {
     std::string target;  ///< The mount point.
 };
 
-/// The mount of version 2 ("cgroup2"), or of version 1 with the memory controller ("cgroup").
-std::optional<Mount> find_mount(const fs::path& root, const std::string& type) {
+/// The mount of version 2 ("cgroup2"), or of version 1 with this controller ("cgroup").
+std::optional<Mount> find_mount(const fs::path& root, const std::string& type,
+                                const std::string& controller) {
     std::ifstream lines(root / "proc/self/mountinfo");
     for (std::string line; std::getline(lines, line);) {
         // "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - cgroup cgroup rw,memory"
@@ -55,7 +56,7 @@ std::optional<Mount> find_mount(const fs::path& root, const std::string& type) {
         std::string options;
         before >> skipped >> skipped >> skipped >> mount.source >> mount.target;
         after >> mounted_type >> skipped >> options;
-        if (mounted_type == type && (type == "cgroup2" || has_word(options, "memory"))) {
+        if (mounted_type == type && (type == "cgroup2" || has_word(options, controller))) {
             return Mount{unescape(mount.source), unescape(mount.target)};
         }
     }
@@ -63,7 +64,8 @@ std::optional<Mount> find_mount(const fs::path& root, const std::string& type) {
 }
 
 /// Our path in the hierarchy of cgroups of this type.
-std::optional<std::string> find_cgroup(const fs::path& root, const std::string& type) {
+std::optional<std::string> find_path(const fs::path& root, const std::string& type,
+                                     const std::string& controller) {
     std::ifstream lines(root / "proc/self/cgroup");
     for (std::string line; std::getline(lines, line);) {
         // "4:memory:/job/7", or "0::/job/7" for v2.
@@ -73,7 +75,7 @@ std::optional<std::string> find_cgroup(const fs::path& root, const std::string& 
             continue;
         }
         const std::string controllers = line.substr(first + 1, second - first - 1);
-        if (type == "cgroup2" ? controllers.empty() : has_word(controllers, "memory")) {
+        if (type == "cgroup2" ? controllers.empty() : has_word(controllers, controller)) {
             return line.substr(second + 1);
         }
     }
@@ -97,9 +99,10 @@ std::optional<std::uint64_t> read_count(const fs::path& file, const std::string&
     return std::nullopt;
 }
 
-std::optional<Cgroup> find_memory_cgroup(const fs::path& root, const std::string& type) {
-    const auto mount = find_mount(root, type);
-    const auto cgroup = find_cgroup(root, type);
+std::optional<Cgroup> find_cgroup(const fs::path& root, const std::string& type,
+                                  const std::string& controller) {
+    const auto mount = find_mount(root, type, controller);
+    const auto cgroup = find_path(root, type, controller);
     if (!mount || !cgroup) {
         return std::nullopt;
     }
@@ -107,6 +110,10 @@ std::optional<Cgroup> find_memory_cgroup(const fs::path& root, const std::string
     const fs::path inside = fs::path(*cgroup).lexically_relative(mount->source);
     const bool outside = inside.empty() || *inside.begin() == "..";
     return Cgroup{outside ? target : (target / inside).lexically_normal(), target};
+}
+
+std::optional<Cgroup> find_memory_cgroup(const fs::path& root, const std::string& type) {
+    return find_cgroup(root, type, "memory");
 }
 
 }  // namespace regroup::agent

@@ -14,9 +14,13 @@ struct Cgroup {
     std::filesystem::path top;  ///< The mount point: `folder` or a folder above it.
 };
 
-/// The cgroup of version 2 ("cgroup2"), or of version 1 with the memory controller ("cgroup").
-/// `root` is the folder with proc and all mount points. Nothing if there is no such cgroup. In a
-/// container the mount may show a part of the hierarchy, with our own cgroup as its top.
+/// The cgroup of version 2 ("cgroup2"), or of version 1 with this controller ("cgroup"). `root` is
+/// the folder with proc and all mount points. Nothing if there is no such cgroup. In a container the
+/// mount may show a part of the hierarchy, with our own cgroup as its top.
+[[nodiscard]] std::optional<Cgroup> find_cgroup(const std::filesystem::path& root,
+                                                const std::string& type,
+                                                const std::string& controller);
+/// With the memory controller.
 [[nodiscard]] std::optional<Cgroup> find_memory_cgroup(const std::filesystem::path& root,
                                                        const std::string& type);
 

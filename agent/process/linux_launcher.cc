@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 #include "agent/process/descriptor_limit.h"
+#include "agent/process/start_failure.h"
 
 /// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
 /// sanitizer's state in the child as after fork(), and our child shares that state with us.
@@ -209,6 +210,7 @@ std::string list_of(const std::vector<int>& numbers) {
     return text;
 }
 
+// Empty: the text of the error says it.
 std::string explain_exec(const ProcessSpec& spec, int error) {
     if (error == ENOEXEC) {
         return "it is neither a program of this machine nor a script that begins with #!";
@@ -219,32 +221,37 @@ std::string explain_exec(const ProcessSpec& spec, int error) {
     if (error == E2BIG) {
         return "its arguments and environment are too long";
     }
-    return system_failure("execve", error).detail;
+    return "";
 }
 
-Failure start_failure(const ProcessSpec& spec, const Plan& plan) {
+Failure failure_of(const ProcessSpec& spec, const Plan& plan) {
     const std::string start = "cannot start '" + spec.executable + "': ";
     switch (plan.failed_step) {
         case Step::session:
-            return system_failure(start + "setsid", plan.error);
+            return start_failure(start + "setsid", plan.error);
         case Step::parent_death_signal:
-            return system_failure(start + "prctl(PR_SET_PDEATHSIG)", plan.error);
+            return start_failure(start + "prctl(PR_SET_PDEATHSIG)", plan.error);
         case Step::standard_fds:
-            return system_failure(start + "dup3 of its input or output", plan.error);
+            return start_failure(start + "dup3 of its input or output", plan.error);
         case Step::working_directory:
-            return system_failure(start + "chdir to '" + spec.working_directory + "'", plan.error);
+            return start_failure(start + "chdir to '" + spec.working_directory + "'", plan.error);
         case Step::cpus:
-            return system_failure(start + "sched_setaffinity to CPUs " + list_of(spec.cpus),
-                                  plan.error);
+            return start_failure(start + "sched_setaffinity to CPUs " + list_of(spec.cpus),
+                                 plan.error);
         case Step::memory_nodes:
-            return system_failure(
+            return start_failure(
                 start + "set_mempolicy to NUMA nodes " + list_of(spec.memory_nodes), plan.error);
-        case Step::exec:
-            return {Errc::system, start + explain_exec(spec, plan.error)};
+        case Step::exec: {
+            Failure failure = start_failure(start + "execve", plan.error);
+            if (const std::string reason = explain_exec(spec, plan.error); !reason.empty()) {
+                failure.detail = start + reason;
+            }
+            return failure;
+        }
         case Step::none:
             break;
     }
-    return {Errc::system, start + "the child was lost before it could be started"};
+    return {Errc::overloaded, start + "the child was lost before it could be started"};
 }
 
 /// Keeps our signal handlers from running in the child.
@@ -315,14 +322,13 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
         clone_error = errno;
     }
     if (pid < 0) {
-        return system_failure("cannot start '" + spec.executable + "': clone", clone_error);
+        return start_failure("cannot start '" + spec.executable + "': clone", clone_error);
     }
     UniqueFd owned(pidfd);
     if (plan.failed_step != Step::none) {
-        while (::waitid(P_PIDFD, static_cast<id_t>(pidfd), nullptr, WEXITED) < 0 &&
-               errno == EINTR) {
+        while (::waitid(P_PID, static_cast<id_t>(pid), nullptr, WEXITED) < 0 && errno == EINTR) {
         }
-        return start_failure(spec, plan);
+        return failure_of(spec, plan);
     }
     return adopt(pid, std::move(owned));
 }

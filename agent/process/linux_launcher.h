@@ -40,7 +40,7 @@ struct ProcessSpec {
 /// SIGTTOU, which the agent ignores for itself. The child gets SIGKILL when the *thread* that
 /// started it ends, so use a launcher on one thread, which lives as long as the agent.
 ///
-/// Needs Linux 5.4 (waitid on a pidfd).
+/// Needs Linux 5.3 (a pidfd that can be polled).
 class LinuxLauncher {
    public:
     /// Sets SIGCHLD to its default: with an inherited SIG_IGN, exit statuses would be lost.
@@ -49,8 +49,9 @@ class LinuxLauncher {
     LinuxLauncher(const LinuxLauncher&) = delete;
     LinuxLauncher& operator=(const LinuxLauncher&) = delete;
 
-    /// Returns once the program runs. Errors: system, with the program, the failing step and the
-    /// reason of the kernel. After an error no child or zombie is left.
+    /// Returns once the program runs. Errors: overloaded (the same may succeed later) or system,
+    /// with the program, the failing step and the reason of the kernel. After an error no child or
+    /// zombie is left.
     Result<ChildProcess> launch(const ProcessSpec& spec);
 
     /// Takes over a process that another process has made our child. Errors: system; the child was

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "agent/process/line_writer.h"
+#include "agent/process/start_failure.h"
 #include "agent/process/worker_stream.h"
 #include "rendezvous/base/printable.h"
 
@@ -72,7 +73,7 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
         if (plan.way == StreamPlan::Way::discarded) {
             UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
             return null ? Result<UniqueFd>(std::move(null))
-                        : system_failure("cannot open /dev/null", errno);
+                        : start_failure("cannot open /dev/null", errno);
         }
         stream.emplace(clock_, console, plan, slot->bytes,
                        [this](const std::string& file, const std::string& reason) {

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include "agent/process/start_failure.h"
 #include "rendezvous/files/own_file.h"
 
 namespace regroup::agent {
@@ -47,7 +48,7 @@ WorkerStream::WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan 
 Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) < 0) {
-        return system_failure("cannot open a pipe for a worker's output", errno);
+        return start_failure("cannot open a pipe for a worker's output", errno);
     }
     UniqueFd write_end(ends[1]);
     auto watch = ReadableWatch::open(io, UniqueFd(ends[0]), [this] { handle_readable(); });
@@ -132,7 +133,7 @@ void WorkerStream::keep(std::string_view bytes) {
             bytes.remove_prefix(static_cast<std::size_t>(count));
             file_bytes_ += static_cast<std::uint64_t>(count);
         } else if (errno != EINTR) {
-            on_file_error_(plan_.path, std::strerror(errno));
+            on_file_error_(plan_.path, system_failure("write", errno).detail);
             return;
         }
     }
@@ -140,7 +141,7 @@ void WorkerStream::keep(std::string_view bytes) {
 
 void WorkerStream::rotate() {
     if (::rename(plan_.path.c_str(), (plan_.path + ".1").c_str()) != 0) {
-        on_file_error_(plan_.path, std::strerror(errno));
+        on_file_error_(plan_.path, system_failure("rename", errno).detail);
         return;  // A file that is too long is better than a lost one.
     }
     file_.reset();
@@ -165,7 +166,7 @@ void WorkerStream::keep_filtered(std::string_view line) {
     // One write for each line, because the streams of all ranks share the file.
     const std::string text = plan_.prefix + std::string(line) + "\n";
     if (filter_file_ && ::write(filter_file_.get(), text.data(), text.size()) < 0) {
-        on_file_error_(plan_.filter_path, std::strerror(errno));
+        on_file_error_(plan_.filter_path, system_failure("write", errno).detail);
     }
 }
 

@@ -73,7 +73,11 @@ Reaction RendezvousCore::reaction_to(const WorkerFailure& failure) const {
             break;
     }
     const auto found = policy_.on_exit.find(shell_exit_code(failure));
-    return found == policy_.on_exit.end() ? Reaction::restart : found->second;
+    const Reaction reaction = found == policy_.on_exit.end() ? Reaction::restart : found->second;
+    // A program that has run in this job is no mistake on the command line: the node is to blame.
+    const bool by_node =
+        !failure.start_error.empty() && (failure.may_start_later || program_has_run_);
+    return by_node && reaction == Reaction::fail ? Reaction::restart : reaction;
 }
 
 std::optional<Verdict> RendezvousCore::charge_failure(Instant now) {

@@ -346,7 +346,11 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
 // A member reports that it runs the round, or how far it has come.
 void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeReport& before,
                                       const NodeReport& report) {
+    if (report.failure && !report.failure->start_error.empty()) {
+        return;  // The round does not run.
+    }
     const bool all_run = round_.unconfirmed.erase(id) > 0 && round_.unconfirmed.empty();
+    program_has_run_ = program_has_run_ || all_run;
     const bool had_committed = round_.has_committed;
     round_.has_committed = had_committed || report.held_step > round_.held_before;
     if (!ledger_.awaits_training()) {

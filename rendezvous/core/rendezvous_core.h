@@ -332,6 +332,7 @@ class RendezvousCore {
     Instant overdue_at_ = Instant::max();      ///< When `lose_overdue` is next due.
     std::optional<Instant> first_began_;
     bool is_elastic_ = false;       ///< A worker of the job has been elastic.
+    bool program_has_run_ = false;  ///< The workers of a whole round have been started.
     bool embedded_daemon_ = false;  ///< The daemon ran in one process with a node of the job.
     /// Waiting nodes are told of no refused join before this. Only the effects of refused joins may
     /// depend on it, since a journal has no refused joins.

@@ -34,6 +34,9 @@ struct WorkerFailure {
     bool core_dumped = false;
     /// Why it could not be started, when it could not; else empty.
     std::string start_error;
+    /// It could not be started, and the same start may succeed later: its node is short of
+    /// something, or the file of the program does not answer.
+    bool may_start_later = false;
     /// Wall-clock time on the node, for display only: "2026-11-21 10:05:26".
     std::string time;
     /// Its last lines on stderr; its file on the node, or empty.

@@ -152,6 +152,7 @@ void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>
     reader->integer("signal", failure.signal, kSignalMax);
     reader->flag("core_dumped", failure.core_dumped);
     reader->text("start_error", failure.start_error, kSentenceBytesMax);
+    reader->flag("may_start_later", failure.may_start_later);
     reader->text("time", failure.time, kNameBytesMax);
     reader->last_text("last_output", failure.last_output, kOutputBytesMax);
     reader->text("log", failure.log_file, kSentenceBytesMax);

@@ -121,6 +121,9 @@ void write(json& object, const WorkerFailure& failure) {
         object["core_dumped"] = true;
     }
     put_sentence(object, "start_error", failure.start_error);
+    if (failure.may_start_later) {
+        object["may_start_later"] = true;
+    }
     if (!failure.last_output.empty()) {
         object["last_output"] = end_of(failure.last_output, kOutputBytesMax);
     }

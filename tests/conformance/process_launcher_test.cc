@@ -230,6 +230,21 @@ TEST_F(LauncherTest, ThreadsThatAllocateDoNotDisturbALaunch) {
     EXPECT_FALSE(has_children());
 }
 
+TEST_F(LauncherTest, ProgramThatIsBeingWrittenMayStartLater) {
+    const TemporaryFolder folder;
+    const std::filesystem::path program = folder.path() / "program";
+    std::filesystem::copy("/bin/true", program);
+    std::ofstream writer(program, std::ios::app);
+    const auto busy = launcher_.launch(make_spec(program, {}));
+    ASSERT_FALSE(busy);
+    EXPECT_EQ(busy.error().code, Errc::overloaded) << busy.error().detail;
+    writer.close();
+    EXPECT_TRUE(run(make_spec(program, {}))->success());
+    const auto missing = launcher_.launch(make_spec(folder.path() / "missing", {}));
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.error().code, Errc::system) << missing.error().detail;
+}
+
 TEST_F(LauncherTest, ChildThatIgnoresSigtermEndsBySigkill) {
     auto [read_end, write_end] = make_pipe();
     ProcessSpec spec = helper_spec({"stubborn"});

@@ -2,6 +2,7 @@
 //
 // The reaction of the launcher to the exit codes of workers.
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
 
@@ -78,6 +79,52 @@ TEST_F(RunReactionsOf, ProgramThatCannotRunIsNotRestarted) {
     EXPECT_TRUE(code == 126 || code == 127 || code == 2) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("script"));
     EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+}
+
+// A copy of the probe that fails in round 1 when the test says so, and then finishes.
+class RunStartFailures : public EndToEnd {
+   protected:
+    RunStartFailures() { std::filesystem::copy(probe_program(), program_); }
+
+    [[nodiscard]] Program start() const {
+        return run({"--standalone", "--max-restarts=5", "--restart-delay=0.2", program_,
+                    "mark=up", "round=1?await=fail", "round=1?exit=3"},
+                   {"PROBE_DIR=" + folder()});
+    }
+    void expect_recovery(Program& job) const {
+        EXPECT_EQ(job.wait(), 0) << job.output();
+        // The recovery is told once, when the program runs.
+        std::size_t told = 0;
+        for (const std::string& line : lines_of(job.output())) {
+            told += line.find("restarted in ") != std::string::npos ? 1U : 0U;
+        }
+        EXPECT_EQ(told, 1U) << job.output();
+    }
+
+    const std::string program_ = folder() + "/program";
+};
+
+TEST_F(RunStartFailures, ProgramThatIsBeingWrittenIsTriedAgain) {
+    Program job = start();
+    ASSERT_EQ(await_marks("up", 1).size(), 1U) << job.output();
+    std::filesystem::copy(program_, folder() + "/next");
+    std::ofstream writer(folder() + "/next", std::ios::app);
+    std::filesystem::rename(folder() + "/next", program_);
+    release("fail");
+    EXPECT_TRUE(job.prints("could not start: ")) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("Text file busy"));
+    writer.close();
+    expect_recovery(job);
+}
+
+TEST_F(RunStartFailures, MissingProgramIsTriedAgainIfItHasRunInTheJob) {
+    Program job = start();
+    ASSERT_EQ(await_marks("up", 1).size(), 1U) << job.output();
+    std::filesystem::rename(program_, folder() + "/away");
+    release("fail");
+    EXPECT_TRUE(job.prints("could not start: ")) << job.output();
+    std::filesystem::rename(folder() + "/away", program_);
+    expect_recovery(job);
 }
 
 TEST_F(RunReactionsOf, FailingNodeIsReplacedByAStandby) {

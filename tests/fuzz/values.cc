@@ -116,6 +116,7 @@ WorkerFailure make_failure(Input& input) {
     failure.announced = input.chance(64);
     failure.unfinished = input.chance(64);
     failure.by_silence = input.chance(64);
+    failure.may_start_later = failure.by_silence;
     if (failure.signal == 0 && failure.exit_code == 0) {
         failure.exit_code = 1;
     }

@@ -21,6 +21,7 @@ inline rendezvous::WorkerFailure sample_failure() {
     failure.signal = 11;
     failure.core_dumped = true;
     failure.start_error = "no such file";
+    failure.may_start_later = true;
     failure.time = "2026-11-21 10:05:26";
     failure.last_output = "step 812\nloading shard 14\n";
     failure.log_file = "regroup-runs/nightly/round-4/rank-13.log";

@@ -486,5 +486,62 @@ TEST_F(RendezvousCharges, NodeFailuresQuarantineAtMostAQuarterOfTheNodes) {
     EXPECT_EQ(aside, 1U);
 }
 
+// ---- Programs that cannot be started.
+
+WorkerFailure not_started_on(const std::string& node, bool may_start_later) {
+    WorkerFailure failure;
+    failure.node = node;
+    failure.start_error = "cannot start '/srv/train': execve: ...";
+    failure.may_start_later = may_start_later;
+    return failure;
+}
+
+JobPolicy policy_with_final_codes() {
+    JobPolicy policy = fixed_policy(1);
+    policy.restarts_max = 2;
+    policy.on_exit[127] = Reaction::fail;
+    return policy;
+}
+
+TEST(StartFailures, ProgramThatHasNeverRunEndsTheJob) {
+    Job job(policy_with_final_codes());
+    job.join("a");
+    job.fail("a", not_started_on("a", false));
+    ASSERT_NE(job.told<Closed>("a"), nullptr);
+    EXPECT_EQ(job.told<Closed>("a")->verdict.exit_code, 127);
+    EXPECT_EQ(job.told<Recovered>("a"), nullptr);
+}
+
+TEST(StartFailures, ProgramThatHasRunIsTriedAgainWithABackOffUntilTheBudgetIsUsed) {
+    for (const bool may_start_later : {false, true}) {
+        SCOPED_TRACE(may_start_later);
+        Job job(policy_with_final_codes());
+        job.join("a");
+        job.run({"a"});
+        job.fail("a", crash_on("a"));
+        ASSERT_EQ(job.core.round(), RoundId{2});
+        job.fail("a", not_started_on("a", may_start_later));
+        EXPECT_EQ(job.told<Closed>("a"), nullptr);
+        EXPECT_EQ(job.core.round(), RoundId{2}) << "a back-off";
+        job.pass(seconds(1));
+        ASSERT_EQ(job.core.round(), RoundId{3});
+        EXPECT_EQ(job.told<Recovered>("a"), nullptr) << "nothing has run";
+        job.fail("a", not_started_on("a", may_start_later));
+        ASSERT_NE(job.told<Closed>("a"), nullptr);
+        EXPECT_EQ(job.told<Closed>("a")->verdict.exit_code, 127);
+    }
+}
+
+TEST(StartFailures, NodeThatIsShortOfSomethingIsTriedAgainBeforeTheProgramHasRun) {
+    Job job(policy_with_final_codes());
+    job.join("a");
+    job.fail("a", not_started_on("a", true));
+    EXPECT_EQ(job.told<Closed>("a"), nullptr);
+    job.pass(seconds(1));
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    job.run({"a"});
+    EXPECT_EQ(job.times_told<Recovered>("a"), 1U);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous
