@@ -8,6 +8,8 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/health/node_check.h"
+#include "agent/process/limit_signals.h"
+#include "agent/process/system_calls.h"
 #include "launcher/events_command.h"
 #include "launcher/explain_command.h"
 #include "launcher/health_command.h"
@@ -86,12 +88,25 @@ bool is_called(const char* path, const std::string& name) {
     return text.substr(text.rfind('/') + 1) == name;  // Without a slash, npos + 1 is 0.
 }
 
+// False, with a line, where a sandbox refuses what nothing here can do without.
+bool may_run() {
+    const std::string call = regroup::agent::missing_call();
+    if (!call.empty()) {
+        regroup::launcher::complain(
+            "regroup", "a sandbox refuses the system call " + call +
+                           ", without which regroup cannot run; allow it in the seccomp profile of "
+                           "the container");
+    }
+    return call.empty();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    regroup::agent::outlive_limits();
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     if (argc > 0 && is_called(argv[0], "torchrun")) {
-        return run(Front::torchrun, arguments);
+        return may_run() ? run(Front::torchrun, arguments) : regroup::agent::kExitJobFailed;
     }
     const std::string command = arguments.empty() ? "--help" : arguments.front();
     const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
@@ -103,6 +118,9 @@ int main(int argc, char** argv) {
     if (command == "version" || command == "--version") {
         std::puts("regroup " REGROUP_VERSION);
         return 0;
+    }
+    if (!may_run()) {
+        return regroup::agent::kExitUnhealthy;
     }
     if (command == "token") {
         return regroup::launcher::token_command(rest);

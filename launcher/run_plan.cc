@@ -5,7 +5,6 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "launcher/host.h"
@@ -27,11 +26,8 @@ std::string hex(std::uint32_t number) {
     return text;
 }
 
-// std::random_device takes longer to set up than this system call.
 std::uint32_t random_number() {
-    std::uint32_t number = 0;
-    ENSURE(::getrandom(&number, sizeof number, 0) == sizeof number);
-    return number;
+    return static_cast<std::uint32_t>(security::random_number());
 }
 
 std::string trimmed(const std::string& text) {
@@ -418,7 +414,8 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     }
     agent.offer.secret = security::random_text();
     agent.offer.store_key = security::random_text();
-    agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(random_number());
+    agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" +
+                 hex(random_number());
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
                        !options.master_port && options.nodes_max == 1;

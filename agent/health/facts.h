@@ -92,6 +92,8 @@ struct Host {
     std::uint64_t open_files = kUnlimited;     ///< Soft limit of descriptors.
     std::uint64_t locked_memory = kUnlimited;  ///< Soft limit, bytes.
     bool has_rdma = false;                     ///< There is an InfiniBand or RoCE device.
+    /// System calls that a sandbox refuses, and that this process or its workers would make.
+    std::vector<std::string> refused_calls = {};
     Folder shared_memory = {};
     std::optional<Folder> log_folder = {};  ///< Nothing if the output goes to no file.
 };

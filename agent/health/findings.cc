@@ -50,6 +50,7 @@ constexpr std::array<Row, kChecks> kRows{{
     {"open-files", false},
     {"locked-memory", false},
     {"shared-memory", false},
+    {"system-calls", false},
     {"disk-space", false},
     {"link-carrier", false},
     {"link-speed", false},
@@ -110,6 +111,18 @@ std::vector<Finding> judge_host(const Host& host, const Needs& needs) {
                                 ", and " + std::to_string(needs.workers) + " workers may need " +
                                 bytes_text(shared) +
                                 "; enlarge it (docker run --shm-size), or empty it"});
+    }
+    if (!host.refused_calls.empty()) {
+        std::string calls;
+        for (const std::string& call : host.refused_calls) {
+            calls += (calls.empty() ? "" : ", ") + call;
+        }
+        findings.push_back(
+            {Check::system_calls,
+             "a sandbox refuses system calls (" + calls +
+                 "), so that ends are seen later or features are missing; update the container's "
+                 "runtime (Docker 20.10.10, runc 1.0, libseccomp 2.5), or allow them in its "
+                 "seccomp profile"});
     }
     if (host.log_folder && host.log_folder->silent) {
         findings.push_back(

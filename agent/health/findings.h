@@ -35,6 +35,7 @@ enum class Check : std::uint8_t {
     open_files,
     locked_memory,
     shared_memory,
+    system_calls,
     disk_space,
     link_carrier,
     link_speed,

@@ -9,6 +9,7 @@
 
 #include "agent/health/folder_probe.h"
 #include "agent/process/descriptor_limit.h"
+#include "agent/process/system_calls.h"
 
 namespace regroup::health {
 
@@ -46,6 +47,7 @@ Host probe_host(const Places& places) {
     host.has_rdma = has_entries(places.root / "sys/class/infiniband");
     host.shared_memory = read_folder(places.root / "dev/shm");
     host.shared_memory.path = "/dev/shm";
+    host.refused_calls = agent::refused_calls();
     return host;
 }
 

@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
@@ -236,17 +237,22 @@ void probe_cpus(const LoadLimits& limits, Probed& result) {
     std::vector<Task> tasks(cpus.size());
     std::barrier together(static_cast<std::ptrdiff_t>(cpus.size()));
     std::vector<std::thread> threads;
+    const auto use_cpu = [&](std::size_t index) {
+        Task& task = tasks[index];
+        task.result.cpu = cpus[index];
+        task.runs = move_to(cpus[index]);  // The CPU may have been taken away meanwhile.
+        if (task.runs) {
+            compute(limits.computing, task.result);
+        }
+        together.arrive_and_wait();
+        task.copied = copy(limits.copying, block);
+    };
     for (std::size_t index = 0; index < cpus.size(); ++index) {
-        threads.emplace_back([&, index] {
-            Task& task = tasks[index];
-            task.result.cpu = cpus[index];
-            task.runs = move_to(cpus[index]);  // The CPU may have been taken away meanwhile.
-            if (task.runs) {
-                compute(limits.computing, task.result);
-            }
-            together.arrive_and_wait();
-            task.copied = copy(limits.copying, block);
-        });
+        try {
+            threads.emplace_back(use_cpu, index);
+        } catch (const std::system_error&) {
+            together.arrive_and_drop();  // No thread could be started: nothing is known of the CPU.
+        }
     }
     for (std::thread& thread : threads) {
         thread.join();

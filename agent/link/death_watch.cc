@@ -11,6 +11,7 @@
 #include <mutex>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -202,7 +203,11 @@ void DeathWatch::add(std::uint64_t key, std::shared_ptr<SharedPage> page) {
             return;
         }
     }
-    lanes_.push_back(std::make_unique<Lane>(news_->fd()));
+    try {
+        lanes_.push_back(std::make_unique<Lane>(news_->fd()));
+    } catch (const std::system_error&) {
+        return;  // No thread could be started. The end of the process tells its death later.
+    }
     lanes_.back()->add(key, std::move(page));
 }
 

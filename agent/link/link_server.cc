@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <cstring>
 #include <linux/futex.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
 
+#include "rendezvous/security/key.h"
 #include "rendezvous/worker_link/packet.h"
 
 namespace regroup::agent {
@@ -26,23 +26,6 @@ constexpr std::size_t kStrangersMax = 64;  ///< Connections without a Hello.
 constexpr std::size_t kUnsentMax = 16;     ///< Queued messages for a worker that has not attached.
 constexpr int kPacketsPerTurn = 64;        ///< For one connection, before the others.
 constexpr int kBacklog = 1024;             ///< All workers of a node connect at once.
-
-/// 128 random bits in hexadecimal.
-std::string secret() {
-    std::array<unsigned char, 16> bytes{};
-    std::size_t have = 0;
-    while (have < bytes.size()) {
-        const ssize_t got = ::getrandom(bytes.data() + have, bytes.size() - have, 0);
-        ENSURE(got > 0 || errno == EINTR);
-        have += got > 0 ? static_cast<std::size_t>(got) : 0;
-    }
-    std::string text;
-    for (const unsigned char byte : bytes) {
-        text += "0123456789abcdef"[byte >> 4U];
-        text += "0123456789abcdef"[byte & 15U];
-    }
-    return text;
-}
 
 /// Resets a word that an earlier program of the same process, before exec, has left marked.
 void forget_owner(std::atomic<std::uint32_t>& word) {
@@ -61,7 +44,7 @@ LinkServer::~LinkServer() = default;
 Result<std::unique_ptr<LinkServer>> LinkServer::open(boost::asio::io_context& io,
                                                      Handlers handlers) {
     std::unique_ptr<LinkServer> server(
-        new LinkServer(io, std::move(handlers), "@regroup-" + secret()));
+        new LinkServer(io, std::move(handlers), "@regroup-" + security::random_text()));
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) {
         return system_failure("a local socket for the workers", errno);
@@ -90,7 +73,7 @@ std::string LinkServer::expect(std::uint64_t key, std::shared_ptr<SharedPage> pa
                                worker_link::Welcome welcome) {
     ENSURE(key != 0);
     Slot& slot = slots_[key];
-    slot.id = secret();
+    slot.id = security::random_text();
     slot.page = std::move(page);
     slot.welcome = std::move(welcome);
     return slot.id;

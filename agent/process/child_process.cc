@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // boost::process::v2::basic_process does not fit. Its wait calls a blocking waitpid after a
 // readiness that can be stale, which freezes the event loop. Its status does not distinguish
-// exit(9) from SIGKILL. Its signals go to a pid, not to a pidfd, and it does not give its pidfd
-// away.
+// exit(9) from SIGKILL, and it does not give its pidfd away.
+//
+// The pidfd only tells the event loop of the end. Signals and waits name the pid: it stays that of
+// the child until this object reaps it, and old container runtimes refuse calls on a pidfd.
 #include "agent/process/child_process.h"
 
 #include <cerrno>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "agent/process/readable_watch.h"
 
 namespace regroup::agent {
-namespace {
-
-void send_signal(int pidfd, int number) noexcept {
-    ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
-}
-
-}  // namespace
 
 struct ChildProcess::State {
     State(pid_t pid_in, std::shared_ptr<std::set<pid_t>> registry_in)
@@ -46,7 +40,7 @@ ChildProcess::State::~State() {
             ::kill(-pid, SIGKILL);
         }
         siginfo_t info{};
-        ::waitid(P_PIDFD, static_cast<id_t>(pidfd->fd()), &info, WEXITED | WNOHANG);
+        ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
     }
     registry->erase(pid);
 }
@@ -54,8 +48,8 @@ ChildProcess::State::~State() {
 std::optional<ExitStatus> ChildProcess::State::look() {
     if (!status) {
         siginfo_t info{};
-        const auto fd = static_cast<id_t>(pidfd->fd());
-        const int result = ::waitid(P_PIDFD, fd, &info, WEXITED | WNOHANG | WNOWAIT);
+        const int result =
+            ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
         ENSURE(result == 0);  // Only this object may reap the child.
         if (info.si_pid != 0) {
             status = ExitStatus::from_siginfo(info);
@@ -109,7 +103,7 @@ std::optional<ExitStatus> ChildProcess::status() {
 }
 
 void ChildProcess::signal(int number) noexcept {
-    send_signal(state_->pidfd->fd(), number);
+    ::kill(state_->pid, number);
 }
 
 void ChildProcess::signal_group(int number) noexcept {

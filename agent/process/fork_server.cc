@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "agent/process/fork_server_source.h"
+#include "agent/process/process_tree.h"
 #include "rendezvous/base/clock.h"
 
 namespace regroup::agent {
@@ -195,6 +196,10 @@ void ForkServer::start() {
 
 void ForkServer::start_process() {
     state_ = State::importing;
+    if (!pidfds_are_allowed()) {
+        give_up("the system call pidfd_open or pidfd_send_signal is refused (see regroup health)");
+        return;
+    }
     auto ends = connection();
     if (!ends) {
         give_up(ends.error().detail);

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 #include "agent/process/descriptor_limit.h"
+#include "agent/process/limit_signals.h"
 #include "agent/process/start_failure.h"
 
 /// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
@@ -67,6 +68,7 @@ struct Plan {
     int stderr_fd = -1;
     pid_t parent = 0;
     const rlimit* descriptors = nullptr;
+    unsigned long own_ignored = 0;  ///< The signals that only we ignore, a bit each.
 
     Step failed_step = Step::none;
     int error = 0;
@@ -75,7 +77,7 @@ struct Plan {
 // In the child only system calls are made, by number: libc's functions may lock, allocate, or
 // remember things, such as signal handlers, in memory that is still ours.
 
-REGROUP_UNSANITIZED void reset_signals() {
+REGROUP_UNSANITIZED void reset_signals(const Plan& plan) {
     // The kernel's struct sigaction, with room to spare: the handler is its first word.
     using Action = unsigned long[8];
     constexpr int kSignalMax = 64;
@@ -88,7 +90,8 @@ REGROUP_UNSANITIZED void reset_signals() {
         // The agent passes signals on, so the worker must not inherit that SIGINT is ignored. In a
         // session of its own it gets none from the keyboard.
         const bool passed_on = number == SIGINT || number == SIGQUIT;
-        if (handled || passed_on || number == SIGPIPE || number == SIGTTOU) {
+        const bool ours = (plan.own_ignored >> static_cast<unsigned>(number) & 1U) != 0;
+        if (handled || passed_on || ours) {
             ::syscall(SYS_rt_sigaction, number, by_default, nullptr, kMaskBytes);
         }
     }
@@ -164,7 +167,7 @@ REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
     if (plan.descriptors != nullptr) {
         ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan.descriptors, nullptr);  // It only lowers.
     }
-    reset_signals();
+    reset_signals(plan);
     ::syscall(SYS_execve, plan.executable, plan.arguments, plan.environment);
     return Step::exec;
 }
@@ -200,6 +203,10 @@ BitMask mask_of(const std::vector<int>& numbers, int limit) {
         mask[bit / kMaskWordBits] |= 1UL << (bit % kMaskWordBits);
     }
     return mask;
+}
+
+unsigned long bit_of(int signal) {
+    return 1UL << static_cast<unsigned>(signal);
 }
 
 std::string list_of(const std::vector<int>& numbers) {
@@ -310,6 +317,10 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
     plan.parent = ::getpid();
     const std::optional<rlimit> descriptors = descriptor_limit_of_programs();
     plan.descriptors = descriptors ? &*descriptors : nullptr;
+    plan.own_ignored = bit_of(SIGPIPE) | bit_of(SIGTTOU);
+    for (const int number : ignored_limit_signals()) {
+        plan.own_ignored |= bit_of(number);
+    }
 
     int pidfd = -1;
     pid_t pid = -1;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,7 +36,10 @@ std::string_view to_string(Errc code) noexcept {
 }
 
 Failure system_failure(const std::string& what, int error_number) {
-    return Failure(Errc::system, what + ": " + std::generic_category().message(error_number));
+    const std::string limit =
+        error_number == EFBIG ? "; the limit on the size of files is reached (ulimit -f)" : "";
+    return Failure(Errc::system,
+                   what + ": " + std::generic_category().message(error_number) + limit);
 }
 
 std::string format_duration(Duration duration) {

@@ -82,10 +82,12 @@ void SqliteDatabase::Close::operator()(sqlite3* handle) const noexcept {
 
 Failure SqliteDatabase::failure(const std::string& what) const {
     const int code = sqlite3_errcode(handle_.get()) & kPrimaryCode;
-    const bool no_room = code == SQLITE_FULL ||
-                         (code == SQLITE_IOERR && sqlite3_system_errno(handle_.get()) == EDQUOT);
-    return {no_room ? Errc::overloaded : Errc::system,
-            what + " " + path_ + ": " + sqlite3_errmsg(handle_.get())};
+    const int error = code == SQLITE_IOERR ? sqlite3_system_errno(handle_.get()) : 0;
+    const bool no_room = code == SQLITE_FULL || error == EDQUOT || error == EFBIG;
+    const std::string reason = error == EFBIG
+                                   ? "the limit on the size of files is reached (ulimit -f)"
+                                   : sqlite3_errmsg(handle_.get());
+    return {no_room ? Errc::overloaded : Errc::system, what + " " + path_ + ": " + reason};
 }
 
 Result<SqliteDatabase> SqliteDatabase::open(const std::string& path, Access access) {

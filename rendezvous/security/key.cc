@@ -93,6 +93,13 @@ bool operator==(const Key& a, const Key& b) noexcept {
     return sodium_memcmp(a.bytes_.data(), b.bytes_.data(), Key::kBytes) == 0;
 }
 
+std::uint64_t random_number() {
+    prepare();
+    std::uint64_t number = 0;
+    randombytes_buf(&number, sizeof number);
+    return number;
+}
+
 std::string random_text() {
     prepare();
     std::array<unsigned char, kTextBits / 8> bytes{};

@@ -50,5 +50,6 @@ class Key {
 
 /// 128 bits from the system's random generator, as 22 letters, digits, '-' and '_'.
 [[nodiscard]] std::string random_text();
+[[nodiscard]] std::uint64_t random_number();
 
 }  // namespace regroup::security

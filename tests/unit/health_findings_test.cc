@@ -262,6 +262,14 @@ TEST(HealthOfTheHost, LimitsThatTheJobOutgrowsWarn) {
     EXPECT_THAT(found[3].text, HasSubstr("the disk of --log-dir runs/7 has only 10 MiB free"));
 }
 
+TEST(HealthOfTheHost, RefusedSystemCallsWarnWithTheirNames) {
+    Host host = roomy();
+    host.refused_calls = {"pidfd_open", "clone3"};
+    const auto found = judge_host(host, Needs());
+    EXPECT_THAT(names(found), ElementsAre("warning system-calls"));
+    EXPECT_THAT(found[0].text, HasSubstr("pidfd_open, clone3"));
+}
+
 TEST(HealthOfTheLink, LinkWithoutCarrierOrWithLowSpeedWarns) {
     Link link{"eth0", true, 10000, 3};
     EXPECT_THAT(judge_link(link, link), IsEmpty());

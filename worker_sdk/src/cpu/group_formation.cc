@@ -4,15 +4,13 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <sys/random.h>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/result.h"
+#include "rendezvous/security/key.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/mesh.h"
@@ -137,11 +135,7 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
 }  // namespace
 
 std::uint64_t random_token() {
-    std::uint64_t token = 0;
-    if (::getrandom(&token, sizeof token, 0) != sizeof token) {
-        throw Error(Errc::system, system_failure("getrandom", errno).detail);
-    }
-    return token;
+    return security::random_number();
 }
 
 Peer make_peer(std::uint32_t rank, std::uint32_t world_rank, const net::SocketAddress& address,

@@ -4,12 +4,10 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <sys/random.h>
 
-#include "rendezvous/base/result.h"
+#include "rendezvous/security/key.h"
 
 namespace regroup::nccl {
 namespace {
@@ -62,11 +60,7 @@ std::string ControlRing::Door::text() const {
 }
 
 ControlRing::Door ControlRing::open_door(const net::SocketAddress& address) {
-    Door door{.listener = net::listen_on(address), .token = 0};
-    if (::getrandom(&door.token, sizeof door.token, 0) != sizeof door.token) {
-        throw Error(Errc::system, system_failure("getrandom", errno).detail);
-    }
-    return door;
+    return {.listener = net::listen_on(address), .token = security::random_number()};
 }
 
 ControlRing::ControlRing(Door door, const Place& place, const std::string& next, Instant deadline,

@@ -46,7 +46,7 @@ void PollSet::wait(Instant until) {
     pollables_.clear();
     ready_ = false;
     if (count < 0 && error_number != EINTR) {
-        throw Error(Errc::system, system_failure("poll", error_number).detail);
+        throw Error(Errc::system, system_failure("ppoll", error_number).detail);
     }
 }
 
