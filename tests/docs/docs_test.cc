@@ -20,6 +20,9 @@ namespace regroup::docs {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kWholeProgram = "examples/elastic/elastic_sharded.cc";
+
 using regroup::testing::TemporaryDirectory;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -106,6 +109,16 @@ TEST(Documentation, EveryBlockHasAKnownLanguage) {
 TEST(Documentation, CppBlocksCompile) {
     const Findings findings = check_cpp(blocks_in("cpp"));
     EXPECT_TRUE(findings.empty()) << join(findings);
+}
+
+// Others run it: run_sharded_test.
+TEST(Documentation, WholeProgramOfTheElasticGuideIsTheExample) {
+    std::string program = read_file(fs::path(REGROUP_SOURCE_DIR) / kWholeProgram);
+    program.erase(0, program.find("#include"));
+    const std::vector<Block> blocks = blocks_in("cpp");
+    EXPECT_TRUE(std::ranges::any_of(blocks, [&](const Block& block) {
+        return block.page == "docs/elastic.md" && block.text == program;
+    })) << "docs/elastic.md has no block that equals " << kWholeProgram;
 }
 
 TEST(Documentation, CBlocksCompile) {

@@ -2,7 +2,9 @@
 //
 // Elastic jobs in which the state of the optimizer is divided among the ranks.
 #include <csignal>
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -10,6 +12,7 @@ namespace regroup::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 using Marks = std::map<std::uint32_t, Mark>;
@@ -105,6 +108,80 @@ TEST_F(RunSharded, JobBeginsAgainFromTheCheckpointIfAShardIsLost) {
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("rank 1 of the 4 ranks"));
     expect_undisturbed_result(4);
+}
+
+// ---- The program of docs/elastic.md.
+
+class RunShardedExample : public EndToEnd {
+   protected:
+    [[nodiscard]] Program start() const {
+        return run(Words{"--standalone", "--nproc-per-node=4", "--max-restarts=3",
+                         "--shutdown-timeout=30", ELASTIC_SHARDED_PROGRAM});
+    }
+    /// The pid that `rank` has printed at the begin of its first round.
+    static pid_t pid_of_rank(const Program& job, int rank) {
+        const std::string text = job.output();
+        const std::string words = "rank " + std::to_string(rank) + " of 4, pid ";
+        const std::size_t at = text.find(words);
+        return at == text.npos ? -1 : std::stoi(text.substr(at + words.size()));
+    }
+    [[nodiscard]] bool await_checkpoint() const {
+        return eventually([this] { return std::filesystem::exists(folder() + "/table.regroup"); });
+    }
+    /// What the ranks print at the end.
+    static std::string ending_of(const Program& job) {
+        const std::string text = job.output();
+        const std::size_t at = text.find("finished after");
+        return at == text.npos ? "" : text.substr(at, text.find('\n', at) - at);
+    }
+    /// Of a run that nothing disturbs.
+    static const std::string& undisturbed_ending() {
+        static const std::string ending = [] {
+            const TemporaryDirectory elsewhere;
+            Program alone({{ELASTIC_SHARDED_PROGRAM}, {}, elsewhere.path()});
+            EXPECT_EQ(alone.wait(), 0) << alone.output();
+            return ending_of(alone);
+        }();
+        return ending;
+    }
+};
+
+TEST_F(RunShardedExample, LostRankChangesNothing) {
+    Program job = start();
+    ASSERT_TRUE(await_checkpoint()) << job.output();
+    ASSERT_GT(pid_of_rank(job, 1), 0) << job.output();
+    ::kill(pid_of_rank(job, 1), SIGKILL);
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_EQ(ending_of(job), undisturbed_ending());
+    EXPECT_NE(ending_of(job), "");
+}
+
+TEST_F(RunShardedExample, LossOfBothRanksOfAPartEndsInARetry) {
+    Program job = start();
+    ASSERT_TRUE(await_checkpoint()) << job.output();
+    ASSERT_GT(pid_of_rank(job, 3), 0) << job.output();
+    std::filesystem::remove(folder() + "/table.regroup");  // It may hold all that the ranks hold.
+    for (const int rank : {1, 3}) {  // Half the world apart.
+        ::kill(pid_of_rank(job, rank), SIGKILL);
+    }
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("fatal (to be tried again)"));
+    EXPECT_EQ(ending_of(job), undisturbed_ending()) << job.output();
+}
+
+TEST_F(RunShardedExample, DrainedJobGoesOnWhereItLeft) {
+    {
+        Program job = start();
+        ASSERT_TRUE(job.prints("of 4, pid")) << job.output();
+        ASSERT_TRUE(await_checkpoint()) << job.output();
+        job.signal(SIGTERM);
+        EXPECT_EQ(job.wait(), 75) << job.output();
+        EXPECT_EQ(ending_of(job), "");
+    }
+    Program job = start();
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), Not(HasSubstr("from step 0\n")));
+    EXPECT_EQ(ending_of(job), undisturbed_ending());
 }
 
 }  // namespace
