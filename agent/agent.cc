@@ -241,6 +241,7 @@ struct Agent::Impl {
         return {
             .workers = [this] { return workers.live(); },
             .output = [this] { return written(); },
+            .finished = [this] { return core.report().finished; },
             .on_hang = [this](const HangSuspected& event) { feed(event); },
             .on_work = [this](const WorkersAtWork& event) { feed(event); },
             .on_stacks = [this](const StacksSaved& event) { feed(event); },

@@ -15,6 +15,9 @@ std::string how_it_ended(const rendezvous::WorkerFailure& failure) {
         return "ended by " + rendezvous::signal_name(failure.signal) +
                (failure.core_dumped ? ", core dumped" : "");
     }
+    if (failure.kind == rendezvous::FailureKind::hang && failure.unfinished) {
+        return "exited with code 0, and the others did not go on without it";
+    }
     if (failure.unfinished) {
         return "exited with code 0 before its training was finished";
     }
@@ -36,10 +39,16 @@ void append(std::vector<std::string>& lines, const char* heading, const std::str
 std::vector<std::string> failure_lines(const rendezvous::WorkerFailure& failure) {
     std::vector<std::string> lines = {
         "  rank       " + std::to_string(failure.rank) + " (local rank " +
-            std::to_string(failure.local_rank) + " on node " + failure.node + ")",
-        "  host       " + failure.host +
-            (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : ""),
-        "  end        " + how_it_ended(failure), "  time       " + failure.time};
+            std::to_string(failure.local_rank) + " on node " + failure.node + ")"};
+    // The daemon does not know these of a worker whose end no agent has reported.
+    if (!failure.host.empty()) {
+        lines.push_back("  host       " + failure.host +
+                        (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : ""));
+    }
+    lines.push_back("  end        " + how_it_ended(failure));
+    if (!failure.time.empty()) {
+        lines.push_back("  time       " + failure.time);
+    }
     if (!failure.evidence.empty()) {
         lines.push_back("  evidence   " + failure.evidence);
     }

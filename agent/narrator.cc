@@ -22,6 +22,9 @@ constexpr Duration kTroubleLimit = std::chrono::seconds(30);
 constexpr Duration kNoticeFirst = std::chrono::milliseconds(900);
 constexpr Duration kNoticeLimit = std::chrono::seconds(27);
 
+// Ranks have finished, and others go on: the pause between the first two lines, and the longest.
+constexpr Duration kFinishFirst = std::chrono::seconds(30);
+constexpr Duration kFinishLimit = std::chrono::minutes(10);
 // Without a terminal, the pause between two lines about the same wait.
 constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
@@ -46,6 +49,7 @@ std::string rank_range(std::uint32_t first, std::uint32_t count) {
 Narrator::Narrator(const Clock& clock, OutputRelay& output, const AgentOptions& options,
                    const AgentCore& core)
     : clock_(clock), output_(output), options_(options), core_(core) {
+    finish_interval_ = kFinishFirst;
     waits();
 }
 
@@ -73,6 +77,8 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
     }
     if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
         tell_waiting(*waiting, peer);
+    } else if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) {
+        tell_partial_finish(alive->partial_finish);
     } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
         if (core_.report().state == rendezvous::NodeState::running) {
             output_.say("stopping " + round_name(stop->round) + ": " + describe(stop->reason));
@@ -86,7 +92,7 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     was_standby_ = was_standby_ || waiting.standby;
     if (waiting.standby && failure_) {
         // The job goes on without this node, so no verdict will report the failure soon.
-        report_failure(describe(*failure_));
+        report_failure(describe(*failure_), true);
     }
     const Instant now = clock_.now();
     // A standby may wait for hours, so its first line comes at once.
@@ -102,6 +108,19 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     notice_interval_ = std::min(2 * notice_interval_, kNoticeLimit);
     notice_at_ = after(now, notice_interval_);
     output_.say(waiting_text(waiting, peer));
+}
+
+// Each answer of the daemon says it, for as long as it is so.
+void Narrator::tell_partial_finish(const rendezvous::PartialFinish& finish) {
+    const Instant now = clock_.now();
+    if (!finish.is_known()) {
+        finish_interval_ = kFinishFirst;
+        finish_at_ = now;
+    } else if (now >= finish_at_) {
+        output_.say(round_name(core_.assignment().round) + ": " + describe(finish));
+        finish_at_ = after(now, finish_interval_);
+        finish_interval_ = std::min(2 * finish_interval_, kFinishLimit);
+    }
 }
 
 std::string Narrator::waiting_text(const rendezvous::Waiting& waiting,
@@ -189,9 +208,12 @@ void Narrator::trouble(const std::string& reason, bool answered) {
 
 void Narrator::round_begins(const Assignment& assignment) {
     output_.show_progress("");
-    // Only the next round began because of this failure.
-    const bool is_next = number(assignment.round) == number(failure_round_) + 1;
-    report_failure(is_next || !failure_ ? describe(assignment.reason) : describe(*failure_));
+    if (failure_) {
+        // Only the next round began because of this failure.
+        const bool is_next = number(assignment.round) == number(failure_round_) + 1;
+        report_failure(describe(assignment.reason),
+                       !is_next || assignment.failed_rank == failure_->rank);
+    }
     waits_ = false;
     waiting_.reset();
     if (!options_.announces) {
@@ -264,22 +286,22 @@ void Narrator::exited(const WorkerExited& exited) {
 
 void Narrator::quits(const std::optional<rendezvous::Verdict>& verdict) {
     if (failure_ && (!verdict || !verdict->failure)) {
-        report_failure(describe(*failure_));
+        report_failure(describe(*failure_), true);
     }
 }
 
-/// Prints the full report if the daemon names our failure as the cause, else one line.
-void Narrator::report_failure(const std::string& cause) {
-    if (!failure_) {
-        return;
-    }
-    if (cause == describe(*failure_)) {
+/// Prints the full report if our failure is the cause, else one line. Only the SDK knows whether an
+/// error came from another rank.
+void Narrator::report_failure(const std::string& cause, bool is_ours) {
+    if (is_ours) {
         std::vector<std::string> report = failure_lines(*failure_);
         report.insert(report.begin(),
                       "regroup: failure report of " + round_name(failure_round_) + ":");
         output_.say_lines(report);
     } else {
-        output_.say(describe(*failure_) + " as a consequence of: " + cause);
+        const bool follows = failure_->peer_error != rendezvous::PeerError::none;
+        output_.say(describe(*failure_) +
+                    (follows ? " as a consequence of: " : "; the round ended because ") + cause);
     }
     failure_.reset();
 }

@@ -61,7 +61,8 @@ class Narrator {
 
    private:
     void tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer);
-    void report_failure(const std::string& cause);
+    void tell_partial_finish(const rendezvous::PartialFinish& finish);
+    void report_failure(const std::string& cause, bool is_ours);
     [[nodiscard]] std::string waiting_text(const rendezvous::Waiting& waiting,
                                            const std::string& peer) const;
 
@@ -73,6 +74,8 @@ class Narrator {
     RoundId failure_round_ = RoundId::none;
     std::string last_pause_;  // The last line about a pause.
     bool waits_ = false;
+    Instant finish_at_{};  // The next line about ranks that have finished, while others go on.
+    Duration finish_interval_{};
     Instant notice_at_{};  // The next line about waiting comes at this time or later.
     Duration notice_interval_{};
     std::optional<rendezvous::Waiting> waiting_;  // The last answer, while the node waits.

@@ -159,6 +159,12 @@ void declare_recovery(FlagTable& flags, RunOptions& options) {
                  "as after a failure, and the step is done again",
                  "--prepare-timeout=600", "", true},
                 positive_seconds_into(options.prepare_timeout));
+    flags.value({"--finish-timeout", "SECONDS", "0",
+                 "End the job with exit code 124 when so long after the first rank has finished "
+                 "with exit code 0 others still run. 0: the launcher and regroup status only say "
+                 "which ranks have finished and which go on",
+                 "--finish-timeout=600", "", true},
+                seconds_into(options.finish_timeout));
     flags.value({"--health", "off|basic|full", "basic",
                  "Check this node before it joins, and after a failure of its workers. A node with "
                  "a broken part does not take part, and ends with exit code 76. basic: read what "

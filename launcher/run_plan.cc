@@ -291,6 +291,7 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
     policy.grow_after = options.grow_after;
     policy.regroup_window = options.regroup_window;
     policy.prepare_timeout = options.prepare_timeout;
+    policy.finish_timeout = options.finish_timeout;
     policy.standbys_max = options.standbys;
     policy.on_exit = options.on_exit;
     policy.budgets = options.budgets;

@@ -37,11 +37,17 @@ std::string table(const Rows& rows, const std::string& indent) {
     return out;
 }
 
+/// "-": its program does not tell its steps, or not yet.
+std::string step_of(const json& object) {
+    const std::uint64_t step = number(object, "step");
+    return step == 0 ? "-" : std::to_string(step);
+}
+
 std::string nodes_table(const json& job) {
     Rows rows{{"NODE", "ADDRESS", "PLACE", "RANKS", "STATE", "STEP", "HEARD", ""}};
     for (const json& node : field(job, "nodes")) {
         rows.push_back({text(node, "name"), text(node, "address"), text(node, "place"),
-                        ranks_of(node), text(node, "state"), std::to_string(number(node, "step")),
+                        ranks_of(node), text(node, "state"), step_of(node),
                         format_duration(seconds(node, "silent_s")) + " ago", text(node, "detail")});
     }
     std::string out = rows.size() > 1 ? table(rows, "  ") : "";
@@ -132,8 +138,8 @@ std::string status_table(const std::string& json_text) {
         out += (out.empty() ? "job " : "\njob ") + text(job, "job") + ": " + text(job, "phase") +
                ", round " + std::to_string(number(job, "round"));
         if (number(job, "world_size") != 0) {
-            out += ", " + count(number(job, "world_size"), "rank") + ", step " +
-                   std::to_string(number(job, "step")) + ", " +
+            out += ", " + count(number(job, "world_size"), "rank") + ", " +
+                   (number(job, "step") == 0 ? "" : "step " + step_of(job) + ", ") +
                    count(number(job, "restarts"), "restart");
         }
         out += "\n  " + text(job, "text") + "\n" + journal_trouble(job) + nodes_table(job) +

@@ -276,6 +276,7 @@ class AgentCore {
                      const std::optional<WorkerFailure>& failure);
     /// The worker of a round has failed.
     void judge(Instant now, const Worker& lost, const WorkerFailure& failure);
+    void note_finished(Instant now, const Worker& lost, const WorkerExited& exited);
     void lose_waiting(Instant now, const Worker& lost);
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
     void check_node(Instant now);

@@ -16,6 +16,8 @@ namespace {
 // SIGKILL is repeated at this interval, up to a limit: a process may be stuck in the kernel.
 constexpr Duration kForceInterval = std::chrono::seconds(1);
 constexpr Duration kResistLimit = std::chrono::seconds(10);
+// The daemon hears within this time that a worker has ended with success and others go on.
+constexpr Duration kFinishedLimit = std::chrono::seconds(1);
 // Delay before workers that died ahead of a round are started again. It doubles each time.
 constexpr Duration kPrestartDelayMin = std::chrono::seconds(1);
 constexpr Duration kPrestartDelayMax = std::chrono::seconds(60);
@@ -151,6 +153,7 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
         report_.step = std::max(report_.step, exited.step);
     }
     if (!failure) {
+        note_finished(now, lost, exited);
         return;
     }
     judge(now, lost, *failure);
@@ -195,6 +198,18 @@ void AgentCore::on(Instant now, const WorkerEnding& event) {
     judge(now, lost, *event.failure);
 }
 
+// Usually the other workers end at once too, and the node reports that it has finished. Otherwise
+// the next heartbeat says it, which comes soon.
+void AgentCore::note_finished(Instant now, const Worker& lost, const WorkerExited& exited) {
+    if (lost.round == report_.round && report_.state == NodeState::running &&
+        leave_.stage == Leave::Stage::member) {
+        report_.finished.add(assignment().first_rank + exited.local_rank);
+        if (link_.up) {
+            link_.heartbeat_at = std::min(link_.heartbeat_at, after(now, kFinishedLimit));
+        }
+    }
+}
+
 // A leaving node takes part in no further round.
 void AgentCore::check_node(Instant now) {
     if (config_.health_limit > Duration::zero() && leave_.stage == Leave::Stage::member &&
@@ -207,8 +222,11 @@ void AgentCore::check_node(Instant now) {
 
 bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
     const bool forced = grace_.resist_at != Instant::max();
+    // A worker that ends with an error about a rank that did not come had it before we stopped it.
+    const bool awaited = failure.peer_error == rendezvous::PeerError::awaited;
     return !worker.hang && !failure.announced &&
-           (failure.signal == 0 || (worker.signal != 0 && failure.signal == worker.signal) ||
+           ((failure.signal == 0 && !awaited) ||
+            (worker.signal != 0 && failure.signal == worker.signal) ||
             (failure.signal == SIGKILL && forced));
 }
 

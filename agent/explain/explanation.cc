@@ -55,9 +55,9 @@ Ranks all_ranks(const HangFacts& facts) {
     return ranks;
 }
 
-bool is_gone(const HangFacts& facts, std::uint32_t rank) {
+bool is(ProcessState state, const HangFacts& facts, std::uint32_t rank) {
     const RankFacts* const known = find_rank(facts, rank);
-    return known != nullptr && known->state == ProcessState::gone;
+    return known != nullptr && known->state == state;
 }
 
 /// The first operation that is not complete.
@@ -315,10 +315,13 @@ Waits waits_in(const Explanation& explanation) {
 void judge_records(const HangFacts& facts, Explanation& result) {
     const Waits waits = waits_in(result);
     Ranks gone;
+    Ranks finished;
     Ranks elsewhere;
     for (const std::uint32_t rank : waits.awaited) {
-        if (is_gone(facts, rank)) {
+        if (is(ProcessState::gone, facts, rank)) {
             gone.push_back(rank);
+        } else if (is(ProcessState::finished, facts, rank)) {
+            finished.push_back(rank);
         } else if (!waits.waiting.contains(rank)) {
             elsewhere.push_back(rank);
         }
@@ -334,6 +337,9 @@ void judge_records(const HangFacts& facts, Explanation& result) {
     } else if (!gone.empty()) {
         result.verdict = Verdict::gone;
         result.culprits = std::move(gone);
+    } else if (!finished.empty()) {
+        result.verdict = Verdict::finished;
+        result.culprits = std::move(finished);
     } else if (!elsewhere.empty()) {
         result.verdict = Verdict::not_entered;
         result.culprits = std::move(elsewhere);
@@ -359,9 +365,12 @@ void judge_positions(const HangFacts& facts, Explanation& result) {
         }
         return ranks;
     };
-    const Ranks gone = ranks_that([](const auto& r) { return r.state == ProcessState::gone; });
-    const Ranks stopped =
-        ranks_that([](const auto& r) { return r.state == ProcessState::stopped; });
+    const auto in_state = [&](ProcessState state) {
+        return ranks_that([state](const RankFacts& rank) { return rank.state == state; });
+    };
+    const Ranks gone = in_state(ProcessState::gone);
+    const Ranks finished = in_state(ProcessState::finished);
+    const Ranks stopped = in_state(ProcessState::stopped);
     const Ranks late = ranks_that([&](const RankFacts& rank) {
         return !rank.waiting && std::ranges::binary_search(result.behind, rank.rank);
     });
@@ -369,7 +378,7 @@ void judge_positions(const HangFacts& facts, Explanation& result) {
     const bool some_wait = std::ranges::any_of(facts.ranks, &RankFacts::waiting);
     for (const auto& [verdict, ranks] :
          {std::pair(Verdict::gone, gone), std::pair(Verdict::stopped, stopped),
-          std::pair(Verdict::older_step, late),
+          std::pair(Verdict::finished, finished), std::pair(Verdict::older_step, late),
           std::pair(Verdict::not_entered, some_wait ? busy : Ranks())}) {
         if (!ranks.empty()) {
             result.verdict = verdict;
@@ -387,6 +396,8 @@ std::string_view to_string(Verdict verdict) noexcept {
             return "mismatch";
         case Verdict::gone:
             return "gone";
+        case Verdict::finished:
+            return "finished";
         case Verdict::not_entered:
             return "not_entered";
         case Verdict::circle:

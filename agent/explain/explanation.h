@@ -63,6 +63,7 @@ struct StuckMessage {
 enum class Verdict : std::uint8_t {
     mismatch,     ///< Ranks have called different collectives, or with different sizes.
     gone,         ///< Others wait for a rank whose process is gone.
+    finished,     ///< The same, and its process has ended with exit code 0.
     not_entered,  ///< Others wait for ranks that are elsewhere.
     circle,       ///< All ranks that others wait for wait themselves, in other groups.
     not_started,  ///< All have called it; on some the back end has not begun it.

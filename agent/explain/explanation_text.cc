@@ -62,6 +62,8 @@ std::string place_of(const RankFacts& rank) {
         add("its process is stopped, by a signal or by a debugger");
     } else if (rank.state == ProcessState::gone) {
         add("its process is gone");
+    } else if (rank.state == ProcessState::finished) {
+        add("finished with exit code 0");
     } else if (rank.state == ProcessState::unknown) {
         add("nothing here says where it is");
     }
@@ -105,6 +107,9 @@ std::string sentence_for(const Explanation& result) {
             return "Ranks call different collectives. Look at " + who + " first.";
         case Verdict::gone:
             return "The others wait for " + who + ", whose process is gone.";
+        case Verdict::finished:
+            return capital(who) + " finished with exit code 0, and the others may wait for " +
+                   verb(result.culprits, "it", "them") + ".";
         case Verdict::not_entered:
             return "The others wait for " + who + ".";
         case Verdict::circle:
@@ -127,8 +132,8 @@ std::string sentence_for(const Explanation& result) {
         case Verdict::nothing:
             break;
     }
-    return "No flight record has an open collective, and no rank is stopped, gone or behind. The "
-           "saved stacks may say more.";
+    return "No flight record has an open collective, and no rank is stopped, gone, finished or "
+           "behind. The saved stacks may say more.";
 }
 
 void add_block(const StuckCollective& stuck, Lines& lines) {

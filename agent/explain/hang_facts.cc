@@ -17,7 +17,8 @@ using nlohmann::ordered_json;
 constexpr int kFactsVersion = 1;
 
 ProcessState state_named(const std::string& name) {
-    for (const auto state : {ProcessState::running, ProcessState::stopped, ProcessState::gone}) {
+    for (const auto state : {ProcessState::running, ProcessState::stopped, ProcessState::gone,
+                             ProcessState::finished}) {
         if (name == to_string(state)) {
             return state;
         }
@@ -69,6 +70,8 @@ std::string_view to_string(ProcessState state) noexcept {
             return "stopped";
         case ProcessState::gone:
             return "gone";
+        case ProcessState::finished:
+            return "finished";
         case ProcessState::unknown:
             break;
     }

@@ -19,6 +19,7 @@ enum class ProcessState : std::uint8_t {
     running,
     stopped,  ///< By a signal or by a debugger.
     gone,
+    finished,  ///< Gone, with exit code 0.
 };
 [[nodiscard]] std::string_view to_string(ProcessState state) noexcept;
 

@@ -92,14 +92,15 @@ void HangWatch::arm() {
 void HangWatch::look() {
     const Instant now = clock_.now();
     const std::vector<WorkerLook> looks = handlers_.looks();
-    std::optional<rendezvous::Hang> hang = watch_.look(now, looks, workers_);
+    const rendezvous::RankSet finished = handlers_.finished();
+    std::optional<rendezvous::Hang> hang = watch_.look(now, looks, workers_, finished);
     // Silence counts only if no worker reports its phase. A program with the SDK but without an
     // ElasticLoop reports none.
     const bool silent = std::all_of(looks.begin(), looks.end(), [](const WorkerLook& look) {
         return look.phase == worker_link::Phase::starting;
     });
     if (const auto bytes = handlers_.output(); silent && bytes) {
-        hang = watch_.look_at_output(now, *bytes, first_rank_);
+        hang = watch_.look_at_output(now, *bytes, first_rank_, finished);
     } else {
         watch_.reset_silence();
     }

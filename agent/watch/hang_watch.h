@@ -24,6 +24,8 @@ class HangWatch {
         /// Bytes that each worker has written so far, by local rank. Nothing if the output does not
         /// pass through the agent.
         std::function<std::optional<std::vector<std::uint64_t>>()> output;
+        /// The ranks of the node that have ended with success in this round.
+        std::function<rendezvous::RankSet()> finished;
         /// A hang has begun, has changed, or is over.
         std::function<void(const std::optional<rendezvous::Hang>&)> on_change;
         /// Workers of a stopping round are in user code, and may stay there for `left` more.

@@ -62,7 +62,7 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
     : options_(std::move(options)),
       handlers_(std::move(handlers)),
       hangs_(io, clock, options_.limits,
-             {[this] { return looks(); }, [this] { return output(); },
+             {[this] { return looks(); }, [this] { return output(); }, handlers_.finished,
               [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); },
               [this](Duration left) { handlers_.on_work(WorkersAtWork{assignment_.round, left}); },
               [](std::int64_t pid) { return is_stopped(static_cast<pid_t>(pid)); }}),
@@ -136,7 +136,7 @@ struct NodeWatch::HangSave {
     std::string complaint;  ///< About the file of facts.
 
     void add(const LiveWorker& worker, bool is_stopped, Duration silent);
-    void add_gone(std::uint32_t workers);
+    void add_gone(std::uint32_t workers, const rendezvous::RankSet& finished);
 };
 
 void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duration silent) {
@@ -167,7 +167,7 @@ void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duratio
 }
 
 /// The ranks of this node that have no process any more.
-void NodeWatch::HangSave::add_gone(std::uint32_t workers) {
+void NodeWatch::HangSave::add_gone(std::uint32_t workers, const rendezvous::RankSet& finished) {
     const auto known = facts.size();
     for (std::uint32_t i = 0; i < workers; ++i) {
         const std::uint32_t rank = assignment.first_rank + i;
@@ -175,7 +175,8 @@ void NodeWatch::HangSave::add_gone(std::uint32_t workers) {
         if (std::none_of(facts.begin(), end, [&](const auto& f) { return f.rank == rank; })) {
             facts.emplace_back();
             facts.back().rank = rank;
-            facts.back().state = ProcessState::gone;
+            facts.back().state =
+                finished.contains(rank) ? ProcessState::finished : ProcessState::gone;
         }
     }
 }
@@ -194,7 +195,7 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
         return;
     }
     hang->folder = unused_folder(*folder, hang->subjects);
-    hang->add_gone(workers_);
+    hang->add_gone(workers_, handlers_.finished());
     save(hang, request.reason);
 }
 

@@ -43,6 +43,8 @@ class NodeWatch {
         std::function<std::vector<LiveWorker>()> workers;
         /// See HangWatch::Handlers.
         std::function<std::optional<std::vector<std::uint64_t>>()> output;
+        /// See HangWatch::Handlers.
+        std::function<rendezvous::RankSet()> finished;
         std::function<void(const HangSuspected&)> on_hang;
         std::function<void(const WorkersAtWork&)> on_work;
         std::function<void(const StacksSaved&)> on_stacks;

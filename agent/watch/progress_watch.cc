@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "rendezvous/text/describe.h"
+
 namespace regroup::agent {
 
 namespace {
@@ -37,6 +39,11 @@ std::string words_for(const WorkerLook& look) {
 
 std::string spent(Duration still, Duration limit) {
     return " for " + format_duration(still) + " (limit " + format_duration(limit) + ")";
+}
+
+std::string also(const rendezvous::RankSet& finished) {
+    return finished.empty() ? ""
+                            : "; " + rendezvous::describe(finished) + " finished with exit code 0";
 }
 
 }  // namespace
@@ -151,7 +158,8 @@ Duration ProgressWatch::work_left(const WorkerLook& look) const {
 }
 
 std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const WorkerLook> looks,
-                                                    std::size_t workers) {
+                                                    std::size_t workers,
+                                                    const rendezvous::RankSet& finished) {
     const Duration elapsed = count(now, looked_at_);
     const WorkerLook* stuck = nullptr;  // Works, and makes no progress for the longest time.
     const WorkerLook* held = nullptr;   // Waits for others for the longest time.
@@ -175,10 +183,11 @@ std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const
         const Worker& worker = workers_.at(stuck->local_rank);
         return rendezvous::Hang{stuck->rank,
                                 "rank " + std::to_string(stuck->rank) + " has been " +
-                                    words_for(*stuck) + spent(worker.still, limit_of(*stuck)),
+                                    words_for(*stuck) + spent(worker.still, limit_of(*stuck)) +
+                                    also(finished),
                                 false, worker.still};
     }
-    if (held != nullptr && held_count == workers) {
+    if (held != nullptr && held_count + finished.size() == workers) {
         const Worker& worker = workers_.at(held->local_rank);
         const bool named = held->waiting && !held->section.empty();
         return rendezvous::Hang{
@@ -187,7 +196,8 @@ std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const
                 (named
                      ? "waiting in " + held->section + ", step " + std::to_string(held->step) + ","
                      : words_for(*held)) +
-                spent(worker.still, limit_of(*held)) + ", and every worker of its node waits",
+                spent(worker.still, limit_of(*held)) + ", and every worker of its node waits" +
+                also(finished),
             true, worker.still};
     }
     return std::nullopt;
@@ -204,32 +214,37 @@ Duration ProgressWatch::silence_of(std::uint32_t local_rank) const {
 
 std::optional<rendezvous::Hang> ProgressWatch::look_at_output(Instant now,
                                                               std::span<const std::uint64_t> bytes,
-                                                              std::uint32_t first_rank) {
+                                                              std::uint32_t first_rank,
+                                                              const rendezvous::RankSet& finished) {
     const Duration elapsed = count(now, output_looked_at_);
     outputs_.resize(bytes.size());
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const Output* least = nullptr;
+    std::uint32_t longest = 0;
+    for (std::uint32_t i = 0; i < outputs_.size(); ++i) {
         Output& output = outputs_[i];
         const bool wrote = std::exchange(output.bytes, bytes[i]) != bytes[i];
         output.silence = wrote ? Duration::zero() : output.silence + elapsed;
+        if (finished.contains(first_rank + i)) {
+            continue;
+        }
+        if (least == nullptr || output.silence > outputs_[longest].silence) {
+            longest = i;
+        }
+        if (least == nullptr || output.silence < least->silence) {
+            least = &output;
+        }
     }
-    const auto [least, most] =
-        std::minmax_element(outputs_.begin(), outputs_.end(),
-                            [](const Output& a, const Output& b) { return a.silence < b.silence; });
-    if (!limits_.most || outputs_.empty() || least->silence <= *limits_.most) {
+    if (!limits_.most || least == nullptr || least->silence <= *limits_.most) {
         return std::nullopt;
     }
-    // minmax_element() returns the last of equal maxima; the first one is wanted.
-    const auto longest = std::find_if(outputs_.begin(), outputs_.end(), [&](const Output& output) {
-        return output.silence == most->silence;
-    });
-    const auto rank = first_rank + static_cast<std::uint32_t>(longest - outputs_.begin());
+    const Duration most = outputs_[longest].silence;
     std::string text = "no worker of the node has written anything for " +
                        format_duration(least->silence) + " (limit " +
                        format_duration(*limits_.most) + ", --hang-timeout)";
-    if (longest->silence > least->silence) {
-        text += ", rank " + std::to_string(rank) + " for " + format_duration(longest->silence);
+    if (most > least->silence) {
+        text += ", rank " + std::to_string(first_rank + longest) + " for " + format_duration(most);
     }
-    return rendezvous::Hang{rank, std::move(text), true, least->silence};
+    return rendezvous::Hang{first_rank + longest, text + also(finished), true, least->silence};
 }
 
 }  // namespace regroup::agent

@@ -71,17 +71,19 @@ class ProgressWatch {
     /// `interval`: the time from one look to the next.
     ProgressWatch(HangLimits limits, Duration interval);
 
-    /// `looks`: one for each worker that has a page, of `workers` in all. Returns the present hang,
-    /// or nothing.
-    [[nodiscard]] std::optional<rendezvous::Hang> look(Instant now,
-                                                       std::span<const WorkerLook> looks,
-                                                       std::size_t workers);
+    /// `looks`: one for each live worker that has a page, of `workers` in all, of which the ranks
+    /// `finished` have ended with success. Returns the present hang, or nothing.
+    [[nodiscard]] std::optional<rendezvous::Hang> look(
+        Instant now, std::span<const WorkerLook> looks, std::size_t workers,
+        const rendezvous::RankSet& finished = {});
 
     /// The same for workers without the SDK, by their output: `bytes` so far, by local rank. Local
     /// rank 0 has `first_rank`. Silence counts from `reset_silence`. It is a hang once all workers
-    /// have been silent for HangLimits::most. The hang names the rank with the longest silence.
+    /// have been silent for HangLimits::most. The hang names the rank with the longest silence of
+    /// those that have not finished.
     [[nodiscard]] std::optional<rendezvous::Hang> look_at_output(
-        Instant now, std::span<const std::uint64_t> bytes, std::uint32_t first_rank);
+        Instant now, std::span<const std::uint64_t> bytes, std::uint32_t first_rank,
+        const rendezvous::RankSet& finished = {});
     /// Workers have been started.
     void reset_silence();
     /// The time for which the worker has written nothing; zero if output is not watched.

@@ -94,7 +94,7 @@ List list_of_jobs(const std::vector<Job>& jobs, const Order& order) {
                             {rate_text(job.step_rate)},
                             {std::to_string(job.restarts)},
                             {age_text(job.age)},
-                            {std::to_string(job.step)},
+                            {step_text(job.step)},
                             {goodput_text(job.goodput)},
                             {std::to_string(job.ranks)},
                             {job.text, Style::dim}}});
@@ -134,7 +134,7 @@ List list_of_nodes(const Job& job, const Order& order) {
                             {node.name, style},
                             {node.place, style},
                             {node.state},
-                            {std::to_string(node.step)},
+                            {step_text(node.step)},
                             {format_duration(node.silent),
                              node.silent >= kSilentAfter ? Style::warning : Style::normal},
                             {node.address == node.name ? "" : node.address, Style::dim},

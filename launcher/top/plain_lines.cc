@@ -40,7 +40,7 @@ std::vector<std::string> plain_lines(const Status& status, const std::string& ti
     for (const Job& job : status.jobs) {
         lines.push_back(row(time, job.id, job.phase, std::to_string(job.round),
                             std::to_string(job.members), std::to_string(job.ranks),
-                            std::to_string(job.step), rate_text(job.step_rate),
+                            step_text(job.step), rate_text(job.step_rate),
                             std::to_string(job.restarts), job.text));
     }
     if (status.jobs_left_out > 0) {

@@ -158,7 +158,8 @@ Job job_of(const json& object) {
     Job job;
     job.id = text(object, "job");
     const std::string outcome = text(field(object, "verdict"), "outcome");
-    job.phase = outcome.empty() ? text(object, "phase") : outcome;
+    const std::string state = text(object, "state");
+    job.phase = !outcome.empty() ? outcome : state == "stalled" ? state : text(object, "phase");
     job.text = text(object, "text");
     job.journal = text(object, "journal");
     job.round = number(object, "round");
@@ -220,6 +221,10 @@ std::string age_text(Duration age) {
     }
     return seconds < 48 * 3600 ? two(seconds / 3600, " h", seconds / 60 % 60, " min")
                                : two(seconds / 86400, " d", seconds / 3600 % 24, " h");
+}
+
+std::string step_text(std::uint64_t step) {
+    return step == 0 ? "-" : std::to_string(step);
 }
 
 std::string rate_text(double rate) {

@@ -41,7 +41,8 @@ struct LastFailure {
 
 struct Job {
     std::string id;
-    std::string phase;  ///< Of a closed job, how it ended: "failed".
+    /// Of a closed job, how it ended: "failed"; "stalled", if no step comes any more.
+    std::string phase;
     std::string text;   ///< Its activity, or its wait, in a sentence.
     std::string journal;
     std::uint64_t round = 0;
@@ -77,6 +78,8 @@ struct Status {
 [[nodiscard]] std::string age_text(Duration age);
 /// "12.3", "250", or "-" if there is none.
 [[nodiscard]] std::string rate_text(double rate);
+/// "12345", or "-" if there is none: the program does not tell its steps, or not yet.
+[[nodiscard]] std::string step_text(std::uint64_t step);
 /// "98.7 %" or "-".
 [[nodiscard]] std::string goodput_text(const std::optional<double>& goodput);
 

@@ -13,6 +13,8 @@
 
 #include "rendezvous/base/boxed.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/core/partial_finish.h"
+#include "rendezvous/core/rank_set.h"
 #include "rendezvous/core/round_id.h"
 #include "rendezvous/core/worker_failure.h"
 
@@ -59,6 +61,7 @@ struct HangCulprit {
         mismatch,  ///< It is behind and waits in a collective; the others have issued more.
         stopped,   ///< Its process is stopped, by a signal or by a debugger.
         silent,    ///< Nothing is known of any rank; this one has been silent longest.
+        finished,  ///< It ended with success, and the others do not go on.
         reported,  ///< Its agent reports it, in `text`.
     };
     Kind kind = Kind::reported;
@@ -74,8 +77,10 @@ struct HangCulprit {
     HangCulprit() = default;
     explicit(false) HangCulprit(std::string words) : text(std::move(words)) {}
     explicit(false) HangCulprit(const char* words) : text(words) {}
-    /// False: the rank was chosen only because it has been silent longest.
-    [[nodiscard]] bool proven() const noexcept { return kind != Kind::silent; }
+    /// False: the rank was chosen only because it has been silent longest, or has finished.
+    [[nodiscard]] bool proven() const noexcept {
+        return kind != Kind::silent && kind != Kind::finished;
+    }
     friend bool operator==(const HangCulprit&, const HangCulprit&) = default;
 };
 
@@ -126,6 +131,7 @@ struct Hung {
     std::string text{};  ///< The agent's report.
     std::optional<HangCulprit> culprit{};
     bool all_wait = false;  ///< All ranks wait for each other.
+    RankSet finished{};     ///< Ranks of the round that had ended with success by then.
     friend bool operator==(const Hung&, const Hung&) = default;
 };
 struct Leaving {
@@ -278,6 +284,7 @@ struct Ending {
         nobody_came,        ///< No other node came within `waited`; `quarantined` are kept out.
         too_few_left,       ///< `names` have finished and left, so that too few nodes remain.
         drained,            ///< All nodes saved their state and left; see also `meanwhile`.
+        unfinished,         ///< See `partial_finish`: the others did not finish in `waited`.
     };
     Kind kind = Kind::told;
     Cause cause{};
@@ -289,6 +296,7 @@ struct Ending {
     std::vector<std::string> names{};
     std::vector<QuarantinedNode> quarantined{};
     Boxed<WorkerFailure> meanwhile{};  ///< A failure during the drain, if any.
+    PartialFinish partial_finish{};
 
     Ending() = default;
     explicit(false) Ending(Kind kind_in, Cause cause_in = {})

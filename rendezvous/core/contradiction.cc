@@ -79,6 +79,7 @@ std::optional<Contradiction> contradiction(const JobPolicy& job, const JobPolicy
           Limit{"--grow-after", newcomer.grow_after, job.grow_after},
           Limit{"--regroup-window", newcomer.regroup_window, job.regroup_window},
           Limit{"--prepare-timeout", newcomer.prepare_timeout, job.prepare_timeout},
+          Limit{"--finish-timeout", newcomer.finish_timeout, job.finish_timeout},
           Limit{"--restart-delay", newcomer.budgets.delay, job.budgets.delay},
           Limit{"--node-failures-window", newcomer.budgets.node_failures_window,
                 job.budgets.node_failures_window}}) {

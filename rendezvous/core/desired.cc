@@ -14,7 +14,7 @@ FromDaemon RendezvousCore::desired(Instant now, const NodeId& id, const Node& no
         return Closed{*verdict_};
     }
     if (is_member(node)) {
-        return desired_of_member(id, node);
+        return desired_of_member(now, id, node);
     }
     if (node.place == Place::leaving) {
         return desired_of_leaver(node);
@@ -28,7 +28,8 @@ FromDaemon RendezvousCore::desired(Instant now, const NodeId& id, const Node& no
     return waiting(now, id, node);
 }
 
-FromDaemon RendezvousCore::desired_of_member(const NodeId& id, const Node& node) const {
+FromDaemon RendezvousCore::desired_of_member(Instant now, const NodeId& id,
+                                             const Node& node) const {
     const NodeReport& report = node.report;
     if (report.round < round_.id && phase_ != Phase::ending) {
         return Assign{round_.members.at(id)};
@@ -36,8 +37,11 @@ FromDaemon RendezvousCore::desired_of_member(const NodeId& id, const Node& node)
     if (phase_ == Phase::training && round_.dismissed.contains(id)) {
         return Dismissed{round_.id};
     }
+    const auto alive = [&] {
+        return Alive{round_.id, round_.finish_told ? partial_finish(now) : PartialFinish()};
+    };
     if (node.place != Place::working) {
-        return Alive{round_.id};
+        return alive();
     }
     if (phase_ == Phase::ending) {
         const bool has_heard = report.round >= round_.id && report.state != NodeState::running;
@@ -62,7 +66,7 @@ FromDaemon RendezvousCore::desired_of_member(const NodeId& id, const Node& node)
         return Prepare{round_.id, leaves, leaves ? why_leaving(node) : round_.change->cause,
                        leaves};
     }
-    return Alive{round_.id};
+    return alive();
 }
 
 FromDaemon RendezvousCore::desired_of_leaver(const Node& node) const {

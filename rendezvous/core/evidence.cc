@@ -93,10 +93,20 @@ void BrokenLinks::weigh(std::uint32_t rank) {
 }
 
 Boxed<WorkerFailure> BrokenLinks::explanation() const {
+    Boxed<WorkerFailure> best;
+    const auto weigh_up = [&best](const Boxed<WorkerFailure>& failure) {
+        best = !best || outranks(*failure, *best) ? failure : best;
+    };
     if (links_.empty()) {
-        return failed_.empty() ? Boxed<WorkerFailure>() : failed_.begin()->second;
+        for (const auto& [rank, failure] : failed_) {
+            weigh_up(failure);
+        }
+    } else {
+        for (const std::uint32_t rank : explaining_) {
+            weigh_up(failed_.at(rank));
+        }
     }
-    return explaining_.empty() ? Boxed<WorkerFailure>() : failed_.at(*explaining_.begin());
+    return best;
 }
 
 // ---- Judge.

@@ -118,7 +118,8 @@ class BrokenLinks {
     }
     /// The first index of a link that both of its ends have reported; nullopt if there is none.
     [[nodiscard]] std::optional<std::size_t> mutual() const noexcept { return mutual_; }
-    /// The failure, of the lowest rank, that may be the reason for the broken links.
+    /// The failure that may be the reason for the broken links: one that no other outranks, of the
+    /// lowest rank. O(failures).
     [[nodiscard]] Boxed<WorkerFailure> explanation() const;
 
    private:
@@ -189,7 +190,7 @@ class EvidenceLog {
     [[nodiscard]] bool has_lost_nodes() const noexcept { return has_lost_nodes_; }
     /// The first sign of a broken link, if there is one.
     [[nodiscard]] std::optional<Instant> link_broke_at() const noexcept { return link_broke_at_; }
-    /// Requires `end`. O(lost nodes).
+    /// Requires `end`. O(lost nodes and failures).
     [[nodiscard]] Judgement judge(const RoundEnd& end) const;
 
    private:

@@ -119,6 +119,9 @@ void RendezvousCore::form(Instant now) {
         assignments[i].round = round.id;
         assignments[i].restart_count = budget_.restarts();
         assignments[i].reason = round.cause;
+        if (const auto* failed = round.cause.as<Cause::Failed>()) {
+            assignments[i].failed_rank = failed->failure->rank;
+        }
         round.unconfirmed.insert(id);
         round.roster.emplace_back(id, members[i].offer.name);
         round.by_rank.emplace(assignments[i].first_rank, id);

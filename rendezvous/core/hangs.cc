@@ -4,6 +4,7 @@
 // worker that the others wait for is ended, and the round ends as after any failure.
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 #include "rendezvous/core/hang_culprit.h"
@@ -60,7 +61,7 @@ void RendezvousCore::begin_inquiry(Instant now, const NodeId& id, const Hang& ha
                              std::nullopt,
                              {}};
     note(now, JobEvent::Kind::hanging, id, nodes_.at(id)).detail =
-        Cause(Cause::Hung{round_.id, hang.text, {}, false});
+        Cause(Cause::Hung{round_.id, hang.text, {}, false, round_.finished_ranks});
     concern_members();
 }
 
@@ -98,10 +99,20 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         // wait for the rank that it named.
         culprit = reported;
     }
+    // A rank that has finished takes part in nothing any more. Only a process that is stopped, or
+    // that works and does not wait, may be the reason instead.
+    const bool stands_alone = culprit && (culprit->kind == HangCulprit::Kind::stopped ||
+                                          culprit->kind == HangCulprit::Kind::behind ||
+                                          (culprit->kind == HangCulprit::Kind::reported &&
+                                           !hang.shared));
+    if (const auto finished = finished_culprit(); finished && !stands_alone) {
+        add_hang_on_finished(*finished);
+        return;
+    }
     const std::optional<NodeId> owner = culprit ? node_with(culprit->rank) : std::nullopt;
     if (!owner || !working.contains(*owner)) {
         const bool all_wait = !culprit && !positions.empty();
-        add_hang({round_.id, hang.text, {}, all_wait}, hang.rank, inquiry.node, false);
+        add_hang({round_.id, hang.text, {}, all_wait, {}}, hang.rank, inquiry.node, false);
         return;
     }
     inquiry.culprit = std::move(culprit);
@@ -116,7 +127,7 @@ void RendezvousCore::overdue_inquiry(Instant now) {
         conclude_inquiry(now);
         return;
     }
-    add_hang({round_.id, inquiry.hang.text, inquiry.culprit, false}, inquiry.culprit->rank,
+    add_hang({round_.id, inquiry.hang.text, inquiry.culprit, false, {}}, inquiry.culprit->rank,
              inquiry.culprit_node, inquiry.culprit->proven());
 }
 
@@ -128,7 +139,41 @@ void RendezvousCore::add_hang(const Cause::Hung& cause, std::uint32_t rank, cons
     failure.rank = rank;
     failure.node = name_of(id);
     failure.signal = SIGKILL;  // Its agent ends it, with the round.
-    round_.evidence.add({round_.inquiry->sign, Evidence::HangFound{failure, cause, proven}});
+    Cause::Hung told = cause;
+    told.finished = round_.finished_ranks;
+    round_.evidence.add({round_.inquiry->sign, Evidence::HangFound{failure, told, proven}});
+}
+
+std::optional<HangCulprit> RendezvousCore::finished_culprit() const {
+    if (round_.finished_ranks.empty()) {
+        return std::nullopt;
+    }
+    HangCulprit culprit;
+    culprit.kind = HangCulprit::Kind::finished;
+    culprit.rank = round_.finished_ranks.ranges().front().first;
+    // The node may have left since.
+    const auto owner = std::prev(round_.by_rank.upper_bound(culprit.rank));
+    const auto named =
+        std::find_if(round_.roster.begin(), round_.roster.end(),
+                     [&](const auto& entry) { return entry.first == owner->second; });
+    culprit.node = named == round_.roster.end() ? "" : named->second;
+    return culprit;
+}
+
+// There is no process to end: the others are ended with the round. Nothing speaks against the node.
+void RendezvousCore::add_hang_on_finished(const HangCulprit& culprit) {
+    const Inquiry& inquiry = *round_.inquiry;
+    WorkerFailure failure;
+    failure.kind = FailureKind::hang;
+    failure.rank = culprit.rank;
+    failure.local_rank =
+        culprit.rank - std::prev(round_.by_rank.upper_bound(culprit.rank))->first;
+    failure.node = culprit.node;
+    failure.exit_code = 1;
+    failure.unfinished = true;
+    failure.evidence = inquiry.hang.text;
+    const Cause::Hung cause{round_.id, inquiry.hang.text, culprit, false, round_.finished_ranks};
+    round_.evidence.add({inquiry.sign, Evidence::HangFound{failure, cause, false}});
 }
 
 }  // namespace regroup::rendezvous

@@ -29,6 +29,7 @@ struct JobEvent {
         running,      ///< `round` has committed `step`, its first, or its programs run (step 0).
         failed,       ///< A worker of `round` failed; `detail`: WorkerFailure.
         hanging,      ///< A worker of `round` makes no progress; `detail`: Cause (Hung).
+        finished,     ///< Ranks of `round` have finished, others go on; `detail`: PartialFinish.
         changing,     ///< `round` is to change at its next step boundary; `detail`: Cause.
         ending,       ///< `round` is to end; `detail`: Cause, as far as it is known.
         recovered,    ///< `detail`: Incident: planned, unplanned or cut short.
@@ -43,7 +44,7 @@ struct JobEvent {
     /// By group rank.
     using Members = std::vector<Member>;
     using Detail = std::variant<std::monostate, Cause, Departure, Boxed<WorkerFailure>,
-                                Boxed<Incident>, Boxed<Verdict>, Members>;
+                                Boxed<Incident>, Boxed<Verdict>, Members, PartialFinish>;
 
     Instant at{};  ///< On the job's timeline.
     Kind kind = Kind::joined;

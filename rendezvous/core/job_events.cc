@@ -29,6 +29,8 @@ std::string_view to_string(JobEvent::Kind kind) noexcept {
             return "failed";
         case JobEvent::Kind::hanging:
             return "hanging";
+        case JobEvent::Kind::finished:
+            return "finished";
         case JobEvent::Kind::changing:
             return "changing";
         case JobEvent::Kind::ending:

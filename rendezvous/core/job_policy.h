@@ -90,6 +90,9 @@ struct JobPolicy {
     /// How long elastic workers may take to reach the next step boundary when a round is to change
     /// without losing a step. After that the round is stopped as after a failure.
     Duration prepare_timeout = std::chrono::minutes(2);
+    /// The job is closed when so long after the first rank has ended with success others still run.
+    /// Zero: it is not.
+    Duration finish_timeout{};
     /// The reaction by exit code; for other exit codes `Reaction::restart`.
     std::map<int, Reaction> on_exit{};
     Budgets budgets{};

@@ -36,6 +36,7 @@ struct JobStatus {
         std::optional<Cause> leaving{};          ///< Why it leaves.
         std::optional<Quarantine> quarantine{};  ///< Why it is kept out.
         bool prestarted = false;                 ///< Its workers are started ahead of a round.
+        RankSet finished{};                      ///< Its ranks that have ended with success.
         RoundId unheard_of = RoundId::none;      ///< The round that it has not confirmed yet.
     };
     struct Budget {

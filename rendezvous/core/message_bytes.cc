@@ -68,6 +68,7 @@ std::size_t bytes_of(const NodeReport& report) noexcept {
     for (const RankPosition& position : report.positions) {
         bytes += kPart + bytes_of(position.doing);
     }
+    bytes += kPart * report.finished.ranges().size();
     for (const BrokenLink& link : report.broken_links) {
         bytes += kPart + bytes_of(link.text);
     }
@@ -103,6 +104,7 @@ void remove_details(NodeReport& report) {
     report.positions.shrink_to_fit();
     report.broken_links.clear();
     report.broken_links.shrink_to_fit();
+    report.finished.shorten(1);
     shorten(report.draining);
     if (report.hang) {
         shorten(report.hang->text);

@@ -19,6 +19,8 @@
 #include "rendezvous/base/result.h"
 #include "rendezvous/core/cause.h"
 #include "rendezvous/core/job_policy.h"
+#include "rendezvous/core/partial_finish.h"
+#include "rendezvous/core/rank_set.h"
 #include "rendezvous/core/round_id.h"
 #include "rendezvous/core/situation.h"
 #include "rendezvous/core/telemetry.h"
@@ -145,6 +147,8 @@ struct NodeReport {
     std::uint32_t alarm = 0;
     /// The first broken link of each worker in `round`.
     std::vector<BrokenLink> broken_links{};
+    /// The ranks of this node that have ended with success in `round`.
+    RankSet finished{};
 
     friend bool operator==(const NodeReport&, const NodeReport&) = default;
 };
@@ -225,6 +229,8 @@ struct Assignment {
     std::uint16_t master_port = 0;
     std::string store_key;            ///< Of the Offer of group rank 0.
     std::uint32_t restart_count = 0;  ///< Failures so far that led to a restart.
+    /// The rank whose failure ended the round before, if a failure did.
+    std::optional<std::uint32_t> failed_rank{};
     /// The launcher of a member serves the rendezvous: if no daemon is left, that member is lost.
     bool member_serves = false;
     Cause reason;  ///< Why this round exists.
@@ -282,6 +288,8 @@ struct Dismissed {
 /// Nothing to do. The daemon is alive, and `round` is its current round.
 struct Alive {
     RoundId round = RoundId::none;
+    /// For people: some ranks of the round finished a while ago, and others go on. Mostly unknown.
+    PartialFinish partial_finish{};
 };
 /// Why the node has no assignment yet. The answer to each heartbeat of a waiting node.
 struct Waiting {
@@ -360,6 +368,8 @@ struct Recovered {
 /// Exit codes of a job whose end is not a worker's exit code.
 inline constexpr int kExitNoProgress = 4;  ///< Round after round without one more committed step.
 inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again.
+/// Some ranks have finished, and the others did not within the finish timeout. As timeout(1).
+inline constexpr int kExitUnfinished = 124;
 
 /// How and why a job ended. Never changes once it is set.
 struct Verdict {

@@ -382,6 +382,7 @@ void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& n
         phase_ == Phase::training ||
         (phase_ == Phase::changing && round_.change->boundary == Change::Boundary::ahead);
     observe_links(now, id, report, before);
+    observe_finished(now, id, node);
     if (report.store_spent && (is_first || !before.store_spent)) {
         round_.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
     }

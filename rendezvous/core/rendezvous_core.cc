@@ -59,6 +59,9 @@ Effects RendezvousCore::advance(Instant now) {
         if (round_.inquiry && now >= round_.inquiry->deadline) {
             overdue_inquiry(now);
         }
+        if (now >= tell_finish_at()) {
+            tell_finish(now);
+        }
         if (round_.trains_since && now >= after(*round_.trains_since, policy_.heartbeat_timeout)) {
             const Instant since = *std::exchange(round_.trains_since, std::nullopt);
             begin_training(now, ledger_.running(since, budget_.step()));
@@ -76,7 +79,7 @@ Instant RendezvousCore::next_deadline() const {
         return next;
     }
     next = std::min({next, back_off_until_, overdue_at_, grow_at(), link_deadline(),
-                     failures_.next_deadline()});
+                     failures_.next_deadline(), tell_finish_at(), finish_deadline()});
     if (phase_ == Phase::forming) {
         if (can_form(Instant::max())) {
             next = std::min(next, last_call_until_);

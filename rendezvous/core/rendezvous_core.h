@@ -147,6 +147,8 @@ class RendezvousCore {
     void observe_boundary(Instant now, const NodeId& id, const Node& node);
     void observe_training(Instant now, const NodeId& id, const NodeReport& before,
                           const NodeReport& report);
+    /// Records which ranks of the member have ended with success (finishing.cc).
+    void observe_finished(Instant now, const NodeId& id, const Node& node);
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
     /// Tells the waiting nodes about a refused join, unless they were told of another one just now.
     void tell_refused(Instant now, const Refusal& refusal);
@@ -168,6 +170,10 @@ class RendezvousCore {
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);
     void add_hang(const Cause::Hung& cause, std::uint32_t rank, const NodeId& id, bool proven);
+    /// The round hangs because this rank, which others wait for, has finished.
+    void add_hang_on_finished(const HangCulprit& culprit);
+    /// The first rank that has finished, if any has, as the reason of a hang.
+    [[nodiscard]] std::optional<HangCulprit> finished_culprit() const;
 
     // ---- Transit (transitions.cc): one table. A guard changes nothing. `clock` is the time that a
     // guard may compare with deadlines: `now` in `advance`, Instant::min() in `step`.
@@ -213,6 +219,18 @@ class RendezvousCore {
     [[nodiscard]] Instant grow_at() const;
     [[nodiscard]] bool may_grow() const;
     void begin_planned_incident(Instant now);
+
+    // Some ranks have finished, and others go on (finishing.cc).
+
+    /// Unknown, unless the round trains and that is so.
+    [[nodiscard]] PartialFinish partial_finish(Instant now) const;
+    /// When people are told so; Instant::max(): they have been, or there is nothing to tell.
+    [[nodiscard]] Instant tell_finish_at() const;
+    void tell_finish(Instant now);
+    /// When the job is closed for it; Instant::max(): never.
+    [[nodiscard]] Instant finish_deadline() const;
+    [[nodiscard]] bool is_unfinished(Instant clock) const;
+    void close_unfinished(Instant now);
 
     // A round ends (ending.cc).
 
@@ -278,7 +296,8 @@ class RendezvousCore {
 
     /// The order that the node should have acted on. Pure.
     [[nodiscard]] FromDaemon desired(Instant now, const NodeId& id, const Node& node) const;
-    [[nodiscard]] FromDaemon desired_of_member(const NodeId& id, const Node& node) const;
+    [[nodiscard]] FromDaemon desired_of_member(Instant now, const NodeId& id,
+                                               const Node& node) const;
     [[nodiscard]] FromDaemon desired_of_leaver(const Node& node) const;
     [[nodiscard]] Waiting waiting(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] bool is_stale(const Node& node) const;

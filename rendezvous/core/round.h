@@ -61,6 +61,10 @@ struct Round {
     std::map<std::uint32_t, NodeId> by_rank{};             ///< All ids, by first rank.
     std::size_t non_elastic_members = 0;        ///< Members whose workers end with the round.
     std::size_t finished = 0;                   ///< Members whose workers all ended with success.
+    RankSet finished_ranks{};                   ///< Ranks that ended with success.
+    std::optional<Instant> finished_since{};    ///< When the daemon heard of the first of them.
+    /// People were told that others go on; from then on they are told of each that finishes.
+    bool finish_told = false;
     std::set<NodeId> dismissed{};               ///< Members that have finished and may exit.
     std::set<std::string> finished_and_gone{};  ///< Names of nodes that will not come back.
     std::set<NodeId> unconfirmed{};             ///< Members that have not reported this round yet.

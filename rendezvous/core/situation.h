@@ -82,7 +82,8 @@ struct Situation {
     bool more_awaited = false;
     bool in_user_code = false;  ///< Some workers of them are in user code, which takes longer.
     Duration left{};
-    std::string hang{};  ///< The agent's report.
+    PartialFinish partial_finish{};  ///< While training, hanging or changing; mostly unknown.
+    std::string hang{};              ///< The agent's report.
     std::optional<HangCulprit> culprit{};
     std::vector<QuarantinedNode> quarantined{};  ///< `kQuarantinedMax` of them at most.
     std::size_t more_quarantined = 0;

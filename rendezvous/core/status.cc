@@ -92,6 +92,7 @@ Situation RendezvousCore::situation(Instant now) const {
             }
         }
     };
+    s.partial_finish = partial_finish(now);
     switch (phase_) {
         case Phase::forming:
             if (s.ready < policy_.nodes_min) {
@@ -182,6 +183,7 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
         row.place = JobStatus::Place::member;
         row.group_rank = assignment.group_rank;
         row.first_rank = assignment.first_rank;
+        row.finished = node.report.round == round_.id ? node.report.finished : RankSet();
         row.unheard_of = node.report.round < round_.id ? round_.id : RoundId::none;
     } else if (failures_.is_quarantined(node.offer.name)) {
         row.place = JobStatus::Place::quarantined;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The transitions between the phases of a RendezvousCore. The guards and actions of the rows are in
-// forming.cc, changing.cc, ending.cc and charges.cc.
+// forming.cc, changing.cc, finishing.cc, ending.cc and charges.cc.
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::rendezvous {
@@ -18,12 +18,14 @@ const RendezvousCore::Transition RendezvousCore::kTransitions[] = {
     {Phase::training, &RendezvousCore::must_stop, &RendezvousCore::close_stopped},
     {Phase::training, &RendezvousCore::all_finished, &RendezvousCore::close_finished},
     {Phase::training, &RendezvousCore::must_end, &RendezvousCore::begin_ending},
+    {Phase::training, &RendezvousCore::is_unfinished, &RendezvousCore::close_unfinished},
     {Phase::training, &RendezvousCore::must_change, &RendezvousCore::begin_change},
 
     {Phase::changing, &RendezvousCore::must_stop, &RendezvousCore::close_stopped},
     {Phase::changing, &RendezvousCore::lost_with_daemon, &RendezvousCore::close_drained},
     {Phase::changing, &RendezvousCore::all_finished, &RendezvousCore::close_finished},
     {Phase::changing, &RendezvousCore::must_end, &RendezvousCore::begin_ending},
+    {Phase::changing, &RendezvousCore::is_unfinished, &RendezvousCore::close_unfinished},
     {Phase::changing, &RendezvousCore::is_at_boundary, &RendezvousCore::end_at_boundary},
     {Phase::changing, &RendezvousCore::must_change_more, &RendezvousCore::change_more},
 

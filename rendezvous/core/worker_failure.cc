@@ -40,6 +40,18 @@ std::string_view to_string(FailureKind kind) noexcept {
     return "unknown";
 }
 
+std::string_view to_string(PeerError error) noexcept {
+    switch (error) {
+        case PeerError::none:
+            return "none";
+        case PeerError::awaited:
+            return "awaited";
+        case PeerError::lost:
+            return "lost";
+    }
+    return "unknown";
+}
+
 std::string signal_name(int signal) {
     for (const SignalName& entry : kSignalNames) {
         if (entry.number == signal) {
@@ -51,7 +63,7 @@ std::string signal_name(int signal) {
 
 bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {
     const auto weight = [](const WorkerFailure& failure) {
-        const int own = failure.announced ? 1 : 0;
+        const int own = failure.announced ? 1 : -static_cast<int>(failure.peer_error);
         switch (failure.signal) {
             case 0:
                 return failure.start_error.empty() ? own : 2;

@@ -19,6 +19,15 @@ enum class FailureKind : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(FailureKind kind) noexcept;
 
+/// What the SDK knows of a worker's last error: whether it came from another rank. Such a failure
+/// is never the root of others. The further from the root, the larger the value.
+enum class PeerError : std::uint8_t {
+    none,     ///< Not as far as is known.
+    awaited,  ///< Another rank did not come in time.
+    lost,     ///< Another rank had ended, or had given up.
+};
+[[nodiscard]] std::string_view to_string(PeerError error) noexcept;
+
 /// How one worker failed.
 struct WorkerFailure {
     FailureKind kind = FailureKind::failure;
@@ -56,13 +65,15 @@ struct WorkerFailure {
     /// The worker was ended for a hang in which only silence was known of all workers. It is
     /// probably to blame, but not certainly.
     bool by_silence = false;
+    PeerError peer_error = PeerError::none;
 
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
 /// True if `a` is the root failure rather than `b`, whichever was reported first. When a process is
 /// killed or crashes, its peers end with an error or abort. A process that fails for its own reason
-/// may take longer to end than its peers. Reports of one event come from several nodes and may
+/// may take longer to end than its peers. An error that came from another rank is outranked by any
+/// other. Reports of one event come from several nodes and may
 /// overtake each other.
 [[nodiscard]] bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept;
 /// The code that a shell would show: the exit code, 128 + signal, or 127 when it could not start.

@@ -29,6 +29,8 @@ inline constexpr std::size_t kDoingBytesMax = 48;
 /// The most broken links of a node that are sent, and the size of their text.
 inline constexpr std::size_t kBrokenLinksMax = 16;
 inline constexpr std::size_t kLinkBytesMax = 128;
+/// Ranges of ranks that have finished. Those of a higher rank are left out.
+inline constexpr std::size_t kFinishedMax = 512;
 /// The size of an answer to an operator, and of an EventPage. JSON in it must be built to fit.
 inline constexpr std::size_t kStatusBytesMax = std::size_t{80} << 10;
 /// A payload whose objects and lists are nested deeper than this is refused.

@@ -141,6 +141,7 @@ void read(FieldReader& reader, Dismissed& message) {
 void read(FieldReader& reader, Alive& message) {
     reader.require("round");
     reader.round("round", message.round);
+    read_words(reader, "partial_finish", message.partial_finish);
 }
 void read(FieldReader& reader, Waiting& message) {
     reader.names("joined", message.joined);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
+#include <limits>
 #include <utility>
 
 #include "rendezvous/base/telemetry_limits.h"
@@ -96,6 +97,23 @@ void read_broken_links(FieldReader& outer, std::vector<BrokenLink>& out) {
     }
 }
 
+void read_ranks(FieldReader& outer, std::string_view key, RankSet& out) {
+    for (FieldReader& reader : outer.objects(key, kFinishedMax)) {
+        RankSet::Range range;
+        reader.require("first");
+        reader.require("count");
+        reader.integer("first", range.first);
+        reader.integer("count", range.count, kWorkersMax);
+        outer.adopt(reader);
+        if (std::uint64_t{range.first} + range.count >
+            std::numeric_limits<std::uint32_t>::max()) {
+            outer.complain(key, "has ranks that are too high");
+            return;
+        }
+        out.add(range);
+    }
+}
+
 void read_values(FieldReader& outer, std::vector<ReportedValue>& out) {
     std::optional<FieldReader> reader = outer.object("values");
     if (!reader) {
@@ -162,6 +180,11 @@ void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>
     reader->flag("announced", failure.announced);
     reader->flag("unfinished", failure.unfinished);
     reader->flag("by_silence", failure.by_silence);
+    if (reader->has("peer_error")) {
+        static constexpr PeerError kErrors[] = {PeerError::none, PeerError::awaited,
+                                                PeerError::lost};
+        reader->choice("peer_error", failure.peer_error, kErrors);
+    }
     // The job's exit code comes from this failure, so it must not be 0 or unset.
     if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
         reader->complain("exit_code", "reports no failure, and no other field does");
@@ -190,6 +213,7 @@ void read(FieldReader& reader, NodeReport& report) {
     read_positions(reader, report.positions);
     reader.integer("alarm", report.alarm);
     read_broken_links(reader, report.broken_links);
+    read_ranks(reader, "finished", report.finished);
 }
 
 void read(FieldReader& outer, std::string_view key, std::optional<Telemetry>& out) {
@@ -226,6 +250,7 @@ void read(FieldReader& reader, JobPolicy& policy) {
     reader.duration("grow_after_ms", policy.grow_after);
     reader.duration("regroup_window_ms", policy.regroup_window);
     reader.duration("prepare_timeout_ms", policy.prepare_timeout);
+    reader.duration("finish_timeout_ms", policy.finish_timeout);
     reader.integer("standbys_max", policy.standbys_max);
     read_on_exit(reader, policy.on_exit);
     read_budgets(reader, policy.budgets);
@@ -280,6 +305,9 @@ void read(FieldReader& reader, Assignment& a) {
     reader.integer("master_port", a.master_port);
     reader.name("store_key", a.store_key);
     reader.integer("restart_count", a.restart_count);
+    if (reader.has("failed_rank")) {
+        reader.integer("failed_rank", a.failed_rank.emplace());
+    }
     reader.flag("member_serves", a.member_serves);
     read_words(reader, "reason", a.reason);
 }

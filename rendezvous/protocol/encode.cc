@@ -133,7 +133,9 @@ struct DaemonWriter {
         return {{"type", "dismissed"}, {"round", number(message.round)}};
     }
     json operator()(const Alive& message) const {
-        return {{"type", "alive"}, {"round", number(message.round)}};
+        json object = {{"type", "alive"}, {"round", number(message.round)}};
+        put_sentence(object, "partial_finish", describe(message.partial_finish));
+        return object;
     }
     json operator()(const Waiting& message) const {
         json object = {{"type", "waiting"},

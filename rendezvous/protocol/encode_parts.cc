@@ -141,6 +141,9 @@ void write(json& object, const WorkerFailure& failure) {
     if (failure.by_silence) {
         object["by_silence"] = true;
     }
+    if (failure.peer_error != PeerError::none) {
+        object["peer_error"] = to_string(failure.peer_error);
+    }
 }
 
 void write(json& object, const NodeReport& report) {
@@ -186,6 +189,10 @@ void write(json& object, const NodeReport& report) {
     }
     if (report.alarm != 0) {
         object["alarm"] = report.alarm;
+    }
+    for (std::size_t i = 0; i < std::min(report.finished.ranges().size(), kFinishedMax); ++i) {
+        const auto& [first, count] = report.finished.ranges()[i];
+        object["finished"].push_back({{"first", first}, {"count", count}});
     }
     for (const BrokenLink& link : report.broken_links) {
         json& list = object["broken_links"];
@@ -233,6 +240,7 @@ void write(json& object, const JobPolicy& policy) {
     put("grow_after_ms", policy.grow_after, usual.grow_after);
     put("regroup_window_ms", policy.regroup_window, usual.regroup_window);
     put("prepare_timeout_ms", policy.prepare_timeout, usual.prepare_timeout);
+    put("finish_timeout_ms", policy.finish_timeout, usual.finish_timeout);
     if (policy.standbys_max != usual.standbys_max) {
         object["standbys_max"] = policy.standbys_max;
     }
@@ -301,6 +309,9 @@ void write(json& object, const Assignment& assignment) {
         object["store_key"] = a.store_key;
     }
     object["restart_count"] = a.restart_count;
+    if (a.failed_rank) {
+        object["failed_rank"] = *a.failed_rank;
+    }
     object["reason"] = sentence(describe(a.reason));
     if (a.member_serves) {
         object["member_serves"] = true;

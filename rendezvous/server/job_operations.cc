@@ -32,6 +32,8 @@ std::string names_of(const std::map<std::string, Job>& jobs) {
 constexpr std::size_t kWaitsMax = 64;
 // "Now" for the rate of steps.
 constexpr Duration kRateWindow = std::chrono::seconds(10);
+// A job without a step for less than this does not stand still. Reports come less often than steps.
+constexpr Duration kStallPatience = std::chrono::seconds(10);
 /// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
 /// For an operator who follows the status on one connection: the shortest pause between two
@@ -209,6 +211,9 @@ std::vector<JobView> JobTable::views(const std::string& job_id) const {
         view.last_recovery_ms = job.history.last_recovery_ms();
         if (const std::optional<Instant> at = job.history.last_step_at()) {
             const Duration since = view.now - *at;
+            view.last_step = since;
+            view.stalled = job.history.stalled_for(
+                view.now, std::max(kStallPatience, job.core.policy().heartbeat_timeout));
             view.last_step_ms =
                 view.now_ms - std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
         }

@@ -66,6 +66,14 @@ std::string end_of_node(const Departure& how, bool several) {
     return "";
 }
 
+// Ranks that have finished, besides the one that the hang is about.
+std::string also_finished(const Cause::Hung& hung) {
+    const bool is_told = hung.culprit && hung.culprit->kind == HangCulprit::Kind::finished;
+    return hung.finished.empty() || (is_told && hung.finished.size() == 1)
+               ? ""
+               : "; " + describe(hung.finished) + " finished with exit code 0";
+}
+
 struct Teller {
     std::string operator()(const Cause::Told& told) const { return told.text; }
     std::string operator()(const Cause::Joined& joined) const {
@@ -120,7 +128,7 @@ struct Teller {
     std::string operator()(const Cause::Hung& hung) const {
         return "round " + std::to_string(number(hung.round)) +
                " hangs: " + (hung.culprit ? describe(*hung.culprit) : hung.text) +
-               (hung.all_wait ? "; all ranks wait for each other" : "");
+               (hung.all_wait ? "; all ranks wait for each other" : "") + also_finished(hung);
     }
     std::string operator()(const Cause::Leaving& leaving) const { return describe(leaving); }
     std::string operator()(const Cause::JobDrain& drain) const {
@@ -151,10 +159,38 @@ struct Teller {
 
 }  // namespace
 
+std::string describe(const RankSet& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    std::uint64_t named = 0;
+    for (std::size_t i = 0; i < ranks.ranges().size() && i < PartialFinish::kRangesNamed; ++i) {
+        const auto& [first, count] = ranks.ranges()[i];
+        text += (i == 0 ? "" : ", ") + std::to_string(first);
+        text += count == 1 ? "" : "-" + std::to_string(std::uint64_t{first} + count - 1);
+        named += count;
+    }
+    const std::uint64_t more = ranks.size() - named;
+    return text + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
+std::string describe(const PartialFinish& finish) {
+    if (finish.finished.empty()) {
+        return finish.told;
+    }
+    return describe(finish.finished) + " finished with exit code 0, and " +
+           describe(finish.awaited) + (finish.awaited.size() == 1 ? " has" : " have") +
+           " gone on for " + format_duration(finish.since) + " since" +
+           (finish.left > Duration::zero()
+                ? "; the job ends in " + format_duration(finish.left) + " (--finish-timeout)"
+                : "");
+}
+
 std::string describe(const WorkerFailure& failure) {
     const std::string who = of_rank(failure.rank) + " on " + failure.node;
     if (!failure.start_error.empty()) {
         return who + " could not start: " + failure.start_error;
+    }
+    if (failure.kind == FailureKind::hang && failure.unfinished) {
+        return who + " finished with exit code 0, and the others did not go on without it";
     }
     if (failure.kind == FailureKind::hang) {
         return who + (failure.by_silence ? " was silent longest as its round hung, and was ended"
@@ -192,6 +228,8 @@ std::string describe(const HangCulprit& culprit) {
                    (culprit.silent > Duration::zero()
                         ? " has been silent longest, for " + format_duration(culprit.silent)
                         : " is silent");
+        case Kind::finished:
+            return who + " finished with exit code 0, and the others do not go on without it";
         case Kind::reported:
             return culprit.text;
     }

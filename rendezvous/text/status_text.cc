@@ -190,6 +190,10 @@ std::string describe(const Ending& ending) {
         case Kind::too_few_left:
             return cause + "; too few nodes remain for a restart, for " + joined(ending.names) +
                    (ending.names.size() == 1 ? " has" : " have") + " finished and left";
+        case Kind::unfinished:
+            return describe(ending.partial_finish.finished) + " finished with exit code 0, and " +
+                   describe(ending.partial_finish.awaited) + " did not within " +
+                   format_duration(ending.waited) + " (--finish-timeout)";
         case Kind::drained:
             return cause + (ending.meanwhile ? "; meanwhile " + describe(*ending.meanwhile) : "");
     }
@@ -202,6 +206,7 @@ std::string describe(const Situation& situation) {
     const std::string left = format_duration(s.left);
     const std::string round = "round " + std::to_string(number(s.round));
     const std::string awaited = joined(s.awaited) + (s.more_awaited ? ", ..." : "");
+    const std::string finish = s.partial_finish.is_known() ? "; " + describe(s.partial_finish) : "";
     switch (s.kind) {
         case Kind::told:
             return s.told;
@@ -220,14 +225,15 @@ std::string describe(const Situation& situation) {
             return counted(s.ready, "node") + " ready, the next round begins in " + left +
                    ": rounds end too soon, the last one because " + describe(s.cause);
         case Kind::training:
-            return round + " is running on " + counted(s.members, "node");
+            return round + " is running on " + counted(s.members, "node") + finish;
         case Kind::hanging:
             return round + " hangs: " +
                    (s.culprit ? describe(*s.culprit) + "; it is being ended"
-                              : s.hang + "; stacks are being saved");
+                              : s.hang + "; stacks are being saved") +
+                   finish;
         case Kind::changing:
             return round + " continues to a step boundary because " + describe(s.cause) +
-                   "; waiting for " + awaited + " for " + left;
+                   "; waiting for " + awaited + " for " + left + finish;
         case Kind::ending:
             return round + " is stopping because " + describe(s.cause) + "; waiting for " +
                    awaited + " for " + left +
@@ -285,6 +291,10 @@ std::string describe_detail(const JobStatus::Node& node) {
         text = node.elastic ? "its workers are started" : "its workers are being started";
     } else if (node.unheard_of != RoundId::none) {
         text = "has not confirmed round " + std::to_string(number(node.unheard_of)) + " yet";
+    }
+    if (!node.finished.empty() && node.state != NodeState::finished) {
+        text += (text.empty() ? "" : "; ") + describe(node.finished) +
+                (node.finished.size() == 1 ? " has finished" : " have finished");
     }
     if (node.place != JobStatus::Place::member && node.held_step > 0) {
         text += (text.empty() ? "" : "; ") + std::string("its workers have step ") +

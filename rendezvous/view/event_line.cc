@@ -98,6 +98,11 @@ struct Details {
         line["author"] = describe(verdict->author);
         line["text"] = protocol::sentence(describe(verdict->reason));
     }
+    void operator()(const PartialFinish& finish) const {
+        line["finished"] = finish.finished.size();
+        line["awaited"] = finish.awaited.size();
+        line["text"] = protocol::sentence(describe(finish));
+    }
     void operator()(const JobEvent::Members& members) const {
         std::uint64_t ranks = 0;
         std::size_t bytes = 0;

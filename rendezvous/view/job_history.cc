@@ -13,6 +13,8 @@ namespace regroup::rendezvous {
 namespace {
 
 constexpr std::size_t kRecentMax = 64;
+// A step that takes so many times as long as the longest of those before is late.
+constexpr int kLateFactor = 5;
 constexpr Duration kRecentEvery = std::chrono::milliseconds(200);
 // An event without its line, about.
 constexpr std::size_t kEventBytes = 512;
@@ -100,6 +102,7 @@ void JobHistory::count(const JobEvent& event) {
         case JobEvent::Kind::running:
             spend(event.at, state_);
             state_ = JobState::productive;
+            trains_since_ = event.at;
             planned_ = false;
             break;
         case JobEvent::Kind::recovered:
@@ -112,6 +115,7 @@ void JobHistory::count(const JobEvent& event) {
         case JobEvent::Kind::draining:
         case JobEvent::Kind::released:
         case JobEvent::Kind::hanging:
+        case JobEvent::Kind::finished:
             break;
     }
     const bool is_over = event.kind == JobEvent::Kind::ending ||
@@ -188,18 +192,44 @@ void JobHistory::add_sample(Instant at, std::uint64_t step) {
     }
 }
 
+Duration JobHistory::longest_gap(std::size_t first) const {
+    Duration longest{};
+    for (std::size_t i = first + 1; i < recent_.size(); ++i) {
+        longest = std::max(longest, recent_[i].at - recent_[i - 1].at);
+    }
+    return longest;
+}
+
 double JobHistory::step_rate(Instant now, Duration window) const {
-    const auto first = std::find_if(recent_.begin(), recent_.end(), [&](const StepSample& sample) {
-        return now - sample.at <= window;
-    });
-    if (first == recent_.end() || ended_) {
+    if (recent_.size() < 2 || ended_) {
         return 0;
     }
+    const auto begin = std::find_if(recent_.begin(), recent_.end(), [&](const StepSample& sample) {
+        return now - sample.at <= window;
+    });
+    const std::size_t first = std::min(static_cast<std::size_t>(begin - recent_.begin()),
+                                       recent_.size() - 2);
     const StepSample& last = recent_.back();
-    const double seconds = to_seconds(last.at - first->at);
-    return seconds > 0 && last.step > first->step
-               ? static_cast<double>(last.step - first->step) / seconds
+    const Duration gap = longest_gap(first);
+    if (now - last.at > std::max(window, kLateFactor * gap)) {
+        return 0;
+    }
+    // Until the next step is late, it is not known to be slower than those before.
+    const Instant until = std::max(last.at, now - gap);
+    const double seconds = to_seconds(until - recent_[first].at);
+    return seconds > 0 && last.step > recent_[first].step
+               ? static_cast<double>(last.step - recent_[first].step) / seconds
                : 0;
+}
+
+std::optional<Duration> JobHistory::stalled_for(Instant now, Duration patience) const {
+    const bool trains = state_ == JobState::productive || state_ == JobState::lost;
+    if (!trains || ended_ || !last_step_at_) {
+        return std::nullopt;
+    }
+    const Duration silent = now - std::max(*last_step_at_, trains_since_);
+    return silent > std::max(patience, kLateFactor * longest_gap(0)) ? std::optional(silent)
+                                                                     : std::nullopt;
 }
 
 JobTotals JobHistory::totals(Instant now) const {

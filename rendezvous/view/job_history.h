@@ -54,8 +54,12 @@ class JobHistory {
     [[nodiscard]] JobTotals totals(Instant now) const;
     [[nodiscard]] JobState state() const noexcept { return state_; }
     [[nodiscard]] const std::vector<StepSample>& samples() const noexcept { return samples_; }
-    /// Steps per second over about the last `window`; 0 if there was none.
+    /// Steps per second over about the last `window`, or between the last two steps if these take
+    /// longer. Falls from when the next step is late, to 0.
     [[nodiscard]] double step_rate(Instant now, Duration window) const;
+    /// How long no step has come in a job that trains and tells its steps: more than `patience`,
+    /// and much more than it took before. Nothing otherwise.
+    [[nodiscard]] std::optional<Duration> stalled_for(Instant now, Duration patience) const;
     /// The last failure of a worker, and its wall-clock time; empty and 0 if there was none.
     [[nodiscard]] const Boxed<WorkerFailure>& last_failure() const noexcept {
         return last_failure_;
@@ -93,7 +97,11 @@ class JobHistory {
 
     std::vector<StepSample> samples_;
     Duration sample_every_ = std::chrono::seconds(1);
+    /// The longest time between two of the recent samples, from index `first` on; zero: one sample.
+    [[nodiscard]] Duration longest_gap(std::size_t first) const;
+
     std::deque<StepSample> recent_;  ///< For the rate now.
+    Instant trains_since_{};         ///< When the round began to train.
     Boxed<WorkerFailure> last_failure_;
     std::int64_t last_failure_ms_ = 0;
     std::int64_t last_recovery_ms_ = 0;

@@ -32,6 +32,33 @@ std::string text_of(const json& object) {
     return printable_json(object.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
+// A node has few ranks, but a node may say what it likes.
+constexpr std::size_t kRanksMax = 64;
+
+void write_ranks(JsonWriter& out, std::string_view key, const RankSet& ranks) {
+    std::size_t count = 0;
+    out.key(key);
+    out.begin_array();
+    for (const auto& [first, size] : ranks.ranges()) {
+        for (std::uint32_t i = 0; i < size && count < kRanksMax; ++i, ++count) {
+            out.value(std::uint64_t{first} + i);
+        }
+    }
+    out.end_array();
+}
+
+void write(JsonWriter& out, const PartialFinish& finish) {
+    out.begin_object();
+    out.field("finished", finish.finished.size());
+    out.field("awaited", finish.awaited.size());
+    out.field("since_s", to_seconds(finish.since));
+    if (finish.left > Duration::zero()) {
+        out.field("left_s", to_seconds(finish.left));
+    }
+    out.field("text", protocol::sentence(describe(finish)));
+    out.end_object();
+}
+
 void write(JsonWriter& out, const JobStatus::Node& node) {
     out.begin_object();
     out.field("name", node.name);
@@ -46,6 +73,9 @@ void write(JsonWriter& out, const JobStatus::Node& node) {
     if (node.place == JobStatus::Place::member) {
         out.field("group_rank", node.group_rank);
         out.field("first_rank", node.first_rank);
+    }
+    if (!node.finished.empty()) {
+        write_ranks(out, "finished_ranks", node.finished);
     }
     put_sentence(out, "detail", describe_detail(node));
     out.end_object();
@@ -220,10 +250,15 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     out.field("time", utc_time(named.now_ms));
     out.field("age_s", to_seconds(named.now.time_since_epoch()));
     out.field("step_rate", named.step_rate);
+    if (named.last_step) {
+        out.field("last_step_s", to_seconds(*named.last_step));
+    }
     out.field("last_event", named.last_event);
     out.key("totals");
     write(out, named.totals);
-    out.field("text", protocol::sentence(describe(status.situation)));
+    const std::string still =
+        named.stalled ? "; no step for " + format_duration(*named.stalled) : "";
+    out.field("text", protocol::sentence(describe(status.situation) + still));
     out.field("round", number(status.round));
     out.field("world_size", status.world_size);
     out.field("elastic", status.elastic);
@@ -238,6 +273,10 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     out.field("lost_steps", goodput.lost_steps);
     out.field("lost_at_least", goodput.lost_at_least);
     out.field("restarts", status.restarts);
+    if (status.situation.partial_finish.is_known()) {
+        out.key("partial_finish");
+        write(out, status.situation.partial_finish);
+    }
     put_sentence(out, "journal", named.journal);
     write_lists(out, named, count_max);
     if (named.last_failure) {
@@ -313,7 +352,9 @@ std::size_t rows_at_most(const std::vector<JobView>& jobs, std::size_t bytes_max
 }  // namespace
 
 std::string_view state_word(const JobView& job) noexcept {
-    return job.status.verdict ? to_string(job.status.verdict->outcome) : to_string(job.state);
+    return job.status.verdict ? to_string(job.status.verdict->outcome)
+           : job.stalled      ? kStalled
+                              : to_string(job.state);
 }
 
 std::string jobs_json(const std::vector<JobView>& jobs, std::size_t bytes_max) {

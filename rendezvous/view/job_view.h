@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct JobView {
     JobState state = JobState::waiting;
     JobTotals totals{};
     double step_rate = 0;                 ///< Steps per second now.
+    std::optional<Duration> last_step{};  ///< How long ago it was; nothing before the first.
+    std::optional<Duration> stalled{};    ///< How long it has stood still, if it has.
     std::vector<StepSample> samples{};    ///< Steps over time, on the job's timeline.
     Instant now{};                        ///< On the job's timeline.
     Boxed<WorkerFailure> last_failure{};  ///< May be empty.
@@ -35,8 +38,12 @@ struct JobView {
     JobTelemetry telemetry{};
 };
 
-/// The work on which the job spends its time; once it has ended, how it did: "succeeded" and so on.
+/// The work on which the job spends its time, or kStalled; once it has ended, how it did:
+/// "succeeded" and so on.
 [[nodiscard]] std::string_view state_word(const JobView& job) noexcept;
+
+/// The state of a job that trains and commits no step for much longer than usual.
+inline constexpr std::string_view kStalled = "stalled";
 
 /// The version of the JSON below. Fields may be added without a new version.
 inline constexpr int kViewVersion = 1;

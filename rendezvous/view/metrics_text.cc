@@ -182,6 +182,7 @@ void Renderer::times() {
         for (std::size_t state = 0; state < kJobStates; ++state) {
             sample(to_string(static_cast<JobState>(state)));
         }
+        sample(kStalled);
         for (const Outcome outcome : kOutcomes) {
             sample(to_string(outcome));
         }

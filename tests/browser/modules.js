@@ -23,6 +23,11 @@
     ["0 ms", "17.3 ms", "1 s", "2.3 s", "4 min 10 s", "3 h 12 min", "2 d 4 h"]);
   expect("shares", [0, 0.99999, 1].map(format.percent), ["0 %", "99.9 %", "100 %"]);
 
+  const panels = await import("/panels.js");
+  expect("a program that does not tell its steps has none",
+    [panels.stepText(0), panels.stepText(1234), panels.rateText({step: 0, step_rate: 0}),
+      panels.rateText({step: 5, step_rate: 0})], ["–", "1,234", "–", "0"]);
+
   const {JobModel} = await import("/model.js");
   const model = new JobModel();
   const status = (fields) => ({began: "2026-01-01T00:00:00.000Z", time: "2026-01-01T00:00:20.000Z",

@@ -28,6 +28,7 @@ class HangWatchTest : public ::testing::Test {
                                     return looks;
                                 },
                                 [this] { return bytes; },
+                                [this] { return finished; },
                                 [this](const std::optional<Hang>& hang) { told.push_back(hang); },
                                 [this](Duration left) { lefts.push_back(left); },
                                 [this](std::int64_t) { return stopped; }});
@@ -42,6 +43,7 @@ class HangWatchTest : public ::testing::Test {
     WorkerLook look;
     std::vector<WorkerLook> looks;
     std::optional<std::vector<std::uint64_t>> bytes{{0, 0}};
+    rendezvous::RankSet finished;
     int looked = 0;
     std::vector<std::optional<Hang>> told;
     std::vector<Duration> lefts;

@@ -122,5 +122,32 @@ TEST_F(RunHang, LongestSilentRankIsEndedAndAStoppedRankIsNamed) {
                               "by a signal or by a debugger"));
 }
 
+// Nobody is killed for waiting for it.
+TEST_F(RunHang, RankThatHasFinishedIsTheReasonOfTheHang) {
+    Program job = run({"--standalone", "--nproc-per-node=3", "--hang-timeout=1", "--log-dir=runs",
+                       "--rdzv-id=job", "/bin/sh", "-c",
+                       "[ $RANK = 1 ] && exit 0; exec /bin/sleep 100"});
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    const std::string seen = job.output();
+    EXPECT_THAT(seen, ContainsRegex("no worker of the node has written anything for [0-9.]+ s "
+                                    ".*; rank 1 finished with exit code 0\n"));
+    EXPECT_THAT(seen, Not(HasSubstr("killing rank")));
+    EXPECT_THAT(seen, ContainsRegex("job job failed: rank 1 on .* finished with exit code 0, and "
+                                    "the others did not go on without it"));
+    Program explain(
+        ProgramSpec{{regroup_program(), "explain", "runs/job/hang-round1"}, {}, folder()});
+    EXPECT_EQ(explain.wait(), 0);
+    EXPECT_THAT(explain.output(),
+                HasSubstr("Rank 1 finished with exit code 0, and the others may wait for it."));
+}
+
+TEST_F(RunHang, FinishTimeoutEndsTheJobAfterTheFirstRankHasFinished) {
+    Program job = run({"--standalone", "--nproc-per-node=3", "--finish-timeout=1", "--log-dir=runs",
+                       "/bin/sh", "-c", "[ $RANK = 1 ] && exit 0; exec /bin/sleep 100"});
+    EXPECT_EQ(job.wait(), 124) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("rank 1 finished with exit code 0, and ranks 0, 2 did not "
+                                        "within 1.0 s (--finish-timeout)"));
+}
+
 }  // namespace
 }  // namespace regroup::testing

@@ -169,6 +169,31 @@ TEST_F(AgentCoreTest, CrashThatIsSeenLaterOutranksTheErrorThatItCaused) {
     EXPECT_EQ(core.report().failure, crash(1));
 }
 
+TEST_F(AgentCoreTest, RankThatWaitedInVainOutranksTheOneThatItLeft) {
+    in_round(1);
+    WorkerFailure left_alone = error(0);
+    left_alone.peer_error = rendezvous::PeerError::lost;
+    WorkerFailure waited = error(1);
+    waited.peer_error = rendezvous::PeerError::awaited;
+    exits(1, 0, left_alone);
+    exits(1, 1, waited);
+    EXPECT_EQ(core.report().failure, waited);
+}
+
+TEST_F(AgentCoreTest, WorkerThatFinishesAloneIsReportedSoonUntilTheNextRound) {
+    in_round(1);
+    const std::uint32_t first = core.assignment().first_rank;
+    exits(1, 1);
+    EXPECT_TRUE(sent<rendezvous::Report>().empty());  // Usually the others end at once, too.
+    pass_answered(seconds(1));
+    ASSERT_FALSE(sent<rendezvous::Report>().empty());
+    EXPECT_EQ(sent<rendezvous::Report>().back().report.finished,
+              rendezvous::RankSet(rendezvous::RankSet::Range{first + 1, 1}));
+    exits(1, 0, error(0));
+    in_round(2);
+    EXPECT_TRUE(core.report().finished.empty());
+}
+
 TEST_F(AgentCoreTest, OldWorkersNeverFailANewerRound) {
     in_round(1);
     hear(Stop{RoundId{2}, "over before it began"});  // Round 2 was never heard of here.

@@ -273,6 +273,39 @@ TEST(SilenceTest, HangNamesTheLongestSilentRankOnceAllAreSilent) {
     EXPECT_EQ(watch.silence_of(2), Duration::zero());
 }
 
+TEST(SilenceTest, RankThatHasFinishedIsNotTheOneThatIsSilent) {
+    HangLimits limits;
+    limits.most = seconds(10);
+    ProgressWatch watch(limits, kInterval);
+    Instant now{seconds(5)};
+    std::array<std::uint64_t, 2> bytes = {1, 1};
+    std::optional<rendezvous::Hang> hang;
+    for (Duration t{}; t < seconds(12); t += kInterval) {
+        now += kInterval;
+        bytes[0] += t < seconds(1) ? 1 : 0;
+        hang = watch.look_at_output(now, bytes, 4, rendezvous::RankSet({5, 1}));
+    }
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->rank, 4U);
+    EXPECT_NE(hang->text.find("; rank 5 finished"), std::string::npos) << hang->text;
+    EXPECT_FALSE(watch.look_at_output(now, bytes, 4, rendezvous::RankSet({4, 2})));
+}
+
+TEST_F(ProgressWatchTest, OthersHangWithoutTheRankThatHasFinished) {
+    for (WorkerLook& look : looks) {
+        look.waiting = true;
+    }
+    const std::size_t live = looks.size();
+    std::optional<rendezvous::Hang> hang;
+    for (Duration t{}; t < minutes(11); t += kInterval) {
+        now += kInterval;
+        hang = watch.look(now, looks, live + 1, rendezvous::RankSet({90, 1}));
+    }
+    ASSERT_TRUE(hang);
+    EXPECT_TRUE(hang->shared);
+    EXPECT_FALSE(watch.look(now, looks, live + 1));  // The last worker has no page.
+}
+
 TEST(SilenceTest, SilenceIsNoHangWithoutALimit) {
     ProgressWatch watch(HangLimits(), kInterval);
     Instant now{};

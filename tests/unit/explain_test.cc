@@ -93,6 +93,20 @@ TEST(Explain, RankThatHasNotEnteredACollectiveIsNamed) {
     EXPECT_THAT(text, HasSubstr("    load_batch\n"));
 }
 
+TEST(Explain, RankThatHasFinishedComesFirst) {
+    HangFacts facts = job(3);
+    facts_of(facts, 0).state = ProcessState::stopped;
+    facts_of(facts, 1).state = ProcessState::finished;
+    EXPECT_EQ(explain(facts).verdict, Verdict::stopped);  // That is certain.
+    facts_of(facts, 0).state = ProcessState::running;
+    EXPECT_EQ(explain(facts).verdict, Verdict::finished);
+    EXPECT_THAT(explain(facts).culprits, ElementsAre(1));
+    EXPECT_THAT(all_text(facts), HasSubstr("rank 1 on n: finished with exit code 0\n"));
+    give(facts, 0, {group({0, 1, 2}, {collective(1, Now::started)})});
+    give(facts, 2, {group({0, 1, 2}, {collective(1, Now::started)})});
+    EXPECT_EQ(explain(facts).verdict, Verdict::finished);
+}
+
 TEST(Explain, RankWithoutAnyOperationOfTheGroupHasNotEntered) {
     HangFacts facts = job(2);
     give(facts, 0, {group({0, 1}, {collective(1, Now::started)})});

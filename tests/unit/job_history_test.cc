@@ -127,6 +127,71 @@ TEST(JobHistory, KeepsAFewHundredSamplesOfALongJob) {
     EXPECT_EQ(history.step_rate(at(30000s), 10s), 0);
 }
 
+TEST(JobHistory, RateCountsUpToNowOnceTheNextStepIsLate) {
+    JobHistory history("j");
+    history.record({event(0s, JobEvent::Kind::joined), event(0s, JobEvent::Kind::running)}, 0);
+    EXPECT_EQ(history.stalled_for(at(60s), 10s), std::nullopt);  // It may not tell its steps.
+    for (int i = 1; i <= 100; ++i) {
+        history.reached(at(i * 200ms), static_cast<std::uint64_t>(i) * 9);
+    }
+    EXPECT_NEAR(history.step_rate(at(20s), 10s), 45, 1);
+    EXPECT_EQ(history.stalled_for(at(30s), 10s), std::nullopt);
+    EXPECT_LT(history.step_rate(at(25s), 10s), 30);
+    EXPECT_LT(history.step_rate(at(28s), 10s), 12);
+    EXPECT_EQ(history.step_rate(at(31s), 10s), 0);
+    EXPECT_EQ(history.stalled_for(at(32s), 10s), Duration(12s));
+    // The round ends and the next one trains: its time counts anew.
+    history.record({event(33s, JobEvent::Kind::ending, Cause("it stood still"))}, 0);
+    EXPECT_EQ(history.stalled_for(at(50s), 10s), std::nullopt);
+    history.record({event(50s, JobEvent::Kind::running)}, 0);
+    EXPECT_EQ(history.stalled_for(at(59s), 10s), std::nullopt);
+    EXPECT_EQ(history.stalled_for(at(62s), 10s), Duration(12s));
+}
+
+TEST(JobHistory, SlowStepsHaveARateAndAreNotStalled) {
+    JobHistory history("j");
+    history.record({event(0s, JobEvent::Kind::joined), event(0s, JobEvent::Kind::running)}, 0);
+    for (int i = 1; i <= 3; ++i) {
+        history.reached(at(i * 30s), static_cast<std::uint64_t>(i));
+    }
+    EXPECT_NEAR(history.step_rate(at(100s), 10s), 1.0 / 30, 0.001);
+    EXPECT_NEAR(history.step_rate(at(119s), 10s), 1.0 / 30, 0.001);
+    EXPECT_LT(history.step_rate(at(150s), 10s), 1.0 / 50);
+    EXPECT_EQ(history.stalled_for(at(200s), 10s), std::nullopt);
+    EXPECT_TRUE(history.stalled_for(at(241s), 10s));
+}
+
+TEST(EventLine, SaysHowManyRanksHaveFinished) {
+    PartialFinish finish;
+    finish.finished.add(1);
+    finish.awaited.add({2, 3});
+    finish.since = 8s;
+    JobHistory history("j");
+    history.record({event(8s, JobEvent::Kind::finished, finish)}, 0);
+    const auto line = nlohmann::json::parse(*history.events().back().line);
+    EXPECT_EQ(line.at("event"), "finished");
+    EXPECT_EQ(line.at("finished"), 1);
+    EXPECT_EQ(line.at("awaited"), 3);
+}
+
+TEST(JobsJson, SaysThatAJobStandsStillAndWhichRanksHaveFinished) {
+    JobView view;
+    view.job = "j";
+    view.state = JobState::productive;
+    view.status.situation = "round 1 is running on 1 node";
+    view.stalled = view.last_step = 12s;
+    view.status.nodes.emplace_back();
+    view.status.nodes[0].finished.add({1, 100});
+    view.status.situation.partial_finish.finished = view.status.nodes[0].finished;
+    const auto job = nlohmann::json::parse(jobs_json({view}, std::size_t{1} << 16U))["jobs"][0];
+    EXPECT_EQ(job.at("state"), "stalled");
+    EXPECT_EQ(job.at("last_step_s"), 12);
+    EXPECT_EQ(job.at("text"), "round 1 is running on 1 node; no step for 12 s");
+    EXPECT_EQ(job.at("partial_finish").at("finished"), 100);
+    EXPECT_EQ(job.at("nodes").at(0).at("finished_ranks").size(), 64U);
+    EXPECT_EQ(job.at("nodes").at(0).at("finished_ranks").at(63), 64);
+}
+
 TEST(EventLine, HasTheTimeTheJobAndTheDetails) {
     JobHistory history("nightly");
     WorkerFailure failure;

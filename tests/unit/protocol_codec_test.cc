@@ -96,6 +96,8 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "regroup_window_ms",
                             "standbys_max",
                             "prepare_timeout_ms",
+                            "finish_timeout_ms",
+                            "finished",
                             "on_exit",
                             "budgets",
                             "elastic",
@@ -138,7 +140,8 @@ TEST(ProtocolCodec, SlotZeroIsNotTheSameAsNoSlot) {
 TEST(ProtocolCodec, EachPolicyTimeIsDecodedSeparately) {
     Duration JobPolicy::* const times[] = {
         &JobPolicy::last_call,  &JobPolicy::heartbeat_timeout, &JobPolicy::shutdown_timeout,
-        &JobPolicy::grow_after, &JobPolicy::regroup_window,    &JobPolicy::prepare_timeout};
+        &JobPolicy::grow_after, &JobPolicy::regroup_window,    &JobPolicy::prepare_timeout,
+        &JobPolicy::finish_timeout};
     for (const auto time : times) {
         Join join = sample_join();
         join.policy = JobPolicy();

@@ -154,6 +154,9 @@ std::vector<Malformation> bad_report() {
         {"failure/last_output", json::array({"line"})},
         {"failure/log", 0},
         {"failure/kind", "bored"},
+        {"failure/peer_error", "bored"},
+        {"finished", "rank 3"},
+        {"finished", json::array({3})},
         {"elastic", 1},
         {"step", -1},
         {"held_step", -1},
@@ -192,6 +195,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
                             "regroup_window_ms",
                             "standbys_max",
                             "prepare_timeout_ms",
+                            "finish_timeout_ms",
                             "budgets/hangs",
                             "budgets/losses",
                             "budgets/refill_steps",
@@ -225,8 +229,8 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
     bad.push_back({"heartbeat_timeout_ms", 3600001});
     for (const char* key :
          {"last_call_ms", "shutdown_timeout_ms", "grow_after_ms", "regroup_window_ms",
-          "prepare_timeout_ms", "budgets/delay_ms", "budgets/node_failures_window_ms", "at_work_ms",
-          "ended_ago_ms", "join_timeout_ms"}) {
+          "prepare_timeout_ms", "finish_timeout_ms", "budgets/delay_ms",
+          "budgets/node_failures_window_ms", "at_work_ms", "ended_ago_ms", "join_timeout_ms"}) {
         bad.push_back({key, 2592000001});
     }
     expect_each_is_named(json_of(FromAgent(sample_join())), bad, decode_from_agent);

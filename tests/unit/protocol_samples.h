@@ -30,6 +30,7 @@ inline rendezvous::WorkerFailure sample_failure() {
     failure.unfinished = true;
     failure.error_file = "regroup-runs/nightly/round-4/rank-13.error.json";
     failure.by_silence = true;
+    failure.peer_error = rendezvous::PeerError::awaited;
     return failure;
 }
 
@@ -54,6 +55,8 @@ inline rendezvous::NodeReport sample_report() {
                         {14, 0, 0, false, "", true, std::chrono::seconds(3)}};
     report.alarm = 2;
     report.broken_links = {{12, 8, "closed the connection"}};
+    report.finished.add({8, 3});
+    report.finished.add(15);
     return report;
 }
 
@@ -84,6 +87,7 @@ inline rendezvous::Join sample_join() {
     join.policy.regroup_window = std::chrono::milliseconds(205);
     join.policy.standbys_max = 2;
     join.policy.prepare_timeout = std::chrono::milliseconds(120006);
+    join.policy.finish_timeout = std::chrono::milliseconds(600010);
     join.policy.on_exit = {{2, rendezvous::Reaction::fail},
                            {3, rendezvous::Reaction::restart},
                            {75, rendezvous::Reaction::retry},
@@ -128,6 +132,7 @@ inline rendezvous::Assignment sample_assignment() {
     assignment.master_port = 40117;
     assignment.store_key = "a07e";
     assignment.restart_count = 1;
+    assignment.failed_rank = 13;
     assignment.member_serves = true;
     assignment.reason = "rank 13 on node7 was ended by SIGSEGV";
     return assignment;
@@ -209,7 +214,8 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
             rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
             rendezvous::Fenced{"this node was given up as lost"},
             rendezvous::Dismissed{rendezvous::RoundId{4}},
-            rendezvous::Alive{rendezvous::RoundId{4}},
+            rendezvous::Alive{rendezvous::RoundId{4},
+                              std::string("rank 1 finished with exit code 0")},
             sample_waiting(),
             rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},
             rendezvous::Recovered{sample_incident()},

@@ -14,8 +14,9 @@ namespace {
 using Charged = Judgement::Charge;
 
 /// Evidence is written as a list of words, and the word that ended the round in brackets:
-/// "link a0-b2", "crash b2", "error b2", "said b2" (an error that it announced), "final b2" (trying
-/// again cannot help), "lost c", "left c", "gave-up c", "spent c", "hang b2", "silent b2".
+/// "link a0-b2", "crash b2", "error b2", "said b2" (an error that it announced), "late b2" (an
+/// error of the SDK: another rank did not come), "left-alone b2" (another rank had ended), "final
+/// b2" (trying again cannot help), "lost c", "left c", "gave-up c", "spent c", "hang b2", "silent b2".
 /// Ranks 0 and 1 are on node a, 2 and 3 on b, 4 and 5 on c.
 Evidence evidence(const std::string& what, const std::string& who) {
     const std::string node = who.substr(0, 1);
@@ -53,6 +54,9 @@ Evidence evidence(const std::string& what, const std::string& who) {
     }
     failure.signal = what == "crash" ? SIGSEGV : 0;
     failure.announced = what == "said";
+    failure.peer_error = what == "late"         ? PeerError::awaited
+                         : what == "left-alone" ? PeerError::lost
+                                                : PeerError::none;
     failure.kind = what == "final" ? FailureKind::user_error : FailureKind::failure;
     return {{}, Evidence::WorkerFailed{failure}};
 }
@@ -107,6 +111,14 @@ TEST(Judge, JudgementNamesTheCauseAndTheCharge) {
         {"[error a0] crash b2", Charged::failure, kCrash},
         {"[crash b2] crash a0", Charged::failure, kCrash},
         {"[error a0] said b2", Charged::failure, kError},
+        // Errors that came from another rank.
+        {"[left-alone b2]", Charged::failure, kError},
+        {"[left-alone a0] error b2 left-alone c4", Charged::failure, kError},
+        {"[left-alone a0] late b2 late c4", Charged::failure, kError},
+        {"[late b2] left-alone a0 late c4", Charged::failure, kError},
+        {"[late a0] left-alone c4 error b2", Charged::failure, kError},
+        {"[gave-up c] left-alone a0 late b2", Charged::failure, kError},
+        {"[link a0-b2] left-alone b2 error c4", Charged::failure, kError},
         // A lost node explains failures.
         {"[lost c]", Charged::losses, kLost},
         {"[error b2] lost c", Charged::losses, kLost},

@@ -4,8 +4,8 @@
 
 import {KeyedList, fromTemplate, make, onceAFrame, setHidden, setText} from "./dom.js";
 import {Feed} from "./feed.js";
-import {count, counted, decimal} from "./format.js";
-import {showPhase} from "./panels.js";
+import {count, counted} from "./format.js";
+import {rateText, showPhase, stepText} from "./panels.js";
 
 export class JobsView {
   root;
@@ -74,8 +74,8 @@ function createRow(job) {
       setText(cells.text, now.text);
       setText(cells.nodes, count(now.nodes.length + (now.nodes_left_out ?? 0)));
       setText(cells.ranks, count(now.world_size));
-      setText(cells.step, count(now.step));
-      setText(cells.rate, decimal(now.step_rate));
+      setText(cells.step, stepText(now.step));
+      setText(cells.rate, rateText(now));
       setText(cells.restarts, count(now.restarts));
     },
   };

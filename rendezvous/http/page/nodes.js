@@ -6,7 +6,7 @@ import {askToDrain} from "./actions.js";
 import {KeyedList, make, setAttributes, setHidden, setText} from "./dom.js";
 import {count, counted, duration} from "./format.js";
 import {NodeMap} from "./node_map.js";
-import {ranksText} from "./panels.js";
+import {ranksText, stepText} from "./panels.js";
 import {stateOf, states} from "./states.js";
 
 const mapFrom = 33;   // With fewer nodes the table shows them all.
@@ -168,7 +168,7 @@ function createRow(first, job) {
       setText(address, node.address === node.name ? "" : node.address);
       setText(detail, node.detail ?? "");
       chips.show(node, state, failed, slow);
-      setText(step, count(node.step));
+      setText(step, stepText(node.step));
       setText(heard, `${duration(node.silent_s)} ago`);
       setHidden(drain, !canDrain || node.place === "leaving");
     },
@@ -184,10 +184,11 @@ class Chips {
     this.#cell = cell;
   }
 
-  show({first_rank: first, workers}, state, failed, slow) {
+  show({first_rank: first, workers, finished_ranks: done = []}, state, failed, slow) {
+    const finished = new Set(done);
     const marks = first === undefined ? [] : [...failed, ...slow.keys()]
       .filter((rank) => rank >= first && rank < first + workers);
-    const shown = [first, workers, state.word, ...marks.map((rank) => [rank, slow.get(rank)])].join();
+    const shown = [first, workers, state.word, "", ...done, "", ...marks.map((rank) => [rank, slow.get(rank)])].join();
     if (shown === this.#shown) {
       return;
     }
@@ -202,8 +203,9 @@ class Chips {
     }
     const chips = Array.from({length: workers}, (_, i) => {
       const rank = first + i;
-      const word = failed.has(rank) ? "failed" : slow.has(rank) ? "slow" : state.word;
-      const sign = {failed: " ✕", slow: " ▲"}[word] ?? "";
+      const word = failed.has(rank) ? "failed" : finished.has(rank) ? "finished"
+        : slow.has(rank) ? "slow" : state.word;
+      const sign = {failed: " ✕", slow: " ▲", finished: state.word === "finished" ? "" : " ✓"}[word] ?? "";
       return make("li", {"data-rank": rank, "data-state": word, title: `rank ${rank}: ${word}`},
         `${rank}${sign}`, make("span", {class: "unseen"}, ` ${word}`));
     });
