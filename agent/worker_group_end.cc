@@ -40,6 +40,19 @@ std::string wall_clock_time() {
     return text;
 }
 
+// The page is the worker's: it may hold anything.
+rendezvous::PeerError peer_error_in(const worker_link::WorkerPage& page) {
+    switch (worker_link::PeerError{page.peer_error.load()}) {
+        case worker_link::PeerError::awaited:
+            return rendezvous::PeerError::awaited;
+        case worker_link::PeerError::lost:
+            return rendezvous::PeerError::lost;
+        case worker_link::PeerError::none:
+            break;
+    }
+    return rendezvous::PeerError::none;
+}
+
 }  // namespace
 
 void WorkerGroup::end_by(int signal, const std::vector<std::uint32_t>& local_ranks) {
@@ -286,6 +299,9 @@ WorkerFailure WorkerGroup::failure_of(const Process& process, ExitStatus status)
     failure.exit_code = status.exit_code;
     failure.signal = status.signal;
     failure.core_dumped = status.core_dumped;
+    if (process.page && process.hung.empty()) {
+        failure.peer_error = peer_error_in(**process.page);
+    }
     if (!process.hung.empty()) {
         failure.kind = rendezvous::FailureKind::hang;
         failure.evidence = process.hung;

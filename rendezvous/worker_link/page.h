@@ -14,7 +14,8 @@
 namespace regroup::worker_link {
 
 /// The version of the layout below. A worker built with another version gets no link. A new layout,
-/// or a new meaning of a field, needs a new kLinkVersion, and kOldestLinkVersion raised to it.
+/// or a new meaning of a field, needs a new kLinkVersion, and kOldestLinkVersion raised to it. A new
+/// field in unused space, whose zero means that nothing is known, needs neither.
 inline constexpr std::uint32_t kPageVersion = 2;
 
 /// The activity of a worker, for the detection of hangs.
@@ -25,6 +26,13 @@ enum class Phase : std::uint32_t {
     training,   ///< Between two commits.
     section,    ///< In a named section; see `WorkerPage::section`.
     leaving,    ///< Saves its state and ends.
+};
+
+/// Whether the last error of the SDK came from another rank.
+enum class PeerError : std::uint32_t {
+    none,
+    awaited,  ///< That rank did not come in time.
+    lost,     ///< That rank had ended, or had given up.
 };
 
 /// Whether the node of a worker leaves, and where its workers save their state and end.
@@ -121,6 +129,9 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     /// 1 once its training is finished. A leaving worker that ends with success without this has
     /// left.
     std::atomic<std::uint32_t> finished{0};
+    /// A PeerError; written before the program hears of the error, and cleared when a round begins.
+    /// In what was unused space before: an older worker leaves it at `none`.
+    std::atomic<std::uint32_t> peer_error{0};
 
     alignas(64) TelemetryBlock telemetry{};
     alignas(64) TransferBlock transfer{};

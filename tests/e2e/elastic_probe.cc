@@ -16,6 +16,9 @@
 //     differ    rank 1 changes its weights at the start of each round
 //     misprint  rank 1 saves other bytes than the others for the same state
 //
+//     late      without the loop: rank 2 never comes to a barrier. The time of rank 3 begins later
+//               than that of the others, which take long to end
+//
 // and at the first step after the file `throw` is there:
 //
 //     throw     rank 0 fails, and does not exit before the file `core` is there
@@ -241,13 +244,32 @@ int train(const std::string& argument) {
     return 0;
 }
 
+int wait_in_vain() {
+    const regroup::Context context = regroup::Context::from_environment();
+    const auto group = regroup::ProcessGroup::create(
+        "cpu", context, {.timeout = std::chrono::milliseconds(1500)});
+    group->barrier().wait();
+    if (context.rank == 2) {
+        ::poll(nullptr, 0, -1);
+    }
+    ::poll(nullptr, 0, context.rank == 3 ? 700 : 0);
+    try {
+        group->barrier().wait();
+    } catch (const regroup::Error&) {
+        std::signal(SIGTERM, SIG_IGN);
+        ::poll(nullptr, 0, context.rank == 3 ? 0 : 300);
+        throw;
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int count, char** values) {
     ::alarm(150);  // The process ends by itself, even if the code under test fails to end it.
     const std::string argument = count > 1 ? values[1] : "";
     try {
-        return train(argument);
+        return argument == "late" ? wait_in_vain() : train(argument);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
         if (argument == "explain") {

@@ -13,6 +13,7 @@
 namespace regroup::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -208,6 +209,14 @@ TEST_F(RunFailure, ProgramThatCannotBeStartedAgainIsReported) {
     EXPECT_THAT(final_report(job), HasSubstr(script));
     EXPECT_THAT(final_report(job), HasSubstr("No such file or directory"));
     EXPECT_THAT(job.output(), Not(HasSubstr("pid 0")));
+}
+
+// Rank 3 ends first, because the others have ended the group. They had waited for rank 2.
+TEST_F(RunFailure, RankThatWasLeftAloneIsNotTheRootCause) {
+    Program job = run({"--standalone", "--nproc-per-node=4", elastic_probe_program(), "late"});
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(final_report(job), ContainsRegex("\n  rank       [01] ")) << job.output();
+    EXPECT_THAT(final_report(job), HasSubstr("rank 2"));
 }
 
 }  // namespace

@@ -51,6 +51,20 @@ class RoundScope {
     void on_break(BreakListener listener);
     void note_break(std::uint32_t peer, const std::string& how) noexcept;
 
+    /// Why an operation has failed because of another rank. The values are those of
+    /// worker_link::PeerError.
+    enum class PeerFault : std::uint32_t {
+        awaited = 1,  ///< It did not come in time.
+        lost = 2,     ///< It had ended, or had given up.
+    };
+    /// Writes each fault into `place` from now on, which outlives everything created from this
+    /// scope.
+    void tell_peer_faults(std::atomic<std::uint32_t>& place) noexcept { peer_fault_ = &place; }
+    /// Call before the caller of the operation hears of the failure. Any thread.
+    void note_peer_fault(PeerFault fault) noexcept {
+        peer_fault_.load(std::memory_order_relaxed)->store(static_cast<std::uint32_t>(fault));
+    }
+
     /// Counts into `issued` and `done` from now on, which outlive everything created from this
     /// scope. Call it before a group is formed.
     void count_into(std::atomic<std::uint64_t>& issued, std::atomic<std::uint64_t>& done) noexcept {
@@ -74,6 +88,8 @@ class RoundScope {
     std::optional<std::string> reason_;  // Guarded by mutex_.
     std::atomic<std::uint64_t> own_issued_ = 0;
     std::atomic<std::uint64_t> own_done_ = 0;
+    std::atomic<std::uint32_t> own_peer_fault_ = 0;
+    std::atomic<std::atomic<std::uint32_t>*> peer_fault_ = &own_peer_fault_;
     std::atomic<std::uint64_t>* issued_ = &own_issued_;
     std::atomic<std::uint64_t>* done_ = &own_done_;
     std::atomic<const char*> last_operation_ = "";

@@ -304,7 +304,11 @@ std::shared_ptr<Context::StoreSlot> Context::make_store_slot() {
 }
 
 std::shared_ptr<RoundScope> Context::make_scope() {
-    return std::make_shared<RoundScope>();
+    auto scope = std::make_shared<RoundScope>();
+    if (const auto link = link::process_link()) {
+        scope->tell_peer_faults(link->page().peer_error);  // The link lasts as long as the process.
+    }
+    return scope;
 }
 
 Context Context::of_ranks(const std::vector<std::uint32_t>& ranks) const {

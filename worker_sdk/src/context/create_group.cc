@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/cpu/group_formation.h"
 #include "worker_sdk/src/group/owned_group.h"
 #include "worker_sdk/src/nccl/form_group.h"
@@ -41,13 +42,28 @@ constexpr std::array kBackends = {
                     "host memory, and \"nccl\" for buffers on GPUs");
 }
 
+/// A group that did not form because of another rank.
+void note_fault(const Context& context, const Error& error) noexcept {
+    const std::shared_ptr<RoundScope>& scope = ContextScope::of(context);
+    if (error.code() == Errc::deadline_exceeded) {
+        scope->note_peer_fault(RoundScope::PeerFault::awaited);
+    } else if (error.code() == Errc::disconnected) {
+        scope->note_peer_fault(RoundScope::PeerFault::lost);
+    }
+}
+
 }  // namespace
 
 std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, const Context& context,
                                                    const ProcessGroupOptions& options) {
     for (const Backend& candidate : kBackends) {
         if (candidate.name == backend) {
-            return std::make_unique<OwnedGroup>(candidate.create(context, options));
+            try {
+                return std::make_unique<OwnedGroup>(candidate.create(context, options));
+            } catch (const Error& error) {
+                note_fault(context, error);
+                throw;
+            }
         }
     }
     refuse_backend(backend);

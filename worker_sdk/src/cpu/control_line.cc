@@ -192,7 +192,8 @@ void ControlLine::handle(Line& line, const Notice& notice) {
         // This rank lives, and may be the only one that knows of the broken connection.
         mesh_.tell_break(notice.reporter, "says that the connection broke");
     }
-    throw GroupFailure{.code = notice.code, .cause = reporter + " reports: " + line.text};
+    throw GroupFailure{
+        .code = notice.code, .cause = reporter + " reports: " + line.text, .reported = true};
 }
 
 void ControlLine::handle_standing(Line& line, const Notice& notice) {

@@ -112,6 +112,9 @@ void CpuProcessGroup::finish(GroupFailure failure) {
     if (failure.operation.empty()) {
         failure.operation = executor_->current();
     }
+    if (const auto fault = peer_fault(failure)) {
+        scope_->note_peer_fault(*fault);
+    }
     const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
     control_.announce_failure(failure.code, met_by + failure.cause, failure.broken_to);
     {

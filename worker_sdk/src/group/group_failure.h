@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/base/round_scope.h"
 
 namespace regroup {
 
@@ -32,6 +33,19 @@ struct GroupFailure {
     std::optional<Expired> expired{};
     /// A system error that the end of another rank may have caused.
     bool may_be_peer = false;
+    /// Another rank has met it, and has told this one.
+    bool reported = false;
 };
+
+/// Whether the failure came from another rank. Of ranks that do not agree about an operation none
+/// is more to blame than another.
+[[nodiscard]] inline std::optional<RoundScope::PeerFault> peer_fault(const GroupFailure& failure) {
+    if (!failure.reported && (failure.expired || failure.code == Errc::deadline_exceeded)) {
+        return RoundScope::PeerFault::awaited;
+    }
+    const bool is_lost = failure.code == Errc::disconnected || failure.follows ||
+                         failure.broken_to || failure.may_be_peer || failure.reported;
+    return is_lost ? std::optional(RoundScope::PeerFault::lost) : std::nullopt;
+}
 
 }  // namespace regroup

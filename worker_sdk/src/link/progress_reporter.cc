@@ -54,6 +54,7 @@ void SdkTransfer::add(std::uint64_t bytes) noexcept {
 void ProgressReporter::begin_round(std::uint64_t round, RoundScope& scope) noexcept {
     page_->operations_issued.store(0);
     page_->operations_done.store(0);
+    page_->peer_error.store(0);
     scope.count_into(page_->operations_issued, page_->operations_done);
     page_->round.store(round);
     set_phase(Phase::forming);

@@ -276,6 +276,9 @@ void Lane::end(const GroupFailure& failure) {
         outstanding_ = 0;
         failed.swap(in_flight_);
     }
+    if (const auto fault = peer_fault(failure); fault && identity_.round) {
+        identity_.round->note_peer_fault(*fault);
+    }
     for (const InFlight& entry : failed) {
         fail(entry.calls, failure);
     }

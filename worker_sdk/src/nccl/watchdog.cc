@@ -168,7 +168,7 @@ void Watchdog::hear(Instant now) {
 
 void Watchdog::hear_ended(const Notice& notice) {
     const std::string who = "rank " + std::to_string(notice.origin);
-    GroupFailure failure{notice.code, notice.text, {}};
+    GroupFailure failure{.code = notice.code, .cause = notice.text, .reported = true};
     if (!notice.text.starts_with(who + " (")) {
         failure.cause =
             who +
