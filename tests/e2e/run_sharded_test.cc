@@ -110,6 +110,26 @@ TEST_F(RunSharded, JobBeginsAgainFromTheCheckpointIfAShardIsLost) {
     expect_undisturbed_result(4);
 }
 
+// The loss of the two ranks is the only one that is charged.
+TEST_F(RunSharded, LossOfBothReplicasCostsOneRestart) {
+    Program job = run({"--standalone", "--nproc-per-node=4", "--max-restarts=1",
+                       SHARDED_PROBE_PROGRAM, "replicate"});
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << job.output();
+    ASSERT_THAT(await_marks("later", 4), SizeIs(4)) << job.output();
+    ::kill(pid_of(first.at(1)), SIGKILL);
+    ::kill(pid_of(first.at(3)), SIGKILL);
+    const Marks again = await_marks("up", 4, 3);
+    ASSERT_THAT(again, SizeIs(4)) << job.output();
+    for (const auto& [rank, mark] : again) {
+        EXPECT_EQ(mark.at("step"), "20") << "rank " << rank;
+    }
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("ranks 1 and 3 of the 4 ranks"));
+    expect_undisturbed_result(4);
+}
+
 // ---- The program of docs/elastic.md.
 
 class RunShardedExample : public EndToEnd {

@@ -94,7 +94,14 @@ void train(bool replicate) {
         .on_round =
             [&](const regroup::ElasticRound& round) {
                 present = *round.context;
-                optimizer.shard(*round.group);
+                try {
+                    optimizer.shard(*round.group);
+                } catch (const regroup::Error& error) {
+                    if (error.code() == regroup::Errc::system) {  // A shard is lost.
+                        regroup::report_fatal(regroup::FatalKind::retry, error.what());
+                    }
+                    throw;
+                }
                 mark("up", present, "step=" + std::to_string(round.step) + "\n");
             },
         .on_step =

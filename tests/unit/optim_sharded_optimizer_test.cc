@@ -33,6 +33,7 @@ using optim::Range;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::IsEmpty;
 using testing::random_values;
 using testing::run_ranks;
@@ -430,6 +431,40 @@ TEST(ShardedOptimizer, LostShardIsRefusedOnAllRanksByName) {
             group.barrier().wait();  // The group stays usable.
         });
     }
+}
+
+TEST(ShardedOptimizer, LossOfBothReplicasNamesBothAndDoesNotAdviseWhatIsOn) {
+    Members members = fresh_members(4, kOptions[2], true);
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        member.optimizer.shard(group);
+        train(member.model, member.optimizer, 0, 2);
+    });
+    members.erase(members.begin() + 3);  // Shards 1 and 3 are on ranks 1 and 3.
+    members.erase(members.begin() + 1);
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        const auto error = error_of([&] { member.optimizer.shard(group); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::system);
+        EXPECT_THAT(error->what(), HasSubstr("ranks 1 and 3 of the 4 ranks"));
+        EXPECT_THAT(error->what(), Not(HasSubstr("use the option replicate")));
+        group.barrier().wait();
+    });
+}
+
+TEST(ShardedOptimizer, AllRanksThatHeldLostShardsAreNamed) {
+    Members members = fresh_members(4, kOptions[2]);
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        member.optimizer.shard(group);
+        train(member.model, member.optimizer, 0, 2);
+    });
+    members.erase(members.begin() + 1, members.begin() + 3);
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        const auto error = error_of([&] { member.optimizer.shard(group); });
+        ASSERT_TRUE(error);
+        EXPECT_THAT(error->what(), HasSubstr("ranks 1 and 2 of the 4 ranks"));
+        EXPECT_THAT(error->what(), HasSubstr("use the option replicate"));
+        group.barrier().wait();
+    });
 }
 
 TEST(ShardedOptimizer, WithoutMomentsNothingIsLost) {

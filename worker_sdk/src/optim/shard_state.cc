@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -272,18 +273,49 @@ void ShardedOptimizer::Impl::carry_out(ProcessGroup& with, std::span<const Trans
     }
 }
 
-/// Who has held the elements that are lost, as far as this can be told.
-std::string ShardedOptimizer::Impl::describe_loss(const Range& range, std::size_t sharers) const {
-    const std::vector<Range> before = layout.shards(std::max<std::size_t>(sharers, 1));
-    const auto owner =
-        std::ranges::find_if(before, [&](const Range& each) { return each.contains(range.first); });
-    return "optimizer: rank " + std::to_string(owner - before.begin()) + " of the " +
-           std::to_string(before.size()) +
-           " ranks that shared the state is gone, and with it the moments of elements " +
-           std::to_string(range.first) + " to " +
-           std::to_string(std::min(range.last, owner->last)) +
-           "; begin again from a checkpoint on all ranks, or use the option replicate to survive "
-           "such a loss";
+/// The ranks that have held the elements that are lost, as far as this can be told. `held`: by
+/// rank, what is left. `sharers`: the number of ranks among which the state was divided.
+std::string ShardedOptimizer::Impl::describe_loss(std::span<const std::vector<Range>> held,
+                                                  std::size_t sharers) const {
+    const std::size_t count = std::max<std::size_t>(sharers, 1);
+    const std::vector<Range> before = layout.shards(count);
+    const auto is_held = [&](std::size_t element) {
+        return std::ranges::any_of(held, [&](const std::vector<Range>& ranges) {
+            return std::ranges::any_of(
+                ranges, [&](const Range& range) { return range.contains(element); });
+        });
+    };
+    std::set<std::size_t> gone;
+    std::string elements;
+    for (std::size_t i = 0; i < count; ++i) {
+        const Range& shard = before[i];
+        if (shard.count() == 0 || (is_held(shard.first) && is_held(shard.last - 1))) {
+            continue;
+        }
+        gone.insert(i);
+        if (shard_options.replicate) {
+            gone.insert((i + count / 2) % count);
+        }
+        elements += (elements.empty() ? "" : ", ") + std::to_string(shard.first) + " to " +
+                    std::to_string(shard.last);
+    }
+    if (gone.empty()) {
+        return "optimizer: a part of the state is gone with the ranks that held it; begin again "
+               "from a checkpoint on all ranks";
+    }
+    std::string ranks;
+    for (const std::size_t rank : gone) {
+        const bool is_last = rank == *gone.rbegin();
+        ranks += (ranks.empty() ? "" : is_last ? " and " : ", ") + std::to_string(rank);
+    }
+    const bool several = gone.size() > 1;
+    return std::string("optimizer: ") + (several ? "ranks " : "rank ") + ranks + " of the " +
+           std::to_string(count) + " ranks that shared the state " + (several ? "are" : "is") +
+           " gone, and with " + (several ? "them" : "it") + " the moments of elements " +
+           elements + "; begin again from a checkpoint on all ranks" +
+           (shard_options.replicate
+                ? ". The option replicate survives the loss of one of the two ranks of a shard"
+                : ", or use the option replicate to survive the loss of a rank");
 }
 
 /// Takes new shards whose moments are there.
@@ -330,7 +362,7 @@ void ShardedOptimizer::Impl::shard(ProcessGroup& with, std::span<const std::uint
         plan = plan_transfers(held, wanted);
     }
     if (plan.lost) {
-        throw Error(Errc::system, describe_loss(*plan.lost, best->former_size));
+        throw Error(Errc::system, describe_loss(held, best->former_size));
     }
     if (best) {
         settle(best->version);

@@ -110,7 +110,8 @@ struct ShardedOptimizer::Impl {
     void settle(std::int64_t version);
     void carry_out(ProcessGroup& with, std::span<const optim::Transfer> transfers,
                    std::span<const optim::Piece> old, std::span<const Shard> fresh) const;
-    [[nodiscard]] std::string describe_loss(const Range& range, std::size_t sharers) const;
+    [[nodiscard]] std::string describe_loss(std::span<const std::vector<Range>> held,
+                                            std::size_t sharers) const;
     void adopt(const std::optional<optim::Standing>& best, std::vector<Shard> fresh);
     void shard(ProcessGroup& with, std::span<const std::uint32_t> leaving);
 
