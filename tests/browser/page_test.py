@@ -229,6 +229,14 @@ class RealJob(unittest.TestCase):
     def test_8_a_job_that_is_not_there(self):
         self.browser.open(self.url + "#jobs/no%20such%20job")
         self.wait(f"{VIEW}.phase === 'unknown'")
+        assert_says_that_there_is_no_job(self, self.browser, "no such job")
+
+
+def assert_says_that_there_is_no_job(test, page, name):
+    """Only that, and no panels without content below it."""
+    test.assertIn(name, page.value("document.querySelector('[data-slot=sentence]').textContent"))
+    test.assertTrue(page.value("document.querySelector('.panels').hidden"))
+    test.assertFalse(page.value("document.getElementById('all-jobs').hidden"))
 
 
 class LargeJob(unittest.TestCase):
@@ -265,6 +273,42 @@ class LargeJob(unittest.TestCase):
             }""")
             page.wait("document.querySelectorAll('tr[data-node]').length === 1", 20)
             self.assertEqual(page.complaints(), [])
+
+
+class LongJob(unittest.TestCase):
+    """A job that has run for days, with long names."""
+
+    def test_no_text_leaves_its_box(self):
+        name = "pretraining-of-the-large-model-with-the-second-tokenizer_" * 2
+        node = "gpu-node-with-the-very-long-name-of-a-cloud-provider-in-europe-west-"
+        for age in (5 * 60 + 15, 23 * 3600 + 59 * 60 + 59, 123 * 86400 + 23 * 3600):
+            server = stand_in.StandIn(stand_in.Job(name, 3, 4, age=age, node=node), every=0.25)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            self.addCleanup(server.server_close)
+            self.addCleanup(server.shutdown)
+            with browser.Browser() as page:
+                page.open(f"{server.url}#jobs/{name}")
+                page.wait(f"{VIEW}.phase === 'training'", 20)
+                for width in (320, 390, 700, 1024, 1280, 1920):
+                    page.resize(width, 900)
+                    page.wait(f"window.innerWidth === {width}")
+                    self.assertEqual(page.value(HERE.joinpath("overflow.js").read_text()), [],
+                                     f"{age} s old, {width} pixels wide")
+
+
+class AnotherJob(unittest.TestCase):
+    """A viewer whose token is for one job looks at another."""
+
+    def test_the_page_says_that_there_is_no_such_job(self):
+        server = stand_in.StandIn(stand_in.Job("nightly", 2, 2))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        with browser.Browser() as page:
+            page.open(f"{server.url}#jobs/daily")
+            page.wait(f"{VIEW}.phase === 'unknown'")
+            assert_says_that_there_is_no_job(self, page, "daily")
+            self.assertNotIn("{", page.value("document.getElementById('connection').textContent"))
 
 
 class PlainHttp(unittest.TestCase):

@@ -31,8 +31,9 @@ def utc(seconds):
 class Job:
     """A job that has run for `age` seconds, with a failure now and then."""
 
-    def __init__(self, name, nodes, ranks, age=3600.0, recoveries=12, telemetry=True):
+    def __init__(self, name, nodes, ranks, age=3600.0, recoveries=12, telemetry=True, node="node"):
         self.name, self.nodes, self.ranks, self.telemetry = name, nodes, ranks, telemetry
+        self.node = node  # The names of the nodes are this and a number.
         self.began = time.time() - age
         self.random = random.Random(7)
         self.round = 0
@@ -55,7 +56,7 @@ class Job:
 
     def _assign(self, at, cause, text):
         self.round += 1
-        members = [{"node": f"node{i}", "first_rank": i * self.ranks, "workers": self.ranks}
+        members = [{"node": f"{self.node}{i}", "first_rank": i * self.ranks, "workers": self.ranks}
                    for i in range(self.nodes)]
         return self.add("assigned", at, cause=cause, text=text, nodes=members,
                         group_world_size=self.nodes, world_size=self.nodes * self.ranks)
@@ -64,7 +65,7 @@ class Job:
         """The job recovers at `at`; returns the new events."""
         first = len(self.events)
         rank = self.random.randrange(self.nodes * self.ranks)
-        node = f"node{rank // self.ranks}"
+        node = f"{self.node}{rank // self.ranks}"
         times = [self.random.uniform(0.001, 0.02) * (1 + 3 * (i in (2, 6))) for i in range(7)]
         if planned:
             times[0] = 0
@@ -98,13 +99,13 @@ class Job:
         step = int(age * 40)
         nodes = []
         for i in range(self.nodes):
-            nodes.append({"name": f"node{i}", "address": f"10.{i // 65536}.{i // 256 % 256}.{i % 256}",
+            nodes.append({"name": f"{self.node}{i}", "address": f"10.{i // 65536}.{i // 256 % 256}.{i % 256}",
                           "place": "member", "state": "running", "workers": self.ranks,
                           "elastic": True, "step": step - i % 2, "held_step": step,
                           "silent_s": round(self.random.uniform(0, 1), 3), "group_rank": i,
                           "first_rank": i * self.ranks})
         for i, place in enumerate(["standby", "standby", "quarantined", "away", "waiting"]):
-            nodes.append({"name": f"node{self.nodes + i}", "address": f"10.9.9.{i}", "place": place,
+            nodes.append({"name": f"{self.node}{self.nodes + i}", "address": f"10.9.9.{i}", "place": place,
                           "state": "stopped", "workers": self.ranks, "elastic": True, "step": 0,
                           "held_step": 0, "silent_s": 0.3})
         job = {"job": self.name, "phase": "training", "state": "productive",
@@ -117,7 +118,7 @@ class Job:
                "incidents_cut_short": 0, "incidents_until_start": 0,
                "lost_steps": sum(one["lost_steps"] for one in self.incidents), "lost_at_least": False,
                "restarts": len(self.incidents), "nodes": nodes,
-               "quarantined": [{"name": f"node{self.nodes + 2}", "left_s": 240.0,
+               "quarantined": [{"name": f"{self.node}{self.nodes + 2}", "left_s": 240.0,
                                 "reason": "3 failures of its workers in 10 min"}],
                "budgets": [{"what": "failures", "used": 1, "allowed": 3}, {"what": "node losses", "used": 0},
                            {"what": "rounds without progress", "used": 0, "allowed": 5}],
@@ -171,7 +172,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         job = self.server.job
         file = PAGE / ("index.html" if url.path == "/" else url.path.lstrip("/"))
-        if url.path == "/api/v1/stream":
+        wanted = urllib.parse.parse_qs(url.query).get("job", [job.name])[0]
+        if url.path == "/api/v1/stream" and wanted != job.name:
+            # As a daemon answers who may see one job only.
+            self.answer("application/json", json.dumps({"error": f"there is no job {wanted}"}).encode(), 404)
+        elif url.path == "/api/v1/stream":
             self.stream()
         elif url.path.endswith("/events"):
             events = job.events if url.query != "nodes=0" else [without_nodes(e) for e in job.events]
@@ -187,8 +192,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_error(401)
 
-    def answer(self, kind, body):
-        self.send_response(200)
+    def answer(self, kind, body, status=200):
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Security-Policy", POLICY)

@@ -3,6 +3,7 @@
 // Drain and stop: each asks first, and shows the daemon a token of the role operator, once.
 
 import {fromTemplate, setHidden, setText} from "./dom.js";
+import {sentenceOf} from "./format.js";
 import {authorization} from "./token.js";
 
 export function askToDrain(job, node) {
@@ -81,15 +82,5 @@ async function post(path, body, token) {
     return {done: response.ok, text: sentenceOf(await response.text())};
   } catch (error) {
     return {done: false, text: `The daemon did not answer: ${error.message}`};
-  }
-}
-
-/// The daemon answers in JSON, or refuses in plain text.
-function sentenceOf(text) {
-  try {
-    const {error, text: sentence} = JSON.parse(text);
-    return error ?? sentence ?? text;
-  } catch {
-    return text.trim();
   }
 }

@@ -3,6 +3,7 @@
 // Server-sent events of the daemon. The browser's own EventSource can neither show a token nor tell
 // why it was refused, so this reads the stream itself.
 
+import {sentenceOf} from "./format.js";
 import {authorization} from "./token.js";
 
 /// The daemon sends the status about each second. One that leads no more is silent.
@@ -58,11 +59,12 @@ export class Feed {
   #stopped = false;
   #lostSince = null;
 
-  /// `take(name, data)` gets each event. `tell(state)` gets {word, since, text} at each change:
+  /// `take(name, data)` gets each event. `tell(state)` gets {word, since, text, status} at each change:
   /// - "connecting": for the first time;
   /// - "live";
   /// - "lost": since the Date `since`; the feed tries again;
-  /// - "refused": the daemon said `text`; the feed tries again, unless it wants a token.
+  /// - "refused": the daemon said `text`, with the `status` of HTTP; the feed tries again, unless it
+  ///   wants a token.
   constructor(path, take, tell) {
     this.#path = path;
     this.#take = take;
@@ -100,7 +102,7 @@ export class Feed {
     }
     this.#lostSince ??= new Date();
     if (refusal !== null) {
-      this.#tell({word: "refused", text: refusal.text, wantsToken: refusal.status === 401});
+      this.#tell({word: "refused", ...refusal, wantsToken: refusal.status === 401});
     } else {
       this.#tell({word: "lost", since: this.#lostSince});
     }
@@ -124,7 +126,7 @@ export class Feed {
         signal: abort.signal, cache: "no-store", ...authorization(),
       });
       if (!response.ok) {
-        return {status: response.status, text: (await response.text()).trim()};
+        return {status: response.status, text: sentenceOf(await response.text())};
       }
       this.#lostSince = null;
       this.#retry = retryFirst;

@@ -54,3 +54,13 @@ export function clock(date) {
 export function stamp(date) {
   return date.toISOString();
 }
+
+/// The sentence in an answer of the daemon, which is JSON or plain text.
+export function sentenceOf(answer) {
+  try {
+    const {error, text} = JSON.parse(answer);
+    return error ?? text ?? answer;
+  } catch {
+    return answer.trim();
+  }
+}

@@ -49,6 +49,8 @@ export class JobView {
         showConnection(state);
         if (state.word === "live") {
           this.#fetchEvents();
+        } else if (state.status === 404) {
+          this.#showAbsence();
         }
       });
   }
@@ -102,6 +104,7 @@ export class JobView {
     }
     this.#model.addEvents(this.#events);
     this.#events = [];
+    setHidden(this.#slots.panels, false);
     this.#showTop(this.#model.status);
     for (const panel of this.#panels) {
       panel.show(this.#model);
@@ -121,7 +124,7 @@ export class JobView {
     setText(slots.journal, status.journal ?? "");
   }
 
-  /// The daemon does not know the job. The page keeps its last state.
+  /// The daemon does not know the job, or does not show it to this viewer. The page keeps its last state.
   #showAbsence() {
     this.root.dataset.phase = "unknown";
     showPhase(this.#slots.phase, {phase: "unknown"});

@@ -45,7 +45,7 @@ export const stages = [
 export const uses = [
   {key: "productive", name: "productive", means: "in steps that were kept"},
   {key: "lost", name: "repeated steps", means: "in steps that were done again"},
-  {key: "recovering", name: "recovering", means: "after failures, until steps went on"},
+  {key: "recovering", name: "recovering", means: "from the last committed step before a failure until steps went on"},
   {key: "planned", name: "planned changes", means: "nodes joined or were drained"},
   {key: "waiting", name: "waiting", means: "before the first step"},
 ];
