@@ -26,7 +26,8 @@ test: ## build everything and run every test; with a current PyTorch too, if it 
 	$(setup) test
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
-	@ctest --preset release -j $(test_jobs)
+	@ctest --preset release -j $(test_jobs) --output-junit tests.xml; status=$$?; \
+		sh tests/skipped.sh build/release/tests.xml; exit $$status
 
 test-browser: ## check the daemon's web page in a real browser
 	$(setup) browser

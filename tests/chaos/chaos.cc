@@ -226,12 +226,12 @@ int run(Options options) {
         missing = left.error().detail;
     }
     if (!missing.empty()) {
-        std::printf("chaos: left out: %s\n", missing.c_str());
+        std::printf("skipped: %s\n", missing.c_str());
         return kExitCannot;
     }
     const auto cluster = Cluster::build(options.cluster);
     if (!cluster) {
-        std::printf("chaos: left out: %s\n", cluster.error().detail.c_str());
+        std::printf("skipped: %s\n", cluster.error().detail.c_str());
         return kExitCannot;
     }
     const RunResult result = run_chaos(**cluster, options.cluster, options.schedule, schedule);

@@ -11,7 +11,7 @@
 set -eu
 
 if [ "$(id -u)" -ne 0 ] || ! command -v debootstrap >/dev/null; then
-    echo "package test: skipped, for it needs root and debootstrap"
+    echo "skipped: it needs root and debootstrap"
     exit 77
 fi
 if [ "${REGROUP_PACKAGE_TEST_INSIDE-}" != yes ]; then
@@ -20,7 +20,7 @@ if [ "${REGROUP_PACKAGE_TEST_INSIDE-}" != yes ]; then
 fi
 
 if ! ls "$1"/packages/*.deb >/dev/null 2>&1; then
-    echo "package test: skipped, for there are no packages in $1 (make package)"
+    echo "skipped: there are no packages in $1 (make package)"
     exit 77
 fi
 build=$(cd "$1" && pwd)

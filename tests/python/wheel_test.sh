@@ -10,7 +10,7 @@ set -eu
 folder=$(cd "$1" 2>/dev/null && pwd) || folder=
 wheel=$(ls "$folder"/regroup-*.whl 2>/dev/null || true)
 if [ -z "$wheel" ]; then
-    echo "wheel_test: skipped: no wheel in $1; run make wheel" >&2
+    echo "skipped: there is no wheel in $1; run make wheel"
     exit 77
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
