@@ -17,6 +17,10 @@ install(
     COMPONENT development
     FILES_MATCHING PATTERN "*.h")
 
+install(FILES worker_sdk/tsan.supp
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/regroup
+    COMPONENT development)
+
 # The part of MPI: by the target regroup::mpi, or as a folder that can be named as MPI_HOME.
 set(mpi_home ${CMAKE_INSTALL_LIBDIR}/regroup/mpi)
 target_include_directories(regroup_mpi_whole INTERFACE $<INSTALL_INTERFACE:${mpi_home}/include>)

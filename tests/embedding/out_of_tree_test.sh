@@ -6,6 +6,7 @@
 #     out_of_tree_test.sh install BUILD PREFIX            installs the build there
 #     out_of_tree_test.sh find_package PREFIX C CXX       builds by CMake, with these compilers
 #     out_of_tree_test.sh pkg_config PREFIX C CXX         builds by pkg-config alone
+#     out_of_tree_test.sh thread_sanitizer PREFIX C CXX   by pkg-config, under the thread sanitizer
 #     out_of_tree_test.sh add_subdirectory PREFIX C CXX   builds the sources along (minutes)
 #     out_of_tree_test.sh other_minor PREFIX C CXX        asks for other releases, which must fail
 #     out_of_tree_test.sh alone PROGRAM                   runs a program that was built
@@ -131,6 +132,33 @@ export CC=$3 CXX=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# The installed SDK is compiled without the sanitizer, which then reports races that do not exist.
+# With the suppressions the program is silent, but for a race of its own.
+run_under_thread_sanitizer() {
+    PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name regroup.pc)")
+    export PKG_CONFIG_PATH
+    echo 'int main() {}' >"$work/empty.cc"
+    if ! "$CXX" -fsanitize=thread -o "$work/empty" "$work/empty.cc" 2>/dev/null; then
+        echo "skipped, for $CXX has no thread sanitizer"
+        exit 77
+    fi
+    "$CXX" -std=c++20 -g -fsanitize=thread -o "$work/threads" "$source/../threads.cc" \
+        $(pkg-config --cflags --libs regroup)
+    TSAN_OPTIONS="suppressions=$prefix/share/regroup/tsan.supp exitcode=66"
+    export TSAN_OPTIONS
+    cd "$work"
+    for transport in shm tcp; do
+        REGROUP_CPU_TRANSPORT=$transport timeout 60 "$prefix/bin/regroup" run --standalone \
+            --nproc-per-node=2 ./threads
+    done
+    code=0
+    timeout 60 "$prefix/bin/regroup" run --standalone --nproc-per-node=2 ./threads race || code=$?
+    if [ $code -ne 66 ]; then
+        echo "a race of the program was not reported: code $code" >&2
+        exit 1
+    fi
+}
+
 case $way in
     find_package)
         cmake -S "$source" -B "$work" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
@@ -151,12 +179,17 @@ case $way in
         export LD_LIBRARY_PATH
         same_version libregroup.so "$("$work/train_c" | sed 's/C with regroup \([^:]*\):.*/\1/')"
         ;;
+    thread_sanitizer)
+        run_under_thread_sanitizer
+        exit
+        ;;
     other_minor)
         refuse_other_minors
         exit
         ;;
     add_subdirectory)
-        cmake -S "$source" -B "$work" -G Ninja -DREGROUP_SOURCE="$source/../../.." >/dev/null
+        cmake -S "$source" -B "$work" -G Ninja -DREGROUP_SOURCE="$source/../../.." \
+            -DCMAKE_BUILD_TYPE=RelWithDebInfo -DREGROUP_WARNINGS_AS_ERRORS=ON >/dev/null
         cmake --build "$work" | tail -n 1
         ;;
     *)

@@ -38,14 +38,21 @@ std::optional<std::string> variable(const char* name) {
     throw Error(Errc::invalid_argument, detail);
 }
 
+/// NAME="TEXT"
+std::string setting(const char* name, const std::string& text) {
+    std::string shown = name;
+    shown.append("=\"").append(text).append("\"");
+    return shown;
+}
+
 template <class Number>
 Number number(const char* name, const std::string& text, Number least, Number most) {
     Number value{};
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
     if (error != std::errc{} || stop != end || value < least || value > most) {
-        refuse(std::string(name) + "=\"" + text + "\" is not a number from " +
-               std::to_string(least) + " to " + std::to_string(most));
+        refuse(setting(name, text) + " is not a number from " + std::to_string(least) + " to " +
+               std::to_string(most));
     }
     return value;
 }
@@ -69,7 +76,7 @@ bool flag_or(const char* name, bool fallback) {
             return false;
         }
     }
-    refuse(std::string(name) + "=\"" + text + "\" is neither True nor False");
+    refuse(setting(name, text) + " is neither True nor False");
 }
 
 /// A rank and the size of its world, node or group.

@@ -75,8 +75,9 @@ Result<Descriptor> dial(const std::string& path) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof address.sun_path) {
-        return Failure(Errc::invalid_argument, std::string(worker_link::kSocketVariable) + "=\"" +
-                                                   path + "\" is no path of a local socket");
+        std::string problem = worker_link::kSocketVariable;
+        problem.append("=\"").append(path).append("\" is no path of a local socket");
+        return Failure(Errc::invalid_argument, problem);
     }
     path.copy(address.sun_path, path.size());
     // In the abstract namespace every byte counts, so the name ends where its last letter does.

@@ -212,7 +212,8 @@ bool Stream::read_proof() {
         const std::size_t count =
             raw_read(std::as_writable_bytes(std::span(bytes)).first(proof_left_));
         for (std::size_t i = 0; i < count; ++i) {
-            proof_wrong_ |= bytes[i] ^ proof_[at + i];
+            const int differs = bytes[i] ^ proof_[at + i];
+            proof_wrong_ = static_cast<std::uint8_t>(proof_wrong_ | differs);
         }
         proof_left_ -= count;
         if (count == 0) {
