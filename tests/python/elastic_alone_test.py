@@ -12,7 +12,7 @@ from support import main
 class Loop(unittest.TestCase):
     def setUp(self):
         self.loop = regroup.ElasticLoop()
-        self.addCleanup(self.loop.close)
+        self.addCleanup(lambda: self.loop.close())  # A test may have made another one.
 
     def test_steps_are_committed_until_all_finish(self):
         weights, steps = array.array("d", [0]), []

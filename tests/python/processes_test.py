@@ -44,7 +44,7 @@ def is_refused(call):
     return False
 
 context = regroup.Context.from_environment()
-store = context.store()
+store = context.store
 group = regroup.ProcessGroup.create(context=context, timeout=60)
 
 def sum_of(value):

@@ -117,8 +117,12 @@ class Elastic:
         self.loop = ElasticLoop(timeout=timeout, compare_every=compare_every)
         self.loop.explain = self._explain
         self.loop.before_commit = self._equalize_buffers
-        register_state(self.loop, model, optimizer, *parts)
-        self.loop.register_state("regroup.seed", save=self._save_seed, load=self._load_seed)
+        try:
+            register_state(self.loop, model, optimizer, *parts)
+            self.loop.register_state("regroup.seed", save=self._save_seed, load=self._load_seed)
+        except BaseException:
+            self.loop.close()  # Another one can be made at once.
+            raise
 
     @property
     def ddp(self) -> torch.nn.Module:

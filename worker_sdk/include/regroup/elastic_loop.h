@@ -209,14 +209,14 @@ enum class ElasticEvent : std::uint8_t {
 ///
 /// A worker whose round is over can neither commit nor save a checkpoint (Checkpoint::save with
 /// CheckpointOptions::round). Only the thread that calls `run` uses the loop; a control thread of
-/// the loop listens to the agent. At most one loop lives in a process at a time.
+/// the loop listens to the agent. A process has at most one loop that has not ended.
 ///
 /// A forked child has no part in the training: there `run`, `next`, and what a step does with the
 /// other ranks throw Error `invalid_argument`, and the destructor has no effect.
 class ElasticLoop {
    public:
     /// Throws Error as Context::from_environment; `invalid_argument` while another loop of this
-    /// process lives: destroy that one first.
+    /// process has not come to its end: let it finish, or destroy it.
     explicit ElasticLoop(ElasticOptions options = {});
     ~ElasticLoop();
     ElasticLoop(const ElasticLoop&) = delete;

@@ -24,8 +24,9 @@ class LoopPlace {
     LoopPlace() {
         if (loops_process.exchange(ProcessMark::current()) == ProcessMark::current()) {
             throw Error(Errc::invalid_argument,
-                        "ElasticLoop: another loop of this process lives; a process takes part in "
-                        "one training at a time, so destroy that loop before you make this one");
+                        "ElasticLoop: another loop of this process has not ended; a process takes "
+                        "part in one training at a time, so let that loop finish, or destroy it, "
+                        "before you make this one");
         }
     }
     ~LoopPlace() {
@@ -38,6 +39,18 @@ class LoopPlace {
 
    private:
     const ProcessMark mark_;
+};
+
+/// Gives the place up when training is over, however it ends.
+struct LeaveAtEnd {
+    const elastic::Loop& loop;
+    std::shared_ptr<void>& place;
+
+    ~LeaveAtEnd() {
+        if (loop.is_over()) {
+            place.reset();
+        }
+    }
 };
 
 }  // namespace
@@ -138,14 +151,17 @@ void ElasticLoop::on_straggler(std::function<void(std::uint32_t, double)> listen
 }
 
 Ending ElasticLoop::run(const ElasticCallbacks& callbacks) {
+    const LeaveAtEnd leave{*loop_, place_};
     return loop_->run(callbacks);
 }
 
 ElasticEvent ElasticLoop::next() {
+    const LeaveAtEnd leave{*loop_, place_};
     return loop_->next();
 }
 
 bool ElasticLoop::repairs(const std::exception& error) {
+    const LeaveAtEnd leave{*loop_, place_};
     return loop_->repairs(error);
 }
 

@@ -26,11 +26,21 @@ constexpr Duration kLeaveLimit = std::chrono::seconds(30);
 /// The state of the thread that trains, while it trains.
 struct Loop::Session {
     explicit Session(Loop& loop)
-        : meter(loop.reporter_), farewell{loop.reporter_}, thread_reporter(loop.reporter_) {
-        if (loop.link_) {
-            put_off.emplace(loop.link_->agent_pid(), loop.link_->sigterm_bell());
+        : agent(loop.link_),
+          meter(loop.reporter_),
+          farewell{loop.reporter_},
+          thread_reporter(loop.reporter_) {
+        if (agent) {
+            put_off.emplace(agent->agent_pid(), agent->sigterm_bell());
         }
     }
+    ~Session() {
+        if (agent) {
+            agent->unguard();  // Not later: another loop may guard a round of its own then.
+        }
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
 
     /// Shows the phase `leaving` when training is over, however it ends.
     struct Farewell {
@@ -38,6 +48,7 @@ struct Loop::Session {
         ~Farewell() { reporter.set_phase(link::Phase::leaving); }
     };
 
+    const std::shared_ptr<link::AgentLink> agent;
     link::WaitReporter meter;
     const Farewell farewell;
     const link::ThreadReporter thread_reporter;
@@ -63,11 +74,7 @@ Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLin
       telemetry_(link_ ? &link_->page() : nullptr),
       round_(std::make_unique<Round>(std::move(first))) {}
 
-Loop::~Loop() {
-    if (link_) {
-        link_->unguard();
-    }
-}
+Loop::~Loop() = default;
 
 void Loop::resume_at(std::uint64_t step, std::uint64_t samples) {
     if (started_) {

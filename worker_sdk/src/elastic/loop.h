@@ -62,6 +62,7 @@ class Loop {
     [[nodiscard]] static std::unique_ptr<ElasticLoop> make(ElasticOptions options, Context first,
                                                            std::shared_ptr<link::AgentLink> link);
 
+    [[nodiscard]] bool is_over() const noexcept { return started_ && !session_; }
     [[nodiscard]] RegisteredState& registered() noexcept { return registered_; }
     void resume_at(std::uint64_t step, std::uint64_t samples);
     void on_straggler(std::function<void(std::uint32_t, double)> listener);
