@@ -153,6 +153,29 @@ def data_parallel():
         dist.broadcast_object_list(folder, 0)
         checkpoint.save({"model": module.state_dict()}, checkpoint_id=folder[0])
         checkpoint.load({"model": module.state_dict()}, checkpoint_id=folder[0])
+        checkpoint.async_save({"model": module.state_dict()}, checkpoint_id=folder[0]).result()
+
+
+def power_sgd():
+    """Its callbacks start collectives, for several buckets at once, and wait for them."""
+    if not new or backend != "regroup":
+        return
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(6)])
+    ddp = DistributedDataParallel(module, bucket_cap_mb=0.005)
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2,
+                                        min_compression_rate=0.5)
+    ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    torch.manual_seed(rank)
+    for _ in range(6):
+        optimizer.zero_grad()
+        ddp(torch.randn(8, 32)).square().mean().backward()
+        optimizer.step()
+    sums = [None] * size
+    dist.all_gather_object(sums, sum(value.sum().item() for value in module.parameters()))
+    assert len(set(sums)) == 1, sums
 
 
 def coalesced():
@@ -205,11 +228,12 @@ if way == "death":
     see_death()
 else:
     for check in (reductions, movements, messages, objects_and_groups, futures, data_parallel,
-                  coalesced, refusals):
+                  power_sgd, coalesced, refusals):
         if size > 1 or check is not messages and check is not objects_and_groups:
             check()
     dist.destroy_process_group()
-    if new:  # Older releases wait for ever on a store that was used before.
+    # Older releases, and gloo, may wait for ever on a store that was used before.
+    if new and backend == "regroup":
         dist.init_process_group(backend)
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group()

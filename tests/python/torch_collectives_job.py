@@ -7,7 +7,6 @@ Prints "compared N" on each rank.
 """
 import datetime
 import faulthandler
-import threading
 import time
 import warnings
 
@@ -362,17 +361,11 @@ def waiting_callbacks(group):
     assert result[0] == size ** 5, result
 
     # The thread that completes the first future must not be the only one.
-    later, is_known = [], threading.Event()
-
-    def of_the_later(_):
-        is_known.wait()
-        return torch.futures.collect_all(later).wait()[0].value()[0][0].item()
-
-    first = dist.all_reduce(torch.ones(100000), group=group, async_op=True).get_future()
-    waits = first.then(of_the_later)
-    later.append(dist.all_reduce(torch.ones(3), group=group, async_op=True).get_future())
-    is_known.set()
-    assert waits.wait() == size
+    for wait in (lambda: later.wait(), lambda: torch.futures.wait_all([later])[0]):
+        time.sleep(0.1 * (rank == 0))  # The others are in time before the first is complete.
+        first = dist.all_reduce(torch.ones(3), group=group, async_op=True).get_future()
+        later = dist.all_reduce(torch.ones(3), group=group, async_op=True).get_future()
+        assert first.then(lambda _: wait()[0][0].item()).wait() == size
 
     ahead, behind = (rank + 1) % size, (rank - 1) % size
     place = torch.zeros(1)
@@ -380,6 +373,31 @@ def waiting_callbacks(group):
     dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future().wait()
     dist.send(torch.full((1,), float(rank)), group=group, group_dst=ahead)
     assert message.wait()[0][0] == behind
+
+
+def many_callbacks(group):
+    """Callbacks of several operations start collectives, while the program starts others: each
+    gets the operations of the same rank's callbacks, as the hook PowerSGD needs it."""
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def twice(future):
+        first = dist.all_reduce(future.value()[0] + 0, group=group, async_op=True)
+        first = first.get_future().wait()[0]
+        dist.all_reduce(first, group=group)
+        return first
+
+    def add(value):
+        return dist.all_reduce(torch.full((100 + value,), 1.0 * value), group=group,
+                               async_op=True).get_future().then(twice).then(
+                                   lambda future: future.value() + 1)
+
+    for turn in range(5):
+        if turn % size == rank:
+            time.sleep(0.02)
+        futures = [add(value) for value in range(1, 9)]
+        for value, future in enumerate(futures, 1):
+            result = future.wait()
+            assert result.shape == (100 + value,) and result.eq(value * size ** 3 + 1).all()
 
 
 def late_peers(group):
@@ -426,6 +444,7 @@ if RANK in pair:
 lazy_conjugates(whole)
 coalesced_blocks(whole)
 waiting_callbacks(whole)
+many_callbacks(whole)
 refusals(whole)
 dist.barrier()
 late_peers(dist.new_group(timeout=datetime.timedelta(seconds=5)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import datetime
 import threading
 import weakref
@@ -28,7 +29,7 @@ from ..store import Store
 from ..tensors import absent
 from .buffers import (NAME, Parts, counts_of, data_of, elements, flat, input_of, joined, listed,
                       operator, output_of, refused_tensor, unit_of)
-from .work import NO_TIMEOUT, After, Completer, Issued, Work
+from .work import NO_TIMEOUT, After, Completer, Issued, Work, in_callback
 
 _LOSSES = (Disconnected, DeadlineExceeded, Fenced, Closed)
 
@@ -37,24 +38,112 @@ _LOSSES = (Disconnected, DeadlineExceeded, Fenced, Closed)
 _KEPT_WORKS = 0 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7) else 256
 
 
-class _Operations:
-    """The operations of torch.distributed on a group of the library."""
+class _Lane:
+    """A group of the library, whose operations are issued one at a time, by any thread."""
 
-    supports_coalescing = supports_reconfigure = supports_shrinking = supports_splitting = False
-    supports_time_estimate = supports_window = False
-
-    def _take(self, native: NativeGroup, context: Optional[Context], owned: bool,
-              timeout: datetime.timedelta) -> None:
-        self._native = native
-        self._context = context  # Ends the group with its round, while it lives.
+    def __init__(self, native: NativeGroup, owned: bool, timeout: datetime.timedelta,
+                 note: Callable[[Optional[Exception]], None]) -> None:
+        self.native = native
+        self.note = note
+        self.issued = 0
         self._owned = owned
         self._timeout = timeout
         self._issuing = threading.Lock()
         self._completer: Optional[Completer] = None
-        self._coalesced: Optional[List[Work]] = None  # Those of the block that has begun.
+
+    def completer(self) -> Completer:
+        with self._issuing:
+            if self._completer is None:
+                self._completer = Completer(self._timeout.total_seconds())
+                # Where torch.distributed drops a group without a word, as before PyTorch 2.14.
+                weakref.finalize(self, self._completer.end_soon)
+            return self._completer
+
+    def issue(self, function: Callable[..., int], buffers: Tuple[Any, ...], rest: Tuple[Any, ...],
+              timeout: Optional[datetime.timedelta]) -> NativeWork:
+        seconds = None
+        if timeout is not None and timeout > NO_TIMEOUT and timeout != self._timeout:
+            seconds = timeout.total_seconds()
+        try:
+            with self._issuing:
+                work = self.native._issue(function, buffers, rest, seconds, None, True)
+                self.issued += 1
+        except Error as error:
+            self.note(error)
+            raise
+        assert work is not None
+        return work
+
+    def abort(self, reason: str) -> None:
+        with contextlib.suppress(Error):  # The group may be closed.
+            self.native.abort(reason)
+
+    def close(self) -> None:
+        with self._issuing:
+            completer, self._completer = self._completer, None
+        if completer is not None:
+            completer.close()
+        if self._owned:
+            self.native.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """What a group of torch.distributed was made from."""
+
+    native: NativeGroup
+    owns_native: bool
+    context: Context  # Ends the native group with its round, while it lives.
+    owns_context: bool
+    name: str
+    timeout: datetime.timedelta
+    store: Any  # Of torch.distributed.
+
+    def another(self, purpose: str) -> NativeGroup:
+        """A native group of the same ranks, each of which calls this."""
+        return NativeGroup.create("cpu", self.context, name=f"{self.name}/{purpose}",
+                                  timeout=self.timeout.total_seconds())
+
+
+class _Operations:
+    """The operations of torch.distributed on groups of the library.
+
+    Collectives that callbacks of futures start have a group of their own, since no order holds
+    between them and those of the program. Each of the two groups has the same order on all ranks.
+    """
+
+    supports_coalescing = supports_reconfigure = supports_shrinking = supports_splitting = False
+    supports_time_estimate = supports_window = False
+
+    def _take(self, made: _Made) -> None:
+        self._native = made.native
+        self._made = made
         self._failure: Optional[Error] = None
+        self._main = self._lane_of(made.native, made.owns_native)
+        self._of_callbacks: Optional[_Lane] = None
+        self._making = threading.Lock()
+        self._coalesced: Optional[List[Work]] = None  # Those of the block that has begun.
         self._kept: Deque[Work] = collections.deque(maxlen=_KEPT_WORKS)
         _groups.add(self)
+
+    def _lane_of(self, native: NativeGroup, owned: bool) -> _Lane:
+        whole = weakref.ref(self)  # A group that is dropped ends its threads.
+
+        def note(error: Optional[Exception]) -> None:
+            group = whole()
+            if group is not None and group._failure is None and isinstance(error, _LOSSES):
+                group._failure = error
+
+        return _Lane(native, owned, self._made.timeout, note)
+
+    def _lane(self) -> _Lane:
+        """That of the collectives which this thread starts."""
+        if not in_callback():
+            return self._main
+        with self._making:
+            if self._of_callbacks is None:
+                self._of_callbacks = self._lane_of(self._made.another("callbacks"), True)
+            return self._of_callbacks
 
     # The life of the group.
 
@@ -63,32 +152,19 @@ class _Operations:
         """The loss of a peer, if an operation of the group has failed for it."""
         return self._failure
 
-    def note(self, error: Optional[Exception]) -> None:
-        if self._failure is None and isinstance(error, _LOSSES):
-            self._failure = error
-
-    def watch(self, work: Work) -> None:
-        with self._issuing:
-            if self._completer is None:
-                self._completer = Completer()
-                # Where torch.distributed drops a group without a word, as before PyTorch 2.14.
-                weakref.finalize(self, self._completer.end_soon)
-            self._completer.add(work)
+    def _lanes(self) -> List[_Lane]:
+        return [lane for lane in (self._of_callbacks, self._main) if lane is not None]
 
     def abort(self, reason: str = "") -> None:
-        with contextlib.suppress(Error):  # The group may be closed.
-            self._native.abort(reason if isinstance(reason, str) else "")
+        for lane in self._lanes():
+            lane.abort(reason if isinstance(reason, str) else "")
 
     def shutdown(self) -> None:
-        with self._issuing:
-            completer, self._completer = self._completer, None
-        if completer is not None:
-            completer.close(self._timeout.total_seconds())
+        for lane in self._lanes():
+            lane.close()
         self._kept.clear()
-        if self._owned:
-            self._native.close()
-        if self._context is not None:
-            self._context.close()
+        if self._made.owns_context:
+            self._made.context.close()
         _groups.discard(self)
 
     # Names that differ by release of PyTorch.
@@ -100,27 +176,17 @@ class _Operations:
         return NAME
 
     def _issue(self, function: Callable[..., int], buffers: Tuple[Any, ...], rest: Tuple[Any, ...],
-               opts: Any = None) -> NativeWork:
+               opts: Any = None, lane: Optional[_Lane] = None) -> NativeWork:
         types = {tensor.dtype for _, tensor in buffers if tensor is not None}
         if len(types) > 1:
             raise InvalidArgument(f"the input and the output of an operation have different types: "
                                   f"{', '.join(sorted(map(str, types)))}")
-        timeout = getattr(opts, "timeout", None)
-        seconds = None
-        if timeout is not None and timeout > NO_TIMEOUT and timeout != self._timeout:
-            seconds = timeout.total_seconds()
-        try:
-            with self._issuing:
-                work = self._native._issue(function, buffers, rest, seconds, None, True)
-        except Error as error:
-            self.note(error)
-            raise
-        assert work is not None
-        return work
+        return (lane or self._lane()).issue(function, buffers, rest, getattr(opts, "timeout", None))
 
     def _work(self, issued: Sequence[Issued], result: List[torch.Tensor], after: After = None,
               opts: Any = None, source: int = -1, is_ordered: bool = True) -> Work:
-        work = Work(self, issued, result, after, source, is_ordered)
+        lane = self._lane() if is_ordered else self._main
+        work = Work(lane, issued, result, after, source, is_ordered)
         self._kept.append(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
@@ -321,13 +387,14 @@ class _Operations:
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """The error of a timeout names the ranks that are missing."""
         seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else None
-        self._native.barrier(timeout=seconds or None)
+        self._lane().native.barrier(timeout=seconds or None)
 
     # Messages.
 
     def send(self, tensors: Any, peer: int, tag: int = 0) -> Work:
         given = listed(tensors)
-        issued = [self._issue(library.regroup_send_with, (data_of(input_of(tensor)),), (peer, tag))
+        issued = [self._issue(library.regroup_send_with, (data_of(input_of(tensor)),), (peer, tag),
+                              lane=self._main)
                   for tensor in given]
         return self._work(issued, given, is_ordered=False)
 
@@ -336,7 +403,8 @@ class _Operations:
         issued, afters = [], []
         for tensor in given:
             place, after = output_of(tensor)
-            issued.append(self._issue(library.regroup_recv_with, (data_of(place),), (peer, tag)))
+            issued.append(self._issue(library.regroup_recv_with, (data_of(place),), (peer, tag),
+                              lane=self._main))
             afters.append(after)
         return self._work(issued, given, joined(afters), source=peer, is_ordered=False)
 
@@ -368,10 +436,9 @@ def _root(opts: Any) -> int:
 class ProcessGroup(_Operations, c10d.ProcessGroup):  # type: ignore[misc]
     """A process group of torch.distributed whose only back end is regroup."""
 
-    def __init__(self, native: NativeGroup, context: Optional[Context], owned: bool,
-                 timeout: datetime.timedelta) -> None:
-        c10d.ProcessGroup.__init__(self, native.rank, native.world_size)
-        self._take(native, context, owned, timeout)
+    def __init__(self, made: _Made) -> None:
+        c10d.ProcessGroup.__init__(self, made.native.rank, made.native.world_size)
+        self._take(made)
         self._group_name = self._group_desc = ""
 
     def _set_group_name(self, name: str) -> None:
@@ -399,6 +466,15 @@ class ProcessGroup(_Operations, c10d.ProcessGroup):  # type: ignore[misc]
 
     get_backend = _get_backend
 
+    def get_group_store(self) -> Any:
+        return self._made.store
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._main.issued
+
+    def _wait_for_pending_works(self) -> None:
+        """Nothing is pending but what the program waits for itself."""
+
     def getGroupName(self) -> str:
         return self._group_name
 
@@ -417,10 +493,9 @@ if _HAS_BACKENDS:
     class Backend(_Operations, _base):  # type: ignore[misc, valid-type]
         """The part of a process group that is for the CPU, as in "cpu:regroup,cuda:nccl"."""
 
-        def __init__(self, native: NativeGroup, context: Optional[Context], owned: bool,
-                     timeout: datetime.timedelta) -> None:
-            _base.__init__(self, native.rank, native.world_size)
-            self._take(native, context, owned, timeout)
+        def __init__(self, made: _Made) -> None:
+            _base.__init__(self, made.native.rank, made.native.world_size)
+            self._take(made)
 
 
 #: The groups of this process that have not been shut down.
@@ -481,18 +556,19 @@ def _create(opts: Any, _: Any = None) -> Any:
     """Called by torch.distributed for each new group, on its members."""
     is_world = len(opts.global_ranks_in_group) == 0
     context = _world_context(opts) if is_world else _of_ranks(list(opts.global_ranks_in_group))
+    name = f"torch/{opts.group_id}"  # The back ends of a group have one name.
     if is_world and _round is not None:
-        native, owned = _round.group, False
+        native = _round.group
     else:
-        # The back ends of a group have one name.
-        native = NativeGroup.create("cpu", context, name=f"torch/{opts.group_id}",
+        native = NativeGroup.create("cpu", context, name=name,
                                     timeout=opts.timeout.total_seconds())
-        owned = True
+    made = _Made(native, not (is_world and _round is not None), context, not is_world, name,
+                 opts.timeout, opts.store)
     # A group with several back ends gets one of them here; its kind is that of the accelerator's.
     whole = getattr(opts, "process_group", None)
     alone = not _HAS_BACKENDS or whole is None or whole.name() == "custom"
     kind = ProcessGroup if alone else Backend
-    return kind(native, None if is_world else context, owned, opts.timeout)
+    return kind(made)
 
 
 def register() -> None:
