@@ -75,6 +75,7 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
         plan.prefix = substitute(prefix, values);
         plan.shown = on_console;
         plan.file_bytes_max = options.file_bytes_max;
+        plan.launch_line = options.launch_line;
         if (!torchrun) {
             plan.path =
                 folder.empty() ? "" : (folder / (file_name(worker, node) + suffix)).string();

@@ -55,6 +55,8 @@ struct OutputOptions {
     /// Lines of teed streams that contain one of these are copied to filtered_stdout.log.
     std::vector<std::string> stdout_needles;
     std::vector<std::string> stderr_needles;
+    /// Written into a file of the layout by_rank that has output of another launch already.
+    std::string launch_line;
     /// Largest size of a file. A full file is renamed to FILE.1, and FILE begins anew. 0: no limit.
     std::uint64_t file_bytes_max = 0;
 };

@@ -6,13 +6,17 @@
 #include <charconv>
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 #include <utility>
+
+extern char** environ;
 
 namespace regroup::launcher {
 
 namespace {
 
 constexpr std::size_t kPrefixBytesMin = 5;  // "--" and three letters.
+constexpr std::string_view kVariablePrefix = "PET_";
 constexpr std::size_t kHelpColumn = 30;
 constexpr std::size_t kHelpWidth = 68;
 
@@ -22,7 +26,7 @@ std::string with_underscores(std::string text) {
 }
 
 std::string variable_of(const std::string& flag) {
-    std::string name = "PET_" + flag.substr(2);
+    std::string name = std::string(kVariablePrefix) + flag.substr(2);
     for (char& c : name) {
         c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     }
@@ -193,6 +197,31 @@ Result<void> FlagTable::read_environment() {
         *entry.toggle = number != 0;
     }
     return {};
+}
+
+// No error: the variable may be meant for another program.
+std::vector<std::string> FlagTable::misspelled_variables() const {
+    std::vector<std::string> known;
+    for (const Entry& entry : entries_) {
+        if (entry.flag.variable.starts_with(kVariablePrefix)) {
+            known.push_back(entry.flag.variable.substr(kVariablePrefix.size()));
+        }
+    }
+    std::vector<std::string> lines;
+    for (char** text = environ; *text != nullptr; ++text) {
+        const std::string_view whole = *text;
+        const std::string_view name = whole.substr(0, whole.find('='));
+        if (!name.starts_with(kVariablePrefix)) {
+            continue;
+        }
+        const std::string rest(name.substr(kVariablePrefix.size()));
+        const bool is_known = std::find(known.begin(), known.end(), rest) != known.end();
+        if (const auto near = is_known ? std::nullopt : nearest(rest, known)) {
+            lines.push_back("the variable " + std::string(name) + " has no effect; did you mean " +
+                            std::string(kVariablePrefix) + *near + "?");
+        }
+    }
+    return lines;
 }
 
 Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments, std::size_t at) {

@@ -73,6 +73,10 @@ class FlagTable {
         return given_.contains(flag) || from_environment_.contains(flag);
     }
 
+    /// After parse(): a line for each variable PET_... of the environment that no flag has, and
+    /// whose name is similar to that of one that has.
+    [[nodiscard]] std::vector<std::string> misspelled_variables() const;
+
     /// A flag of the command line in full spelling: "--tee" as the word "--tee=3".
     struct Given {
         std::string flag;

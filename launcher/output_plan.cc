@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/output_plan.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <unistd.h>
 
+#include "launcher/host.h"
 #include "rendezvous/files/own_file.h"
 
 namespace regroup::launcher {
@@ -17,10 +18,25 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDefaultLogDir = "regroup-runs";
 
-// The job id as one component of a path.
-std::string folder_name(std::string job) {
-    std::replace(job.begin(), job.end(), '/', '_');
-    return job.empty() || job.front() == '.' ? "_" + job : job;
+// The job id as one component of a path, another one for each id.
+std::string folder_name(const std::string& job) {
+    std::string name;
+    for (const char c : job) {
+        const bool is_hidden = c == '.' && name.empty();
+        name += c == '/' ? "%2F" : c == '%' ? "%25" : is_hidden ? "%2E" : std::string(1, c);
+    }
+    return name;
+}
+
+// Says which launch the output below it is of.
+std::string launch_line() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    ::gmtime_r(&now, &utc);
+    char time[32];
+    std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return "regroup: below is output of the launch with pid " + std::to_string(::getpid()) +
+           " on " + short_host_name() + ", started " + time;
 }
 
 // Makes a new folder for this user alone: `stem` and eight characters.
@@ -91,6 +107,7 @@ Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string
     output.stdout_needles = options.stdout_needles;
     output.stderr_needles = options.stderr_needles;
     output.file_bytes_max = options.log_file_bytes_max;
+    output.launch_line = torchrun ? "" : launch_line();
     if (options.log_dir == "/dev/null") {
         return plan;
     }
@@ -103,6 +120,13 @@ Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string
         notes.push_back(folder.error().detail + "; output is only shown here");
     }
     return plan;
+}
+
+void remove_temporary(const OutputPlan& plan) noexcept {
+    std::error_code ignored;
+    if (!plan.temporary.empty()) {
+        fs::remove_all(plan.temporary, ignored);
+    }
 }
 
 }  // namespace regroup::launcher

@@ -14,7 +14,8 @@ namespace regroup::launcher {
 /// The output options of this node. The folder exists.
 struct OutputPlan {
     agent::OutputOptions options;
-    /// A temporary folder that the user has not asked for. Remove it after a success.
+    /// A temporary folder that the user has not asked for. Remove it after a success, and if
+    /// nobody is left to report what is in it. Empty: there is none.
     std::filesystem::path temporary;
 };
 
@@ -23,5 +24,8 @@ struct OutputPlan {
 /// system, if a folder that the user gave cannot be used.
 Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string& job,
                                     std::vector<std::string>& notes);
+
+/// Removes `plan.temporary`, if there is one, with all that is in it.
+void remove_temporary(const OutputPlan& plan) noexcept;
 
 }  // namespace regroup::launcher

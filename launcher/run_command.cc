@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -79,6 +80,19 @@ agent::HangLimits hang_limits(const RunOptions& options) {
         limits.most = options.hang_timeout;
     }
     return limits;
+}
+
+// As in torchrun, the environment asks for the watchdog, and may give the path of its FIFO. Empty:
+// none is wanted.
+std::string watchdog_file(const RunPlan& plan) {
+    const char* wanted = std::getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
+    if (wanted == nullptr || std::string(wanted) != "1") {
+        return "";
+    }
+    const char* given = std::getenv("TORCHELASTIC_TIMER_FILE");
+    return given != nullptr && *given != '\0'
+               ? std::string(given)
+               : (fs::temp_directory_path() / ("watchdog_timer_" + plan.agent.node)).string();
 }
 
 struct Preparation {
@@ -159,9 +173,8 @@ class Node {
             trace_->finish();
         }
         output_.flush(after(clock_.now(), kOutputFlushLimit));
-        if ((ending_.exit_code == 0 || !agent_->has_run()) && !output_plan_.temporary.empty()) {
-            std::error_code ignored;
-            fs::remove_all(output_plan_.temporary, ignored);
+        if (ending_.exit_code == 0 || !agent_->has_run()) {
+            remove_temporary(output_plan_);
         }
         return run_options_.front == Front::torchrun ? as_torchrun(ending_, agent_->has_run())
                                                      : ending_;
@@ -280,17 +293,11 @@ class Node {
         }
     }
 
-    // As in torchrun, the environment asks for the watchdog, and may give the path of its FIFO.
     Result<void> open_watchdog(agent::WorkerCommand& command) {
-        const char* wanted = std::getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
-        if (wanted == nullptr || std::string(wanted) != "1") {
+        command.watchdog_file = watchdog_file(plan_);
+        if (command.watchdog_file.empty()) {
             return {};
         }
-        const char* given = std::getenv("TORCHELASTIC_TIMER_FILE");
-        command.watchdog_file =
-            given != nullptr && *given != '\0'
-                ? std::string(given)
-                : (fs::temp_directory_path() / ("watchdog_timer_" + plan_.agent.node)).string();
         watchdog_ = std::make_unique<agent::Watchdog>(
             io_, [this](const std::string& line) { output_.say(line); });
         return watchdog_->open(command.watchdog_file);
@@ -299,7 +306,12 @@ class Node {
     Result<agent::QuitSignals> listen_for_signals(int warden_fd) {
         agent::QuitSignals::Handlers handlers;
         handlers.on_signal = [this](int signal) { obey(signal); };
-        handlers.on_warden_gone = [] { agent::end_without_warden(); };
+        handlers.on_warden_gone = [this] {
+            agent::end_without_warden([this] {
+                remove_temporary(output_plan_);
+                watchdog_.reset();
+            });
+        };
         if (supervisor_ != nullptr) {
             auto listener = ssh::Listener::open(
                 io_, *supervisor_, output_,
@@ -364,15 +376,23 @@ class Node {
         report.tell(quit, {.has_run = agent_->has_run(),
                            .was_standby = agent_->was_standby(),
                            .goodput = agent_->goodput(),
-                           .endpoint_note =
-                               quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""});
+                           .endpoint_note = endpoint_note(quit)});
         ending_.report = report.take_common_lines();
         daemon_.leave(quit, [this] { io_.stop(); });
     }
 
-    // The endpoints, and the process of this host that holds the port and is no daemon.
-    [[nodiscard]] std::string endpoint_note() const {
-        const std::string holder = agent_->hears_daemon() ? "" : daemon_.port_holder();
+    // For a node that got no place: the endpoints, and the process of this host that has the port,
+    // if it is no daemon or has refused this node.
+    [[nodiscard]] std::string endpoint_note(const agent::Quit& quit) const {
+        const bool is_refused = quit.reason.cause == agent::QuitCause::refused;
+        if (!is_refused && quit.exit_code != agent::kExitNoRendezvous) {
+            return "";
+        }
+        const std::string holder =
+            agent_->hears_daemon() && !is_refused ? "" : daemon_.port_holder();
+        if (is_refused) {
+            return holder.empty() ? "" : "; " + holder;
+        }
         std::string endpoints = plan_.endpoint.text();
         for (const rendezvous::Endpoint& other : plan_.other_endpoints) {
             endpoints += ", " + other.text();
@@ -460,6 +480,16 @@ agent::Warden::Deliver last_word_sender(const RunPlan& plan) {
     };
 }
 
+// The warden runs it when the agent was killed.
+void clean_up_after(const Preparation& prepared) {
+    remove_temporary(prepared.output);
+    const std::string fifo = watchdog_file(prepared.plan);
+    struct stat status{};
+    if (!fifo.empty() && ::lstat(fifo.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {
+        ::unlink(fifo.c_str());
+    }
+}
+
 }  // namespace
 
 Ending run_command(Front front, std::span<const std::string> arguments,
@@ -486,7 +516,8 @@ Ending run_command(Front front, std::span<const std::string> arguments,
         return ending_of(prepared.error(), who);
     }
     Result<agent::Warden> warden =
-        agent::Warden::split(signals_of(prepared->options), last_word_sender(prepared->plan));
+        agent::Warden::split(signals_of(prepared->options), last_word_sender(prepared->plan),
+                             [&prepared] { clean_up_after(*prepared); });
     if (!warden) {
         return ending_of(warden.error(), who, agent::kExitJobFailed);
     }

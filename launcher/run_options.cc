@@ -37,7 +37,7 @@ constexpr const char* kFooter =
     "\n"
     "Exit code: 0 if the job succeeded; the exit code of the first failing rank (128 + signal)\n"
     "if one failed; 1 if the job ended and no rank is to blame; 2 for a mistake on the command\n"
-    "line; 3 if no daemon was reached or no round was formed; 4 if restarts made no progress; 75\n"
+    "line; 3 if this node took part in no round; 4 if restarts made no progress; 75\n"
     "if the node left with its state saved: start the job again. Under the name torchrun: 0, 1, 2.";
 
 std::string is_host_into(std::optional<bool>& out, std::string text) {
@@ -252,6 +252,7 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
     if (rest.empty()) {
         return Failure(Errc::invalid_argument, "no program given (usage: " + flags.usage + ")");
     }
+    options.notes = flags.misspelled_variables();
     options.program = rest.front();
     options.arguments.assign(rest.begin() + 1, rest.end());
     if (const Result<void> together = check_together(options); !together) {

@@ -115,6 +115,7 @@ struct RunOptions {
     std::string interpreter;           ///< For Python, unless PYTHON_EXEC names one; may be empty.
     std::string program;
     std::vector<std::string> arguments;
+    std::vector<std::string> notes;  ///< What the user should know about the flags; printed.
 };
 
 /// Parses the arguments after `regroup run`, `torchrun` or `regroup launch`. See FlagTable

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "agent/placement/gpu_shares.h"
@@ -56,6 +57,29 @@ std::string variable_or(const char* name, const char* fallback) {
 bool may_be_script(const std::string& path) {
     std::error_code error;
     return path == "-" || path.find('$') != path.npos || fs::exists(path, error);
+}
+
+// How a word that is no program usually comes to stand in the place of the program, as the rest of
+// a sentence about it. Empty: nothing is known.
+std::string hint_about_program(const std::string& word) {
+    const bool is_number = word.find_first_not_of("0123456789:.,") == word.npos;
+    static const std::set<std::string> kAnswers{"true", "false", "True", "False", "yes", "no"};
+    const bool other_dash = word.starts_with("\xE2\x80") || word.starts_with("\xE2\x88\x92");
+    const std::size_t equals = word.find('=');
+    const bool sets_variable = equals != word.npos && equals > 0 && equals < word.find('/') &&
+                               word.front() != '-';
+    const std::string hint =
+        other_dash  ? "it begins with a character that only looks like '-'"
+        : is_number || kAnswers.contains(word)
+            ? "if it is meant as the value of a flag: a switch such as --standalone takes none, "
+              "and another flag has its value already"
+        : word.front() == '-' ? "flags of the launcher stand before a --"
+        : word.find(' ') != word.npos
+            ? "it has a blank: write the program and its arguments as separate words, without "
+              "quotes around all of them"
+        : sets_variable ? "to set a variable of the workers, write env before it"
+                        : "";
+    return hint.empty() ? "" : "; the first word that is no flag is the program, and " + hint;
 }
 
 std::vector<std::string> python_words(const RunOptions& options) {
@@ -226,10 +250,11 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
         command.arguments = python_words(options);
         if (!options.module && !may_be_script(options.program)) {
             return Failure(Errc::invalid_argument,
-                           "program " + options.program + " does not exist" +
+                           "program '" + options.program + "' does not exist" +
                                (options.program.ends_with(".py")
                                     ? ""
-                                    : " (a program that is not Python needs --no-python here)"));
+                                    : " (a program that is not Python needs --no-python here)") +
+                               hint_about_program(options.program));
         }
     }
     command.templates_begin = command.arguments.size();
@@ -243,7 +268,9 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
     Result<std::string> executable =
         agent::resolve_program(command.arguments.front(), variable_or("PATH", kDefaultPath));
     if (!executable) {
-        return executable.error();
+        return Failure(executable.error().code,
+                       executable.error().detail +
+                           (runs_by_python(options) ? "" : hint_about_program(options.program)));
     }
     command.executable = std::move(*executable);
     for (char** entry = environ; *entry != nullptr; ++entry) {

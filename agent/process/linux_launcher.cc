@@ -17,6 +17,7 @@
 
 #include "agent/process/descriptor_limit.h"
 #include "agent/process/limit_signals.h"
+#include "agent/process/resolve_program.h"
 #include "agent/process/start_failure.h"
 
 /// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
@@ -223,7 +224,7 @@ std::string explain_exec(const ProcessSpec& spec, int error) {
         return "it is neither a program of this machine nor a script that begins with #!";
     }
     if (error == ENOENT && ::access(spec.executable.c_str(), F_OK) == 0) {
-        return "the interpreter that it names does not exist";
+        return missing_interpreter(spec.executable);
     }
     if (error == E2BIG) {
         return "its arguments and environment are too long";

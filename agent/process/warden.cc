@@ -169,8 +169,9 @@ void Warden::send_last_word(const LastWords* words, const Deliver& deliver) {
 }
 
 /// The main function of the warden. `watched`: SIGCHLD and the signals to pass on, all blocked.
-void Warden::stand_guard(const LastWords* words, const Deliver& deliver, pid_t agent,
-                         std::set<pid_t> inherited, UniqueFd own_end, const sigset_t& watched) {
+void Warden::stand_guard(const LastWords* words, const Deliver& deliver, const CleanUp& clean_up,
+                         pid_t agent, std::set<pid_t> inherited, UniqueFd own_end,
+                         const sigset_t& watched) {
     Family family{.agent = agent, .inherited = std::move(inherited)};
     const UniqueFd bond = close_all_but(std::move(own_end));
     ::prctl(PR_SET_NAME, "regroup-warden", 0, 0, 0);
@@ -190,15 +191,17 @@ void Warden::stand_guard(const LastWords* words, const Deliver& deliver, pid_t a
         // Send this first: the workers die with their parent anyway, and the daemon waits for it.
         send_last_word(words, deliver);
         sweep(family, *status);
+        clean_up();
     }
     end_like(*status);
 }
 
 // ---- The agent's side.
 
-void end_without_warden() noexcept {
+void end_without_warden(const std::function<void()>& clean_up) noexcept {
     const SteadyClock clock;
     const TreeKill swept = kill_descendants(clock, clock.now() + kSweepLimit, {});
+    clean_up();
     say("the launcher was killed; its agent (pid " + std::to_string(::getpid()) +
         ") has killed the workers and ends");
     say_survivors(swept);
@@ -211,7 +214,8 @@ bool is_ignored(int number) noexcept {
     return now.sa_handler == SIG_IGN;
 }
 
-Result<Warden> Warden::split(const std::vector<int>& signals, const Deliver& deliver) {
+Result<Warden> Warden::split(const std::vector<int>& signals, const Deliver& deliver,
+                             const CleanUp& clean_up) {
     open_standard_fds();
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) < 0) {
@@ -254,8 +258,8 @@ Result<Warden> Warden::split(const std::vector<int>& signals, const Deliver& del
         if (children) {
             inherited.insert(children->begin(), children->end());
         }
-        stand_guard(words.get(), deliver, child, std::move(inherited), std::move(wardens_end),
-                    watched);
+        stand_guard(words.get(), deliver, clean_up, child, std::move(inherited),
+                    std::move(wardens_end), watched);
     }
     wardens_end.reset();
     ::setpgid(0, 0);

@@ -22,9 +22,9 @@ inline const std::vector<int> kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT,
 /// signal stays ignored, except SIGINT and SIGQUIT from another process.
 [[nodiscard]] bool is_ignored(int number) noexcept;
 
-/// Call in the agent when its warden was killed. Kills all descendants, prints a message on stderr,
-/// and ends with code 1. (The parent of the warden has seen SIGKILL.)
-[[noreturn]] void end_without_warden() noexcept;
+/// Call in the agent when its warden was killed. Kills all descendants, calls `clean_up`, prints a
+/// message on stderr, and ends with code 1. (The parent of the warden has seen SIGKILL.)
+[[noreturn]] void end_without_warden(const std::function<void()>& clean_up) noexcept;
 
 /// The agent's side of the warden: a process that cleans up after `kill -9` of the agent.
 ///
@@ -52,6 +52,8 @@ class Warden {
         std::string bytes;
     };
     using Deliver = std::function<void(const LastWord& word)>;
+    /// Removes files that the agent would have removed. Must not throw.
+    using CleanUp = std::function<void()>;
 
     /// Forks this process and returns in the child, the agent. The parent, the warden, never
     /// returns. Call it before there is any thread, event loop or signal handler. Both processes
@@ -62,8 +64,10 @@ class Warden {
     /// effect. A SIGINT or SIGQUIT that is ignored, as in the background job of a script, is passed
     /// on if a process has sent it, and not if it comes from the keyboard.
     ///
-    /// The warden calls `deliver` with the last word of the agent, if there is one.
-    static Result<Warden> split(const std::vector<int>& signals, const Deliver& deliver);
+    /// If the agent ends without say_goodbye(), the warden calls `deliver` with its last word, if
+    /// there is one, and `clean_up` when all descendants are dead.
+    static Result<Warden> split(const std::vector<int>& signals, const Deliver& deliver,
+                                const CleanUp& clean_up);
 
     /// Delivers one byte, the number, for each signal that the warden received, and the end of file
     /// when the warden is gone. See QuitSignals.
@@ -88,7 +92,8 @@ class Warden {
         : fd_(std::move(fd)), words_(std::move(words)) {}
     static void send_last_word(const LastWords* words, const Deliver& deliver);
     [[noreturn]] static void stand_guard(const LastWords* words, const Deliver& deliver,
-                                         pid_t agent, std::set<pid_t> inherited, UniqueFd own_end,
+                                         const CleanUp& clean_up, pid_t agent,
+                                         std::set<pid_t> inherited, UniqueFd own_end,
                                          const sigset_t& watched);
 
     UniqueFd fd_;

@@ -81,6 +81,23 @@ void WorkerStream::open_file() {
     struct stat status{};
     file_bytes_ =
         ::fstat(file_.get(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+    if (file_bytes_ != 0 && !plan_.launch_line.empty()) {
+        // The last line of the other launch may have no end.
+        append("\n" + plan_.launch_line + "\n");
+    }
+}
+
+void WorkerStream::append(std::string_view bytes) {
+    while (file_ && !bytes.empty()) {
+        const long count = ::write(file_.get(), bytes.data(), bytes.size());
+        if (count >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(count));
+            file_bytes_ += static_cast<std::uint64_t>(count);
+        } else if (errno != EINTR) {
+            on_file_error_(plan_.path, system_failure("write", errno).detail);
+            return;
+        }
+    }
 }
 
 void WorkerStream::handle_readable() {
@@ -127,16 +144,7 @@ void WorkerStream::keep(std::string_view bytes) {
         file_bytes_ + bytes.size() > plan_.file_bytes_max) {
         rotate();
     }
-    while (file_ && !bytes.empty()) {
-        const long count = ::write(file_.get(), bytes.data(), bytes.size());
-        if (count >= 0) {
-            bytes.remove_prefix(static_cast<std::size_t>(count));
-            file_bytes_ += static_cast<std::uint64_t>(count);
-        } else if (errno != EINTR) {
-            on_file_error_(plan_.path, system_failure("write", errno).detail);
-            return;
-        }
-    }
+    append(bytes);
 }
 
 void WorkerStream::rotate() {

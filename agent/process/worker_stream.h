@@ -53,6 +53,8 @@ class WorkerStream {
     /// there are none now.
     long read_some(std::size_t bytes_max);
     void keep(std::string_view bytes);
+    /// Writes to the file, if it is open.
+    void append(std::string_view bytes);
     void rotate();
     void keep_filtered(std::string_view line);
     void show(std::string_view line);

@@ -94,5 +94,24 @@ TEST_F(ResolveProgramTest, ProgramThatCannotRunIsRefusedWithARemedy) {
               "'" + plain + "' is not executable; if it is a program, chmod +x " + plain);
 }
 
+TEST_F(ResolveProgramTest, ScriptWithoutItsInterpreterIsRefusedByItsName) {
+    const auto refuse = [&](const std::string& text) {
+        std::ofstream(root_ / "here/train") << text;
+        return resolve("./train");
+    };
+    EXPECT_EQ(refuse("#! /nowhere/pyhton -u\n"),
+              "cannot run './train': its first line names the interpreter '/nowhere/pyhton', which "
+              "does not exist");
+    for (const char* line : {"#!/bin/sh\r\n", "#!/usr/bin/env python3\r\n"}) {
+        const std::string said = refuse(line);
+        EXPECT_THAT(said, ::testing::HasSubstr("CR LF")) << line;
+        EXPECT_THAT(said, ::testing::HasSubstr("sed -i 's/\\r$//' './train'")) << line;
+    }
+    for (const char* fine : {"#!/bin/sh", "#! /bin/sh -e\r\n", "#!/usr/bin/env sh\nexit\r\n",
+                             "text", "", "#"}) {
+        EXPECT_EQ(refuse(fine), (root_ / "here/train").string()) << fine;
+    }
+}
+
 }  // namespace
 }  // namespace regroup::agent

@@ -173,6 +173,33 @@ TEST_F(RunOutput, LineWithoutAnEndIsShownAndKept) {
     EXPECT_EQ(file("round_1/rank00000.out"), "no line end");
 }
 
+TEST_F(RunOutput, FilesShowWhereTheOutputOfAnotherLaunchBegins) {
+    for (const std::string text : {"one", "two", "three"}) {
+        Program job = run_probe(flags_, {"say=" + text});
+        ASSERT_EQ(job.wait(), 0) << job.output();
+    }
+    const std::string mark =
+        "\nregroup: below is output of the launch with pid [0-9]+ on [^ ]+, started [-0-9T:]+Z\n";
+    EXPECT_TRUE(std::regex_match(file("round_1/rank00000.out"),
+                                 std::regex("one\n" + mark + "two\n" + mark + "three\n")))
+        << file("round_1/rank00000.out");
+}
+
+TEST_F(RunOutput, NoTwoJobsShareAFolder) {
+    for (const std::string id : {"a/b", "a_b", "a%2Fb", ".a", "_.a", "%2Ea", "..", "_.."}) {
+        Program job =
+            run_probe({"--log-dir=runs", "--rdzv-id=" + id, "--standalone"}, {"say=" + id});
+        ASSERT_EQ(job.wait(), 0) << job.output();
+    }
+    std::size_t folders = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder() + "/runs")) {
+        ++folders;
+        const std::string said = read_file(entry.path().string() + "/round_1/rank00000.out");
+        EXPECT_THAT(lines_of(said), SizeIs(1)) << entry.path() << ": " << said;
+    }
+    EXPECT_EQ(folders, 8U);
+}
+
 TEST_F(RunOutput, FiftyJobsAtOnceWithDefaultFlagsAllSucceed) {
     constexpr int kJobs = 50;
     std::vector<std::unique_ptr<Program>> jobs;

@@ -212,6 +212,31 @@ TEST_F(TorchrunAlias, OnlyTheOutputOfTheWorkersIsShown) {
     }
 }
 
+TEST_F(TorchrunAlias, NothingStaysInTheTemporaryFolderAfterSigkill) {
+    const auto left = [&] {
+        std::vector<std::string> names;
+        for (const auto& entry : fs::directory_iterator(folder())) {
+            const std::string name = entry.path().filename().string();
+            if (name.starts_with("torchelastic") || name.starts_with("watchdog")) {
+                names.push_back(name);
+            }
+        }
+        return names;
+    };
+    for (const bool of_agent : {false, true}) {
+        const std::string mark = of_agent ? "second" : "first";
+        Program job = torchrun_probe({"--standalone"}, {"mark=" + mark, "hold"},
+                                     {"TORCHELASTIC_ENABLE_FILE_TIMER=1"});
+        ASSERT_THAT(await_marks(mark, 1), SizeIs(1)) << job.output();
+        EXPECT_THAT(left(), SizeIs(2));
+        const std::vector<pid_t> agents = children_of(job.pid());
+        ASSERT_THAT(agents, SizeIs(1));
+        ::kill(of_agent ? agents.front() : job.pid(), SIGKILL);
+        job.wait();
+        EXPECT_TRUE(eventually([&] { return left().empty(); })) << of_agent;
+    }
+}
+
 TEST_F(TorchrunAlias, ExitCodesAreTorchruns) {
     EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=0"}).wait(), 0);
     EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=7"}).wait(), 1);

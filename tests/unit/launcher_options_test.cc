@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "launcher/run_options.h"
+#include "launcher/worker_command.h"
 #include "launcher_variables.h"
 
 namespace regroup::launcher {
@@ -15,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::ScopedVariable;
 using ::testing::StartsWith;
@@ -223,6 +225,37 @@ TEST(LauncherOptions, MissingProgramIsAnError) {
     EXPECT_THAT(error_of({}), HasSubstr("no program given"));
     EXPECT_THAT(error_of({"--nnodes=2"}), HasSubstr("no program given"));
     EXPECT_THAT(error_of({"--standalone", "--"}), HasSubstr("no program given"));
+}
+
+TEST(LauncherOptions, MisspelledVariableGetsASuggestion) {
+    {
+        const ScopedVariable misspelled("PET_NNODE", "2");
+        const ScopedVariable unrelated("PET_UNRELATED_TOOL", "2");
+        EXPECT_THAT(parsed({"train"}).notes,
+                    ElementsAre(AllOf(HasSubstr("PET_NNODE "), HasSubstr("PET_NNODES?"))));
+    }
+    EXPECT_THAT(parsed({"train"}).notes, IsEmpty());
+}
+
+TEST(LauncherOptions, WordThatIsNoProgramIsQuotedWithAHint) {
+    struct Case {
+        const char* word;
+        const char* hint;
+    };
+    for (const Case& one : {Case{"0x4 2", "has a blank"}, Case{"8", "value of a flag"},
+                            Case{"FOO=1", "write env before it"},
+                            Case{"\xE2\x80\x93nnodes", "only looks like '-'"},
+                            Case{"-x", "before a --"}}) {
+        std::vector<std::string> notes;
+        const auto command = make_worker_command(parsed({"--", one.word}), 1, notes);
+        ASSERT_FALSE(command) << one.word;
+        EXPECT_THAT(command.error().detail, HasSubstr("'" + std::string(one.word) + "'"));
+        EXPECT_THAT(command.error().detail, HasSubstr(one.hint));
+    }
+    std::vector<std::string> notes;
+    const auto missing = make_worker_command(parsed({"missing.py"}), 1, notes);
+    ASSERT_FALSE(missing);
+    EXPECT_THAT(missing.error().detail, HasSubstr("program 'missing.py' does not exist"));
 }
 
 TEST(LauncherOptions, FlagWithoutItsValueIsNamed) {

@@ -254,7 +254,7 @@ int run_agent(const std::vector<std::string>& arguments) {
         ::signal(SIGINT, SIG_IGN);
         ::signal(SIGQUIT, SIG_IGN);
     }
-    auto warden = Warden::split(kAgentSignals, [](const Warden::LastWord&) {});
+    auto warden = Warden::split(kAgentSignals, [](const Warden::LastWord&) {}, [] {});
     if (!warden) {
         return 99;
     }
@@ -283,7 +283,7 @@ int run_agent(const std::vector<std::string>& arguments) {
                                                     ::_exit(0);
                                                 }
                                             },
-                                        .on_warden_gone = [] { end_without_warden(); }});
+                                        .on_warden_gone = [] { end_without_warden([] {}); }});
     if (!signals) {
         return 98;
     }
