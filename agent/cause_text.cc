@@ -48,6 +48,7 @@ std::string text_of(const QuitReason& reason) {
     const std::string limit = " within " + format_duration(reason.limit);
     switch (reason.cause) {
         case QuitCause::job_closed:
+        case QuitCause::missed:
             return "";
         case QuitCause::refused:
             return "refused by the rendezvous: " + why;

@@ -126,7 +126,14 @@ void Narrator::tell_partial_finish(const rendezvous::PartialFinish& finish) {
 std::string Narrator::waiting_text(const rendezvous::Waiting& waiting,
                                    const std::string& peer) const {
     if (waiting.standby) {
-        return "waiting as a standby: " + describe(waiting.detail);
+        const bool has_run = core_.assignment().round != RoundId::none;
+        return "waiting as a standby of job " + options_.core.job +
+               (waiting.other_command
+                    ? ", which runs another command than this node: this node may never run "
+                      "(another job needs another --rdzv-id); "
+                : has_run ? ": "
+                          : ", and may never run: ") +
+               describe(waiting.detail);
     }
     std::string names;
     for (const std::string& name : waiting.joined) {
@@ -134,7 +141,11 @@ std::string Narrator::waiting_text(const rendezvous::Waiting& waiting,
     }
     const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                : core_.give_up_at() - clock_.now();
-    return "waiting: " + describe(waiting.detail) + " (here: " + names + "; at " + peer +
+    const std::string other =
+        waiting.other_command ? "; its nodes run another command than this one (another job needs "
+                                "another --rdzv-id)"
+                              : "";
+    return "waiting: " + describe(waiting.detail) + other + " (here: " + names + "; at " + peer +
            "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")";
 }
 

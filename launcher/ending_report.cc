@@ -24,24 +24,32 @@ std::string entry_point(const RunOptions& options) {
 
 void EndingReport::tell(const agent::Quit& quit, const Seen& seen) {
     using rendezvous::Outcome;
-    if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !seen.has_run) {
-        output_.say(seen.was_standby
-                        ? job_text(plan_.agent.job) + " has ended (succeeded); this node " +
-                              "waited as a standby and was not needed"
-                        : "nothing was run here: " + job_text(plan_.agent.job) +
-                              " had already ended, closed by " + describe(quit.verdict->author) +
-                              ": " + describe(quit.verdict->reason) +
-                              " (a new job needs another --rdzv-id)");
+    if (quit.verdict && quit.reason.cause == agent::QuitCause::missed) {
+        const std::string line =
+            "nothing was run here: " + job_text(plan_.agent.job) + " has ended (" +
+            std::string(to_string(quit.verdict->outcome)) + ")" +
+            (seen.was_standby
+                 ? "; it ran another command than this node, which waited as a standby "
+                   "(another job needs another --rdzv-id)"
+                 : " before this node could join it, closed by " + describe(quit.verdict->author) +
+                       ": " + describe(quit.verdict->reason) +
+                       " (the same line, started again, begins the job anew)");
+        output_.say(line);
+        tell_parent(std::nullopt, line);
+    } else if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !seen.has_run) {
+        output_.say(job_text(plan_.agent.job) +
+                    " has ended (succeeded); this node waited as a standby and was not needed");
     } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
         if (!seen.has_run) {
             output_.say("nothing was run here: " + job_text(plan_.agent.job) +
-                        " ended without this node, and this is its report (a new job needs "
-                        "another --rdzv-id)");
+                        " ended without this node, which waited as a standby, and this is its "
+                        "report");
         }
         tell_failure(*quit.verdict);
     } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
         const bool met_nobody = quit.exit_code == agent::kExitNoRendezvous;
-        output_.say(line + (met_nobody ? seen.endpoint_note : ""));
+        const bool is_refused = quit.reason.cause == agent::QuitCause::refused;
+        output_.say(line + (met_nobody || is_refused ? seen.endpoint_note : ""));
         tell_parent(std::nullopt, line);
     }
     sum_up(quit, seen);

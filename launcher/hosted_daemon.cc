@@ -80,8 +80,6 @@ Result<void> HostedDaemon::serve(RunPlan& plan) {
         agent::raise_descriptor_limit();
     }
     rendezvous::DaemonLimits limits;
-    // A user who starts the launcher again wants a new attempt, not the old report.
-    limits.failed_retention = Duration::zero();
     auto daemon =
         std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
     daemon->set_older_dialect(options_.store_dialect);

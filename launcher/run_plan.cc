@@ -38,6 +38,18 @@ std::string trimmed(const std::string& text) {
                : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
+// Equal for equal commands, and short. Arguments may hold secrets, so no peer gets them.
+std::string digest_of_command(const RunOptions& options) {
+    std::string command = "the command of a node's workers";
+    for (const std::string& word : {std::string(options.module ? "-m" : ""), options.program}) {
+        command += '\0' + word;
+    }
+    for (const std::string& word : options.arguments) {
+        command += '\0' + word;
+    }
+    return security::Key::from_secret(command)->hex().substr(0, 32);
+}
+
 bool is_static(const RunOptions& options) {
     return options.rdzv_backend == "static";
 }
@@ -399,8 +411,10 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.policy = policy_of(options);
     agent.offer.workers = *workers;
     agent.offer.role = options.role;
+    plan.notes = options.notes;
     if (options.allocation) {
-        plan.notes = options.allocation->notes;
+        plan.notes.insert(plan.notes.end(), options.allocation->notes.begin(),
+                          options.allocation->notes.end());
     }
     const std::string node_name = options.allocation ? options.allocation->node_name : "";
     agent.offer.name = !node_name.empty()           ? node_name
@@ -415,6 +429,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     }
     agent.offer.secret = security::random_text();
     agent.offer.store_key = security::random_text();
+    agent.offer.command = digest_of_command(options);
     agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" +
                  hex(random_number());
 

@@ -25,7 +25,7 @@ constexpr Duration kFaultLimit = std::chrono::seconds(1);
 }  // namespace
 
 AgentCore::AgentCore(AgentConfig config, Instant now)
-    : config_(std::move(config)), workers_(config_.offer.workers) {
+    : config_(std::move(config)), began_(now), workers_(config_.offer.workers) {
     config_.offer.join_timeout = config_.join_timeout;
     link_.give_up_at = after(after(now, config_.first_check_limit), config_.join_timeout);
 }
@@ -75,7 +75,8 @@ void AgentCore::on(Instant now, const Received& event) {
 
 void AgentCore::send_join(Instant now) {
     update_at_work(now);
-    rendezvous::Join join{config_.job, config_.node, config_.policy, config_.offer, report_};
+    rendezvous::Join join{config_.job,   config_.node, config_.policy,
+                          config_.offer, report_,      now - began_};
     if (round_.ended_at != Instant::max()) {
         join.report.ended_ago = now - round_.ended_at;
     }
@@ -291,6 +292,10 @@ void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     Quit how{verdict.exit_code, 0, {}, verdict};
     if (verdict.outcome != rendezvous::Outcome::succeeded && how.exit_code == 0) {
         how.exit_code = kExitJobFailed;  // Code 0 says that the job has succeeded.
+    }
+    if (message.missed && assignment().round == RoundId::none) {
+        how.exit_code = kExitNoRendezvous;  // The end of that job is not the end of this node's.
+        how.reason.cause = QuitCause::missed;
     }
     // The verdict may be the only message about a drain of the whole job. A node that had to leave
     // saves its state however the job ends.

@@ -312,6 +312,7 @@ class AgentCore {
     void save_stacks();
 
     AgentConfig config_;
+    Instant began_;
     rendezvous::NodeReport report_;
     Workers workers_;
     Link link_;

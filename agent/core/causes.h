@@ -38,6 +38,7 @@ using Cause = std::variant<ToldByDaemon, AskedBySignal, Unhealthy, PeersUnreacha
 /// The reason for the end of an agent.
 enum class QuitCause : std::uint8_t {
     job_closed,     ///< The verdict has the reason.
+    missed,         ///< The job is closed, and this node was no part of it; see Closed.
     refused,        ///< By the daemon; `why` has the reason.
     no_round,       ///< No round was formed within `limit`.
     no_rendezvous,  ///< No daemon was reached within `limit`.

@@ -6,6 +6,32 @@
 
 namespace regroup::rendezvous {
 
+// Mostly two users, or two terminals, with the same usual id. A node that may be lost, or is to
+// leave, is about to be replaced.
+const RendezvousCore::Node* RendezvousCore::only_node_against(Instant now,
+                                                              const Offer& newcomer) const {
+    if (policy_.nodes_max != 1 || newcomer.command.empty() || newcomer.slot) {
+        return nullptr;
+    }
+    for (const auto& [id, node] : nodes_) {
+        const bool is_there = !node.wish && !detector_.suspects(id) &&
+                              now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2 &&
+                              !is_quarantined(id);
+        const bool wants_standby =
+            policy_.standbys_max > 0 && node.offer.command == newcomer.command;
+        if (is_there && !wants_standby) {
+            return &node;
+        }
+    }
+    return nullptr;
+}
+
+bool RendezvousCore::runs_other_command(const Offer& offer) const {
+    const auto found = round_.commands.find(offer.role);
+    return policy_.standbys_max == 0 && !offer.command.empty() && found != round_.commands.end() &&
+           !found->second.contains(offer.command) && !found->second.contains("");
+}
+
 std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& event) const {
     const Offer& offer = event.offer;
     const auto refuse = [&](Refusal::Kind kind, std::string here, std::string there) {
@@ -19,6 +45,12 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
     const auto own = nodes_.find(event.node);
     const bool is_known = own != nodes_.end();
     const std::size_t itself = is_known && own->second.offer.role == offer.role ? 1 : 0;
+    if (const Node* other = is_known ? nullptr : only_node_against(now, offer)) {
+        Refused refused = refuse(Refusal::Kind::other_job, "", "");
+        refused.reason.other = other->offer.name;
+        refused.reason.same_command = other->offer.command == offer.command;
+        return refused;
+    }
     JobPolicy policy = event.policy;
     if (!nodes_.empty() && offers_.with_role(offer.role) <= itself) {
         policy.program = policy_.program;  // Another role may run another program.

@@ -11,7 +11,7 @@ namespace regroup::rendezvous {
 // docs/design.md shows this as a table.
 FromDaemon RendezvousCore::desired(Instant now, const NodeId& id, const Node& node) const {
     if (phase_ == Phase::closed) {
-        return Closed{*verdict_};
+        return Closed{*verdict_, runs_other_command(node.offer)};
     }
     if (is_member(node)) {
         return desired_of_member(now, id, node);
@@ -112,6 +112,7 @@ Waiting RendezvousCore::waiting(Instant now, const NodeId& id, const Node& node)
     }
     word.detail = situation(now);
     word.standby = phase_ == Phase::training && !may_grow();
+    word.other_command = runs_other_command(node.offer);
     word.prestart = prestarts_.contains(id);
     if (node.place == Place::quarantined) {
         const auto& entry = failures_.quarantined().at(node.offer.name);

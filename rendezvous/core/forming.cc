@@ -125,6 +125,7 @@ void RendezvousCore::form(Instant now) {
         round.unconfirmed.insert(id);
         round.roster.emplace_back(id, members[i].offer.name);
         round.by_rank.emplace(assignments[i].first_rank, id);
+        round.commands[members[i].offer.role].insert(members[i].offer.command);
         round.non_elastic_members += members[i].warm ? 0 : 1;
         round.members.emplace(id, std::move(assignments[i]));
     }

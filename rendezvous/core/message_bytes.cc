@@ -54,7 +54,7 @@ std::size_t bytes_of(const JobPolicy& policy) noexcept {
 
 std::size_t bytes_of(const Offer& offer) noexcept {
     std::size_t bytes = kFixed + bytes_of_all(offer.name, offer.role, offer.rank_key, offer.address,
-                                              offer.secret, offer.store_key);
+                                              offer.secret, offer.store_key, offer.command);
     for (const std::string& address : offer.other_addresses) {
         bytes += kPart + bytes_of(address);
     }

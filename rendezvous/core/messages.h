@@ -62,6 +62,9 @@ struct Offer {
     /// Random, and given to the members of each round whose store this node serves: from it they
     /// derive the keys of that round. At least 22 characters.
     std::string store_key;
+    /// A digest of the workers' command, the program and its arguments: two nodes with the same one
+    /// run the same command. Empty: not known.
+    std::string command;
 };
 
 enum class NodeState : std::uint8_t {
@@ -162,6 +165,8 @@ struct Join {
     JobPolicy policy;
     Offer offer;
     NodeReport report;
+    /// How long ago the launcher of the node began.
+    Duration began_ago{};
 };
 struct Report {
     NodeReport report;
@@ -297,6 +302,8 @@ struct Waiting {
     std::uint32_t nodes_min = 1;
     std::uint32_t nodes_max = 1;
     bool standby = false;  ///< The round is full; this node waits for a place.
+    /// No node of the last round ran the command of this node, and no standbys were asked for.
+    bool other_command = false;
     /// The workers of this job are elastic: start the workers of this node ahead of the round.
     bool prestart = false;
     Situation detail{};
@@ -385,6 +392,9 @@ struct Verdict {
 };
 struct Closed {
     Verdict verdict;
+    /// The node was no part of the job: it joined after the end, or it waited with another command
+    /// than that of the job. A node that was in a round knows better.
+    bool missed = false;
 };
 /// The answer to Operate.
 struct Operated {

@@ -60,7 +60,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
         return;
     }
     if (phase_ == Phase::closed) {
-        effects_.push_back({event.node, Closed{*verdict_}});
+        effects_.push_back({event.node, Closed{*verdict_, !knows(event.node)}});
         return;
     }
     if (const std::optional<Refused> refused = refusal(now, event)) {

@@ -150,6 +150,11 @@ class RendezvousCore {
     /// Records which ranks of the member have ended with success (finishing.cc).
     void observe_finished(Instant now, const NodeId& id, const Node& node);
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
+    /// The node because of which a newcomer with this offer is another job; null: there is none.
+    [[nodiscard]] const Node* only_node_against(Instant now, const Offer& newcomer) const;
+    /// True if no node of the last round ran the command of this offer, as far as is known, and the
+    /// job does not ask for standbys.
+    [[nodiscard]] bool runs_other_command(const Offer& offer) const;
     /// Tells the waiting nodes about a refused join, unless they were told of another one just now.
     void tell_refused(Instant now, const Refusal& refusal);
 

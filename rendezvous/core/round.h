@@ -59,6 +59,7 @@ struct Round {
     std::map<NodeId, Assignment> members{};                ///< The remaining members.
     std::vector<std::pair<NodeId, std::string>> roster{};  ///< All ids and names, by group rank.
     std::map<std::uint32_t, NodeId> by_rank{};             ///< All ids, by first rank.
+    std::map<std::string, std::set<std::string>> commands{};  ///< Of its nodes, by role.
     std::size_t non_elastic_members = 0;        ///< Members whose workers end with the round.
     std::size_t finished = 0;                   ///< Members whose workers all ended with success.
     RankSet finished_ranks{};                   ///< Ranks that ended with success.

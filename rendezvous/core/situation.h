@@ -35,6 +35,7 @@ struct Refusal {
         slot_taken,   ///< `other` claims slot `here` too.
         too_many,     ///< The job has `here` nodes already.
         round,        ///< The node reports round `here`; no job gets beyond `there`.
+        other_job,    ///< The job of one node has `other`; see also `same_command`.
     };
     Kind kind = Kind::told;
     std::string node{};
@@ -43,6 +44,7 @@ struct Refusal {
     std::string field{};  ///< The flag, or "the program".
     std::string here{};
     std::string there{};
+    bool same_command = false;       ///< As far as is known.
     bool may_begin_another = false;  ///< Its launcher has the job's journal and could start anew.
     std::string told{};
 

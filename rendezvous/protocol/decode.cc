@@ -66,6 +66,7 @@ void read(FieldReader& reader, Join& join) {
     read(reader, join.policy);
     read(reader, join.offer);
     read(reader, join.report);
+    reader.duration("began_ago_ms", join.began_ago);
 }
 void read(FieldReader& reader, Report& message) {
     read(reader, message.report);
@@ -149,6 +150,7 @@ void read(FieldReader& reader, Waiting& message) {
     reader.integer("nodes_max", message.nodes_max);
     reader.flag("standby", message.standby);
     reader.flag("prestart", message.prestart);
+    reader.flag("other_command", message.other_command);
     read_words(reader, "detail", message.detail);
     reader.integer("now_ms", message.now_ms);
 }
@@ -168,6 +170,7 @@ void read(FieldReader& reader, Recovered& message) {
 }
 void read(FieldReader& reader, Closed& message) {
     read(reader, message.verdict);
+    reader.flag("missed", message.missed);
 }
 void read(FieldReader& reader, Operated& message) {
     reader.require("done");

@@ -285,6 +285,7 @@ void read(FieldReader& reader, Offer& offer) {
     reader.duration("join_timeout_ms", offer.join_timeout);
     reader.name("secret", offer.secret);
     reader.name("store_key", offer.store_key);
+    reader.name("command", offer.command);
 }
 
 void read(FieldReader& reader, Assignment& a) {

@@ -33,6 +33,10 @@ struct AgentWriter {
         write(object, join.policy);
         write(object, join.offer);
         write(object, join.report);
+        if (join.began_ago > Duration::zero()) {
+            object["began_ago_ms"] =
+                std::chrono::duration_cast<std::chrono::milliseconds>(join.began_ago).count();
+        }
         return object;
     }
     json operator()(const Report& message) const {
@@ -147,6 +151,9 @@ struct DaemonWriter {
         if (message.prestart) {
             object["prestart"] = true;
         }
+        if (message.other_command) {
+            object["other_command"] = true;
+        }
         put_time(object, message.now_ms);
         return object;
     }
@@ -158,6 +165,9 @@ struct DaemonWriter {
     json operator()(const Closed& message) const {
         json object = {{"type", "closed"}};
         write(object, message.verdict);
+        if (message.missed) {
+            object["missed"] = true;
+        }
         return object;
     }
     json operator()(const Recovered& message) const {

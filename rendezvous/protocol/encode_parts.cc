@@ -294,6 +294,9 @@ void write(json& object, const Offer& offer) {
     if (!offer.store_key.empty()) {
         object["store_key"] = offer.store_key;
     }
+    if (!offer.command.empty()) {
+        object["command"] = offer.command;
+    }
 }
 
 void write(json& object, const Assignment& assignment) {

@@ -110,6 +110,7 @@ std::string line(const Waiting& waiting) {
         names += (names.empty() ? "" : " ") + name;
     }
     return std::string(waiting.prestart ? "started; " : "") +
+           (waiting.other_command ? "another command; " : "") +
            (waiting.standby ? "as a standby; here: " : "here: ") + names + "; " +
            describe(waiting.detail);
 }
@@ -117,7 +118,8 @@ std::string line(const Refused& refused) {
     return describe(refused.reason);
 }
 std::string line(const Closed& closed) {
-    return std::string(to_string(closed.verdict.outcome)) + " by " +
+    return std::string(closed.missed ? "missed; " : "") +
+           std::string(to_string(closed.verdict.outcome)) + " by " +
            describe(closed.verdict.author) + ": " + describe(closed.verdict.reason) + " (exit " +
            std::to_string(closed.verdict.exit_code) + ")";
 }

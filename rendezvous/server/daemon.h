@@ -44,10 +44,9 @@ struct DaemonLimits {
     /// A connection that has not joined a job within this time is closed. A joined one is closed
     /// when it has been silent for this long and for the heartbeat timeout of its job.
     Duration hello_limit = std::chrono::seconds(10);
-    /// How long a closed job tells late nodes how it ended. After that its id may be used again.
+    /// How long a closed job tells how it ended: to its nodes, and to those that were on their way
+    /// to it. A node that begins later begins the job anew.
     Duration closed_retention = std::chrono::seconds(30);
-    /// The same for a job that had failed or been stopped before this daemon restored it.
-    Duration failed_retention = std::chrono::seconds(30);
     /// A job without any node is forgotten after this, or when it is joined with another policy.
     Duration empty_limit = std::chrono::minutes(10);
     http::Limits http{};

@@ -135,12 +135,11 @@ void Job::hear(const NodeId& node, RoundId round, Telemetry said, Instant now) {
     }
 }
 
-bool Job::is_done_without(const Join& join) const {
-    const auto& verdict = core.verdict();
-    const bool is_done =
-        verdict ? verdict->outcome == Outcome::succeeded || verdict->exit_code == kExitRequeue
-                : attendance_.left;
-    return is_done && join.report.round == RoundId::none && !attendance_.nodes.contains(join.node);
+bool Job::is_done_without(const Join& join, Instant now) const {
+    if (join.report.round != RoundId::none || attendance_.nodes.contains(join.node)) {
+        return false;
+    }
+    return core.verdict() ? now - join.began_ago >= idle_since : attendance_.left;
 }
 
 const Verdict* Job::former_verdict(const Join& join, Instant now) const {

@@ -75,9 +75,9 @@ class Job {
     /// Records what a node tells about the training in `round`, if it is a member of that round.
     void hear(const NodeId& node, RoundId round, Telemetry said, Instant now);
 
-    /// True if this job has succeeded or been drained, or all its nodes have left it, and `join` is
-    /// from a node that was not in it. Such a node wants a new job.
-    [[nodiscard]] bool is_done_without(const Join& join) const;
+    /// True if this job has ended, or all its nodes have left it, and `join` is from a node that
+    /// was not in it and whose launcher began after that. Such a node wants a new job.
+    [[nodiscard]] bool is_done_without(const Join& join, Instant now) const;
 
     /// The verdict of the previous job, for a node that was in that job and in no other.
     [[nodiscard]] const Verdict* former_verdict(const Join& join, Instant now) const;

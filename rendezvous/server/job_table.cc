@@ -135,7 +135,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
             session->close_when_flushed = true;
             return;
         }
-        if (!closed_ && found->second.is_done_without(join)) {
+        if (!closed_ && found->second.is_done_without(join, clock_.now())) {
             peers_log_.log("begun anew", session->address,
                            "job " + join.job + ": begun anew by node " + join.offer.name,
                            clock_.now());

@@ -72,13 +72,10 @@ void JobTable::take_up() {
 }
 
 void JobTable::adopt(Job job) {
-    if (job.core.phase() == Phase::closed) {
-        const bool succeeded = job.core.verdict()->outcome == Outcome::succeeded;
-        if (clock_.now() >= after(job.idle_since, succeeded ? limits_.closed_retention
-                                                            : limits_.failed_retention)) {
-            journal_->end(job.key);
-            return;
-        }
+    if (job.core.phase() == Phase::closed &&
+        clock_.now() >= after(job.idle_since, limits_.closed_retention)) {
+        journal_->end(job.key);
+        return;
     }
     if (hooks_.restored) {
         hooks_.restored(job.key.id, job.key.began_ms, job.history);

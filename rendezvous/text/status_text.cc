@@ -277,6 +277,12 @@ std::string describe(const Refusal& refusal) {
         case Kind::round:
             return who + " reports round " + refusal.here + "; no job gets beyond round " +
                    refusal.there;
+        case Kind::other_job:
+            return "a job of one node (--nnodes=1) has its node already, " + refusal.other +
+                   (refusal.same_command ? "" : ", which runs another command") +
+                   "; for another job give --standalone, another --rdzv-id or another "
+                   "--rdzv-endpoint" +
+                   (refusal.same_command ? ", for a standby give both launchers --standbys=1" : "");
     }
     return "";
 }

@@ -276,16 +276,19 @@ class DaemonJobsSoonForgotten : public DaemonJobs {
     }
 };
 
-TEST_F(DaemonJobsSoonForgotten, ClosedJobTellsLateComersHowItEndedAndThenFreesItsId) {
+TEST_F(DaemonJobsSoonForgotten, ClosedJobTellsNodesOnTheirWayHowItEndedAndThenFreesItsId) {
     Peer only = joined(join_of("job", "a", 1));
     const auto assign = only.expect<Assign>();
     ASSERT_TRUE(assign);
     only.say(failed(assign->assignment.round, 7));
     ASSERT_TRUE(only.expect<Closed>());
 
-    Peer late = joined(join_of("job", "b", 1));
+    Join on_its_way = join_of("job", "b", 1);
+    on_its_way.began_ago = std::chrono::minutes(1);
+    Peer late = joined(on_its_way);
     const auto closed = late.expect<Closed>();
     ASSERT_TRUE(closed);
+    EXPECT_TRUE(closed->missed);
     EXPECT_EQ(closed->verdict.exit_code, 7);
     EXPECT_THAT(describe(closed->verdict.reason), HasSubstr("exited with code 7"));
 
@@ -298,6 +301,25 @@ TEST_F(DaemonJobsSoonForgotten, ClosedJobTellsLateComersHowItEndedAndThenFreesIt
     EXPECT_TRUE(late.is_closed_by_peer());
     next.say(running(RoundId{1}));
     EXPECT_TRUE(next.expect<Alive>());
+}
+
+TEST_F(DaemonJobs, NodeThatBeginsAfterTheEndOfAFailedJobBeginsItAnew) {
+    for (const auto& [node, round] : {std::pair{"a", 1U}, std::pair{"b", 2U}, std::pair{"c", 3U}}) {
+        Peer only = joined(join_of("job", node, 1));
+        const auto assign = only.expect<Assign>();
+        ASSERT_TRUE(assign) << node;
+        EXPECT_EQ(assign->assignment.round, RoundId{round});
+        EXPECT_EQ(assign->assignment.restart_count, 0U);
+        only.say(failed(assign->assignment.round, 7));
+        ASSERT_TRUE(only.expect<Closed>());
+    }
+    // Nodes of the ended attempts that come back hear of the end of theirs, and begin nothing.
+    Join again = join_of("job", "b", 1);
+    again.report = stopped(RoundId{2}).report;
+    Peer former = joined(again);
+    const auto closed = former.expect<Closed>();
+    ASSERT_TRUE(closed);
+    EXPECT_EQ(closed->verdict.exit_code, 7);
 }
 
 Report finished(RoundId round) {

@@ -118,7 +118,7 @@ TEST_F(LauncherTest, FailedLaunchHasAReasonAndLeavesNothingBehind) {
         {make_spec(file("plain", "#!/bin/sh\n", 0644), {}), "execve: Permission denied"},
         {make_spec(file("text", "echo hello\n", 0755), {}), "nor a script that begins with #!"},
         {make_spec(file("script", "#!/no/such/shell\n", 0755), {}),
-         "the interpreter that it names does not exist"},
+         "its first line names the interpreter '/no/such/shell', which does not exist"},
         {make_spec(folder.path(), {}), "execve: Permission denied"},
         {wrong_folder,
          "cannot start '/bin/sh': chdir to '/no/such/folder': No such file or directory"},

@@ -19,6 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 class RunEndpoint : public EndToEnd {
    protected:
@@ -222,6 +223,26 @@ std::string verdict_frame(const std::string& outcome) {
     const std::string payload =
         R"({"type":"closed","exit_code":0,"reason":"x","author":"x","outcome":")" + outcome + "\"}";
     return std::string("\0\0\0", 3) + static_cast<char>(payload.size()) + payload;
+}
+
+TEST_F(RunEndpoint, SecondLauncherOfAJobOfOneNodeIsRefusedWithTheWaysOut) {
+    const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
+    const Words flags{"--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint};
+    Program first = run_probe(flags, {"mark=first", "await=finish"});
+    ASSERT_THAT(await_marks("first", 1), SizeIs(1)) << first.output();
+    for (const Words& steps : {Words{"mark=second"}, Words{"mark=first", "await=finish"}}) {
+        Program second = run_probe(flags + Words{"--nproc-per-node=2"}, steps);
+        EXPECT_EQ(second.wait(), 2) << second.output();
+        EXPECT_THAT(second.output(), HasSubstr("--rdzv-id"));
+        EXPECT_THAT(second.output(), HasSubstr("--standalone"));
+        EXPECT_THAT(second.output(), HasSubstr("is taken by pid "));
+    }
+    EXPECT_THAT(marks("second"), IsEmpty());
+    Program out = run_probe(flags + Words{"--rdzv-id=another"}, {"mark=second"});
+    EXPECT_EQ(out.wait(), 0) << out.output();
+    EXPECT_THAT(marks("second"), SizeIs(1)) << "the way out works";
+    release("finish");
+    EXPECT_EQ(first.wait(), 0) << first.output();
 }
 
 TEST_F(RunEndpoint, VerdictOfAFailedJobIsNoSuccessWhateverItsCode) {

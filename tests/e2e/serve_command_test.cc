@@ -98,21 +98,44 @@ TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
     }
 }
 
-TEST_F(ServeCommand, LateNodeIsToldThatTheFailureReportIsAnOldOne) {
+TEST_F(ServeCommand, EachRetryOfAFailedJobIsANewAttempt) {
     const Rendezvous rendezvous;
-    const auto start = [&](const Words& steps) {
-        return Program({Words{regroup_program(), "run"} + node(1, "1:1", rendezvous.endpoint()) +
-                            Words{probe_program()} + steps,
+    for (const std::string code : {"5", "9", "0"}) {
+        Program attempt({Words{regroup_program(), "run"} + node(1, "1:1", rendezvous.endpoint()) +
+                             Words{probe_program(), "mark=up" + code, "exit=" + code},
+                         {"PROBE_DIR=" + folder()},
+                         folder()});
+        EXPECT_EQ(attempt.wait(), std::stoi(code)) << attempt.output();
+        EXPECT_THAT(attempt.output(), Not(HasSubstr("nothing was run here")));
+        EXPECT_THAT(marks("up" + code), SizeIs(1)) << attempt.output();
+    }
+}
+
+TEST_F(ServeCommand, NodeWithAnotherCommandWaitsAloudAndItsEndIsNoSuccess) {
+    const Rendezvous rendezvous;
+    const auto start = [&](unsigned number, const Words& steps) {
+        return Program({Words{regroup_program(), "run"} +
+                            node(number, "1:2", rendezvous.endpoint()) +
+                            Words{"--grow-after=60", "--last-call=60", probe_program()} + steps,
                         {"PROBE_DIR=" + folder()},
                         folder()});
     };
-    Program first = start({"exit=5"});
-    EXPECT_EQ(first.wait(), 5) << first.output();
-    EXPECT_THAT(first.output(), Not(HasSubstr("nothing was run here")));
-    Program second = start({"mark=up"});
-    EXPECT_EQ(second.wait(), 5) << second.output();
-    EXPECT_THAT(second.output(), HasSubstr("nothing was run here: job "));
-    EXPECT_THAT(marks("up"), IsEmpty());
+    const Words steps{"mark=up", "await=finish"};
+    Program first = start(1, steps);
+    Program second = start(2, steps);
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << first.output() << second.output();
+    Program spare = start(3, steps);
+    Program other = start(4, {"mark=other", "await=finish"});
+    EXPECT_TRUE(spare.prints("waiting as a standby of job job, and may never run"))
+        << spare.output();
+    EXPECT_TRUE(other.prints("which runs another command than this node")) << other.output();
+    release("finish");
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(second.wait(), 0) << second.output();
+    EXPECT_EQ(spare.wait(), 0) << spare.output();
+    EXPECT_EQ(other.wait(), 3) << other.output();
+    EXPECT_THAT(other.output(), HasSubstr("nothing was run here"));
+    EXPECT_THAT(marks("other"), IsEmpty());
 }
 
 TEST_F(ServeCommand, SigtermEndsTheDaemonAndItTellsTheAgents) {

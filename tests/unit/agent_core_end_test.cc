@@ -32,6 +32,43 @@ TEST_F(AgentCoreTest, ClosedEndsTheAgentWithTheVerdictOnceTheWorkersAreGone) {
     EXPECT_TRUE(effects.empty());
 }
 
+TEST_F(AgentCoreTest, EndOfAJobThatTheNodeMissedIsNotItsOwn) {
+    for (const auto outcome : {Outcome::succeeded, Outcome::failed}) {
+        AgentCore late(config_of_two_workers(), now);
+        static_cast<void>(late.step(now, LinkUp{}));
+        Verdict verdict;
+        verdict.outcome = outcome;
+        verdict.exit_code = outcome == Outcome::succeeded ? 0 : 9;
+        const AgentEffects told = late.step(now, Received{Closed{verdict, /*missed=*/true}});
+        ASSERT_TRUE(late.done());
+        const auto* quit = std::get_if<Quit>(&told.back());
+        ASSERT_NE(quit, nullptr);
+        EXPECT_EQ(quit->exit_code, kExitNoRendezvous);
+        EXPECT_EQ(quit->reason.cause, QuitCause::missed);
+    }
+}
+
+TEST_F(AgentCoreTest, NodeThatWasInARoundHasMissedNothing) {
+    in_round(1);
+    Verdict verdict;
+    verdict.exit_code = 7;
+    hear(Closed{verdict, /*missed=*/true});
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 7);
+    EXPECT_EQ(quit()->reason.cause, QuitCause::job_closed);
+}
+
+TEST_F(AgentCoreTest, EachJoinSaysHowLongAgoTheLauncherBegan) {
+    pass(seconds(5));
+    feed(LinkDown{});
+    effects.clear();
+    feed(LinkUp{});
+    const auto joins = sent<rendezvous::Join>();
+    ASSERT_EQ(joins.size(), 1U);
+    EXPECT_GE(joins.front().began_ago, seconds(5));
+}
+
 TEST_F(AgentCoreTest, OnlyAVerdictOfSuccessEndsTheAgentWithCodeZero) {
     Verdict verdict;
     verdict.outcome = Outcome::failed;

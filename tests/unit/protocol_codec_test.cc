@@ -66,6 +66,8 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.other_addresses, b.offer.other_addresses);
     EXPECT_EQ(a.offer.secret, b.offer.secret);
     EXPECT_EQ(a.offer.store_key, b.offer.store_key);
+    EXPECT_EQ(a.offer.command, b.offer.command);
+    EXPECT_EQ(a.began_ago, b.began_ago);
     expect_same(a.report, b.report);
 }
 
@@ -117,7 +119,9 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "alone",
                             "join_timeout_ms",
                             "secret",
-                            "store_key"}) {
+                            "store_key",
+                            "command",
+                            "began_ago_ms"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }

@@ -115,6 +115,8 @@ inline rendezvous::Join sample_join() {
     join.offer.join_timeout = std::chrono::milliseconds(600009);
     join.offer.secret = "5f1c";
     join.offer.store_key = "a07e";
+    join.offer.command = "c0de";
+    join.began_ago = std::chrono::milliseconds(1205);
     join.report = sample_report();
     return join;
 }
@@ -145,6 +147,7 @@ inline rendezvous::Waiting sample_waiting() {
     waiting.nodes_max = 4;
     waiting.standby = true;
     waiting.prestart = true;
+    waiting.other_command = true;
     waiting.detail = "2 of 3 nodes ready, waiting for 1 more";
     return waiting;
 }
@@ -219,7 +222,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
             sample_waiting(),
             rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},
             rendezvous::Recovered{sample_incident()},
-            rendezvous::Closed{sample_verdict()},
+            rendezvous::Closed{sample_verdict(), true},
             rendezvous::Operated{true, "{\"jobs\":[]}"},
             rendezvous::EventPage{"nightly", 1764105600123, "{\"number\":1}\n", true},
             rendezvous::Elsewhere{"node2:29400"}};

@@ -80,6 +80,96 @@ TEST(RendezvousAdmission, WaitingNodesHearOfOneRefusedJoinInASecond) {
     EXPECT_EQ(job.core.next_deadline(), due) << "a journal has no refused joins";
 }
 
+// ---- Another job of the same id.
+
+Offer offer_with_command(const std::string& name, const std::string& command) {
+    Offer offer = Job::offer_of(name);
+    offer.command = command;
+    return offer;
+}
+
+TEST(RendezvousAdmission, SecondNodeOfAJobOfOneIsAnotherJob) {
+    for (const char* command : {"one", "two"}) {
+        Job job(fixed_policy(1));
+        job.join("a", offer_with_command("a", "one"));
+        job.run({"a"});
+        JobPolicy policy = fixed_policy(1);
+        policy.program = "eval";
+        policy.restarts_max = 9;
+        job.join("b", policy, offer_with_command("b", command), {});
+        ASSERT_NE(job.told<Refused>("b"), nullptr) << command;
+        EXPECT_EQ(job.told<Refused>("b")->code, Errc::invalid_argument);
+        EXPECT_EQ(job.told<Refused>("b")->reason.kind, Refusal::Kind::other_job);
+        EXPECT_EQ(job.told<Refused>("b")->reason.other, "a");
+        EXPECT_EQ(job.told<Refused>("b")->reason.same_command, command == std::string("one"));
+        EXPECT_EQ(job.core.nodes_count(), 1U);
+    }
+}
+
+TEST(RendezvousAdmission, JobOfOneHasAStandbyOfTheSameCommandIfItAsksForOne) {
+    JobPolicy policy = fixed_policy(1);
+    policy.standbys_max = 1;
+    Job job(policy);
+    job.join("a", offer_with_command("a", "one"));
+    job.run({"a"});
+    job.join("b", offer_with_command("b", "one"));
+    ASSERT_NE(job.told<Waiting>("b"), nullptr);
+    EXPECT_TRUE(job.told<Waiting>("b")->standby);
+    EXPECT_FALSE(job.told<Waiting>("b")->other_command);
+    job.join("c", offer_with_command("c", "two"));
+    EXPECT_NE(job.told<Refused>("c"), nullptr);
+}
+
+TEST(RendezvousAdmission, NodeThatGoesIsReplacedInAJobOfOne) {
+    using Go = void (*)(Job&);
+    const Go ways[] = {
+        [](Job& job) { job.disconnect("a"); },
+        [](Job& job) { job.drain("a"); },
+        [](Job& job) { job.restart(); },
+        [](Job& job) { job.now += job.core.policy().heartbeat_timeout / 2; },  // Silent.
+    };
+    for (const Go go : ways) {
+        Job job(fixed_policy(1));
+        job.join("a", offer_with_command("a", "one"));
+        job.run({"a"});
+        go(job);
+        job.join("b", offer_with_command("b", "one"));
+        EXPECT_EQ(job.told<Refused>("b"), nullptr);
+        EXPECT_EQ(job.core.nodes_count(), 2U);
+    }
+}
+
+TEST(RendezvousAdmission, NodeOfWhichNoCommandIsKnownWaitsAsBefore) {
+    Job job(fixed_policy(1));
+    job.join("a", offer_with_command("a", "one"));
+    job.run({"a"});
+    job.join("old");
+    EXPECT_EQ(job.told<Refused>("old"), nullptr);
+    ASSERT_NE(job.told<Waiting>("old"), nullptr);
+    EXPECT_FALSE(job.told<Waiting>("old")->other_command);
+}
+
+TEST(RendezvousAdmission, StandbyWithACommandThatNoMemberRunsIsToldSo) {
+    Job job(fixed_policy(2));
+    job.join("a", offer_with_command("a", "one"));
+    job.join("b", offer_with_command("b", "two"));  // Each node may have arguments of its own.
+    job.run({"a", "b"});
+    job.join("same", offer_with_command("same", "two"));
+    job.join("other", offer_with_command("other", "three"));
+    job.join("third", offer_with_command("third", "three"));
+    EXPECT_FALSE(job.told<Waiting>("same")->other_command);
+    EXPECT_TRUE(job.told<Waiting>("other")->other_command);
+    EXPECT_TRUE(job.told<Waiting>("third")->other_command);
+    job.report("a", NodeState::finished);
+    job.report("b", NodeState::finished);
+    ASSERT_EQ(job.core.phase(), Phase::closed);
+    EXPECT_FALSE(job.told<Closed>("a")->missed);
+    EXPECT_FALSE(job.told<Closed>("same")->missed);
+    EXPECT_TRUE(job.told<Closed>("other")->missed);
+    job.join("late", offer_with_command("late", "one"));
+    EXPECT_TRUE(job.told<Closed>("late")->missed);
+}
+
 // ---- Identity.
 
 Offer offer_with_secret(const std::string& name, const std::string& secret) {
