@@ -80,9 +80,9 @@ struct WorkerGroupOptions {
 /// end is reported. Other processes that the worker left behind are killed when it is reaped.
 ///
 /// A signal goes to the worker's own process, whose helpers, such as those that load data, it may
-/// need for saving its state. When that process has ended because of it, its children in its process
-/// group get the signal, later their children, and so on. The end is reported when nothing is left:
-/// see WorkerEnding.
+/// need for saving its state. When that process has ended because of it, its children in its
+/// process group get the signal, later their children, and so on. The end is reported when nothing
+/// is left: see WorkerEnding.
 ///
 /// One thread, which outlives the workers: the kernel kills them when it ends. All references
 /// outlive this object.

@@ -311,8 +311,8 @@ WorkerFailure WorkerGroup::failure_of(const Process& process, ExitStatus status)
     }
     if (status.signal == SIGXFSZ) {
         failure.evidence =
-            "a file, or memory that it shares with other ranks, was to become larger than ulimit -f "
-            "allows";
+            "a file, or memory that it shares with other ranks, was to become larger than ulimit "
+            "-f allows";
     } else if (status.signal == SIGXCPU) {
         failure.evidence = "it has used the CPU time that ulimit -t allows";
     }

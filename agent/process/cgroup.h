@@ -15,8 +15,8 @@ struct Cgroup {
 };
 
 /// The cgroup of version 2 ("cgroup2"), or of version 1 with this controller ("cgroup"). `root` is
-/// the folder with proc and all mount points. Nothing if there is no such cgroup. In a container the
-/// mount may show a part of the hierarchy, with our own cgroup as its top.
+/// the folder with proc and all mount points. Nothing if there is no such cgroup. In a container
+/// the mount may show a part of the hierarchy, with our own cgroup as its top.
 [[nodiscard]] std::optional<Cgroup> find_cgroup(const std::filesystem::path& root,
                                                 const std::string& type,
                                                 const std::string& controller);

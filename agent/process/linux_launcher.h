@@ -37,8 +37,9 @@ struct ProcessSpec {
 ///
 /// A started child leads a new session and a new process group. It has only the descriptors 0, 1
 /// and 2, no blocked signals and no handlers. Ignored signals stay ignored, except those that the
-/// agent ignores for itself: SIGPIPE, SIGTTOU, and the ones of outlive_limits(). The child gets SIGKILL when the *thread* that
-/// started it ends, so use a launcher on one thread, which lives as long as the agent.
+/// agent ignores for itself: SIGPIPE, SIGTTOU, and the ones of outlive_limits(). The child gets
+/// SIGKILL when the *thread* that started it ends, so use a launcher on one thread, which lives as
+/// long as the agent.
 ///
 /// Needs Linux 5.3 (a pidfd that can be polled).
 class LinuxLauncher {

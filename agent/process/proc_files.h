@@ -35,8 +35,8 @@ struct ProcessEntry {
 /// False if there is no such process.
 [[nodiscard]] bool has_default(pid_t pid, int signal);
 
-/// True if `pid` sleeps until one of its children ends, as a shell does. False where the kernel does
-/// not tell.
+/// True if `pid` sleeps until one of its children ends, as a shell does. False where the kernel
+/// does not tell.
 [[nodiscard]] bool waits_for_child(pid_t pid);
 
 /// The children of `pid`, including ended ones that were not reaped. Nothing if this kernel does

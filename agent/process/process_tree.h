@@ -29,8 +29,8 @@ void become_subreaper() noexcept;
 /// Does not look below `spared`.
 [[nodiscard]] std::vector<ProcessEntry> rest_of_group(pid_t leader, const std::set<pid_t>& spared);
 
-/// Sends `signal` to `child`, a child of this process. A shell that catches it, and sleeps until its
-/// own child ends, does nothing before that: then the children get the signal, too, and so on.
+/// Sends `signal` to `child`, a child of this process. A shell that catches it, and sleeps until
+/// its own child ends, does nothing before that: then its children get the signal, too, and so on.
 void signal_in_order(pid_t child, int signal);
 
 /// False if pidfd_open or pidfd_send_signal is refused, as by the sandbox of an old container

@@ -14,8 +14,9 @@ namespace regroup::agent {
 /// processes.
 [[nodiscard]] Failure start_failure(const std::string& what, int error_number);
 
-/// The limit because of which this process can start no other: that of a cgroup or of the user, with
-/// its value. Empty if none of them is reached. `root` is the folder with proc and all mount points.
+/// The limit because of which this process can start no other: that of a full cgroup, else that of
+/// the user, with its value. Empty if there is none. `root` is the folder with proc and all mount
+/// points.
 [[nodiscard]] std::string reached_process_limit(const std::filesystem::path& root = "/");
 
 }  // namespace regroup::agent

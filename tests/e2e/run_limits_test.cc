@@ -107,9 +107,10 @@ TEST_F(RunLimits, DaemonOutlivesTheFileSize) {
     std::smatch port;
     ASSERT_TRUE(std::regex_search(said, port, std::regex("listening on \\S*:(\\d+)\n"))) << said;
     for (int i = 0; i < 3; ++i) {
-        Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port[1].str(),
-                                 "--rdzv-id=job" + std::to_string(i), "--nproc-per-node=2"},
-                                {"store"});
+        Program job = run_probe(
+            {"--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port[1].str(),
+             "--rdzv-id=job" + std::to_string(i), "--nproc-per-node=2"},
+            {"store"});
         EXPECT_EQ(job.wait(), 0) << job.output() << daemon.output();
     }
     EXPECT_TRUE(daemon.prints("(ulimit -f)")) << daemon.output();
