@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/security/key.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/mesh.h"

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "rendezvous/security/key.h"
+#include "worker_sdk/src/net/protection.h"
 
 namespace regroup::nccl {
 namespace {
