@@ -42,24 +42,14 @@ static_assert(equal(REGROUP_SUM, ReduceOp::sum) && equal(REGROUP_PRODUCT, Reduce
               equal(REGROUP_BIT_OR, ReduceOp::bit_or) && equal(REGROUP_BIT_XOR, ReduceOp::bit_xor));
 static_assert(REGROUP_NOT_A_MEMBER == ProcessGroup::kNotAMember);
 
+static_assert(equal(REGROUP_INVALID_ARGUMENT, Errc::invalid_argument) &&
+              equal(REGROUP_DEADLINE_EXCEEDED, Errc::deadline_exceeded) &&
+              equal(REGROUP_DISCONNECTED, Errc::disconnected) &&
+              equal(REGROUP_OVERLOADED, Errc::overloaded) && equal(REGROUP_FENCED, Errc::fenced) &&
+              equal(REGROUP_CLOSED, Errc::closed) && equal(REGROUP_SYSTEM, Errc::system));
+
 regroup_errc to_c(Errc code) noexcept {
-    switch (code) {
-        case Errc::invalid_argument:
-            return REGROUP_INVALID_ARGUMENT;
-        case Errc::deadline_exceeded:
-            return REGROUP_DEADLINE_EXCEEDED;
-        case Errc::disconnected:
-            return REGROUP_DISCONNECTED;
-        case Errc::overloaded:
-            return REGROUP_OVERLOADED;
-        case Errc::fenced:
-            return REGROUP_FENCED;
-        case Errc::closed:
-            return REGROUP_CLOSED;
-        case Errc::system:
-            return REGROUP_SYSTEM;
-    }
-    return REGROUP_SYSTEM;
+    return static_cast<regroup_errc>(code);
 }
 
 }  // namespace
