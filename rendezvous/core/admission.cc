@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which nodes may join a RendezvousCore's job.
+#include <algorithm>
+
 #include "rendezvous/core/contradiction.h"
 #include "rendezvous/core/rendezvous_core.h"
 
@@ -73,7 +75,7 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         return refuse(Refusal::Kind::workers, std::to_string(offer.workers),
                       std::to_string(kWorkersLimit));
     }
-    if (event.report.round > kRoundClaimMax) {
+    if (event.report.round > std::max({kRoundClaimMax, round_.id, round_floor_})) {
         return refuse(Refusal::Kind::round, std::to_string(number(event.report.round)),
                       std::to_string(number(kRoundClaimMax)));
     }

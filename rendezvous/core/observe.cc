@@ -137,9 +137,9 @@ void RendezvousCore::tell_refused(Instant now, const Refusal& refusal) {
 }
 
 void RendezvousCore::observe(Instant now, const NodeReported& event) {
-    // No daemon has given a later round. If it counted, the node would count as out of all rounds
-    // that follow.
-    const RoundId latest = std::max({round_.id, round_floor_, kRoundClaimMax});
+    // A node brings its round when it joins, and gets each later one from here. If another counted,
+    // the node would count as out of all rounds that follow.
+    const RoundId latest = std::max(round_.id, round_floor_);
     const auto found = nodes_.find(event.node);
     if (found != nodes_.end() && (phase_ == Phase::closed || event.report.round <= latest)) {
         hear(now, event.node, found->second, event.report);

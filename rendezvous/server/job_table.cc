@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/core/message_bytes.h"
+#include "rendezvous/core/round_claim.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
@@ -18,6 +19,13 @@ constexpr std::size_t kHistoryBytesMax = std::size_t{1} << 20U;
 constexpr std::size_t kHistoriesBytesMax = std::size_t{128} << 20U;
 // The statuses that are kept for some hundred milliseconds.
 constexpr std::size_t kStatusesKeptMax = std::size_t{16} << 20U;
+
+std::string too_far(const Join& join, RoundId latest) {
+    return "node " + join.offer.name + " reports round " +
+           std::to_string(number(join.report.round)) +
+           "; by this daemon's clock no job can be beyond round " + std::to_string(number(latest)) +
+           ": compare the clocks of the daemon's host and of the node";
+}
 
 }  // namespace
 
@@ -108,6 +116,12 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     if (found != jobs_.end() && !found->second.core.is_proven(join.node, join.offer)) {
         hooks_.refuse(session, Errc::invalid_argument,
                       "the job has this node already, and its agent has another secret");
+        return;
+    }
+    const RoundId known = found == jobs_.end() ? RoundId::none : found->second.core.round();
+    if (const RoundId latest = std::max(known, round_claim_max(wall_ms()));
+        join.report.round > latest) {
+        hooks_.refuse(session, Errc::overloaded, too_far(join, latest));
         return;
     }
     if (found == jobs_.end() || !found->second.core.has_member(join.node)) {

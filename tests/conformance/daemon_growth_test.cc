@@ -13,6 +13,7 @@
 #include "daemon_shelf.h"
 #include "journal_stories.h"
 #include "rendezvous/core/message_bytes.h"
+#include "rendezvous/core/round_claim.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/server/allowance.h"
@@ -390,6 +391,47 @@ TEST_F(DaemonGrowth, OperatorsWhoWaitForOneJobAreLimited) {
     another.say(drain);
     answer = another.expect<Operated>();
     EXPECT_TRUE(answer && answer->done);
+}
+
+// ---- Claims of rounds.
+
+std::int64_t wall_ms() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+TEST(DaemonClaims, WhatFollowsTheLargestClaimIsAcceptedByEveryLaterDaemon) {
+    Loop loop;
+    const auto claim = [&](std::uint16_t port, const std::string& name, RoundId round) {
+        Peer peer(loop, port);
+        Join join = join_of("job", name, 1);
+        join.report.round = round;
+        peer.say(join);
+        const auto assign = peer.expect<Assign>();
+        return assign ? assign->assignment.round : RoundId::none;
+    };
+    RoundId round = round_claim_max(wall_ms());
+    // Each daemon knows nothing of the one before, and its nodes claim the highest round again.
+    for (int daemon = 0; daemon < 3; ++daemon) {
+        DaemonHost host(loop, DaemonLimits{});
+        ASSERT_TRUE(loop.until([&] { return round_claim_max(wall_ms()) >= round; }));
+        const RoundId next = claim(host.port(), "a", round);
+        ASSERT_GT(next, round);
+        round = next;
+    }
+    for (const std::uint64_t far : {std::uint64_t{1} << 52U, (std::uint64_t{1} << 52U) - 100}) {
+        DaemonHost host(loop, DaemonLimits{});
+        Peer liar(loop, host.port());
+        Join join = join_of("job", "liar", 1);
+        join.report.round = RoundId{far};
+        liar.say(join);
+        const auto refused = liar.expect<Refused>();
+        ASSERT_TRUE(refused);
+        // A node whose daemon has a wrong clock tries again.
+        EXPECT_EQ(refused->code, Errc::overloaded);
+        EXPECT_EQ(claim(host.port(), "a", RoundId::none), RoundId{1});
+    }
 }
 
 // ---- The journal.

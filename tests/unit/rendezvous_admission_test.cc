@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/core/message_bytes.h"
+#include "rendezvous/core/round_claim.h"
 #include "tests/unit/rendezvous_job.h"
 
 namespace regroup::rendezvous {
@@ -423,6 +424,41 @@ TEST(RendezvousAdmission, NodeThatClaimsAnImpossibleRoundIsRefusedAndTheJobGoesO
     job.join("a");
     ASSERT_NE(job.told<Assign>("a"), nullptr);  // Every message could be decoded.
     EXPECT_GT(job.core.round(), RendezvousCore::kRoundClaimMax);
+}
+
+TEST(RendezvousAdmission, MemberOfARoundBeyondEveryClaimComesBack) {
+    Job job(fixed_policy(2));
+    NodeReport report;
+    report.round = RendezvousCore::kRoundClaimMax;
+    job.join("far", Job::offer_of("far"), report);
+    job.join("a");
+    ASSERT_GT(job.core.round(), RendezvousCore::kRoundClaimMax);
+    job.disconnect("a");
+    report.round = job.core.round();
+    report.state = NodeState::running;
+    job.join("a", Job::offer_of("a"), report);
+    EXPECT_EQ(job.told<Refused>("a"), nullptr);
+}
+
+TEST(RendezvousAdmission, ClaimsNeverReachTheLastNumberAndFollowTheClock) {
+    EXPECT_EQ(round_claim_max(-1), RoundId::none);
+    EXPECT_EQ(round_claim_max(5), RoundId{5});
+    constexpr std::int64_t kYearMs = std::int64_t{366} * 24 * 3600 * 1000;
+    EXPECT_LT(round_claim_max(1000 * kYearMs), RoundId{std::uint64_t{1} << 50U});
+    EXPECT_EQ(round_claim_max(INT64_MAX), RendezvousCore::kRoundClaimMax);
+}
+
+TEST(RendezvousAdmission, MemberThatReportsARoundThatNoDaemonHasGivenIsFenced) {
+    Job job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    job.report("a", NodeState::running);
+    job.report("b", NodeState::running);
+    const RoundId round = job.core.round();
+    job.report("b", NodeState::stopped, RoundId{number(round) + 1000});
+    EXPECT_NE(job.told<Fenced>("b"), nullptr);
+    job.report("b", NodeState::running, round);
+    EXPECT_EQ(job.core.round(), round);
 }
 
 TEST(RendezvousAdmission, NodeThatReportsAnImpossibleRoundIsFencedAndTheOthersGoOn) {
