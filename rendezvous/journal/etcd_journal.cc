@@ -14,7 +14,8 @@ namespace regroup::journal {
 namespace {
 
 // etcd takes 128 operations and 1.5 MiB in a transaction, keys and values in base64 not counted.
-constexpr std::size_t kOperationsMax = 100;
+// Each record may need the head of its job.
+constexpr std::size_t kRecordsMax = 60;
 constexpr std::size_t kBatchBytesMax = std::size_t{900} << 10U;
 // Extra time for a large write on a busy machine: 4 s for a MiB.
 constexpr Duration kTimeOfByte = std::chrono::microseconds(4);
@@ -36,6 +37,7 @@ void EtcdJournal::Impl::queue(Write next) {
 json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count,
                                    Duration* limit) const {
     json operations = json::array();
+    std::map<JobKey, std::size_t> records;  // The last one of each job.
     std::size_t bytes = 0;
     *limit = kEtcdCallLimit;
     for (const Write& next : writes) {
@@ -51,6 +53,11 @@ json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count,
         if (next.deletes()) {
             break;
         }
+        records[next.job] = next.record;
+    }
+    for (const auto& [job, last] : records) {
+        operations.push_back(etcd::put(etcd::job_prefix(options.prefix, job) + "head",
+                                       etcd::head_value(job, last)));
     }
     return operations;
 }
@@ -133,7 +140,7 @@ bool EtcdJournal::Impl::has_stalled() const {
 }
 
 asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
-    std::size_t count_max = kOperationsMax;
+    std::size_t count_max = kRecordsMax;
     while (self->leading && !self->closed && !self->writes.empty()) {
         self->make_room();
         const std::uint64_t term = self->term;
@@ -152,7 +159,7 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
                 count_max = 1;
             } else {
                 self->give_up_on_first(answer.error().detail);
-                count_max = kOperationsMax;
+                count_max = kRecordsMax;
             }
             continue;
         }
@@ -222,15 +229,13 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
         return;
     }
     const std::string prefix = etcd::job_prefix(impl_->options.prefix, job);
-    if (kept.records == 0) {
-        impl_->queue({job, etcd::put(prefix + "head", etcd::head_value(job)), 1024, nullptr});
-    }
     const std::vector<std::string> records = to_records(entries);
     for (const std::string& record : records) {
         kept.bytes += record.size();
         const bool last = &record == &records.back();
-        impl_->queue({job, etcd::put(etcd::entry_key(prefix, ++kept.records), record),
-                      record.size(), last ? std::exchange(done, nullptr) : nullptr});
+        const std::size_t number = ++kept.records;
+        impl_->queue({job, etcd::put(etcd::entry_key(prefix, number), numbered(number, record)),
+                      record.size(), last ? std::exchange(done, nullptr) : nullptr, number});
     }
     if (kept.bytes >= kJobBytesMax) {
         impl_->hooks.log("job " + job.id + " takes " + std::to_string(kept.bytes >> 20U) +

@@ -49,8 +49,9 @@ struct EtcdJournal::Impl {
         json operation;
         std::size_t bytes = 0;
         std::function<void()> done;
+        std::size_t record = 0;  ///< Its number; 0 of a deletion.
 
-        [[nodiscard]] bool deletes() const { return operation.contains("requestDeleteRange"); }
+        [[nodiscard]] bool deletes() const { return record == 0; }
     };
     using Self = std::shared_ptr<Impl>;
 

@@ -151,7 +151,7 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
 
 asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<etcd::JobsReader::Job>* jobs) {
     const std::string prefix = self->options.prefix + "jobs/";
-    etcd::JobsReader reader;
+    etcd::JobsReader reader(self->options.prefix);
     std::string first = prefix;
     bool more = true;
     while (more && self->elected && !self->closed) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/etcd_requests.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <map>
@@ -19,6 +20,24 @@ namespace {
 std::string behind(std::string prefix) {
     ++prefix.back();
     return prefix;
+}
+
+/// The job of "BEGAN-ID", as job_prefix() has it.
+std::optional<JobKey> key_in(std::string_view name) {
+    JobKey key;
+    const char* const end = name.data() + name.size();
+    const auto [after, error] = std::from_chars(name.data(), end, key.began_ms);
+    if (error != std::errc() || after == end || *after != '-') {
+        return std::nullopt;
+    }
+    std::string_view id(after + 1, static_cast<std::size_t>(end - after - 1));
+    while (!id.empty()) {
+        const bool slash = id.starts_with("%2F");
+        const bool escaped = slash || id.starts_with("%25");
+        key.id += escaped ? (slash ? '/' : '%') : id.front();
+        id.remove_prefix(escaped ? 3 : 1);
+    }
+    return key;
 }
 
 json compare_created(const std::string& key, std::int64_t revision) {
@@ -117,8 +136,8 @@ std::string entry_key(const std::string& job_prefix, std::size_t number) {
     return job_prefix + "entry/" + digits;
 }
 
-std::string head_value(const JobKey& job) {
-    return json({{"job", job.id}, {"began_ms", job.began_ms}})
+std::string head_value(const JobKey& job, std::size_t records) {
+    return json({{"job", job.id}, {"began_ms", job.began_ms}, {"records", records}})
         .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -146,28 +165,62 @@ Refusal refusal_in(unsigned status, const json& answer) {
 }
 
 void JobsReader::read(KeyValue pair) {
-    // In order of keys a job's records come before its head.
-    if (!pair.key.ends_with("/head")) {
-        bytes_ += pair.value.size();
-        records_.push_back(std::move(pair.value));
+    std::string_view rest = pair.key;
+    if (!rest.starts_with(jobs_prefix_)) {
         return;
     }
-    const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
-    const json& id = field_of(head, "job");
+    rest.remove_prefix(jobs_prefix_.size());
+    const std::size_t slash = std::min(rest.find('/'), rest.size());
+    const std::optional<JobKey> key = key_in(rest.substr(0, slash));
+    rest.remove_prefix(slash);
+    if (!key || (rest != "/head" && !rest.starts_with("/entry/"))) {
+        return;
+    }
+    if (key_ && *key_ != *key) {
+        finish(std::nullopt);
+    }
+    key_ = key;
+    if (rest == "/head") {
+        // In order of keys a job's records come before its head.
+        const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
+        finish(static_cast<std::size_t>(number_in(head, "records")));
+        return;
+    }
+    bytes_ += pair.value.size();
+    records_.push_back(std::move(pair.value));
+}
+
+void JobsReader::finish(std::optional<std::size_t> stored) {
     Job& job = jobs_.emplace_back();
-    job.job.key = {id.is_string() ? id.get<std::string>() : "", number_in(head, "began_ms")};
+    job.job.key = *std::exchange(key_, std::nullopt);
     job.records = records_.size();
     job.bytes = std::exchange(bytes_, 0);
+    std::optional<Failure> damage;
+    if (!stored) {
+        damage = Failure(Errc::invalid_argument, "its head is missing in etcd");
+    } else if (*stored != records_.size()) {
+        damage = cut_back(*stored, records_.size());
+    }
     // Each record is freed once it has been read: together with the decoded entries they are large.
     const auto rest = std::make_shared<std::deque<std::string>>(std::exchange(records_, {}));
-    job.job.next = [rest]() -> Result<std::vector<Entry>> {
+    job.job.next = [rest, damage, number = std::size_t{0}]() mutable -> Result<std::vector<Entry>> {
+        if (damage) {
+            return *damage;
+        }
         if (rest->empty()) {
             return std::vector<Entry>();
         }
         const std::string record = std::move(rest->front());
         rest->pop_front();
-        return decode_record(record);
+        return decode_numbered(++number, record);
     };
+}
+
+std::vector<JobsReader::Job> JobsReader::take() {
+    if (key_) {
+        finish(std::nullopt);
+    }
+    return std::move(jobs_);
 }
 
 }  // namespace regroup::journal::etcd

@@ -44,7 +44,9 @@ struct KeyValue {
 
 [[nodiscard]] std::string job_prefix(const std::string& prefix, const JobKey& job);
 [[nodiscard]] std::string entry_key(const std::string& job_prefix, std::size_t number);
-[[nodiscard]] std::string head_value(const JobKey& job);
+/// `records`: of the job, written so far. The head is written together with the records, so that
+/// it tells a reader when the last ones are missing.
+[[nodiscard]] std::string head_value(const JobKey& job, std::size_t records);
 
 /// Why etcd does not do what it was asked, as far as the client's next step depends on it.
 enum class Refusal : std::uint8_t {
@@ -59,7 +61,7 @@ enum class Refusal : std::uint8_t {
 [[nodiscard]] Refusal refusal_in(unsigned status, const nlohmann::json& answer);
 
 /// Builds jobs from the pairs below "jobs/", given one by one in order of their keys. A malformed
-/// record is detected when the job is read.
+/// or missing record, and a missing head, are detected when the job is read.
 class JobsReader {
    public:
     struct Job {
@@ -68,11 +70,19 @@ class JobsReader {
         std::size_t bytes = 0;
     };
 
+    /// `prefix`: that of all keys.
+    explicit JobsReader(const std::string& prefix) : jobs_prefix_(prefix + "jobs/") {}
+
     void read(KeyValue pair);
-    [[nodiscard]] std::vector<Job> take() { return std::move(jobs_); }
+    [[nodiscard]] std::vector<Job> take();
 
    private:
+    /// `stored`: the count of records that the head has; nullopt without a head.
+    void finish(std::optional<std::size_t> stored);
+
+    std::string jobs_prefix_;
     std::vector<Job> jobs_;
+    std::optional<JobKey> key_;         // Of the records.
     std::deque<std::string> records_;  // Of the job whose head follows.
     std::size_t bytes_ = 0;
 };

@@ -81,6 +81,29 @@ KeptJob kept(StoredJob job) {
             [rest]() -> Result<std::vector<Entry>> { return std::exchange(*rest, {}); }};
 }
 
+std::string numbered(std::size_t number, std::string_view record) {
+    return std::to_string(number).append(" ").append(record);
+}
+
+Result<std::vector<Entry>> decode_numbered(std::size_t number, std::string_view stored) {
+    const std::string begins = std::to_string(number) + " ";
+    if (!stored.starts_with(begins)) {
+        return Failure(Errc::invalid_argument, "record " + std::to_string(number) +
+                                                   " is missing; another one is in its place");
+    }
+    Result<std::vector<Entry>> entries = decode_record(stored.substr(begins.size()));
+    if (!entries) {
+        return Failure(Errc::invalid_argument,
+                       "record " + std::to_string(number) + ": " + entries.error().detail);
+    }
+    return entries;
+}
+
+Failure cut_back(std::size_t stored, std::size_t found) {
+    return Failure(Errc::invalid_argument, std::to_string(stored) + " records were stored, and " +
+                                               std::to_string(found) + " are there");
+}
+
 bool is_refusal(const rendezvous::Event& event, const Effects& effects) {
     const auto* joined = std::get_if<rendezvous::NodeJoined>(&event);
     if (joined == nullptr || effects.empty() || effects[0].node != joined->node ||

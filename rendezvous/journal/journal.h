@@ -152,4 +152,13 @@ class JobReader {
 /// field.
 [[nodiscard]] Result<std::vector<Entry>> decode_record(std::string_view record);
 
+/// A record as a journal stores it, with its number in the job, and the reverse. The records of a
+/// job have the numbers 1, 2, 3 and so on: a reader finds that one is missing, or in another's
+/// place. Errors: invalid_argument, naming the number or the field.
+[[nodiscard]] std::string numbered(std::size_t number, std::string_view record);
+[[nodiscard]] Result<std::vector<Entry>> decode_numbered(std::size_t number,
+                                                         std::string_view stored);
+/// The failure of a job of whose records the last ones are missing.
+[[nodiscard]] Failure cut_back(std::size_t stored, std::size_t found);
+
 }  // namespace regroup::journal

@@ -18,15 +18,15 @@ namespace regroup::journal {
 namespace {
 
 constexpr const char* kFile = "/journal.sqlite3";
-// PRAGMA user_version. In format 1 each row is a single entry; format 2 reads such rows too.
-constexpr std::int64_t kFormat = 2;
-constexpr std::int64_t kPageRecords = 1;
+// PRAGMA user_version. Before format 3 the records had no numbers, so that a gap did not show.
+constexpr std::int64_t kFormat = 3;
 // The records of one transaction, unless a single one is larger: it has to fit into the room that
 // the write-ahead log has taken, with up to three times as much for pages that are not full.
 constexpr std::size_t kTransactionBytes = std::size_t{512} << 10U;
 constexpr const char* kSchema[] = {
     "CREATE TABLE IF NOT EXISTS jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
-    "began_ms INTEGER NOT NULL, ended_ms INTEGER, bytes INTEGER, UNIQUE (id, began_ms))",
+    "began_ms INTEGER NOT NULL, ended_ms INTEGER, bytes INTEGER, "
+    "records INTEGER NOT NULL DEFAULT 0, UNIQUE (id, began_ms))",
     "CREATE TABLE IF NOT EXISTS entries (job INTEGER NOT NULL REFERENCES jobs (row), "
     "number INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (job, number)) WITHOUT ROWID",
 };
@@ -83,35 +83,43 @@ Result<int> lock(const std::string& directory) {
     return fd;
 }
 
-/// The next records of a job after `number`. Advances `number` and `bytes`.
+/// The record of a job after `number`; none at the end. Advances `number` and `bytes`.
 Result<std::vector<Entry>> read_page(SqliteDatabase& database, const JobKey& key, std::int64_t row,
                                      std::int64_t& number, std::size_t& bytes) {
     std::vector<Entry> entries;
-    std::optional<Failure> unreadable;
+    std::optional<Failure> damage;
+    // One statement: a daemon may write meanwhile.
     const Result<void> read = database.run(
-        "SELECT number, entry FROM entries WHERE job = ? AND number > ? ORDER BY number LIMIT ?",
-        {row, number, kPageRecords}, [&](const Row& found) {
-            if (unreadable) {
+        "SELECT jobs.records, entries.number, entries.entry FROM jobs LEFT JOIN entries "
+        "ON entries.job = jobs.row AND entries.number > ?2 WHERE jobs.row = ?1 "
+        "ORDER BY entries.number LIMIT 1",
+        {row, number}, [&](const Row& found) {
+            const std::int64_t stored = number_in(found, 0);
+            const std::int64_t next = number_in(found, 1);
+            if (next == 0) {
+                if (stored != number) {
+                    damage = cut_back(static_cast<std::size_t>(stored),
+                                      static_cast<std::size_t>(number));
+                }
                 return;
             }
-            number = number_in(found, 0);
-            const std::string text = text_in(found, 1);
+            const std::string text = text_in(found, 2);
             bytes += text.size();
-            Result<std::vector<Entry>> record = decode_record(text);
+            ++number;
+            Result<std::vector<Entry>> record =
+                decode_numbered(static_cast<std::size_t>(number), next == number ? text : "");
             if (!record) {
-                unreadable = Failure(Errc::invalid_argument,
-                                     database.path() + ", job " + key.id + ", entry " +
-                                         std::to_string(number) + ": " + record.error().detail);
+                damage = record.error();
                 return;
             }
-            entries.insert(entries.end(), std::make_move_iterator(record->begin()),
-                           std::make_move_iterator(record->end()));
+            entries = *std::move(record);
         });
     if (!read) {
         return read.error();
     }
-    if (unreadable) {
-        return *unreadable;
+    if (damage) {
+        return Failure(damage->code,
+                       database.path() + ", job " + key.id + ": " + damage->detail);
     }
     return entries;
 }
@@ -196,6 +204,12 @@ Result<void> SqliteJournal::set_up(std::int64_t wall_ms) {
                        database_->path() + " has format " + std::to_string(format) +
                            ", of a newer regroup; this one reads " + std::to_string(kFormat));
     }
+    if (done && format > 0 && format < kFormat) {
+        return Failure(Errc::invalid_argument,
+                       database_->path() + " has format " + std::to_string(format) +
+                           ", of an earlier regroup; this one reads " + std::to_string(kFormat) +
+                           ": move it away, and the nodes whose jobs it kept form them anew");
+    }
     // Some builds of SQLite overwrite what is deleted. On a full disk there is no room for that.
     for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL",
                                "PRAGMA secure_delete = FAST"}) {
@@ -209,12 +223,6 @@ Result<void> SqliteJournal::set_up(std::int64_t wall_ms) {
         for (const char* table : kSchema) {
             all = all ? database_->run(table) : all;
         }
-        // Files of earlier regroups lack this column, and those do not mind it.
-        bool has_bytes = false;
-        all = all ? database_->run("SELECT 1 FROM pragma_table_info('jobs') WHERE name = 'bytes'",
-                                   {}, [&](const Row&) { has_bytes = true; })
-                  : all;
-        all = all && !has_bytes ? database_->run("ALTER TABLE jobs ADD COLUMN bytes INTEGER") : all;
         return all ? prune(wall_ms) : all;
     });
     done = done ? database_->limit_growth() : done;
@@ -280,12 +288,14 @@ Result<void> SqliteJournal::insert(const JobKey& job, Numbers& numbers,
         numbers.bytes += record.size();
         const Result<void> inserted =
             database_->run("INSERT INTO entries (job, number, entry) VALUES (?, ?, ?)",
-                           {numbers.row, ++numbers.records, record});
+                           {numbers.row, ++numbers.records,
+                            numbered(static_cast<std::size_t>(numbers.records), record)});
         if (!inserted) {
             return inserted;
         }
     }
-    return {};
+    return database_->run("UPDATE jobs SET records = ? WHERE row = ?",
+                          {numbers.records, numbers.row});
 }
 
 void SqliteJournal::write_some(const JobKey& job, Numbers& numbers,

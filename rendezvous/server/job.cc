@@ -206,6 +206,7 @@ Job JobRestoration::finish(std::int64_t wall_ms, Instant now) && {
                            std::chrono::milliseconds(away_ms) - now.time_since_epoch();
     Job job(reader_.key(), std::move(reader_.core()), std::move(attendance_), std::move(history_),
             shift, now);
+    job.journal_ended_in = job.core.round();
     if (job.core.phase() == Phase::closed) {
         job.idle_since = now - std::chrono::milliseconds(away_ms);
     }

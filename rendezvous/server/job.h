@@ -99,6 +99,9 @@ class Job {
     RendezvousCore core;
     Instant due_at = Instant::max();      ///< Of its entry in the job table's index.
     Instant idle_since = Instant::max();  ///< Closed, or without a node, since then.
+    /// The round in which the journal of a restored job ended, until a node has shown that it lacks
+    /// a later one.
+    std::optional<RoundId> journal_ended_in;
     std::string last_log;
     DrainWaits drain_waits;
     JobHistory history;

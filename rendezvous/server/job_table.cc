@@ -27,6 +27,13 @@ std::string too_far(const Join& join, RoundId latest) {
            ": compare the clocks of the daemon's host and of the node";
 }
 
+std::string cut_back(const Join& join, RoundId ended) {
+    return "job " + join.job + ": node " + join.offer.name + " has been in round " +
+           std::to_string(number(join.report.round)) + ", and the journal ended in round " +
+           std::to_string(number(ended)) +
+           ": it lacks its last records, or is an older copy; the next round is later than both";
+}
+
 }  // namespace
 
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
@@ -187,6 +194,11 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     const std::shared_ptr<Session> former = found->second.connect(join.node, session);
     if (former && former != session) {
         former->close();  // A newer connection replaces it, so its end does not concern the node.
+    }
+    if (std::optional<RoundId>& ended = found->second.journal_ended_in;
+        ended && join.report.round > std::max(*ended, known)) {
+        journal_log_(cut_back(join, *ended));
+        ended.reset();
     }
     if (!join.offer.address_is_explicit) {
         join.offer.address = session->address;

@@ -140,6 +140,26 @@ TEST_F(DaemonJournal, RefusedJoinIsNotKept) {
     EXPECT_EQ(only_job().entries.size(), 1U) << testing::lines_of(only_job());
 }
 
+TEST_F(DaemonJournal, NodeThatHasSeenMoreThanTheJournalShowsThatItWasCutBack) {
+    auto daemon = host();
+    Peer a(loop, daemon->port());
+    a.say(join_of("job", "a", 1));
+    ASSERT_TRUE(a.expect<Assign>());
+    daemon = host();
+    const std::string cut_back = "job job: node a has been in round 4, and the journal ended in";
+    Join join = join_of("job", "a", 1);
+    join.report = running(RoundId{1}).report;
+    Peer same(loop, daemon->port());
+    same.say(join);
+    same.say(running(RoundId{1}));
+    ASSERT_TRUE(same.expect<Alive>());
+    EXPECT_FALSE(daemon->has_logged(cut_back));
+    join.report = running(RoundId{4}).report;
+    Peer later(loop, daemon->port());
+    later.say(join);
+    EXPECT_TRUE(loop.until([&] { return daemon->has_logged(cut_back); }));
+}
+
 TEST_F(DaemonJournal, DaemonThatDoesNotLeadNamesTheLeaderAndAcceptsNothing) {
     const auto daemon = host(/*leads=*/false);
     for (const std::string& leader : {std::string(), std::string("node2:29400")}) {

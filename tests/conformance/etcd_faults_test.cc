@@ -179,7 +179,9 @@ TEST_F(EtcdFaults, LeaseIsKeptWhileManyJobsAreRead) {
         const std::string prefix = etcd::job_prefix("regroup/", {"long", 1});
         const std::string key =
             last ? prefix + "head" : etcd::entry_key(prefix, static_cast<std::size_t>(pages));
-        const std::string value = last ? etcd::head_value({"long", 1}) : encode(story.entries[0]);
+        const std::string value = last ? etcd::head_value({"long", 1}, 7)
+                                       : numbered(static_cast<std::size_t>(pages),
+                                                  encode(story.entries[0]));
         return Answer{
             {{"kvs", json::array({{{"key", to_base64(key)}, {"value", to_base64(value)}}})},
              {"more", !last}},
@@ -192,6 +194,44 @@ TEST_F(EtcdFaults, LeaseIsKeptWhileManyJobsAreRead) {
     EXPECT_THAT(log, Not(HasSubstr("lost")));
     ASSERT_EQ(jobs.size(), 1U);
     EXPECT_EQ(jobs[0].entries.size(), 7U);
+}
+
+TEST(EtcdJobsReader, JobWithMissingOrMovedRecordsOrWithoutAHeadCannotBeReadAndNoOtherIsHarmed) {
+    const std::string record = encode(testing::story_of_two_rounds().job().entries[0]);
+    const JobKey damaged{"a/%", 1};
+    const std::string prefix = etcd::job_prefix("regroup/", damaged);
+    const auto entry = [&](std::size_t place, std::size_t number) {
+        return etcd::KeyValue{etcd::entry_key(prefix, place), numbered(number, record)};
+    };
+    const auto head = [&](std::size_t records) {
+        return etcd::KeyValue{prefix + "head", etcd::head_value(damaged, records)};
+    };
+    const auto can_be_read = [&](const std::vector<etcd::KeyValue>& pairs) {
+        etcd::JobsReader reader("regroup/");
+        for (const etcd::KeyValue& pair : pairs) {
+            reader.read(pair);
+        }
+        const JobKey whole{"b", 2};
+        const std::string next = etcd::job_prefix("regroup/", whole);
+        reader.read({etcd::entry_key(next, 1), numbered(1, record)});
+        reader.read({next + "head", etcd::head_value(whole, 1)});
+        const auto jobs = reader.take();
+        EXPECT_EQ(jobs.size(), 2U);
+        EXPECT_EQ(jobs.at(0).job.key, damaged);
+        EXPECT_EQ(jobs.at(1).job.key, whole);
+        EXPECT_TRUE(read_all(jobs.at(1).job));
+        return read_all(jobs.at(0).job).has_value();
+    };
+    EXPECT_TRUE(can_be_read({entry(1, 1), entry(2, 2), entry(3, 3), head(3)}));
+    EXPECT_FALSE(can_be_read({entry(2, 2), entry(3, 3), head(3)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(3, 3), head(3)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(2, 2), head(3)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(3, 3), head(2)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(2, 3), entry(3, 2), head(3)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(2, 2), entry(3, 2), head(3)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(2, 2), entry(3, 3), head(2)}));
+    EXPECT_FALSE(can_be_read({entry(1, 1), entry(2, 2)}));
+    EXPECT_FALSE(can_be_read({head(3)}));
 }
 
 TEST_F(EtcdFaults, MissingPageIsRequestedAgain) {

@@ -182,7 +182,7 @@ TEST_F(EtcdJournalTest, DaemonDecidesOnlyWhatEtcdKept) {
     testing::Peer peer(loop_, host.port());
     peer.say(testing::join_of("job", "a", 1));
     EXPECT_TRUE(peer.expect<rendezvous::Assign>());
-    etcd::JobsReader reader;
+    etcd::JobsReader reader("regroup/");
     for (etcd::KeyValue& pair :
          etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/jobs/", "regroup/jobs/", 99)))) {
         reader.read(std::move(pair));

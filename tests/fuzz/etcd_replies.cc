@@ -26,11 +26,14 @@ std::vector<std::string> regroup::fuzz::seeds() {
     json pairs = json::array();
     std::size_t number = 0;
     for (const std::string& record : to_records(job.entries)) {
-        pairs.push_back(pair_of(etcd::entry_key(prefix, ++number), record));
+        pairs.push_back(pair_of(etcd::entry_key(prefix, number + 1), numbered(number + 1, record)));
+        ++number;
     }
-    pairs.push_back(pair_of(prefix + "head", etcd::head_value(job.key)));
-    const json small = json::array({pair_of("jobs/1-a/entry/1", "{\"at_us\":1}"),
-                                    pair_of("jobs/1-a/head", etcd::head_value({"a", 1}))});
+    pairs.push_back(pair_of(prefix + "head", etcd::head_value(job.key, number)));
+    const json small = json::array(
+        {pair_of("/regroup/jobs/1-a/entry/1", "1 {\"at_us\":1}"),
+         pair_of("/regroup/jobs/1-a/head", etcd::head_value({"a", 1}, 1)),
+         pair_of("/regroup/jobs/2-b%2F/entry/2", "2 {\"at_us\":1}")});
     return {json({{"kvs", pairs}, {"count", "3"}, {"more", true}}).dump(),
             json({{"kvs", small}}).dump(),
             R"({"succeeded":true,"header":{"revision":"12"},"responses":[{"response_range":{}}]})",
@@ -46,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     const json answer = json::parse(text, nullptr, /*allow_exceptions=*/false);
     (void)etcd::number_in(etcd::field_of(answer, "header"), "revision");
     (void)etcd::number_in(answer, "TTL");
-    etcd::JobsReader reader;
+    etcd::JobsReader reader("/regroup/");
     for (etcd::KeyValue& pair : etcd::pairs_in(answer)) {
         reader.read(std::move(pair));
     }

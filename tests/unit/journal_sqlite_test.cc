@@ -280,26 +280,18 @@ TEST_F(JournalSqlite, EndedJobsOfOneIdTakeNoMoreThanOneJob) {
                                       JobKey{"other5", 1}));
 }
 
-TEST_F(JournalSqlite, FileOfAnEarlierRegroupIsUsed) {
+TEST_F(JournalSqlite, FileOfAnEarlierRegroupIsRefusedAndStays) {
     std::filesystem::create_directories(directory());
     {
         auto database = SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
         ASSERT_TRUE(database);
         ASSERT_TRUE(database->run("PRAGMA user_version = 2"));
-        ASSERT_TRUE(
-            database->run("CREATE TABLE jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
-                          "began_ms INTEGER NOT NULL, ended_ms INTEGER, UNIQUE (id, began_ms))"));
-        ASSERT_TRUE(
-            database->run("INSERT INTO jobs (id, began_ms, ended_ms) VALUES ('a', 1, 1 << 50)"));
     }
-    for (std::int64_t life = 1; life <= 2; ++life) {
-        const auto journal = opened();
-        start(*journal);
-        fill(*journal, {"b", life}, 0.1);
-        journal->end({"b", life});
-    }
-    EXPECT_THAT(stored(), ElementsAre(JobKey{"a", 1}, JobKey{"b", 1}, JobKey{"b", 2}));
-    EXPECT_EQ(log, "");
+    const auto journal = SqliteJournal::open(directory(), 1);
+    ASSERT_FALSE(journal);
+    EXPECT_EQ(journal.error().code, Errc::invalid_argument);
+    EXPECT_THAT(journal.error().detail, HasSubstr(file()));
+    EXPECT_TRUE(std::filesystem::exists(file()));
 }
 
 TEST_F(JournalSqlite, EntriesLargerThanTheRoomOfTheLogAreKept) {
@@ -407,12 +399,65 @@ TEST_F(JournalSqlite, JobWithDamagedEntriesIsFormedAnew) {
             SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
         ASSERT_TRUE(database);
         ASSERT_TRUE(database->run("UPDATE entries SET entry = ? WHERE number = 2",
-                                  {std::string("{\"at_us\":1,\"event\":\"danced\"}")}));
+                                  {std::string("2 {\"at_us\":1,\"event\":\"danced\"}")}));
     }
     const auto journal = opened();
     start(*journal);
     EXPECT_TRUE(jobs.empty());
-    EXPECT_THAT(unreadable, HasSubstr("entry 2"));
+    EXPECT_THAT(unreadable, HasSubstr("record 2"));
+}
+
+TEST_F(JournalSqlite, JobWithMissingOrMovedRecordsIsFormedAnewAndNoOther) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    const std::size_t count = story.entries.size();
+    ASSERT_GE(count, 4U);
+    const std::string last = std::to_string(count);
+    const std::vector<std::string> damages[] = {
+        {"DELETE FROM entries WHERE job = 1 AND number = 1"},
+        {"DELETE FROM entries WHERE job = 1 AND number = 2"},
+        {"DELETE FROM entries WHERE job = 1 AND number = " + last},
+        {"DELETE FROM entries WHERE job = 1 AND number > 1"},
+        {"DELETE FROM entries WHERE job = 1"},
+        // The gap is closed.
+        {"DELETE FROM entries WHERE job = 1 AND number = 2",
+         "UPDATE entries SET number = number - 1 WHERE job = 1 AND number > 2",
+         "UPDATE jobs SET records = records - 1 WHERE row = 1"},
+        // Two records change places.
+        {"UPDATE entries SET number = -1 WHERE job = 1 AND number = 2",
+         "UPDATE entries SET number = 2 WHERE job = 1 AND number = 3",
+         "UPDATE entries SET number = 3 WHERE job = 1 AND number = -1"},
+        // One record twice.
+        {"UPDATE entries SET entry = (SELECT entry FROM entries WHERE job = 1 AND number = 2) "
+         "WHERE job = 1 AND number = 3"},
+        {"INSERT INTO entries SELECT 1, " + last + " + 1, entry FROM entries WHERE job = 1 "
+         "AND number = 2"},
+    };
+    for (const std::vector<std::string>& damage : damages) {
+        std::filesystem::remove_all(directory());
+        {
+            const auto journal = opened();
+            start(*journal);
+            for (const char* id : {"damaged", "whole"}) {
+                for (const Entry& entry : story.entries) {
+                    journal->append({id, 1}, {entry}, [] {});
+                }
+            }
+        }
+        {
+            auto database = SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
+            ASSERT_TRUE(database);
+            for (const std::string& statement : damage) {
+                ASSERT_TRUE(database->run(statement)) << statement;
+            }
+        }
+        jobs.clear();
+        unreadable.clear();
+        const auto journal = opened();
+        start(*journal);
+        ASSERT_EQ(jobs.size(), 1U) << damage[0];
+        EXPECT_EQ(jobs[0].key.id, "whole");
+        EXPECT_THAT(unreadable, HasSubstr("job damaged: ")) << damage[0];
+    }
 }
 
 TEST_F(JournalSqlite, BrokenDatabaseIsRenamedAndTheDaemonContinues) {
