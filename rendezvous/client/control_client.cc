@@ -312,9 +312,13 @@ asio::awaitable<ControlClient::Impl::Answer> ControlClient::Impl::read(std::shar
             const std::string endpoint = self->turn.current().text();
             if (answer == Answer::none && error != asio::error::operation_aborted &&
                 !self->daemons.contains(endpoint) && self->mute.insert(endpoint).second) {
-                self->trouble(self->peer + " closed the connection without an answer (" +
-                                  error.message() + "); is it a regroup daemon?",
-                              true);
+                const std::string& refusal = stream->refusal();
+                std::string why = refusal;
+                if (refusal.empty()) {
+                    why = "closed the connection without an answer (" + error.message() +
+                          "); is it a regroup daemon?";
+                }
+                self->trouble(self->peer + " " + why, true);
             }
             co_return answer;
         }
@@ -357,11 +361,16 @@ asio::awaitable<void> ControlClient::Impl::write(std::shared_ptr<Impl> self) {
         self->outbox.pop_front();
         const auto [error, count] = co_await stream->write(asio::buffer(frame));
         if (error) {
-            stream->close();  // The reader notices it.
+            // The reader notices it. A peer that refuses this end's certificate has said so before
+            // it closed the connection.
+            ErrorCode ignored;
+            stream->socket().shutdown(tcp::socket::shutdown_both, ignored);
+            break;
         }
     }
     self->writing = false;
-    if (self->connected && !self->outbox.empty() && self->stream->is_open()) {
+    if (self->connected && self->stream != stream && !self->outbox.empty() &&
+        self->stream->is_open()) {
         self->begin_writing();  // On the connection that has replaced this one.
     }
     if (self->stopping) {

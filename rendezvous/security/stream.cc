@@ -123,6 +123,9 @@ asio::awaitable<Stream::ErrorCode> Stream::wait_for(int result) {
     }
     if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
         const bool is_broken = why == SSL_ERROR_SSL;
+        if (is_broken && refusal_.empty()) {
+            refusal_ = take_handshake_error(ssl_);
+        }
         ERR_clear_error();
         co_return is_broken ? ErrorCode(asio::error::connection_aborted)
                             : ErrorCode(asio::error::eof);

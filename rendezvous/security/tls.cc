@@ -16,6 +16,8 @@ namespace {
 
 // Both have SHA-256, as the pre-shared keys need.
 constexpr const char* kCiphers = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
+constexpr const char* kCertificateRefused =
+    "does not accept this process's certificate (--tls-cert): ";
 constexpr unsigned char kPskCipher[] = {0x13, 0x01};
 
 Failure unusable(const std::string& flag, const std::string& path) {
@@ -247,11 +249,20 @@ std::string take_handshake_error(const Ssl& ssl) {
                 "same token file (--token-file), or certificates of the same authority";
             break;
         case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
-        case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+            sentence = std::string(kCertificateRefused) +
+                       "unknown authority; the peer's --tls-ca must have the one that signed it";
+            break;
         case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+            sentence = std::string(kCertificateRefused) +
+                       "it has expired, or is not valid yet; renew it, and compare the clocks";
+            break;
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+            sentence = std::string(kCertificateRefused) + "it is revoked";
+            break;
+        case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
-            sentence = std::string("does not accept this process's certificate (--tls-cert): ") +
-                       (text != nullptr ? text : "");
+        case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+            sentence = std::string(kCertificateRefused) + (text != nullptr ? text : "");
             break;
         case SSL_R_WRONG_VERSION_NUMBER:
         case SSL_R_PACKET_LENGTH_TOO_LONG:

@@ -74,7 +74,9 @@ TEST_F(SecurityCertificates, DaemonMustHaveTheNameByWhichItIsReached) {
 TEST_F(SecurityCertificates, CertificateOfAnotherAuthorityIsRefused) {
     const CertificateMaker other(folder_, "other");
     other.issue("stranger", {"/CN=stranger", kDaemonNames});
-    EXPECT_FALSE(with("stranger").server_accepts());
+    Handshake refused = with("stranger");
+    EXPECT_FALSE(refused.server_accepts());
+    EXPECT_FALSE(refused.client_accepts() && refused.refusal_for_client().empty());
     site_->issue("client", {"/CN=node7", "DNS:node7"});
     const Handshake rogue(*Tls::server(of("stranger")), *Tls::client(of("client"), {}));
     EXPECT_FALSE(rogue.client_accepts());
@@ -89,6 +91,19 @@ TEST_F(SecurityCertificates, ExpiredCertificateIsRefused) {
     const Handshake old = with("fresh", "old");
     EXPECT_FALSE(old.client_accepts());
     EXPECT_THAT(old.client_error(), HasSubstr("expired"));
+}
+
+TEST_F(SecurityCertificates, RefusedClientIsToldWhyItsCertificateIsRefused) {
+    const CertificateMaker other(folder_, "other");
+    other.issue("stranger", {"/CN=stranger", kDaemonNames});
+    Credentials stranger = of("stranger");  // It knows the daemon's authority.
+    Handshake unknown(*Tls::server(of("daemon")), *Tls::client(stranger, {}));
+    ASSERT_TRUE(unknown.client_accepts()) << unknown.errors();
+    EXPECT_THAT(unknown.refusal_for_client(), HasSubstr("--tls-cert): unknown authority"));
+    site_->issue("old", {"/CN=node7", "DNS:node7", true});
+    Handshake old = with("old");
+    ASSERT_TRUE(old.client_accepts()) << old.errors();
+    EXPECT_THAT(old.refusal_for_client(), HasSubstr("--tls-cert): it has expired"));
 }
 
 TEST_F(SecurityCertificates, ClientWithoutACertificateIsRefused) {

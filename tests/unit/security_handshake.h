@@ -52,6 +52,14 @@ class Handshake {
         return arrived;
     }
 
+    /// Why the server has ended the connection after the client's part of the handshake was done.
+    std::string refusal_for_client() {
+        std::string arrived;
+        boost::asio::co_spawn(io_, receive(*client_, arrived), boost::asio::detached);
+        io_.run();
+        return client_->refusal();
+    }
+
    private:
     static boost::asio::awaitable<void> send(Stream& stream, const std::string& text) {
         co_await stream.write(boost::asio::buffer(text));
