@@ -2,6 +2,7 @@
 #include "rendezvous/store/served_clients.h"
 
 #include <algorithm>
+#include <sys/eventfd.h>
 #include <utility>
 
 namespace regroup::store {
@@ -9,6 +10,8 @@ namespace {
 
 /// The most events per call, so that other work of the thread gets its turn.
 constexpr std::size_t kEventsPerTurn = 256;
+/// In place of a client's id.
+constexpr std::uint64_t kTurn = ~std::uint64_t{0};
 constexpr std::uint64_t kOneUse = std::uint64_t{1} << 32U;
 
 }  // namespace
@@ -107,12 +110,34 @@ void ServedClients::watch_writable(ClientId id, bool watched) {
     }
 }
 
+bool ServedClients::want_turn(bool wanted) {
+    if (wanted == wants_turn_) {
+        return true;
+    }
+    if (!turn_.is_open()) {
+        turn_ = Descriptor(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+    }
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kTurn;
+    if (!is_open() || !turn_.is_open() ||
+        ::epoll_ctl(epoll_.get(), wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, turn_.get(), &event) !=
+            0) {
+        return false;
+    }
+    wants_turn_ = wanted;
+    return true;
+}
+
 void ServedClients::take_ready(std::vector<Ready>& ready) {
     ready.clear();
     const int count =
         ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), 0);
     for (int i = 0; i < count; ++i) {
         const epoll_event& event = events_[static_cast<std::size_t>(i)];
+        if (event.data.u64 == kTurn) {
+            continue;
+        }
         ready.push_back({ClientId{event.data.u64}, (event.events & ~EPOLLOUT) != 0,
                          (event.events & EPOLLOUT) != 0});
     }

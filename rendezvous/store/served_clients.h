@@ -36,6 +36,7 @@ struct ServedClient {
     GuardedSocket connection;
     FarEnd* far_end;
     RequestParser parser;
+    std::string unread;  ///< Bytes that wait for a turn of the engine.
     std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
     std::size_t sent_bytes = 0;
     std::size_t charged_bytes = 0;  ///< Its part of Limits::clients_bytes_max.
@@ -51,7 +52,7 @@ class ServedClients {
     /// Creates the epoll descriptor; false when the system has no descriptor left.
     bool open();
     [[nodiscard]] bool is_open() const noexcept { return epoll_.is_open(); }
-    /// Readable while a client is ready. Owned by this object.
+    /// Readable while a client is ready, or a turn is wanted. Owned by this object.
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
 
     /// Requires `is_open`. nullopt when the system refuses; the socket is closed then.
@@ -78,6 +79,9 @@ class ServedClients {
     /// Sets `awaits_writable`, and whether `take_ready` also reports that the client is writable.
     void watch_writable(ClientId id, bool watched);
 
+    /// Whether `fd` is readable even if no client is ready. False if the system refuses.
+    bool want_turn(bool wanted);
+
     struct Ready {
         ClientId client;
         bool readable;  ///< Or broken, which a read reveals.
@@ -99,6 +103,8 @@ class ServedClients {
     }
 
     Descriptor epoll_;
+    Descriptor turn_;  ///< Always readable; in `epoll_` while a turn is wanted.
+    bool wants_turn_ = false;
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> free_;
     std::vector<epoll_event> events_;

@@ -13,6 +13,8 @@ constexpr std::size_t kEntryBytes = 96;
 /// The same of a queue beyond its items, and of a name that a client waits for.
 constexpr std::size_t kQueueBytes = 768;
 constexpr std::size_t kNameBytes = 224;
+/// A wait for more names is removed in slices.
+constexpr std::size_t kNamesAtOnce = 64;
 
 /// A printable short form: keys are arbitrary bytes, often long, and may end up on a terminal.
 std::string quoted(std::string_view key) {
@@ -313,27 +315,83 @@ Result<StoreCore::Arrival> StoreCore::barrier(ClientId client, std::string_view 
     return arrival;
 }
 
-void StoreCore::cancel_wait(ClientId client) {
-    const auto wait = waits_.find(client);
-    if (wait == waits_.end()) {
-        return;
-    }
-    for (const std::string& name : wait->second.names) {
-        if (wait->second.at_barrier) {
-            const auto barrier = barriers_.find(name);
-            ENSURE(barrier != barriers_.end());
-            barrier->second.erase(wait->second.ticket);
-            if (barrier->second.empty()) {
-                barriers_.erase(barrier);
-            }
-        } else if (const auto waiters = waiters_.find(name); waiters != waiters_.end()) {
-            waiters->second.erase(wait->second.ticket);
-            if (waiters->second.empty()) {
-                waiters_.erase(waiters);
-            }
+void StoreCore::forget_name(const Wait& wait, const std::string& name) {
+    if (wait.at_barrier) {
+        const auto barrier = barriers_.find(name);
+        ENSURE(barrier != barriers_.end());
+        barrier->second.erase(wait.ticket);
+        if (barrier->second.empty()) {
+            barriers_.erase(barrier);
+        }
+    } else if (const auto waiters = waiters_.find(name); waiters != waiters_.end()) {
+        waiters->second.erase(wait.ticket);
+        if (waiters->second.empty()) {
+            waiters_.erase(waiters);
         }
     }
-    waits_.erase(wait);
+}
+
+void StoreCore::cancel_wait(ClientId client) {
+    const auto found = waits_.find(client);
+    if (found == waits_.end()) {
+        return;
+    }
+    Wait wait = std::move(found->second);
+    waits_.erase(found);
+    if (wait.names.size() > kNamesAtOnce) {
+        ended_bytes_ += wait.bytes;
+        ended_.push_back(std::move(wait));
+        return;
+    }
+    for (const std::string& name : wait.names) {
+        forget_name(wait, name);
+    }
+}
+
+std::size_t StoreCore::tidy(std::size_t names_max) {
+    std::size_t count = 0;
+    while (count < names_max && !ended_.empty()) {
+        Wait& wait = ended_.front();
+        forget_name(wait, wait.names.back());
+        ended_bytes_ -= kNameBytes + 2 * wait.names.back().size();
+        wait.names.pop_back();
+        ++count;
+        if (wait.names.empty()) {
+            ended_.pop_front();
+        }
+    }
+    return count;
+}
+
+std::size_t StoreCore::dismantle(std::size_t count_max) {
+    std::size_t count = tidy(count_max);
+    const auto take_from = [&](auto& lists, const auto& take_one) {
+        while (count < count_max && !lists.empty()) {
+            auto& list = lists.begin()->second;
+            take_one(list);
+            ++count;
+            if (list.empty()) {
+                lists.erase(lists.begin());
+            }
+        }
+    };
+    while (count < count_max && !values_.empty()) {
+        values_.erase(values_.begin());
+        ++count;
+    }
+    take_from(queues_, [](auto& items) { items.pop_front(); });
+    take_from(waiters_, [](auto& clients) { clients.erase(clients.begin()); });
+    take_from(barriers_, [](auto& clients) { clients.erase(clients.begin()); });
+    while (count < count_max && !waits_.empty()) {
+        std::vector<std::string>& names = waits_.begin()->second.names;
+        const std::size_t taken = std::min(names.size(), count_max - count);
+        names.resize(names.size() - taken);
+        count += taken;
+        if (names.empty()) {
+            waits_.erase(waits_.begin());
+        }
+    }
+    return count;
 }
 
 std::size_t StoreCore::wait_bytes(ClientId client) const {
@@ -342,9 +400,12 @@ std::size_t StoreCore::wait_bytes(ClientId client) const {
 }
 
 /// Reduces the count of missing names; true when the wait is over.
-bool StoreCore::count_down(ClientId client) {
+bool StoreCore::count_down(Ticket ticket, ClientId client) {
     const auto wait = waits_.find(client);
-    ENSURE(wait != waits_.end() && wait->second.missing_count > 0);
+    if (wait == waits_.end() || wait->second.ticket != ticket) {
+        return false;  // It was cancelled.
+    }
+    ENSURE(wait->second.missing_count > 0);
     if (--wait->second.missing_count > 0) {
         return false;
     }
@@ -358,7 +419,7 @@ void StoreCore::wake_all(std::string_view name, Released& released) {
         return;
     }
     for (const auto& [ticket, client] : entry->second) {
-        if (count_down(client)) {
+        if (count_down(ticket, client)) {
             released.push_back(client);
         }
     }
@@ -375,8 +436,8 @@ void StoreCore::wake_one(std::string_view name, Released& released) {
     std::map<Ticket, ClientId>& waiters = entry->second;
     auto next = waiters.begin();
     while (next != waiters.end()) {
-        const ClientId client = (next++)->second;
-        if (count_down(client)) {
+        const auto [ticket, client] = *next++;
+        if (count_down(ticket, client)) {
             released.push_back(client);
             break;
         }

@@ -105,12 +105,25 @@ class StoreCore {
     /// count never returns to 0, and a cancelled arrival stays in it.
     Result<Arrival> barrier(ClientId client, std::string_view key, std::int64_t world);
 
-    /// Ends the client's wait, if it has one, without release. Also for a disconnected client.
-    /// O(log clients) for each name that the client waits for.
+    /// Ends the client's wait, if it has one, without release. Also for a disconnected client. What
+    /// a wait for many names leaves behind stays until `tidy` removes it.
     void cancel_wait(ClientId client);
 
     /// The memory that the client's wait takes, approximately.
     [[nodiscard]] std::size_t wait_bytes(ClientId client) const;
+
+    // ---- Removal in slices, since a wait may be for many thousand names.
+
+    /// Removes some of what cancelled waits have left behind, `names_max` names at most, and
+    /// returns the count of them. O(log clients) for each.
+    std::size_t tidy(std::size_t names_max);
+    [[nodiscard]] bool is_tidy() const noexcept { return ended_.empty(); }
+    /// The memory that `tidy` will free, approximately.
+    [[nodiscard]] std::size_t untidy_bytes() const noexcept { return ended_bytes_; }
+    /// Removes some of all that the store holds, `count_max` keys, items and names at most, and
+    /// returns the count of them. For a store that is not used any more: nobody is released.
+    std::size_t dismantle(std::size_t count_max);
+
     /// The bytes that count against `Limits::total_bytes_max`.
     [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
 
@@ -145,15 +158,19 @@ class StoreCore {
     void put(std::string_view key, std::string_view value, Released& released);
     void wake_all(std::string_view name, Released& released);
     void wake_one(std::string_view name, Released& released);
-    [[nodiscard]] bool count_down(ClientId client);
+    [[nodiscard]] bool count_down(Ticket ticket, ClientId client);
+    void forget_name(const Wait& wait, const std::string& name);
 
     Limits limits_;
     KeyMap<std::string> values_;
     KeyMap<std::deque<std::string>> queues_;  ///< None is empty.
-    /// The clients that wait for a name, oldest first; none is empty. No existing key is here.
+    /// The clients that wait for a name, oldest first; none is empty. No existing key is here. A
+    /// ticket that is not that of its client's wait belongs to one of `ended_`.
     KeyMap<std::map<Ticket, ClientId>> waiters_;
     KeyMap<std::map<Ticket, BarrierWaiter>> barriers_;  ///< None is empty.
     std::unordered_map<ClientId, Wait> waits_;
+    std::deque<Wait> ended_;  ///< Cancelled; with the names that are still to be removed.
+    std::size_t ended_bytes_ = 0;
     Ticket last_ticket_ = 0;
     std::size_t total_bytes_ = 0;
     std::size_t keys_bytes_ = 0;

@@ -2,6 +2,7 @@
 #include "rendezvous/store/store_engine.h"
 
 #include <cerrno>
+#include <limits>
 #include <sys/socket.h>
 #include <utility>
 
@@ -12,6 +13,16 @@ namespace regroup::store {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
+/// As many bytes of a reply as one unit of StoreEngine::turn_work().
+constexpr std::size_t kReplyBytesPerWork = 64;
+
+/// The far end of a client that has left while requests of it still waited.
+class Nowhere final : public FarEnd {
+   public:
+    std::size_t take(std::string_view bytes) override { return bytes.size(); }
+    void closed() override {}
+    [[nodiscard]] std::string name() const override { return "a client that has left"; }
+};
 
 }  // namespace
 
@@ -21,15 +32,36 @@ StoreEngine::StoreEngine(Options options)
       read_buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {}
 
 ClientId StoreEngine::attach(FarEnd& far_end) {
+    if (!clients_.is_open()) {
+        clients_.open();  // If it fails, everything is done at once.
+    }
     return clients_.add(far_end, RequestParser(options_.limits, options_.older_dialect));
 }
 
 void StoreEngine::receive(ClientId id, std::string_view bytes) {
+    ServedClient* client = clients_.find(id);
+    if (client == nullptr) {
+        return;
+    }
+    if (client->unread.empty()) {
+        execute_all(id, bytes);
+    } else {
+        client->unread.append(bytes);
+    }
+    charge(id);
+}
+
+void StoreEngine::execute_all(ClientId id, std::string_view bytes) {
     while (!bytes.empty()) {
         // Looked up for each request, since sending may reveal that the client disconnected.
         ServedClient* client = clients_.find(id);
         if (client == nullptr) {
             return;
+        }
+        if (turn_work_ >= kTurnWork && clients_.want_turn(true)) {
+            client->unread.assign(bytes);
+            backlog_.push_back(id);
+            break;
         }
         auto request = client->parser.next(bytes);
         if (!request) {
@@ -41,7 +73,6 @@ void StoreEngine::receive(ClientId id, std::string_view bytes) {
         }
     }
     flush(id);
-    charge(id);
 }
 
 void StoreEngine::resume(ClientId id) {
@@ -53,8 +84,17 @@ void StoreEngine::resume(ClientId id) {
 }
 
 void StoreEngine::detach(ClientId id) {
-    if (ServedClient* client = clients_.find(id)) {
-        client->far_end = nullptr;
+    Nowhere nowhere;
+    ServedClient* client = clients_.find(id);
+    if (client != nullptr) {
+        client->far_end = &nowhere;
+    }
+    while (client != nullptr && !client->unread.empty()) {
+        turn_work_ = 0;
+        execute_all(id, std::exchange(client->unread, {}));
+        client = clients_.find(id);
+    }
+    if (client != nullptr) {
         drop(id);
     }
 }
@@ -76,6 +116,10 @@ int StoreEngine::socket_of(ClientId id) noexcept {
 void StoreEngine::reset() {
     for (const ClientId id : clients_.all()) {
         drop(id);
+    }
+    backlog_.clear();
+    if (clients_.want_turn(true)) {
+        former_.push_back(std::move(core_));
     }
     core_ = StoreCore(options_.limits);
 }
@@ -106,8 +150,23 @@ void StoreEngine::admit(GuardedSocket connection, std::string_view first_bytes) 
 // ---- Reading.
 
 void StoreEngine::serve_ready() {
-    clients_.take_ready(ready_);
-    for (const ServedClients::Ready& ready : ready_) {
+    turn_work_ = 0;
+    clean_up();
+    // Clients with unread bytes were ready before all others.
+    for (std::size_t left = backlog_.size(); left > 0 && turn_work_ < kTurnWork; --left) {
+        const ClientId id = backlog_.front();
+        backlog_.pop_front();
+        if (ServedClient* client = clients_.find(id)) {
+            execute_all(id, std::exchange(client->unread, {}));
+            charge(id);
+        }
+    }
+    if (next_ready_ == ready_.size()) {
+        clients_.take_ready(ready_);
+        next_ready_ = 0;
+    }
+    while (next_ready_ < ready_.size() && turn_work_ < kTurnWork) {
+        const ServedClients::Ready ready = ready_[next_ready_++];
         if (ready.writable) {
             resume(ready.client);
         }
@@ -115,13 +174,36 @@ void StoreEngine::serve_ready() {
             read_some(ready.client);
         }
     }
+    if (core_.is_tidy() && former_.empty() && backlog_.empty()) {
+        clients_.want_turn(false);
+    }
+}
+
+// Takes half of a turn at most, so that requests are answered meanwhile.
+void StoreEngine::clean_up() {
+    turn_work_ += core_.tidy(kTurnWork / 2);
+    while (!former_.empty() && turn_work_ < kTurnWork / 2) {
+        const std::size_t left = kTurnWork / 2 - turn_work_;
+        const std::size_t removed = former_.front().dismantle(left);
+        turn_work_ += removed;
+        if (removed < left) {
+            former_.pop_front();
+        }
+    }
+}
+
+void StoreEngine::plan_clean_up() {
+    if (!core_.is_tidy() && !clients_.want_turn(true)) {
+        core_.tidy(std::numeric_limits<std::size_t>::max());
+    }
 }
 
 void StoreEngine::read_some(ClientId id) {
     const ServedClient* client = clients_.find(id);
-    if (client == nullptr) {
+    if (client == nullptr || !client->unread.empty()) {
         return;
     }
+    ++turn_work_;
     const ssize_t bytes =
         ::recv(client->connection.socket.get(), read_buffer_.get(), kReadBytes, 0);
     if (bytes > 0) {
@@ -135,8 +217,13 @@ void StoreEngine::read_some(ClientId id) {
 /// all together hold too much.
 void StoreEngine::charge(ClientId id) {
     if (const ServedClient* client = clients_.find(id)) {
-        clients_.charge(
-            id, client->parser.held_bytes() + client->outbox.capacity() + core_.wait_bytes(id));
+        clients_.charge(id, client->parser.held_bytes() + client->unread.capacity() +
+                                client->outbox.capacity() + core_.wait_bytes(id));
+    }
+    // Those who wait must not pay for what has been left behind.
+    while (!core_.is_tidy() && clients_.charged_bytes() + core_.untidy_bytes() >
+                                   options_.limits.clients_bytes_max) {
+        core_.tidy(kTurnWork);
     }
     while (clients_.charged_bytes() > options_.limits.clients_bytes_max) {
         const ClientId most = clients_.most_charged();
@@ -159,7 +246,11 @@ void StoreEngine::carry_out(ClientId id, ServedClient& client, Request& request)
         return;  // The listener's `set` revealed that the client disconnected.
     }
     Released released;
+    const std::size_t before = client.outbox.size();
     const auto done = execute(core_, id, request, client.outbox, released);
+    turn_work_ += 1 + request.texts.size() + released.size() +
+                  (client.outbox.size() - before) / kReplyBytesPerWork;
+    plan_clean_up();
     if (!done) {
         refuse(id, done.error().detail);
         return;
@@ -260,6 +351,7 @@ void StoreEngine::drop(ClientId id) {
     const ServedClient* client = clients_.find(id);
     FarEnd* const far_end = client != nullptr ? client->far_end : nullptr;
     core_.cancel_wait(id);
+    plan_clean_up();
     clients_.erase(id);
     if (far_end != nullptr) {
         far_end->closed();

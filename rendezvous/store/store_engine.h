@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -75,8 +76,12 @@ class StoreEngine {
     /// afterwards while the system has no descriptor left. Owned by the engine.
     [[nodiscard]] int ready_fd() const noexcept { return clients_.fd(); }
     /// Serves some of the connections that are ready now, without waiting; the next call the
-    /// others.
+    /// others. What one call does is bounded: kTurnWork, and one request.
     void serve_ready();
+    /// The work of the last `serve_ready`, in keys, names and small requests: each takes about a
+    /// microsecond.
+    [[nodiscard]] std::size_t turn_work() const noexcept { return turn_work_; }
+    static constexpr std::size_t kTurnWork = 16384;
 
     /// Serves a client without a socket, with the limits of all others. `far_end` stays until the
     /// client is detached, or `closed`.
@@ -106,6 +111,11 @@ class StoreEngine {
    private:
     // Clients are referred to by id, since one may disconnect before its turn.
     void read_some(ClientId id);
+    /// Executes the requests in `bytes`, of one turn at most; the rest waits for the next turn.
+    void execute_all(ClientId id, std::string_view bytes);
+    void clean_up();
+    /// Call after what may have cancelled a wait.
+    void plan_clean_up();
     void charge(ClientId id);
     void carry_out(ClientId id, ServedClient& client, Request& request);
     void release(const Released& released);
@@ -119,6 +129,10 @@ class StoreEngine {
     StoreCore core_;
     ServedClients clients_;
     std::vector<ServedClients::Ready> ready_;
+    std::size_t next_ready_ = 0;    ///< The first of `ready_` that has not had its turn.
+    std::deque<ClientId> backlog_;  ///< Those with unread bytes.
+    std::deque<StoreCore> former_;  ///< Stores before a reset, to be dismantled.
+    std::size_t turn_work_ = 0;
     std::unique_ptr<char[]> read_buffer_;
 };
 

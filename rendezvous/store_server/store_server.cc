@@ -45,6 +45,12 @@ class StoreServer::Impl {
         return endpoint_of(engine_.socket_of(id), end).address();
     }
 
+    ClientId attach(FarEnd& far_end) {
+        const ClientId client = engine_.attach(far_end);
+        watch_ready();
+        return client;
+    }
+
     void close() {
         accept_loop_.close();
         engine_.reset();
@@ -65,6 +71,10 @@ class StoreServer::Impl {
 
     void admit(Descriptor socket, std::string_view first_bytes) {
         engine_.admit({std::move(socket)}, first_bytes);
+        watch_ready();
+    }
+
+    void watch_ready() {
         if (!ready_events_.is_open() && engine_.ready_fd() >= 0) {
             error_code error;
             ready_events_.assign(engine_.ready_fd(), error);
@@ -107,7 +117,7 @@ void StoreServer::adopt(tcp::socket socket, std::string_view first_bytes) {
 }
 
 ClientId StoreServer::attach(FarEnd& far_end) {
-    return impl_->engine().attach(far_end);
+    return impl_->attach(far_end);
 }
 
 void StoreServer::receive(ClientId client, std::string_view bytes) {

@@ -68,6 +68,7 @@ class Server {
             fuzz::require(check_limits(**request, limits()).has_value(), "a request is bounded");
             work_ += kWorkPerRequest + kWorkPerByte * execute_one(number, **request);
         }
+        tidy();
         allocated_ += fuzz::memory().allocated - allocated_before;
         fuzz::require(allocated_ <= work_ + kWorkPerRequest,
                       "the work is linear in the bytes received and sent");
@@ -101,8 +102,18 @@ class Server {
         return reply.size();
     }
 
+    void tidy() {
+        constexpr std::size_t kSlice = 32;
+        const std::size_t before = core_.untidy_bytes();
+        const std::size_t removed = core_.tidy(kSlice);
+        fuzz::require(removed <= kSlice, "a slice is bounded");
+        fuzz::require(core_.is_tidy() || removed == kSlice, "a slice is full, or the last one");
+        fuzz::require(core_.untidy_bytes() <= before, "removal adds nothing");
+        fuzz::require(!core_.is_tidy() || core_.untidy_bytes() == 0, "all of it is counted");
+    }
+
     void check_memory(std::size_t callers_bytes) {
-        std::size_t charged = core_.total_bytes();
+        std::size_t charged = core_.total_bytes() + core_.untidy_bytes();
         fuzz::require(charged <= limits().total_bytes_max, "the store is bounded");
         for (std::size_t number = 0; number < clients_.size(); ++number) {
             charged += clients_[number].parser->held_bytes() + core_.wait_bytes(ClientId{number});
@@ -152,7 +163,8 @@ std::string make_request(fuzz::Input& input, Dialect dialect) {
         case Opcode::check:
         case Opcode::wait:
         case Opcode::multi_get:
-            texts = input.below(12);
+            // Some waits are for so many names that they are removed in slices.
+            texts = input.below(input.chance(16) ? 200 : 12);
             break;
         case Opcode::multi_set:
             texts = 2 * input.below(12);

@@ -38,6 +38,47 @@ TEST_F(StoreWaits, WaitForNoKeysEndsAtOnce) {
     EXPECT_TRUE(core.check(Names{}));
 }
 
+TEST_F(StoreWaits, CancelledWaitForManyNamesReleasesNobodyWhileItIsRemovedInSlices) {
+    Names names;
+    for (int i = 0; i < 1000; ++i) {
+        names.push_back("/" + std::to_string(i));
+    }
+    EXPECT_FALSE(wait(kAnna, names));
+    const std::size_t bytes = core.wait_bytes(kAnna);
+    core.cancel_wait(kAnna);
+    EXPECT_EQ(core.wait_bytes(kAnna), 0U);
+    EXPECT_EQ(core.untidy_bytes(), bytes);
+    // The same client, and another one, wait for names that the old wait still holds.
+    EXPECT_FALSE(wait(kAnna, {"/1"}));
+    EXPECT_FALSE(wait(kBert, {"/2", "/3"}));
+    EXPECT_THAT(set("/1"), ElementsAre(kAnna));
+    EXPECT_THAT(push("/2"), IsEmpty());
+    EXPECT_EQ(core.tidy(300), 300U);
+    EXPECT_FALSE(core.is_tidy());
+    EXPECT_THAT(set("/3"), ElementsAre(kBert));
+    EXPECT_EQ(core.tidy(1000), 700U);
+    EXPECT_TRUE(core.is_tidy());
+    EXPECT_EQ(core.untidy_bytes(), 0U);
+    EXPECT_THAT(set("/4"), IsEmpty());
+    EXPECT_EQ(core.tidy(1000), 0U);
+}
+
+TEST_F(StoreWaits, StoreIsDismantledInSlices) {
+    set("/a");
+    set("/b");
+    push("/queue");
+    push("/queue");
+    EXPECT_FALSE(wait(kAnna, {"/c", "/d"}));
+    EXPECT_FALSE(core.barrier(kBert, "/barrier", 2)->complete);
+    std::size_t count = 0;
+    while (const std::size_t removed = core.dismantle(1)) {
+        EXPECT_EQ(removed, 1U);
+        ++count;
+    }
+    // Keys, one of them the barrier's; items; and two of each name that is waited for.
+    EXPECT_EQ(count, 3U + 2U + 2U * 3U);
+}
+
 TEST_F(StoreWaits, WaitForExistingKeysEndsAtOnce) {
     set("/a");
     EXPECT_TRUE(wait(kAnna, {"/a"}));
