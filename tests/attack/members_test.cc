@@ -92,7 +92,8 @@ TEST_F(Members, RoundsOfTheFarFutureMoveNoOtherNode) {
     const Join spare = join_of_spare("spare");
     endure([&](Siege& siege) {
         while (siege.goes_on()) {
-            for (const std::uint64_t round : {kLargestNumber, kLargestNumber - 1}) {
+            for (const std::uint64_t round : {kLargestNumber, kLargestNumber - 1,
+                                              kLargestNumber / 2, kLargestNumber / 2 - 100}) {
                 Join own = join_of("mine", "a", 1, 1);
                 own.report.round = RoundId{round};
                 own.report.state = NodeState::running;
