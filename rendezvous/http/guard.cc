@@ -55,12 +55,12 @@ std::string from_base64(std::string_view text) {
     return bytes;
 }
 
-Refusal refuse(unsigned status, std::string text, std::string log = {}) {
-    return {sentence(status, std::move(text)), false, std::move(log)};
+Refusal refuse(unsigned status, std::string_view text, std::string log = {}) {
+    return {sentence(status, text), false, std::move(log)};
 }
 
-Refusal want_token(std::string text, std::string log = {}) {
-    return {sentence(401, std::move(text)), true, std::move(log)};
+Refusal want_token(std::string_view text, std::string log = {}) {
+    return {sentence(401, text), true, std::move(log)};
 }
 
 /// A page of another site that makes the browser send the request. A link that somebody follows is

@@ -3,26 +3,24 @@
 
 #include <string_view>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::http {
 
 namespace {
 
-/// A string of JSON.
+/// A string of JSON. What came with a request may be no UTF-8.
 std::string quoted(const std::string& text) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
     std::string json = "\"";
-    for (const char letter : text) {
-        const auto byte = static_cast<unsigned char>(letter);
+    for (const char letter : printable(text)) {
+        if (letter == '\t') {
+            json += "\\t";
+            continue;
+        }
         if (letter == '"' || letter == '\\') {
             json += '\\';
-            json += letter;
-        } else if (byte < 0x20 || byte == 0x7F) {
-            json += "\\u00";
-            json += kDigits[byte >> 4U];
-            json += kDigits[byte & 0xFU];
-        } else {
-            json += letter;
         }
+        json += letter;
     }
     return json + "\"";
 }
@@ -43,10 +41,10 @@ std::string event_text(std::string_view name, std::string_view data) {
     }
 }
 
-Answer sentence(unsigned status, std::string text) {
+Answer sentence(unsigned status, std::string_view text) {
     Answer answer;
     answer.status = status;
-    answer.body = std::make_shared<const std::string>(std::move(text) + "\n");
+    answer.body = std::make_shared<const std::string>(printable(text) + "\n");
     return answer;
 }
 

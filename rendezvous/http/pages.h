@@ -63,8 +63,8 @@ struct Answer {
     std::function<void(const std::shared_ptr<Viewer>& viewer)> stream{};
 };
 
-/// An answer of one sentence. Its line break is added.
-[[nodiscard]] Answer sentence(unsigned status, std::string text);
+/// An answer of one sentence, printable whatever the request said. Its line break is added.
+[[nodiscard]] Answer sentence(unsigned status, std::string_view text);
 /// The same as JSON, for programs: {"error":"..."}.
 [[nodiscard]] Answer error_json(unsigned status, const std::string& text);
 

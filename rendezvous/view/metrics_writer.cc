@@ -56,6 +56,14 @@ void append_escaped(std::string& text, std::string_view value, std::string_view 
     }
 }
 
+/// `text` without characters that a terminal obeys. Different texts stay different: a backslash is
+/// doubled, so that it does not look like an escape of printable().
+std::string label_value(std::string_view text) {
+    std::string whole;
+    append_escaped(whole, text, "\\");
+    return printable(whole);
+}
+
 void append(std::string& text, std::uint64_t value) {
     std::array<char, 24> digits{};
     text.append(digits.data(),
@@ -186,7 +194,7 @@ void MetricsWriter::head() {
 void MetricsWriter::add_label(const Label& label) {
     text_ += label.first;
     text_ += "=\"";
-    append_escaped(text_, label.second, "\\\"\n");
+    append_escaped(text_, label_value(label.second), "\\\"\n");
     text_ += '"';
 }
 
@@ -196,7 +204,7 @@ std::string MetricsWriter::labels(Labels labels) {
         if (!writer.text_.empty()) {
             writer.text_ += ',';
         }
-        writer.add_label({label.first, printable(label.second)});
+        writer.add_label(label);
     }
     return writer.text_;
 }

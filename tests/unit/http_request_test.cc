@@ -135,7 +135,12 @@ TEST(HttpResponse, EventHasOneFieldForEachLine) {
 
 TEST(HttpResponse, ErrorIsJsonWhateverItSays) {
     EXPECT_EQ(*error_json(404, "no \"job\"\n\\").body,
-              "{\"error\":\"no \\\"job\\\"\\u000a\\\\\"}\n");
+              "{\"error\":\"no \\\"job\\\"\\\\x0a\\\\\"}\n");
+    EXPECT_EQ(*error_json(404, "no \xff\xfe\t").body, "{\"error\":\"no \\\\xff\\\\xfe\\t\"}\n");
+}
+
+TEST(HttpResponse, SentenceIsPrintableWhateverItSays) {
+    EXPECT_EQ(*sentence(404, "no job \xff\n\x1b[2J").body, "no job \\xff\\x0a\\x1b[2J\n");
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ TEST(MetricsText, FormatsDifferInHeadsAndInTheEnd) {
 
 TEST(MetricsText, LabelsAreEscaped) {
     EXPECT_EQ(MetricsWriter::labels({{"job_id", "a\"b\\c"}, {"x", "\u00fc, {}"}}),
-              "job_id=\"a\\\"b\\\\c\",x=\"\u00fc, {}\"");
+              "job_id=\"a\\\"b\\\\\\\\c\",x=\"\u00fc, {}\"");
     // Prometheus ends at a zero byte.
     EXPECT_EQ(MetricsWriter::labels({{"x", std::string_view("a\0b\nc\xff", 6)}}),
               R"(x="a\\x00b\\x0ac\\xff")");
@@ -214,7 +214,17 @@ TEST(MetricsText, LabelsAreEscaped) {
     writer.family("x", MetricsWriter::Type::gauge, "a \"b\"\nc\\");
     writer.sample("", {{"y", "a\"b\nc\\"}}, std::uint64_t{1});
     EXPECT_EQ(writer.take(),
-              "# HELP x a \\\"b\\\"\\nc\\\\\n# TYPE x gauge\nx{y=\"a\\\"b\\nc\\\\\"} 1\n# EOF\n");
+              "# HELP x a \\\"b\\\"\\nc\\\\\n# TYPE x gauge\nx{y=\"a\\\"b\\\\x0ac\\\\\\\\\"} 1\n# EOF\n");
+}
+
+TEST(MetricsText, DifferentLabelsStayDifferent) {
+    const std::vector<std::string> values{"a\u2028b", "a\\u2028b", "a\\\\u2028b", "\xff", "\\xff",
+                                          "\u00ad",   "\\\\",      "\\",          "\n",   "\\x0a"};
+    std::set<std::string> labels;
+    for (const std::string& value : values) {
+        labels.insert(MetricsWriter::labels({{"job_id", value}}));
+    }
+    EXPECT_EQ(labels.size(), values.size());
 }
 
 TEST(MetricsText, HistogramsAreCumulative) {
