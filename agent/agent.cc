@@ -338,10 +338,13 @@ struct Agent::Impl {
         };
         handlers.on_message = [this](const FromDaemon& message) {
             const auto* refused = std::get_if<rendezvous::Refused>(&message);
-            if (refused != nullptr && refused->code == Errc::overloaded && !core.leaving()) {
-                narrator.trouble(
-                    client->peer() + " has no room for this node now: " + describe(refused->reason),
-                    true);
+            if (refused != nullptr && core.waits_out(*refused)) {
+                const bool is_full = refused->code == Errc::overloaded;
+                narrator.trouble(client->peer() +
+                                     (is_full ? " has no room for this node now: "
+                                              : " refuses this node: ") +
+                                     describe(refused->reason),
+                                 true);
             } else {
                 narrator.received(message, client->peer());
             }

@@ -69,7 +69,7 @@ void AgentCore::on(Instant /*now*/, const LinkDown& /*event*/) {
 
 void AgentCore::on(Instant now, const Received& event) {
     link_.heard_at = now;
-    link_.overloaded.reset();
+    link_.refusal.reset();
     std::visit([&](const auto& message) { handle(now, message); }, event.message);
 }
 
@@ -134,9 +134,9 @@ void AgentCore::give_up(Instant now) {
         how.reason.succeeded = true;
         how.reason.alone = assignment().group_world_size == 1;
         how.exit_code = how.reason.alone ? 0 : kExitNoRendezvous;
-    } else if (!link_.up && link_.overloaded) {
+    } else if (!link_.up && link_.refusal) {
         how.reason.cause = QuitCause::refused;
-        how.reason.why = ToldByDaemon{*link_.overloaded};
+        how.reason.why = ToldByDaemon{*link_.refusal};
     }
     quit(now, std::move(how));
 }
@@ -259,10 +259,18 @@ void AgentCore::handle(Instant now, const rendezvous::Waiting& message) {
     }
 }
 
+bool AgentCore::waits_out(const rendezvous::Refused& refused) const {
+    const bool has_room_later = refused.code == Errc::overloaded;
+    // A daemon that came in place of another one may refuse what that one accepted, such as the
+    // version or the token. The workers do not need it, and the next one may accept the node again.
+    const bool was_accepted = report_.state != NodeState::stopped || holds_state();
+    return !leaving() && (has_room_later || was_accepted);
+}
+
 void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
-    if (message.code == Errc::overloaded && !leaving()) {
-        // It may have room later. Its end of the connection is the same as a broken one.
-        link_.overloaded = message.reason;
+    if (waits_out(message)) {
+        // Its end of the connection is the same as a broken one.
+        link_.refusal = message.reason;
         on(now, LinkDown{});
         return;
     }

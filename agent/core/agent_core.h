@@ -84,6 +84,9 @@ class AgentCore {
     [[nodiscard]] const Assignment& assignment() const noexcept { return round_.assignment; }
     /// True if a worker is alive, in any state.
     [[nodiscard]] bool has_workers() const { return workers_.any_alive(); }
+    /// The daemon has refused the node, and the node does not leave for that: it tries again, as
+    /// after a lost connection.
+    [[nodiscard]] bool waits_out(const rendezvous::Refused& refused) const;
     /// True if the worker is alive and waits for a round.
     [[nodiscard]] bool is_suspended(std::uint32_t local_rank) const;
     /// The failure that the exit counts as, or nothing. Call before the exit is acted on. An
@@ -134,8 +137,8 @@ class AgentCore {
         Instant heard_at{};
         Instant heartbeat_at = Instant::max();
         Instant give_up_at = Instant::max();
-        /// The last answer of the daemon: it has no room for this node now.
-        std::optional<rendezvous::Refusal> overloaded{};
+        /// The last answer of the daemon: it does not take this node in now.
+        std::optional<rendezvous::Refusal> refusal{};
     };
 
     /// Facts about the present round that are not in the report. Replaced when a round begins.

@@ -104,6 +104,42 @@ TEST_F(AgentCoreTest, RefusalByAnOverloadedDaemonIsRetriedUntilTheJoinTimeout) {
     EXPECT_EQ(text_of(quit()->reason.why), "still full");
 }
 
+TEST_F(AgentCoreTest, WorkersGoOnWhenAnotherDaemonRefusesTheNode) {
+    in_round(1);
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        feed(LinkDown{});
+        feed(LinkUp{});
+        hear(Refused{Errc::invalid_argument, "this daemon speaks version 2 of the protocol"});
+        EXPECT_FALSE(quit().has_value());
+        EXPECT_FALSE(core.leaving());
+        EXPECT_TRUE(all<SignalWorkers>().empty());
+        pass(seconds(1));
+    }
+    feed(LinkDown{});
+    effects.clear();
+    feed(LinkUp{});
+    ASSERT_EQ(all<SendToDaemon>().size(), 1U);
+    EXPECT_TRUE(std::holds_alternative<Join>(all<SendToDaemon>()[0].message));
+    pass_answered(minutes(60));
+    EXPECT_FALSE(core.leaving());
+    EXPECT_TRUE(core.has_workers());
+}
+
+TEST_F(AgentCoreTest, RefusalEndsTheNodeOnceItsWorkersHaveFailed) {
+    in_round(1);
+    feed(LinkDown{});
+    feed(LinkUp{});
+    hear(Refused{Errc::invalid_argument, "another version"});
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 0, crash(0, SIGSEGV));
+    exits(1, 1, crash(1, SIGSEGV));
+    feed(LinkDown{});
+    feed(LinkUp{});
+    hear(Refused{Errc::invalid_argument, "another version"});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitUsage);
+}
+
 TEST_F(AgentCoreTest, NodeThatTheOverloadedDaemonTakesInLaterRunsItsRound) {
     hear(Refused{Errc::overloaded, "full"});
     feed(LinkDown{});
