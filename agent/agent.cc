@@ -220,6 +220,7 @@ struct Agent::Impl {
         if (has_run && effect.incident.round >= first_round) {
             goodput.add(effect.incident);
         }
+        output.say_of_job(describe(effect.incident));
         watch.tell(effect);
     }
 

@@ -81,7 +81,8 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
         tell_partial_finish(alive->partial_finish);
     } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
         if (core_.report().state == rendezvous::NodeState::running) {
-            output_.say("stopping " + round_name(stop->round) + ": " + describe(stop->reason));
+            output_.say_of_job("stopping " + round_name(stop->round) + ": " +
+                               describe(stop->reason));
         }
     } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
         output_.say("fenced by the rendezvous: " + describe(fenced->reason) + "; joining again");
@@ -102,12 +103,17 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     }
     waiting_ = waiting;
     waiting_at_ = peer;
-    if (options_.announces && output_.show_progress(waiting_text(waiting, peer))) {
+    if (options_.announces &&
+        output_.show_progress(waiting_text(waiting) + waiting_place(waiting, peer))) {
         return;
     }
     notice_interval_ = std::min(2 * notice_interval_, kNoticeLimit);
     notice_at_ = after(now, notice_interval_);
-    output_.say(waiting_text(waiting, peer));
+    if (waiting.standby) {
+        output_.say(waiting_text(waiting));
+    } else {
+        output_.say_of_job(waiting_text(waiting), waiting_place(waiting, peer));
+    }
 }
 
 // Each answer of the daemon says it, for as long as it is so.
@@ -117,14 +123,13 @@ void Narrator::tell_partial_finish(const rendezvous::PartialFinish& finish) {
         finish_interval_ = kFinishFirst;
         finish_at_ = now;
     } else if (now >= finish_at_) {
-        output_.say(round_name(core_.assignment().round) + ": " + describe(finish));
+        output_.say_of_job(round_name(core_.assignment().round) + ": " + describe(finish));
         finish_at_ = after(now, finish_interval_);
         finish_interval_ = std::min(2 * finish_interval_, kFinishLimit);
     }
 }
 
-std::string Narrator::waiting_text(const rendezvous::Waiting& waiting,
-                                   const std::string& peer) const {
+std::string Narrator::waiting_text(const rendezvous::Waiting& waiting) const {
     if (waiting.standby) {
         const bool has_run = core_.assignment().round != RoundId::none;
         return "waiting as a standby of job " + options_.core.job +
@@ -135,18 +140,26 @@ std::string Narrator::waiting_text(const rendezvous::Waiting& waiting,
                           : ", and may never run: ") +
                describe(waiting.detail);
     }
+    const std::string other =
+        waiting.other_command ? "; its nodes run another command than this one (another job needs "
+                                "another --rdzv-id)"
+                              : "";
+    return "waiting: " + describe(waiting.detail) + other;
+}
+
+std::string Narrator::waiting_place(const rendezvous::Waiting& waiting,
+                                    const std::string& peer) const {
+    if (waiting.standby) {
+        return "";
+    }
     std::string names;
     for (const std::string& name : waiting.joined) {
         names += (names.empty() ? "" : ", ") + name;
     }
     const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                : core_.give_up_at() - clock_.now();
-    const std::string other =
-        waiting.other_command ? "; its nodes run another command than this one (another job needs "
-                                "another --rdzv-id)"
-                              : "";
-    return "waiting: " + describe(waiting.detail) + other + " (here: " + names + "; at " + peer +
-           "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")";
+    return " (here: " + names + "; at " + peer + "; for up to " +
+           format_duration(std::max(Duration::zero(), left)) + ")";
 }
 
 void Narrator::progress(std::span<const WorkerLook> looks) {
@@ -158,7 +171,7 @@ void Narrator::progress(std::span<const WorkerLook> looks) {
     std::string line = parting_text(core_.parting(), now);
     const bool waits = line.empty() && waiting_ && report.state == rendezvous::NodeState::stopped;
     if (waits) {
-        line = waiting_text(*waiting_, waiting_at_);
+        line = waiting_text(*waiting_) + waiting_place(*waiting_, waiting_at_);
     } else if (line.empty() && report.elastic && report.state == rendezvous::NodeState::running) {
         line = joining_text(looks, report.round, options_.core.offer.workers);
     }
@@ -231,13 +244,17 @@ void Narrator::round_begins(const Assignment& assignment) {
         return;
     }
     const auto& offer = options_.core.offer;
-    output_.say(round_name(assignment.round) + ": " +
-                rank_range(assignment.first_rank, offer.workers) + " of " +
-                std::to_string(assignment.world_size) + " on node " + offer.name + " (group rank " +
-                std::to_string(assignment.group_rank) + " of " +
-                std::to_string(assignment.group_world_size) + "), master " +
-                rendezvous::Endpoint{assignment.master_addr, assignment.master_port}.text() + ": " +
-                describe(assignment.reason));
+    const std::string place =
+        round_name(assignment.round) + ": " + rank_range(assignment.first_rank, offer.workers) +
+        " of " + std::to_string(assignment.world_size) + " on node " + offer.name +
+        " (group rank " + std::to_string(assignment.group_rank) + " of " +
+        std::to_string(assignment.group_world_size) + "), master " +
+        rendezvous::Endpoint{assignment.master_addr, assignment.master_port}.text();
+    const std::string reason = ": " + describe(assignment.reason);
+    if (!output_.prints_job_lines()) {
+        output_.say_of_job(round_name(assignment.round) + " begins" + reason);
+    }
+    output_.say(place + (output_.prints_job_lines() ? reason : ""));
 }
 
 void Narrator::pauses(const PauseWorkers& effect) {
@@ -246,7 +263,7 @@ void Narrator::pauses(const PauseWorkers& effect) {
                        (trains ? " at the next step boundary: " : ", saving what state it has: ") +
                        text_of(effect.cause);
     if (text != last_pause_) {  // The core repeats the effect for workers that suspend later.
-        output_.say(text);
+        output_.say_of_job(text);
         last_pause_ = std::move(text);
     }
 }

@@ -63,8 +63,10 @@ class Narrator {
     void tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer);
     void tell_partial_finish(const rendezvous::PartialFinish& finish);
     void report_failure(const std::string& cause, bool is_ours);
-    [[nodiscard]] std::string waiting_text(const rendezvous::Waiting& waiting,
-                                           const std::string& peer) const;
+    [[nodiscard]] std::string waiting_text(const rendezvous::Waiting& waiting) const;
+    /// Goes on with the nodes that wait, where, and for how long; empty for a standby.
+    [[nodiscard]] std::string waiting_place(const rendezvous::Waiting& waiting,
+                                            const std::string& peer) const;
 
     const Clock& clock_;
     OutputRelay& output_;

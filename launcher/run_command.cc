@@ -117,9 +117,20 @@ class Node {
           output_(io_, clock_,
                   {.files = !output_plan_.options.folder.empty(),
                    .in_place = terminal_has_cursor(),
-                   .own_prefix = own_prefix(supervisor)}),
+                   .own_prefix = own_prefix(supervisor),
+                   .on_job_line = job_lines_to(supervisor)}),
           daemon_(io_, clock_, run_options_,
                   [this](const std::string& line) { output_.say(line); }) {}
+
+    /// Where the lines about the job go; empty: this node prints them.
+    std::function<void(const std::string&)> job_lines_to(const ssh::Supervisor* supervisor) {
+        if (supervisor == nullptr) {
+            return {};
+        }
+        return [this, supervisor](const std::string& line) {
+            output_.pass_on(/*to_stderr=*/false, supervisor->line(ssh::JobLine{line}), 1);
+        };
+    }
 
     Ending run(agent::Warden& warden) {
         for (const std::string& note : plan_.notes) {

@@ -139,6 +139,16 @@ std::string OutputRelay::last_output_file(std::uint32_t local_rank) const {
     return stream != nullptr ? stream->path() : "";
 }
 
+std::string OutputRelay::file(std::uint32_t local_rank, bool is_stderr) const {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) {
+        return "";
+    }
+    const std::optional<WorkerStream>& stream =
+        is_stderr ? found->second->err : found->second->out;
+    return stream ? stream->path() : "";
+}
+
 std::uint64_t OutputRelay::bytes(std::uint32_t local_rank) const {
     const auto found = workers_.find(local_rank);
     return found == workers_.end() ? 0 : found->second->bytes;
@@ -158,6 +168,14 @@ void OutputRelay::close_all() {
 
 void OutputRelay::say(std::string_view line) {
     say_lines({options_.own_prefix + "regroup: " + std::string(line)});
+}
+
+void OutputRelay::say_of_job(const std::string& line, const std::string& here) {
+    if (prints_job_lines()) {
+        say(line + here);
+    } else {
+        options_.on_job_line(line);
+    }
 }
 
 void OutputRelay::pass_on(bool to_stderr, std::string_view lines, std::size_t line_count) {

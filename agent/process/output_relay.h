@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +28,9 @@ struct OutputRelayOptions {
     bool in_place = false;
     /// Before each line of the agent's own that begins with "regroup: ".
     std::string own_prefix = {};
+    /// Gets the lines that all nodes of the job say alike, so that one place prints each once.
+    /// Empty: this object prints them.
+    std::function<void(const std::string& line)> on_job_line = {};
 };
 
 /// Reads the output of the workers of this node. Writes each line to the terminal with its rank,
@@ -73,6 +77,9 @@ class OutputRelay {
     /// The file that last_output() is from; empty without files.
     [[nodiscard]] std::string last_output_file(std::uint32_t local_rank) const;
 
+    /// The file to which the worker's stdout or stderr goes now; empty: to none.
+    [[nodiscard]] std::string file(std::uint32_t local_rank, bool is_stderr) const;
+
     /// Number of bytes read from the worker so far.
     [[nodiscard]] std::uint64_t bytes(std::uint32_t local_rank) const;
     /// True if a stream of a worker passes through this object; inherited ones do not.
@@ -84,6 +91,12 @@ class OutputRelay {
 
     /// Prints a line of the agent on stderr, as "regroup: `line`"; see printable().
     void say(std::string_view line);
+
+    /// The same for a line about the job as a whole, which its other nodes say, too. `here`: what
+    /// only this node adds, if it prints the line itself.
+    void say_of_job(const std::string& line, const std::string& here = {});
+    /// False if something else prints the lines about the job.
+    [[nodiscard]] bool prints_job_lines() const noexcept { return !options_.on_job_line; }
 
     /// Prints whole lines that another process has written, as they are; drops them if nobody takes
     /// them in time, as those of a worker.

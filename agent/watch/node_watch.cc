@@ -268,7 +268,6 @@ void NodeWatch::record(const Assignment& assignment, const std::vector<StackSubj
 }
 
 void NodeWatch::tell(const TellRecovery& recovery) {
-    handlers_.say(describe(recovery.incident));
     if (!recovery.keep || !ledger_) {
         return;
     }

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr std::size_t kLineBytesMax = std::size_t{32} << 10;
 
 json fields_of(const Setup& setup) {
@@ -73,6 +73,9 @@ json fields_of(const Refused& refused) {
 json fields_of(const Serving& serving) {
     return {{"kind", "serving"}, {"port", serving.port}};
 }
+json fields_of(const JobLine& line) {
+    return {{"kind", "job_line"}, {"text", line.text}};
+}
 json fields_of(const Alive& /*alive*/) {
     return {{"kind", "alive"}};
 }
@@ -110,6 +113,9 @@ std::optional<Report> read_report(const json& fields) {
     }
     if (kind == "serving") {
         return Serving{fields.at("port").get<std::uint16_t>()};
+    }
+    if (kind == "job_line") {
+        return JobLine{fields.at("text").get<std::string>()};
     }
     if (kind == "alive") {
         return Alive{};

@@ -63,6 +63,10 @@ struct Refused {
 struct Serving {
     std::uint16_t port = 0;
 };
+/// A line about the job, which its other nodes say, too.
+struct JobLine {
+    std::string text;
+};
 /// Comes now and then, so that a dead connection is noticed: bytes that nobody confirms end it.
 struct Alive {};
 /// The last line.
@@ -73,7 +77,7 @@ struct Ended {
     std::vector<std::string> report;  ///< Lines for people, the same from all nodes of the job.
 };
 
-using Report = std::variant<Ready, Refused, Serving, Alive, Ended>;
+using Report = std::variant<Ready, Refused, Serving, JobLine, Alive, Ended>;
 
 /// One line with its end. It is shorter than agent::LineSplitter::kLineBytesMax: a longer report
 /// loses its last lines.

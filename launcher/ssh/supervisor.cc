@@ -72,8 +72,8 @@ void Supervisor::introduce(const Setup& setup) {
 }
 
 void Supervisor::tell(const Report& report) const {
-    const std::string line = line_of(word_, report);
-    std::string_view rest = line;
+    const std::string text = line(report);
+    std::string_view rest = text;
     const SteadyClock clock;
     const Instant deadline = after(clock.now(), kTellLimit);
     while (!rest.empty() && await_ready(STDOUT_FILENO, POLLOUT, clock, deadline)) {
@@ -142,7 +142,7 @@ void Listener::show_life() {
     life_.expires_after(kLifeInterval);
     life_.async_wait([this](const boost::system::error_code& error) {
         if (!error) {
-            output_.pass_on(/*to_stderr=*/false, line_of(supervisor_.word_, Alive{}), 1);
+            output_.pass_on(/*to_stderr=*/false, supervisor_.line(Alive{}), 1);
             show_life();
         }
     });

@@ -37,6 +37,8 @@ class Supervisor {
     /// Writes a line to stdout. Gives up if nobody takes it within a minute: a launcher that is
     /// stopped for a moment loses no report.
     void tell(const Report& report) const;
+    /// The same line, for a caller that must not wait.
+    [[nodiscard]] std::string line(const Report& report) const { return line_of(word_, report); }
 
    private:
     friend class Listener;

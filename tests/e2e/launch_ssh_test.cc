@@ -134,6 +134,23 @@ TEST_F(LaunchSsh, ThreeHostsTrainTogether) {
     EXPECT_TRUE(all_gone());
 }
 
+TEST_F(LaunchSsh, LineAboutTheJobIsPrintedOnceAndNotForEachHost) {
+    const auto job = launch({"--hosts=a,b,c", "--max-restarts=1", elastic_probe_program()});
+    const auto first = await_marks("up", 3);
+    ASSERT_THAT(first, SizeIs(3)) << job->output();
+    ::kill(pid_of(first.at(2)), SIGKILL);
+    ASSERT_THAT(await_marks("up", 3, 2), SizeIs(3)) << job->output();
+    release("finish");
+    EXPECT_EQ(job->wait(), 0) << job->output();
+    const std::string output = job->output();
+    for (const char* line : {"round 1 begins: 3 nodes joined", "round 2 begins: rank 2 on c was ",
+                             "recovered in"}) {
+        EXPECT_EQ(count_of(output, line), 1U) << line << "\n" << output;
+    }
+    EXPECT_EQ(count_of(output, "] regroup: round 2: rank"), 3U) << output;
+    EXPECT_EQ(count_of(output, "] regroup: stopping round 1"), 0U) << output;
+}
+
 TEST_F(LaunchSsh, ArgumentsAndVariablesArriveIntact) {
     const Words nasty{"a b", "it's",       "\"$HOME\"", "`id`;#", "\\",
                       "",    "two\nlines", "\xff\xfe",  "*"};
