@@ -10,6 +10,7 @@
 #include "agent/cause_text.h"
 #include "agent/health_guard.h"
 #include "agent/last_words.h"
+#include "agent/log_reader.h"
 #include "agent/narrator.h"
 #include "agent/part_options.h"
 #include "agent/watch/node_watch.h"
@@ -354,6 +355,9 @@ struct Agent::Impl {
             } else if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
                 health.heard_time(waiting->now_ms);
             }
+            if (const auto* asked = std::get_if<rendezvous::ReadLog>(&message)) {
+                client->send(log_part(*asked));
+            }
             feed(Received{message});
         };
         handlers.on_trouble = [this](const std::string& reason, bool answered) {
@@ -364,6 +368,17 @@ struct Agent::Impl {
         client = std::make_unique<rendezvous::ControlClient>(
             io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout,
             security::Identity{options.credentials, {security::Role::node, options.core.job}});
+    }
+
+    [[nodiscard]] rendezvous::LogPart log_part(const rendezvous::ReadLog& asked) const {
+        const std::uint32_t rank = asked.wish.rank;
+        const std::uint32_t first = core.assignment().first_rank;
+        if (!has_run || rank < first || rank - first >= options.core.offer.workers) {
+            return {.ticket = asked.ticket,
+                    .trouble = "rank " + std::to_string(rank) + " is not here now"};
+        }
+        const bool is_stderr = asked.wish.stream == rendezvous::LogStream::err;
+        return read_log(asked, options.core.offer.name, output.file(rank - first, is_stderr));
     }
 
     // True if this process has started a daemon.

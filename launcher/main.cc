@@ -13,6 +13,7 @@
 #include "launcher/events_command.h"
 #include "launcher/explain_command.h"
 #include "launcher/health_command.h"
+#include "launcher/logs_command.h"
 #include "launcher/operate_command.h"
 #include "launcher/replay_command.h"
 #include "launcher/run_command.h"
@@ -42,8 +43,10 @@ constexpr const char* kHelp =
     "  status   show the jobs of a daemon once\n"
     "  top      follow the jobs of a daemon on the terminal\n"
     "  events   show what has happened to a job, and follow it\n"
+    "  logs     show or follow the output of a rank, wherever it runs\n"
     "  trace    print a job as a trace for Perfetto\n"
     "  drain    let one node leave its job at the next step boundary\n"
+    "  release  let a quarantined node take part again\n"
     "  stop     end a job on all its nodes\n"
     "  explain  say which ranks wait for which in a hang that was saved\n"
     "  replay   print the decisions of a daemon and their reasons, from its journal\n"
@@ -61,8 +64,9 @@ using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
     const std::vector<std::string> commands{
-        "run",   "launch",  "serve",  "status", "top",    "drain",   "stop",   "replay",
-        "token", "version", "events", "trace",  "health", "explain", "submit", "launch-ssh"};
+        "run",   "launch",  "serve",  "status", "top",    "drain",   "stop",   "replay",  "release",
+        "token", "version", "events", "trace",  "health", "explain", "submit", "launch-ssh",
+        "logs"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
@@ -152,6 +156,9 @@ int main(int argc, char** argv) {
     if (command == "events") {
         return regroup::launcher::events_command(rest);
     }
+    if (command == "logs") {
+        return regroup::launcher::logs_command(rest);
+    }
     if (command == "trace") {
         return regroup::launcher::trace_command(rest);
     }
@@ -163,8 +170,8 @@ int main(int argc, char** argv) {
     }
     using Action = regroup::rendezvous::Operate::Action;
     for (const auto& [word, action] :
-         {std::pair("drain", Action::drain), std::pair("stop", Action::stop),
-          std::pair("status", Action::status)}) {
+         {std::pair("drain", Action::drain), std::pair("release", Action::release),
+          std::pair("stop", Action::stop), std::pair("status", Action::status)}) {
         if (command == word) {
             return regroup::launcher::operate_command(action, rest);
         }

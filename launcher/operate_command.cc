@@ -217,6 +217,11 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
             "and end. The other nodes go on. NODE is the name that regroup status shows. All\n"
             "nodes of that name leave: launchers on one host share a name unless each has its own\n"
             "--local-addr. Without --wait the command returns at once.";
+    } else if (action == Operate::Action::release) {
+        flags.usage = "regroup release [FLAGS] NODE";
+        flags.introduction =
+            "Let a quarantined node take part in rounds again, before its time is over: its cause\n"
+            "is repaired. NODE is the name that regroup status shows.";
     } else if (action == Operate::Action::stop) {
         flags.usage = "regroup stop [FLAGS]";
         flags.introduction = "End a job on all its nodes.";
@@ -308,19 +313,21 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
         return 0;
     }
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
-    const bool drains = action == Operate::Action::drain;
-    if (drains && rest.size() != 1) {
-        return complain(rest.empty() ? "needs the NODE that is to leave (regroup status lists them)"
-                                     : "takes one NODE, not '" + rest[1] + "' as well");
+    const bool takes_node = names_node(action);
+    if (takes_node && rest.size() != 1) {
+        return complain(!rest.empty() ? "takes one NODE, not '" + rest[1] + "' as well"
+                        : action == Operate::Action::drain
+                            ? "needs the NODE that is to leave (regroup status lists them)"
+                            : "needs the NODE that is quarantined (regroup status lists them)");
     }
-    if (!drains && !rest.empty()) {
+    if (!takes_node && !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
     }
     const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }
-    Operate wish{options.job, action,         drains ? rest.front() : "",
+    Operate wish{options.job, action,         takes_node ? rest.front() : "",
                  author(),    options.reason, options.wait};
     wish.parts = action == Operate::Action::status;
     Result<security::Credentials> credentials = read_credentials(options.trust);

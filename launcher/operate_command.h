@@ -8,7 +8,7 @@
 
 namespace regroup::launcher {
 
-/// `regroup drain`, `stop` and `status` (also `top`): sends a command to a daemon. Returns the exit
+/// `regroup drain`, `release`, `stop` and `status`: sends a command to a daemon. Returns the exit
 /// code.
 int operate_command(rendezvous::Operate::Action action, std::span<const std::string> arguments);
 

@@ -49,8 +49,8 @@ void describe(FlagTable& flags, TokenOptions& options) {
                  "--token-file=/run/secrets/regroup", "REGROUP_TOKEN_FILE", true},
                 text_into(options.file));
     flags.value({"--role", "node|operator|observer", "",
-                 "Derive a token from the one in the file. node: join jobs. operator: drain and "
-                 "stop. observer: only read the status",
+                 "Derive a token from the one in the file. node: join jobs. operator: drain, "
+                 "release and stop, and read logs. observer: only read the status",
                  "--role=observer", "-", true},
                 word_into(options.role, {"node", "operator", "observer"}));
     flags.value(

@@ -24,7 +24,8 @@ struct JobEvent {
         lost,         ///< `node` is lost; `detail`: Departure.
         draining,     ///< `node` is to leave; `detail`: Cause.
         quarantined,  ///< `node` is kept out of rounds; `detail`: Cause.
-        released,     ///< `node` is no longer kept out.
+        released,     ///< `node` is no longer kept out; `detail`: Release, if an operator did it.
+        restored,     ///< A daemon has taken the job up from its journal.
         assigned,     ///< `round` was formed; `detail`: Members. `cause`: why.
         running,      ///< `round` has committed `step`, its first, or its programs run (step 0).
         failed,       ///< A worker of `round` failed; `detail`: WorkerFailure.
@@ -35,6 +36,10 @@ struct JobEvent {
         recovered,    ///< `detail`: Incident: planned, unplanned or cut short.
         closed,       ///< The job has ended; `detail`: Verdict.
     };
+    struct Release {
+        std::string author;
+        std::string reason;  ///< May be empty.
+    };
     /// A node of a round, with its ranks [first_rank, first_rank + workers).
     struct Member {
         std::string node;
@@ -44,7 +49,7 @@ struct JobEvent {
     /// By group rank.
     using Members = std::vector<Member>;
     using Detail = std::variant<std::monostate, Cause, Departure, Boxed<WorkerFailure>,
-                                Boxed<Incident>, Boxed<Verdict>, Members, PartialFinish>;
+                                Boxed<Incident>, Boxed<Verdict>, Release, Members, PartialFinish>;
 
     Instant at{};  ///< On the job's timeline.
     Kind kind = Kind::joined;

@@ -21,6 +21,8 @@ std::string_view to_string(JobEvent::Kind kind) noexcept {
             return "quarantined";
         case JobEvent::Kind::released:
             return "released";
+        case JobEvent::Kind::restored:
+            return "restored";
         case JobEvent::Kind::assigned:
             return "assigned";
         case JobEvent::Kind::running:

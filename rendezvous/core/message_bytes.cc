@@ -81,7 +81,8 @@ std::size_t bytes_of(const Join& join) noexcept {
 }
 
 std::size_t bytes_of(const Operate& operate) noexcept {
-    return kFixed + bytes_of_all(operate.job, operate.node, operate.author, operate.reason);
+    return kFixed + bytes_of_all(operate.job, operate.node, operate.author, operate.reason,
+                                 operate.log.node, operate.log.file);
 }
 
 std::size_t bytes_of(const FromAgent& message) noexcept {
@@ -95,6 +96,9 @@ std::size_t bytes_of(const FromAgent& message) noexcept {
             return kFixed + bytes_of(leave.reason);
         }
         std::size_t operator()(const Resumed& /*resumed*/) const noexcept { return kFixed; }
+        std::size_t operator()(const LogPart& part) const noexcept {
+            return kFixed + bytes_of_all(part.file, part.text, part.trouble);
+        }
     };
     return std::visit(Bytes{}, message);
 }

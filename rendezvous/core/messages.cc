@@ -48,14 +48,22 @@ std::string_view to_string(NodeState state) noexcept {
     return "unknown";
 }
 
+std::string_view to_string(LogStream stream) noexcept {
+    return stream == LogStream::out ? "out" : "err";
+}
+
 std::string_view to_string(Operate::Action action) noexcept {
     switch (action) {
         case Operate::Action::drain:
             return "drain";
+        case Operate::Action::release:
+            return "release";
         case Operate::Action::stop:
             return "stop";
         case Operate::Action::events:
             return "events";
+        case Operate::Action::logs:
+            return "logs";
         case Operate::Action::status:
             return "status";
     }

@@ -65,6 +65,25 @@ struct Offer {
     /// A digest of the workers' command, the program and its arguments: two nodes with the same one
     /// run the same command. Empty: not known.
     std::string command;
+    bool reads_logs = false;  ///< It answers ReadLog.
+};
+
+/// One of the two outputs of a worker.
+enum class LogStream : std::uint8_t { out, err };
+[[nodiscard]] std::string_view to_string(LogStream stream) noexcept;
+
+/// A place in the output of a rank, and how much is wanted from there.
+struct LogWish {
+    std::uint32_t rank = 0;
+    LogStream stream = LogStream::out;
+    /// Where the reader is: a node, its file, and the next byte. If the rank writes to another file
+    /// now, the answer begins with that. Empty: the reader begins.
+    std::string node{};
+    std::string file{};
+    std::uint64_t offset = 0;
+    std::uint32_t lines = 0;  ///< For a reader that begins: how many of the last lines.
+
+    friend bool operator==(const LogWish&, const LogWish&) = default;
 };
 
 enum class NodeState : std::uint8_t {
@@ -192,14 +211,23 @@ struct Resumed {
     /// a connection.
     Duration ago{};
 };
+/// A part of the output of a rank: the answer to ReadLog.
+struct LogPart {
+    std::uint64_t ticket = 0;  ///< Of the ReadLog.
+    std::string file{};        ///< On this node.
+    std::uint64_t offset = 0;  ///< Of the byte after `text` in the file.
+    std::string text{};
+    bool more = false;      ///< The file goes on.
+    std::string trouble{};  ///< Why there is no text; empty: none.
+};
 /// An operator's request, in place of a Join. The daemon answers with Operated and closes the
 /// connection. With `wait`, it answers a drain twice: when it accepts it, and when the nodes have
 /// left. It answers `events` with EventPages.
 struct Operate {
-    enum class Action : std::uint8_t { drain, stop, status, events };
+    enum class Action : std::uint8_t { drain, release, stop, status, events, logs };
     std::string job;  ///< Empty: the only job of the daemon.
     Action action = Action::status;
-    std::string node;    ///< For drain: the name of the node.
+    std::string node;    ///< For drain and release: the name of the node.
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
     bool wait = false;
@@ -207,17 +235,22 @@ struct Operate {
     /// Of another job of the same name, all.
     std::uint64_t since = 0;
     std::int64_t began_ms = 0;
-    /// The connection stays. For events: it gets those to come. For the status: the operator may
-    /// ask again.
+    /// The connection stays. For events: it gets those to come. For the status and logs: the
+    /// operator may ask again.
     bool follow = false;
     bool parts = false;  ///< For the status: the answer may be several `Operated`.
+    LogWish log{};       ///< For logs.
 };
 [[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
+/// The action is about one node, which `node` names.
+[[nodiscard]] constexpr bool names_node(Operate::Action action) noexcept {
+    return action == Operate::Action::drain || action == Operate::Action::release;
+}
 /// The action changes nothing: the role observer suffices.
 [[nodiscard]] constexpr bool only_reads(Operate::Action action) noexcept {
     return action == Operate::Action::status || action == Operate::Action::events;
 }
-using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;
+using FromAgent = std::variant<Join, Report, Leave, Resumed, LogPart, Operate>;
 
 // ---- From the daemon.
 
@@ -280,6 +313,11 @@ struct EndWorker {
     std::uint32_t rank = 0;
     HangCulprit reason{};
     bool by_silence = false;  ///< See WorkerFailure.
+};
+/// An operator reads the output of a worker of this node. Answered by a LogPart.
+struct ReadLog {
+    std::uint64_t ticket = 0;
+    LogWish wish{};
 };
 /// The daemon does not count this node as a member: end all workers, then join again.
 struct Fenced {
@@ -399,7 +437,7 @@ struct Closed {
 /// The answer to Operate.
 struct Operated {
     bool done = false;
-    std::string text;   ///< For people; for `status`, a JSON object.
+    std::string text;   ///< For people; for `status` and `logs`, a JSON object.
     bool more = false;  ///< The text goes on in the next `Operated`.
 };
 /// Some events of a job, in order.
@@ -414,7 +452,7 @@ struct Elsewhere {
     std::string endpoint;
 };
 using FromDaemon =
-    std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, Fenced, Dismissed, Alive, Waiting,
-                 Refused, Recovered, Closed, Operated, EventPage, Elsewhere>;
+    std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, ReadLog, Fenced, Dismissed, Alive,
+                 Waiting, Refused, Recovered, Closed, Operated, EventPage, Elsewhere>;
 
 }  // namespace regroup::rendezvous

@@ -36,6 +36,8 @@ class NodeFailures {
     void quarantine(const std::string& name, Cause cause, bool asked, Instant now);
     /// Releases all nodes except those that a worker asked to replace. Returns their names.
     std::vector<std::string> release();
+    /// Releases this node, whatever it is quarantined for. False if it is not quarantined.
+    bool release(const std::string& name) { return quarantined_.erase(name) > 0; }
     /// Releases the nodes whose time is over at `now`. Returns their names.
     std::vector<std::string> expire(Instant now);
 

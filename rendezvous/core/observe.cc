@@ -191,11 +191,24 @@ void RendezvousCore::observe(Instant now, const DrainRequested& event) {
     }
 }
 
+void RendezvousCore::observe(Instant now, const ReleaseRequested& event) {
+    if (phase_ == Phase::closed || !failures_.release(event.node)) {
+        return;
+    }
+    JobEvent& released = note(now, JobEvent::Kind::released);
+    released.node = event.node;
+    released.detail = JobEvent::Release{event.author, event.reason};
+    place_named(now, {event.node});
+}
+
 void RendezvousCore::observe(Instant /*now*/, const JobFollows& event) {
     round_floor_ = std::max(round_floor_, event.last);
 }
 
 void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
+    if (phase_ != Phase::closed) {
+        note(now, JobEvent::Kind::restored);
+    }
     detector_.suspect_all(now);
     place_all(now);
     // Nodes could not connect while the daemon was away.

@@ -102,8 +102,16 @@ class RendezvousCore {
     [[nodiscard]] bool is_backing_off() const noexcept { return back_off_until_ != Instant::max(); }
     /// The node may not enter a round for a while; `status` says why.
     [[nodiscard]] bool is_quarantined(const NodeId& node) const;
+    /// The same for all nodes of a name, those too that are not connected.
+    [[nodiscard]] bool is_quarantined_name(const std::string& name) const {
+        return failures_.is_quarantined(name);
+    }
     /// The number of nodes with this name or id: those that a drain of it concerns.
     [[nodiscard]] std::size_t nodes_called(const std::string& name) const;
+    /// For people.
+    [[nodiscard]] std::string name_of(const NodeId& id) const;
+    /// The member of the round, or of the last one, with this rank, if it is still there.
+    [[nodiscard]] std::optional<NodeId> node_with(std::uint32_t rank) const;
     /// The number of nodes that the job knows, members and waiting ones.
     [[nodiscard]] std::size_t nodes_count() const noexcept { return nodes_.size(); }
     [[nodiscard]] const std::optional<Verdict>& verdict() const noexcept { return verdict_; }
@@ -133,6 +141,7 @@ class RendezvousCore {
     void observe(Instant now, const NodeLeft& event);
     void observe(Instant now, const StopRequested& event);
     void observe(Instant now, const DrainRequested& event);
+    void observe(Instant now, const ReleaseRequested& event);
     void observe(Instant now, const NodeResumed& event);
     void observe(Instant now, const Restarted& event);
     void observe(Instant now, const JobFollows& event);
@@ -327,9 +336,6 @@ class RendezvousCore {
 
     // Names (status.cc).
 
-    [[nodiscard]] std::string name_of(const NodeId& id) const;
-    /// The member with this rank, if it is still there.
-    [[nodiscard]] std::optional<NodeId> node_with(std::uint32_t rank) const;
     [[nodiscard]] JobStatus::Node status_of(Instant now, const NodeId& id, const Node& node) const;
     void add_quarantined(Instant now, Situation& situation) const;
 

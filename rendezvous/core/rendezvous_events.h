@@ -46,6 +46,12 @@ struct DrainRequested {
     std::string author;
     std::string reason;
 };
+/// An operator lets a quarantined node, by its name, take part in rounds again.
+struct ReleaseRequested {
+    std::string node;
+    std::string author;
+    std::string reason;
+};
 /// A new round has committed its first step.
 struct NodeResumed {
     NodeId node;
@@ -61,7 +67,7 @@ struct JobFollows {
     RoundId last = RoundId::none;
 };
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
-                           DrainRequested, NodeResumed, Restarted, JobFollows>;
+                           DrainRequested, ReleaseRequested, NodeResumed, Restarted, JobFollows>;
 
 /// The messages that the caller must send, in this order.
 struct Send {

@@ -61,6 +61,12 @@ struct EventWriter {
         protocol::put_sentence(object, "author", event.author);
         protocol::put_sentence(object, "reason", event.reason);
     }
+    void operator()(const ReleaseRequested& event) const {
+        object["event"] = "release";
+        object["node"] = event.node;
+        protocol::put_sentence(object, "author", event.author);
+        protocol::put_sentence(object, "reason", event.reason);
+    }
     void operator()(const NodeResumed& event) const {
         object["event"] = "resumed";
         object["node"] = event.node;
@@ -102,6 +108,9 @@ void read(FieldReader& reader, StopRequested& event) {
 void read(FieldReader& reader, DrainRequested& event) {
     read_request(reader, event);
 }
+void read(FieldReader& reader, ReleaseRequested& event) {
+    read_request(reader, event);
+}
 void read(FieldReader& reader, NodeResumed& event) {
     protocol::read(reader, event.resumed);
 }
@@ -134,6 +143,7 @@ constexpr std::pair<std::string_view, Event (*)(FieldReader&)> kEvents[] = {
     {"left", read_event<NodeLeft>},
     {"stop", read_event<StopRequested>},
     {"drain", read_event<DrainRequested>},
+    {"release", read_event<ReleaseRequested>},
     {"resumed", read_event<NodeResumed>},
     {"restarted", read_event<Restarted>},
     {"follows", read_event<JobFollows>},

@@ -73,6 +73,9 @@ class Storyteller {
     std::string operator()(const DrainRequested& event) const {
         return event.author + " drains node " + event.node + because(event.reason);
     }
+    std::string operator()(const ReleaseRequested& event) const {
+        return event.author + " releases node " + event.node + because(event.reason);
+    }
     std::string operator()(const NodeResumed& event) const {
         return name_of(event.node) + " has " + protocol::to_line(FromAgent(event.resumed));
     }

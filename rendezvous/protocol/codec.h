@@ -33,6 +33,8 @@ inline constexpr std::size_t kLinkBytesMax = 128;
 inline constexpr std::size_t kFinishedMax = 512;
 /// The size of an answer to an operator, and of an EventPage. JSON in it must be built to fit.
 inline constexpr std::size_t kStatusBytesMax = std::size_t{80} << 10;
+/// The size of a part of a log, which an answer to an operator carries as JSON in JSON.
+inline constexpr std::size_t kLogBytesMax = std::size_t{8} << 10;
 /// A payload whose objects and lists are nested deeper than this is refused.
 inline constexpr std::size_t kNestingMax = 16;
 

@@ -77,12 +77,13 @@ void read(FieldReader& reader, Leave& message) {
     reader.flag("killed", message.killed);
 }
 void read(FieldReader& reader, Operate& message) {
-    static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::stop,
-                                                   Operate::Action::status,
-                                                   Operate::Action::events};
+    static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::release,
+                                                   Operate::Action::stop, Operate::Action::status,
+                                                   Operate::Action::events,
+                                                   Operate::Action::logs};
     reader.choice("action", message.action, kActions);
     reader.name("job", message.job);
-    if (message.action == Operate::Action::drain) {
+    if (names_node(message.action)) {
         reader.require("node");
     }
     reader.name("node", message.node);
@@ -93,6 +94,19 @@ void read(FieldReader& reader, Operate& message) {
     reader.integer("began_ms", message.began_ms);
     reader.flag("follow", message.follow);
     reader.flag("parts", message.parts);
+    if (message.action == Operate::Action::logs) {
+        read(reader, message.log);
+    }
+}
+void read(FieldReader& reader, LogPart& message) {
+    reader.require("ticket");
+    reader.integer("ticket", message.ticket);
+    reader.text("file", message.file, kSentenceBytesMax);
+    reader.integer("offset", message.offset);
+    // The sender has replaced each byte that is no UTF-8 by three.
+    reader.text("text", message.text, 3 * kLogBytesMax);
+    reader.flag("more", message.more);
+    reader.text("trouble", message.trouble, kSentenceBytesMax);
 }
 
 // ---- From the daemon.
@@ -164,6 +178,11 @@ void read(FieldReader& reader, Refused& message) {
                                       Errc::system};
     reader.choice("code", message.code, kCodes);
     read_words(reader, "reason", message.reason);
+}
+void read(FieldReader& reader, ReadLog& message) {
+    reader.require("ticket");
+    reader.integer("ticket", message.ticket);
+    read(reader, message.wish);
 }
 void read(FieldReader& reader, Recovered& message) {
     read(reader, message.incident);
@@ -244,7 +263,7 @@ Result<FromAgent> decode_from_agent(std::string_view payload) {
     static constexpr std::pair<std::string_view, ReadAs<FromAgent>> kKnown[] = {
         {"join", read_as<FromAgent, Join>},       {"report", read_as<FromAgent, Report>},
         {"leave", read_as<FromAgent, Leave>},     {"resumed", read_as<FromAgent, Resumed>},
-        {"operate", read_as<FromAgent, Operate>},
+        {"log_part", read_as<FromAgent, LogPart>}, {"operate", read_as<FromAgent, Operate>},
     };
     return decode(payload, kKnown);
 }
@@ -256,6 +275,7 @@ Result<FromDaemon> decode_from_daemon(std::string_view payload) {
         {"prepare", read_as<FromDaemon, Prepare>},
         {"save_stacks", read_as<FromDaemon, SaveStacks>},
         {"end_worker", read_as<FromDaemon, EndWorker>},
+        {"read_log", read_as<FromDaemon, ReadLog>},
         {"fenced", read_as<FromDaemon, Fenced>},
         {"dismissed", read_as<FromDaemon, Dismissed>},
         {"alive", read_as<FromDaemon, Alive>},

@@ -279,6 +279,7 @@ void read(FieldReader& reader, Offer& offer) {
     reader.name("address", offer.address);
     offer.address_is_explicit = !offer.address.empty();
     reader.names("other_addresses", offer.other_addresses);
+    reader.flag("reads_logs", offer.reads_logs);
     reader.flag("hosts_rendezvous", offer.hosts_rendezvous);
     reader.flag("ends_with_daemon", offer.ends_with_daemon);
     reader.flag("alone", offer.alone);
@@ -362,6 +363,17 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.integer("recoveries_until_start", goodput.until_start);
     reader.integer("lost_steps", goodput.lost_steps);
     reader.flag("lost_at_least", goodput.lost_at_least);
+}
+
+void read(FieldReader& reader, LogWish& wish) {
+    static constexpr LogStream kStreams[] = {LogStream::out, LogStream::err};
+    reader.require("rank");
+    reader.integer("rank", wish.rank);
+    reader.choice("stream", wish.stream, kStreams);
+    reader.name("at_node", wish.node);
+    reader.text("file", wish.file, kSentenceBytesMax);
+    reader.integer("offset", wish.offset);
+    reader.integer("lines", wish.lines);
 }
 
 }  // namespace regroup::protocol

@@ -59,6 +59,19 @@ struct AgentWriter {
         write(object, message);
         return object;
     }
+    json operator()(const LogPart& message) const {
+        json object = {{"type", "log_part"}, {"ticket", message.ticket}};
+        put_sentence(object, "file", message.file);
+        object["offset"] = message.offset;
+        if (!message.text.empty()) {
+            object["text"] = beginning_of(message.text, kLogBytesMax);
+        }
+        if (message.more) {
+            object["more"] = true;
+        }
+        put_sentence(object, "trouble", message.trouble);
+        return object;
+    }
     json operator()(const Operate& message) const {
         json object = {{"type", "operate"},
                        {"protocol", kProtocolVersion},
@@ -77,6 +90,9 @@ struct AgentWriter {
         if (message.action == Operate::Action::events) {
             object["since"] = message.since;
             object["began_ms"] = message.began_ms;
+        }
+        if (message.action == Operate::Action::logs) {
+            write(object, message.log);
         }
         if (message.follow) {
             object["follow"] = true;
@@ -155,6 +171,11 @@ struct DaemonWriter {
             object["other_command"] = true;
         }
         put_time(object, message.now_ms);
+        return object;
+    }
+    json operator()(const ReadLog& message) const {
+        json object = {{"type", "read_log"}, {"ticket", message.ticket}};
+        write(object, message.wish);
         return object;
     }
     json operator()(const Refused& message) const {

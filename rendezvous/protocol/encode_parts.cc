@@ -276,6 +276,9 @@ void write(json& object, const Offer& offer) {
         object["other_addresses"] = std::vector<std::string>(offer.other_addresses.begin(),
                                                              offer.other_addresses.begin() + count);
     }
+    if (offer.reads_logs) {
+        object["reads_logs"] = true;
+    }
     if (offer.hosts_rendezvous) {
         object["hosts_rendezvous"] = true;
     }
@@ -397,6 +400,17 @@ void write(json& object, const Verdict& verdict) {
     if (goodput.lost_at_least) {
         object["lost_at_least"] = true;
     }
+}
+
+void write(json& object, const LogWish& wish) {
+    object["rank"] = wish.rank;
+    object["stream"] = to_string(wish.stream);
+    if (!wish.file.empty()) {
+        object["at_node"] = wish.node;
+        put_sentence(object, "file", wish.file);
+        object["offset"] = wish.offset;
+    }
+    object["lines"] = wish.lines;
 }
 
 }  // namespace regroup::protocol

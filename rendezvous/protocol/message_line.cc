@@ -56,6 +56,9 @@ std::string line(const Leave& leave) {
 std::string line(const Resumed& resumed) {
     return round_text(resumed.round) + ", step " + std::to_string(resumed.step);
 }
+std::string line(const LogPart& part) {
+    return part.trouble.empty() ? part.file + " to " + std::to_string(part.offset) : part.trouble;
+}
 std::string line(const Operate& operate) {
     return std::string(to_string(operate.action)) +
            (operate.node.empty() ? "" : " " + operate.node) + " by " + operate.author;
@@ -82,6 +85,9 @@ std::string line(const SaveStacks& save) {
 std::string line(const EndWorker& end) {
     return round_text(end.round) + ", rank " + std::to_string(end.rank) + ": " +
            describe(end.reason);
+}
+std::string line(const ReadLog& read) {
+    return "of rank " + std::to_string(read.wish.rank);
 }
 std::string line(const Recovered& recovered) {
     return describe(recovered.incident);
@@ -130,10 +136,11 @@ std::string joined(const Message& message) {
     return std::string(kind_of(message)) + (text.empty() ? "" : " " + text);
 }
 
-constexpr std::string_view kAgentKinds[] = {"join", "report", "leave", "resumed", "operate"};
+constexpr std::string_view kAgentKinds[] = {"join",    "report",   "leave",
+                                           "resumed", "log_part", "operate"};
 constexpr std::string_view kDaemonKinds[] = {
-    "assign",  "stop",    "prepare",   "save_stacks", "end_worker", "fenced", "dismissed", "alive",
-    "waiting", "refused", "recovered", "closed",      "operated",   "events", "elsewhere"};
+    "assign", "stop",    "prepare", "save_stacks", "end_worker", "read_log", "fenced", "dismissed",
+    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "events", "elsewhere"};
 static_assert(std::size(kAgentKinds) == std::variant_size_v<FromAgent>);
 static_assert(std::size(kDaemonKinds) == std::variant_size_v<FromDaemon>);
 

@@ -30,6 +30,7 @@ void write(nlohmann::json& object, const rendezvous::Assignment& assignment);
 void write(nlohmann::json& object, const rendezvous::Resumed& resumed);
 void write(nlohmann::json& object, const rendezvous::Incident& incident);
 void write(nlohmann::json& object, const rendezvous::Verdict& verdict);
+void write(nlohmann::json& object, const rendezvous::LogWish& wish);
 
 /// Reads a value that was sent as a sentence; the text is kept unchanged.
 template <class Value>
@@ -50,5 +51,6 @@ void read(FieldReader& reader, rendezvous::Assignment& assignment);
 void read(FieldReader& reader, rendezvous::Resumed& resumed);
 void read(FieldReader& reader, rendezvous::Incident& incident);
 void read(FieldReader& reader, rendezvous::Verdict& verdict);
+void read(FieldReader& reader, rendezvous::LogWish& wish);
 
 }  // namespace regroup::protocol

@@ -16,7 +16,7 @@ namespace regroup::security {
 enum class Role : std::uint8_t {
     observer,       ///< Read the status.
     node,           ///< Join as a node; read the status.
-    operator_role,  ///< Drain nodes and stop jobs; read the status.
+    operator_role,  ///< Act on nodes and jobs; read the status and logs.
     full,           ///< All of these, and serve a daemon.
 };
 /// "observer", "node", "operator", "full".

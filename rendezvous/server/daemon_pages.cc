@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +11,7 @@
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/http/assets.h"
+#include "rendezvous/protocol/text.h"
 #include "rendezvous/view/job_view.h"
 #include "rendezvous/view/metrics_text.h"
 #include "rendezvous/view/trace_json.h"
@@ -47,6 +47,17 @@ struct JobPath {
     std::string part;
 };
 
+/// Nothing if this part of a job is no action.
+std::optional<Operate::Action> action_of(std::string_view part) {
+    for (const Operate::Action action :
+         {Operate::Action::drain, Operate::Action::release, Operate::Action::stop}) {
+        if (part == to_string(action)) {
+            return action;
+        }
+    }
+    return std::nullopt;
+}
+
 /// Nothing if `path` is not below kJobs. A job may have slashes in its name.
 std::optional<JobPath> job_path(const std::string& path) {
     if (!path.starts_with(kJobs) || path.size() < kJobs.size() + 2 || path[kJobs.size()] != '/') {
@@ -55,8 +66,8 @@ std::optional<JobPath> job_path(const std::string& path) {
     const std::string rest = path.substr(kJobs.size() + 1);
     const std::size_t slash = rest.rfind('/');
     const std::string part = slash == rest.npos ? "" : rest.substr(slash + 1);
-    static const std::set<std::string> parts{"events", "trace", "drain", "stop"};
-    return parts.contains(part) ? JobPath{rest.substr(0, slash), part} : JobPath{rest, ""};
+    const bool is_part = part == "events" || part == "trace" || action_of(part);
+    return is_part ? JobPath{rest.substr(0, slash), part} : JobPath{rest, ""};
 }
 
 /// The job that the request may see: empty for all. Nothing if it asks for another.
@@ -101,7 +112,7 @@ std::string trace_of(const std::vector<JobView>& views, const JobHistory& histor
 std::string word_of(const json& object, const char* field) {
     const auto found = object.find(field);
     return found != object.end() && found->is_string()
-               ? found->get_ref<const std::string&>().substr(0, kWordsBytesMax)
+               ? protocol::beginning_of(found->get_ref<const std::string&>(), kWordsBytesMax)
                : "";
 }
 
@@ -203,7 +214,7 @@ Answer DaemonPages::get_job(const Request& request) {
             return trace_of(jobs_.views(*job), *history);
         }));
     }
-    if (where->part == "drain" || where->part == "stop") {
+    if (action_of(where->part)) {
         Answer answer = error_json(405, "this is an action: POST it");
         answer.allow = "POST";
         return answer;
@@ -249,7 +260,8 @@ Answer DaemonPages::ready() const {
 
 void DaemonPages::act(const Request& request, const Reply& reply) {
     const std::optional<JobPath> where = job_path(request.path);
-    if (!where || (where->part != "drain" && where->part != "stop")) {
+    const std::optional<Operate::Action> action = where ? action_of(where->part) : std::nullopt;
+    if (!action) {
         Answer answer = error_json(405, "only GET and HEAD are served here");
         answer.allow = "GET, HEAD";
         reply(std::move(answer));
@@ -268,12 +280,12 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
     }
     Operate operate;
     operate.job = *job;
-    operate.action = where->part == "drain" ? Operate::Action::drain : Operate::Action::stop;
+    operate.action = *action;
     operate.node = word_of(body, "node");
     operate.reason = word_of(body, "reason");
     operate.author = request.peer.name;
-    if (operate.action == Operate::Action::drain && operate.node.empty()) {
-        reply(error_json(400, "the field 'node' must name the node to drain"));
+    if (names_node(*action) && operate.node.empty()) {
+        reply(error_json(400, "the field 'node' must name the node to " + where->part));
         return;
     }
     log_("job " + *job + ": " + std::string(to_string(operate.action)) +

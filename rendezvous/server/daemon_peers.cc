@@ -95,7 +95,10 @@ void Daemon::Impl::identify_plain(Session& session) const {
 
 void Daemon::Impl::log_operator(const Session& session, const FromAgent& message) const {
     const auto* operate = std::get_if<Operate>(&message);
-    if (operate == nullptr || only_reads(operate->action)) {
+    // Who follows a log asks again and again.
+    const bool goes_on = operate != nullptr && operate->action == Operate::Action::logs &&
+                         session.status_due != Instant{};
+    if (operate == nullptr || only_reads(operate->action) || goes_on) {
         return;
     }
     log((operate->job.empty() ? "" : "job " + operate->job + ": ") +

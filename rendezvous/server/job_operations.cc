@@ -39,6 +39,7 @@ constexpr Duration kWaitLimit = std::chrono::hours(24);
 /// For an operator who follows the status on one connection: the shortest pause between two
 /// requests, and the longest.
 constexpr Duration kStatusPause = std::chrono::milliseconds(100);
+constexpr Duration kLogPause = std::chrono::milliseconds(10);
 constexpr Duration kFollowerLimit = std::chrono::minutes(5);
 
 constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
@@ -82,7 +83,7 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     };
     if (operate.action == Operate::Action::status &&
         (operate.job.empty() || jobs_.contains(operate.job))) {
-        if (!operate.follow || may_ask_again(*session)) {
+        if (!operate.follow || may_ask_again(*session, kStatusPause)) {
             show_status(session, operate);
         } else {
             hooks_.refuse(session, Errc::overloaded,
@@ -94,6 +95,12 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     if (operate.action == Operate::Action::events) {
         if (const Job* job = job_named(operate, sees_all, answered)) {
             show_events(session, *job, operate);
+        }
+        return;
+    }
+    if (operate.action == Operate::Action::logs) {
+        if (const Job* job = job_named(operate, sees_all, answered)) {
+            read_log(session, *job, operate);
         }
         return;
     }
@@ -124,12 +131,12 @@ SharedTexts::Text JobTable::status_text(const std::string& job_id) {
     return statuses_.get(job_id, [&] { return jobs_json(views(job_id), kStatusBytes); });
 }
 
-bool JobTable::may_ask_again(Session& session) const {
+bool JobTable::may_ask_again(Session& session, Duration pause) const {
     const Instant now = clock_.now();
     if (now < session.status_due || session.has_queue()) {
         return false;
     }
-    session.status_due = after(now, kStatusPause);
+    session.status_due = after(now, pause);
     session.silence_limit = kFollowerLimit;
     return true;
 }
@@ -184,6 +191,8 @@ void JobTable::act(Job& job, const Operate& operate, const Answered& answered,
                    const std::shared_ptr<Session>& waiting) {
     if (operate.action == Operate::Action::drain) {
         drain(job, operate, answered, waiting);
+    } else if (operate.action == Operate::Action::release) {
+        release(job, operate, answered);
     } else {
         stop(job, operate, answered);
     }
@@ -311,6 +320,59 @@ void JobTable::answer_waiting(Job& job) {
     for (DrainWaits::Answer& waiting : job.drain_waits.take_answered(job.key.id, job.core)) {
         answer(waiting.session, waiting.done, std::move(waiting.text));
     }
+}
+
+void JobTable::read_log(const std::shared_ptr<Session>& session, const Job& job,
+                        const Operate& operate) {
+    const std::uint32_t rank = operate.log.rank;
+    if (!may_ask_again(*session, kLogPause)) {
+        hooks_.refuse(session, Errc::overloaded,
+                      "the log may be asked for again " + format_duration(kLogPause) +
+                          " after the last answer, and when that has been read");
+        return;
+    }
+    if (const std::string why = log_requests_.objection(*session); !why.empty()) {
+        answer(session, false, why);
+        return;
+    }
+    if (job.core.phase() == Phase::closed) {
+        hooks_.send(session, Operated{true, R"({"ended":true})"});
+        return;
+    }
+    const std::optional<NodeId> node = job.core.node_with(rank);
+    if (!node) {
+        tell_log({session, LogRequests::note_json("job " + job.key.id + " has no rank " +
+                                                  std::to_string(rank) + " now")});
+        return;
+    }
+    const std::string name = job.core.name_of(*node);
+    const auto found = job.sessions().find(*node);
+    if (found == job.sessions().end()) {
+        tell_log({session, LogRequests::note_json("node " + name + " is not connected")});
+        return;
+    }
+    if (!found->second->reads_logs) {
+        answer(session, false, "node " + name + " runs an older regroup, which shows no logs");
+        return;
+    }
+    const std::uint64_t ticket = log_requests_.add(session, found->second, name, clock_.now());
+    hooks_.send(found->second, ReadLog{ticket, operate.log});
+}
+
+void JobTable::tell_log(const LogRequests::Answer& given) {
+    hooks_.send(given.reader, Operated{true, given.json});
+}
+
+void JobTable::release(Job& job, const Operate& operate, const Answered& answered) {
+    if (!job.core.is_quarantined_name(operate.node)) {
+        answered(false, "job " + job.key.id + " has no quarantined node " + operate.node +
+                            "; regroup status lists those that it has");
+        return;
+    }
+    const std::string text = "node " + operate.node + " of job " + job.key.id +
+                             " is no longer quarantined; it may take part in the next round";
+    step(job, ReleaseRequested{operate.node, operate.author, operate.reason},
+         [answered, text] { answered(true, text); });
 }
 
 void JobTable::stop(Job& job, const Operate& operate, const Answered& answered) {

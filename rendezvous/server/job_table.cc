@@ -97,6 +97,12 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
                                            : "an operator needs a separate connection");
         return;
     }
+    if (const auto* part = std::get_if<LogPart>(&message)) {
+        if (const auto answer = log_requests_.take(*session, *part)) {
+            tell_log(*answer);
+        }
+        return;
+    }
     if (!speaks_for_node(session)) {
         return;  // The node has left and only waits for its workers to end.
     }
@@ -189,6 +195,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     }
     session->job = join.job;
     session->node = join.node;
+    session->reads_logs = join.offer.reads_logs;
     session->silence_limit = std::max(limits_.hello_limit, join.policy.heartbeat_timeout);
     session->heartbeat_timeout = join.policy.heartbeat_timeout;
     const std::shared_ptr<Session> former = found->second.connect(join.node, session);
@@ -404,6 +411,9 @@ void JobTable::on_timer() {
 
 void JobTable::end(const std::shared_ptr<Session>& session) {
     followers_.ended(session);
+    for (const LogRequests::Answer& answer : log_requests_.ended(session)) {
+        tell_log(answer);
+    }
     for (const std::string& id : std::exchange(waited_for_, {})) {
         const auto job = jobs_.find(id);
         if (job == jobs_.end()) {
@@ -426,6 +436,9 @@ void JobTable::sweep() {
     const Instant now = clock_.now();
     peers_log_.sweep(now);
     followers_.sweep(now);
+    for (const LogRequests::Answer& answer : log_requests_.take_overdue(now)) {
+        tell_log(answer);
+    }
     for (auto next = jobs_.begin(); next != jobs_.end();) {
         const auto found = next++;
         Job& job = found->second;

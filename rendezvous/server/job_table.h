@@ -21,6 +21,7 @@
 #include "rendezvous/server/event_followers.h"
 #include "rendezvous/server/job.h"
 #include "rendezvous/server/log_limiter.h"
+#include "rendezvous/server/log_requests.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/server/shared_texts.h"
 #include "rendezvous/view/job_view.h"
@@ -149,8 +150,11 @@ class JobTable {
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
     void show_status(const std::shared_ptr<Session>& session, const Operate& operate);
-    /// True if the operator may have one more status on this connection.
-    [[nodiscard]] bool may_ask_again(Session& session) const;
+    /// True if the operator may have one more answer on this connection, `pause` after the last one.
+    [[nodiscard]] bool may_ask_again(Session& session, Duration pause) const;
+    /// Has the node of a rank read a part of its output.
+    void read_log(const std::shared_ptr<Session>& session, const Job& job, const Operate& operate);
+    void tell_log(const LogRequests::Answer& answer);
     /// The job that an action is for; null once `answered` has been called instead.
     [[nodiscard]] Job* job_for(const Operate& operate, bool sees_all, const Answered& answered);
     /// The job that is meant, closed or not; null once `answered` has been called instead.
@@ -163,6 +167,7 @@ class JobTable {
              const std::shared_ptr<Session>& waiting);
     void drain(Job& job, const Operate& operate, const Answered& answered,
                const std::shared_ptr<Session>& waiting);
+    void release(Job& job, const Operate& operate, const Answered& answered);
     void stop(Job& job, const Operate& operate, const Answered& answered);
     void answer(const std::shared_ptr<Session>& session, bool done, std::string text);
     /// Answers the operators whose nodes have left.
@@ -216,6 +221,7 @@ class JobTable {
     // The growth of all journals by new nodes: those of some of the largest jobs, and many others.
     Allowance newcomers_{{std::size_t{128} << 20U, std::size_t{128} << 10U}};
     EventFollowers followers_;
+    LogRequests log_requests_;
     SharedTexts statuses_;
     Instant timer_at_ = Instant::max();
     boost::asio::steady_timer timer_;

@@ -66,8 +66,9 @@ struct Session {
     bool goes_to_store = false;  ///< A store connection that has not sent a byte yet.
     std::string job;             ///< Empty until it has joined.
     NodeId node;
+    bool reads_logs = false;  ///< It answers ReadLog.
     bool close_when_flushed = false;
-    Instant status_due{};           ///< An operator may ask for the status again from then on.
+    Instant status_due{};           ///< An operator may ask again on this connection from then on.
     std::uint64_t stranger = 0;     ///< Its key among the daemon's strangers; 0: it is a member.
     std::size_t charged_bytes = 0;  ///< Of `held_bytes`, by the daemon.
 

@@ -103,6 +103,12 @@ struct Details {
         line["awaited"] = finish.awaited.size();
         line["text"] = protocol::sentence(describe(finish));
     }
+    void operator()(const JobEvent::Release& release) const {
+        line["author"] = release.author;
+        line["text"] =
+            protocol::sentence("released by " + release.author +
+                               (release.reason.empty() ? "" : ": " + release.reason));
+    }
     void operator()(const JobEvent::Members& members) const {
         std::uint64_t ranks = 0;
         std::size_t bytes = 0;
@@ -170,6 +176,11 @@ std::string line_of(const std::string& job, const RecordedEvent& entry, bool has
     }
     if (event.kind == JobEvent::Kind::assigned) {
         write(line, event.cause);
+    }
+    if (event.kind == JobEvent::Kind::restored) {
+        line["text"] =
+            "the daemon was restarted, or another one took over; it goes on with the job from its "
+            "journal";
     }
     std::visit(Details{line, has_nodes}, event.detail);
     return text_of(line);

@@ -114,6 +114,7 @@ void JobHistory::count(const JobEvent& event) {
             break;
         case JobEvent::Kind::draining:
         case JobEvent::Kind::released:
+        case JobEvent::Kind::restored:
         case JobEvent::Kind::hanging:
         case JobEvent::Kind::finished:
             break;

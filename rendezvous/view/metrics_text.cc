@@ -22,7 +22,7 @@ constexpr std::array kPhases{Phase::forming, Phase::training, Phase::changing, P
                              Phase::closed};
 constexpr std::array kOutcomes{Outcome::succeeded, Outcome::failed, Outcome::stopped};
 constexpr std::array<std::string_view, std::variant_size_v<FromAgent>> kRequests{
-    "join", "report", "leave", "resumed", "operate"};
+    "join", "report", "leave", "resumed", "log_part", "operate"};
 
 /// Causes whose counters are there from the beginning: rates need the zero before the first one.
 constexpr std::array kFailures{CauseWord::failure, CauseWord::hang, CauseWord::node_lost,

@@ -155,6 +155,7 @@ TEST_F(DaemonEvents, RestoredDaemonHasTheSameEventsAndGoesOnCounting) {
     stop.say(Operate{"job", Operate::Action::stop, "", "ann", "enough"});
     ASSERT_TRUE(stop.expect<Operated>());
     ASSERT_THAT(second.lines, Not(IsEmpty()));
+    EXPECT_EQ(kinds_of(second.lines).front(), "restored") << "the daemon was restarted";
     EXPECT_EQ(kinds_of(second.lines).back(), "closed");
     EXPECT_EQ(numbers_of(second.lines).front(), second.restored.size() + 1);
 }

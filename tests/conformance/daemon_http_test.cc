@@ -12,6 +12,7 @@
 #include "rendezvous/security/stream.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/security/token.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -273,7 +274,38 @@ TEST_F(DaemonHttp, OperatorDrainsANode) {
                 StartsWith("HTTP/1.1 409 "));
 }
 
+TEST_F(DaemonHttp, NameThatIsNoUtf8IsAnsweredInUtf8) {
+    for (const char* target : {"/api/v1/jobs/%ff%fe", "/metrics?job=%ff%fe"}) {
+        const std::string answer = ask(get(target));
+        EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("xff")));
+        EXPECT_THAT(answer, Not(HasSubstr("\xff"))) << target;
+    }
+    EXPECT_EQ(body_of(ask(get("/api/v1/jobs/%ff%fe")))["error"], "there is no job \\xff\\xfe");
+}
+
+TEST_F(DaemonHttp, LongReasonIsCutBetweenTwoCharacters) {
+    std::string reason = "x";
+    for (int i = 0; i < 600; ++i) {
+        reason += "\u00fc";
+    }
+    EXPECT_THAT(ask(post("/api/v1/jobs/healthy/stop", json{{"reason", reason}}.dump())),
+                StartsWith("HTTP/1.1 200 "));
+    const auto closed = a.expect<Closed>();
+    ASSERT_TRUE(closed);
+    EXPECT_THAT(describe(closed->verdict.reason),
+                AllOf(HasSubstr("\u00fc\u00fc"), Not(HasSubstr("\ufffd"))));
+}
+
+TEST_F(DaemonHttp, OnlyAQuarantinedNodeIsReleased) {
+    const std::string answer = ask(post("/api/v1/jobs/healthy/release", R"({"node":"b"})"));
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 409 "));
+    EXPECT_EQ(body_of(answer)["done"], false);
+    EXPECT_TRUE(host.has_logged("job healthy: release of b asked for by token"));
+    expect_healthy();
+}
+
 TEST_F(DaemonHttp, ActionsThatAreNoneAreRefused) {
+    EXPECT_THAT(ask(post("/api/v1/jobs/healthy/release", "{}")), StartsWith("HTTP/1.1 400 "));
     EXPECT_THAT(ask(post("/api/v1/jobs/healthy/drain", "{}")), StartsWith("HTTP/1.1 400 "));
     EXPECT_THAT(ask(post("/api/v1/jobs/healthy/stop", "[]")), StartsWith("HTTP/1.1 400 "));
     EXPECT_THAT(ask(post("/api/v1/jobs/healthy/stop", std::string(10000, '['))),

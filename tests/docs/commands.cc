@@ -233,8 +233,9 @@ std::string CommandChecker::check_regroup(const Words& words) const {
         // No address of any machine.
         arguments.insert(arguments.end(), {"--listen=192.0.2.1:1", "--insecure"});
         harmless = "cannot listen";
-    } else if (command == "drain" || command == "stop" || command == "status" || command == "top" ||
-               command == "events" || command == "trace") {
+    } else if (command == "drain" || command == "release" || command == "stop" ||
+               command == "status" || command == "top" || command == "events" ||
+               command == "logs" || command == "trace") {
         arguments.insert(arguments.end(), {"--endpoint=127.0.0.1:1", "--timeout=0.01"});
         harmless = "no daemon has answered";
     } else if (command == "token") {

@@ -125,8 +125,9 @@ class Story {
                 break;
             case 8: {
                 Operate request;
-                request.action = input_.one_of({Operate::Action::drain, Operate::Action::status,
-                                                Operate::Action::stop, Operate::Action::events});
+                request.action = input_.one_of({Operate::Action::drain, Operate::Action::release,
+                                                Operate::Action::status, Operate::Action::stop,
+                                                Operate::Action::events});
                 request.node = name;
                 request.wait = input_.chance(128);
                 request.parts = input_.chance(128);

@@ -260,7 +260,8 @@ class Story {
         Operate request;
         request.action =
             input_.one_of({Operate::Action::drain, Operate::Action::status, Operate::Action::drain,
-                           Operate::Action::stop, Operate::Action::events});
+                           Operate::Action::release, Operate::Action::stop,
+                           Operate::Action::events});
         request.job = input_.chance(64) ? "" : "job";
         request.node = fuzz::node_name(input_.byte());
         request.wait = input_.chance(128);

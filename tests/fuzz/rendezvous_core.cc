@@ -218,6 +218,9 @@ class Story {
                     wish.reason = input_.text(4);
                     const auto heard = fuzz::received(wish);
                     give(DrainRequested{wish.node, "ops", std::get<Operate>(*heard).reason});
+                    if (input_.chance(64)) {
+                        give(ReleaseRequested{wish.node, "ops", "repaired"});
+                    }
                 } else {
                     give(StopRequested{"ops", "regroup stop"});
                 }

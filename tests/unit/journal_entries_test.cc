@@ -61,6 +61,9 @@ TEST(JournalEntries, OtherEventsKeepEveryField) {
     EXPECT_EQ(through(StopRequested{"ann", "why"}).reason, "why");
     EXPECT_EQ(through(DrainRequested{"a", "ann", "why"}).node, "a");
     EXPECT_EQ(through(DrainRequested{"a", "ann", "why"}).author, "ann");
+    EXPECT_EQ(through(ReleaseRequested{"a", "ann", "why"}).node, "a");
+    EXPECT_EQ(through(ReleaseRequested{"a", "ann", "why"}).author, "ann");
+    EXPECT_EQ(through(ReleaseRequested{"a", "ann", "why"}).reason, "why");
     const Resumed resumed = regroup::testing::sample_resumed();
     EXPECT_EQ(through(NodeResumed{"n", resumed}).resumed.step, resumed.step);
     EXPECT_EQ(through(NodeResumed{"n", resumed}).resumed.first_step, resumed.first_step);

@@ -60,6 +60,7 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.address, b.offer.address);
     EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
     EXPECT_EQ(a.offer.hosts_rendezvous, b.offer.hosts_rendezvous);
+    EXPECT_EQ(a.offer.reads_logs, b.offer.reads_logs);
     EXPECT_EQ(a.offer.ends_with_daemon, b.offer.ends_with_daemon);
     EXPECT_EQ(a.offer.alone, b.offer.alone);
     EXPECT_EQ(a.offer.join_timeout, b.offer.join_timeout);
@@ -115,6 +116,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "at_work_ms",
                             "ended_ago_ms",
                             "hosts_rendezvous",
+                            "reads_logs",
                             "ends_with_daemon",
                             "alone",
                             "join_timeout_ms",
@@ -236,7 +238,8 @@ TEST(ProtocolCodec, ResumedKeepsEveryField) {
 
 TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
     for (const Operate::Action action :
-         {Operate::Action::drain, Operate::Action::stop, Operate::Action::status}) {
+         {Operate::Action::drain, Operate::Action::release, Operate::Action::stop,
+          Operate::Action::status}) {
         Operate operate = sample_operate();
         operate.action = action;
         const Operate decoded = through_agent(operate);
@@ -263,6 +266,31 @@ TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
     Operate status;
     status.parts = true;
     EXPECT_TRUE(through_agent(status).parts);
+}
+
+TEST(ProtocolCodec, RequestsForLogsKeepEveryField) {
+    Operate operate = sample_operate();
+    operate.action = Operate::Action::logs;
+    operate.log = regroup::testing::sample_log_wish();
+    EXPECT_EQ(through_agent(operate).log, operate.log);
+    EXPECT_EQ(through_daemon(ReadLog{12, operate.log}).wish, operate.log);
+    EXPECT_EQ(through_daemon(ReadLog{12, operate.log}).ticket, 12U);
+    const LogWish begin{3, LogStream::out, "", "", 0, 50};
+    EXPECT_EQ(through_daemon(ReadLog{1, begin}).wish, begin);
+}
+
+TEST(ProtocolCodec, PartOfALogKeepsEveryByteThatIsUtf8) {
+    const LogPart part =
+        through_agent(LogPart{12, "/runs/x.err", 4107, "\x1b[1mstep\x01 \u00fc\n", true, ""});
+    EXPECT_EQ(part.ticket, 12U);
+    EXPECT_EQ(part.file, "/runs/x.err");
+    EXPECT_EQ(part.offset, 4107U);
+    EXPECT_EQ(part.text, "\x1b[1mstep\x01 \u00fc\n");
+    EXPECT_TRUE(part.more);
+    EXPECT_EQ(through_agent(LogPart{1, "", 0, "", false, "no file"}).trouble, "no file");
+    // Each byte that is no UTF-8 becomes three.
+    EXPECT_EQ(through_agent(LogPart{1, "f", 0, std::string(kLogBytesMax, '\xff')}).text.size(),
+              3 * kLogBytesMax);
 }
 
 TEST(ProtocolCodec, PartOfAnAnswerSaysThatItGoesOn) {

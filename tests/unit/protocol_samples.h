@@ -110,6 +110,7 @@ inline rendezvous::Join sample_join() {
     join.offer.address_is_explicit = true;
     join.offer.other_addresses = {"192.168.3.7", "2001:db8::7"};
     join.offer.hosts_rendezvous = true;
+    join.offer.reads_logs = true;
     join.offer.ends_with_daemon = true;
     join.offer.alone = true;
     join.offer.join_timeout = std::chrono::milliseconds(600009);
@@ -204,9 +205,15 @@ inline rendezvous::Incident sample_incident() {
     return incident;
 }
 
+inline rendezvous::LogWish sample_log_wish() {
+    return {13, rendezvous::LogStream::err, "node7", "/runs/round_4/rank00013.err", 4096, 20};
+}
+
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
     return {sample_join(), rendezvous::Report{sample_report(), sample_telemetry()},
-            rendezvous::Leave{"SIGTERM"}, sample_resumed(), sample_operate()};
+            rendezvous::Leave{"SIGTERM"}, sample_resumed(),
+            rendezvous::LogPart{12, "/runs/round_4/rank00013.err", 4107, "step 12345\n", true},
+            sample_operate()};
 }
 
 inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
@@ -215,6 +222,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
             rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
             rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
             rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
+            rendezvous::ReadLog{12, sample_log_wish()},
             rendezvous::Fenced{"this node was given up as lost"},
             rendezvous::Dismissed{rendezvous::RoundId{4}},
             rendezvous::Alive{rendezvous::RoundId{4},

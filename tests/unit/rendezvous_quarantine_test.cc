@@ -117,6 +117,28 @@ TEST_F(RendezvousQuarantine, WaitingNodesHearWhichNodeIsQuarantinedAndWhy) {
     EXPECT_THAT(job.told<Waiting>("a")->joined, ElementsAre("a"));
 }
 
+TEST_F(RendezvousQuarantine, OperatorReleasesANodeBeforeItsTime) {
+    begin(seconds(600));
+    call_b_bad();
+    job.pass(seconds(1));
+    ASSERT_TRUE(job.core.is_quarantined("b"));
+    job.step(ReleaseRequested{"c", "ann@login1", "another node"});
+    ASSERT_TRUE(job.core.is_quarantined("b"));
+    EXPECT_THAT(job.core.job_events(), ::testing::IsEmpty());
+    job.clear();
+
+    job.step(ReleaseRequested{"b", "ann@login1", "new memory"});
+    EXPECT_FALSE(job.core.is_quarantined("b"));
+    ASSERT_THAT(job.core.job_events(), ::testing::Not(::testing::IsEmpty()));
+    const JobEvent& event = job.core.job_events().front();
+    EXPECT_EQ(event.kind, JobEvent::Kind::released);
+    EXPECT_EQ(event.node, "b");
+    EXPECT_EQ(std::get<JobEvent::Release>(event.detail).author, "ann@login1");
+    job.pass(seconds(1));
+    EXPECT_NE(job.told<Assign>("b"), nullptr) << "the job has all its nodes, and goes on";
+    EXPECT_EQ(job.core.phase(), Phase::training);
+}
+
 TEST_F(RendezvousQuarantine, ReplacementInTimeTakesThePlaceOfAQuarantinedNode) {
     begin(seconds(60));
     call_b_bad();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drain and stop: each asks first, and shows the daemon a token of the role operator, once.
+// Drain, release and stop: each asks first, and shows the daemon a token of the role operator, once.
 
 import {fromTemplate, setHidden, setText} from "./dom.js";
 import {sentenceOf} from "./format.js";
@@ -13,6 +13,16 @@ export function askToDrain(job, node) {
     title: `Drain node ${node}?`,
     effect: `The node leaves job ${job} for good. The job goes on with the others, or waits for nodes.`,
     confirm: "Drain the node",
+  });
+}
+
+export function askToRelease(job, node) {
+  ask({
+    path: `/api/v1/jobs/${encodeURIComponent(job)}/release`,
+    body: {node},
+    title: `Release node ${node}?`,
+    effect: `The node may take part in the rounds of job ${job} again.`,
+    confirm: "Release the node",
   });
 }
 
@@ -42,7 +52,7 @@ function ask({path, body, title, effect, confirm}) {
     slots.token.disabled = true;
     slots.confirm.disabled = true;
     show("A token would cross the network unencrypted. Open this page by https, or at localhost after " +
-      `ssh -L ${port}:localhost:${port} ${hostname}; or use regroup drain or regroup stop.`);
+      `ssh -L ${port}:localhost:${port} ${hostname}; or use regroup drain, release or stop.`);
   }
   slots.cancel.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => dialog.remove());

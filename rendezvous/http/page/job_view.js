@@ -41,7 +41,7 @@ export class JobView {
       (recovery) => recoveries.pick(recovery));
     this.#panels = [
       new Figures(slots), this.#timeline, new LastFailure(slots), recoveries, new UseOfTime(slots),
-      new Budgets(slots), new Training(slots), this.#nodes, new Quarantined(slots), new Events(slots),
+      new Budgets(slots), new Training(slots), this.#nodes, new Quarantined(slots, job), new Events(slots),
     ];
     slots.stop.addEventListener("click", () => askToStop(job));
     this.#feed = new Feed(`/api/v1/stream?job=${encodeURIComponent(job)}&nodes=0`,

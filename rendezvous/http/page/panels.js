@@ -2,6 +2,7 @@
 //
 // The smaller parts of the page of a job. Each has one function show(model).
 
+import {askToRelease} from "./actions.js";
 import {KeyedList, make, setHidden, setText, share} from "./dom.js";
 import {clock, count, decimal, duration, percent, stamp} from "./format.js";
 import {uses} from "./states.js";
@@ -71,8 +72,8 @@ export class Figures {
       ["Round", count(status.round)],
       ["Nodes", count(status.nodes.length + (status.nodes_left_out ?? 0))],
       ["Ranks", count(status.world_size)],
-      ["Step", stepText(status.step)],
-      ["Steps/s", rateText(status)],
+      ["Step", count(status.step)],
+      ["Steps/s", decimal(status.step_rate)],
       ["Goodput", all > 0 ? percent(goodput(status.totals.time_s)) : "–"],
       ["Steps lost", `${status.lost_at_least ? "≥ " : ""}${count(status.lost_steps)}`],
       ["Restarts", count(status.restarts)],
@@ -172,14 +173,15 @@ export class Quarantined {
   #slots;
   #list;
 
-  constructor(slots) {
+  constructor(slots, job) {
     this.#slots = slots;
-    this.#list = new KeyedList(slots.quarantinedRows, () => {
-      const element = make("li");
+    this.#list = new KeyedList(slots.quarantinedRows, ({name}) => {
+      const text = make("span");
+      const release = make("button", {type: "button"}, "Release", make("span", {class: "unseen"}, ` ${name}`));
+      release.addEventListener("click", () => askToRelease(job, name));
       return {
-        element,
-        update: ({name, reason, left_s: left}) =>
-          setText(element, `${name}: ${reason}; for ${duration(left)} more`),
+        element: make("li", {class: "title", "data-quarantined": name}, text, release),
+        update: ({reason, left_s: left}) => setText(text, `${name}: ${reason}; for ${duration(left)} more`),
       };
     });
   }
@@ -216,23 +218,12 @@ export class Events {
   }
 }
 
-/// Shows the phase of a job, of a closed one how it ended, and of a training one whether it stands still.
-export function showPhase(element, {phase, state, verdict}) {
+/// Shows the phase of a job, and of a closed one how it ended.
+export function showPhase(element, {phase, verdict}) {
   const outcome = verdict?.outcome ?? "";
-  const isStalled = state === "stalled";
-  element.dataset.phase = isStalled ? state : phase;
+  element.dataset.phase = phase;
   element.dataset.outcome = outcome;
-  const more = isStalled ? state : outcome;
-  setText(element, more === "" ? phase : `${phase}: ${more}`);
-}
-
-/// A program that does not tell its steps is at step 0 for ever.
-export function stepText(step) {
-  return step === 0 ? "–" : count(step);
-}
-
-export function rateText({step, step_rate: rate}) {
-  return step === 0 ? "–" : decimal(rate);
+  setText(element, outcome === "" ? phase : `${phase}: ${outcome}`);
 }
 
 /// "rank 3", "ranks 0–7".

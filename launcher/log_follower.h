@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/core/messages.h"
+
+namespace regroup::launcher {
+
+/// Reads the output of a rank from the node on which it runs, by way of the daemon that leads. When
+/// the rank moves to another node or file, or the connection is lost, it goes on there. One use.
+class LogFollower {
+   public:
+    struct Options {
+        std::vector<rendezvous::Endpoint> endpoints;
+        rendezvous::Operate wish;  ///< With Action::logs. `follow`: until the job ends.
+        std::vector<rendezvous::LogStream> streams;  ///< At least one.
+        /// For each answer; with `wish.follow`, for the first one only.
+        Duration limit = std::chrono::seconds(10);
+        security::Identity identity;
+    };
+    struct Handlers {
+        /// The next bytes of a stream.
+        std::function<void(rendezvous::LogStream stream, const std::string& text)> on_text;
+        /// A sentence for people: another file, a lost connection.
+        std::function<void(const std::string& note)> on_note;
+    };
+
+    LogFollower(Options options, Handlers handlers);
+
+    /// Errors: disconnected, when no daemon answers in time; closed, when the rank is on no node
+    /// now, or writes to no file; otherwise the daemon refuses.
+    Result<void> run();
+
+   private:
+    struct Cursor {
+        rendezvous::LogStream stream{};
+        std::string node{};
+        std::string file{};
+        std::uint64_t offset = 0;
+        bool has_no_file = false;
+    };
+
+    rendezvous::ControlClient::Handlers client_handlers();
+    void ask();
+    void take(const std::string& answer);
+    void take_part(Cursor& cursor, const std::string& node, const std::string& file);
+    /// Asks for the next stream, or again after a pause.
+    void go_on();
+    void ask_after(Duration pause);
+    void note_once(const std::string& note);
+    void limit(Duration duration);
+    void end(Result<void> result);
+
+    const Options options_;
+    const Handlers handlers_;
+    boost::asio::io_context io_{1};
+    boost::asio::steady_timer deadline_;
+    boost::asio::steady_timer pause_;
+    Result<void> result_;
+    std::string trouble_;
+    std::string noted_;
+    std::vector<Cursor> cursors_;
+    std::size_t current_ = 0;
+    bool has_begun_ = false;  // A daemon has answered.
+    rendezvous::ControlClient client_;
+};
+
+}  // namespace regroup::launcher
