@@ -56,6 +56,24 @@ std::string state_text(const health::Gpu& gpu) {
     return "";
 }
 
+void print_speeds(const std::vector<health::CpuResult>& cpus) {
+    const auto [least, most] = std::minmax_element(
+        cpus.begin(), cpus.end(), [](const health::CpuResult& a, const health::CpuResult& b) {
+            return a.products_per_second < b.products_per_second;
+        });
+    const std::string count = std::to_string(cpus.size());
+    if (most->products_per_second == 0) {
+        print(count +
+              " CPUs computed; their speed is not measured, because the CPU quota of the cgroup "
+              "is smaller");
+        return;
+    }
+    print(count + " CPUs computed " +
+          std::to_string(static_cast<std::uint64_t>(least->products_per_second)) + " to " +
+          std::to_string(static_cast<std::uint64_t>(most->products_per_second)) +
+          " matrix products a second each");
+}
+
 // The measurements, also where nothing is wrong.
 void print_facts(const health::Probed& probed) {
     for (std::size_t number = 0; number < probed.driver.gpus.size(); ++number) {
@@ -63,14 +81,7 @@ void print_facts(const health::Probed& probed) {
         print("GPU " + std::to_string(number) + " (" + gpu.address + ") " + state_text(gpu));
     }
     if (!probed.cpus.empty()) {
-        std::vector<double> speeds;
-        for (const health::CpuResult& cpu : probed.cpus) {
-            speeds.push_back(cpu.products_per_second);
-        }
-        const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
-        print(std::to_string(speeds.size()) + " CPUs computed " +
-              std::to_string(static_cast<std::uint64_t>(*least)) + " to " +
-              std::to_string(static_cast<std::uint64_t>(*most)) + " matrix products a second each");
+        print_speeds(probed.cpus);
     }
     if (probed.copied_per_second > 0) {
         print("memory was read and written at " +

@@ -19,6 +19,9 @@
 #include <utility>
 
 #include "agent/placement/gpu_shares.h"
+#include "agent/placement/placement.h"
+#include "rendezvous/base/printable.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::launcher {
 
@@ -77,6 +80,29 @@ std::string canonical_name() {
     }
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
     return list->ai_canonname != nullptr ? list->ai_canonname : "";
+}
+
+std::uint32_t cpus_of_affinity() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 1;
+    }
+    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
+
+/// Says it if the quota of the cgroup decides about their number.
+std::uint32_t count_workers_by_cpus(const std::string& nproc_per_node,
+                                    std::vector<std::string>& notes, const std::string& root) {
+    const std::uint32_t count = count_cpus(root);
+    const std::uint32_t allowed = cpus_of_affinity();
+    if (count < allowed) {
+        notes.push_back("--nproc-per-node " + nproc_per_node + ": " + counted(count, "worker") +
+                        ", because the CPU quota of the cgroup allows " +
+                        agent::cpus_text(cgroup::cpu_quota(root)->cpus) + " of " +
+                        counted(allowed, "CPU"));
+    }
+    return count;
 }
 
 }  // namespace
@@ -163,13 +189,10 @@ bool names_this_host(const std::string& host) {
     return false;
 }
 
-std::uint32_t count_cpus() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) {
-        return 1;
-    }
-    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+std::uint32_t count_cpus(const std::string& root) {
+    const std::uint32_t allowed = cpus_of_affinity();
+    const auto quota = cgroup::cpu_quota(root);
+    return quota ? std::min(allowed, quota->rounded_up()) : allowed;
 }
 
 std::uint32_t count_installed_gpus(const std::string& root) {
@@ -192,17 +215,18 @@ std::uint32_t count_gpus(const std::string& root) {
                : static_cast<std::uint32_t>(agent::visible_entries(visible).size());
 }
 
-Result<std::uint32_t> count_workers(const std::string& nproc_per_node) {
+Result<std::uint32_t> count_workers(const std::string& nproc_per_node,
+                                    std::vector<std::string>& notes, const std::string& root) {
     if (nproc_per_node == "cpu") {
-        return count_cpus();
+        return count_workers_by_cpus(nproc_per_node, notes, root);
     }
     if (nproc_per_node == "gpu" || nproc_per_node == "auto") {
-        const std::uint32_t gpus = count_gpus();
+        const std::uint32_t gpus = count_gpus(root);
         if (gpus > 0) {
             return gpus;
         }
         if (nproc_per_node == "auto") {
-            return count_cpus();
+            return count_workers_by_cpus(nproc_per_node, notes, root);
         }
         return Failure(Errc::invalid_argument,
                        "--nproc-per-node gpu: this node has no NVIDIA GPU that this process may "

@@ -26,17 +26,20 @@ namespace regroup::launcher {
 /// address, or an address of an interface. Asks a name server only if nothing else decides.
 [[nodiscard]] bool names_this_host(const std::string& host);
 
-/// CPUs on which this process may run.
-[[nodiscard]] std::uint32_t count_cpus();
+/// CPUs on which this process may run: those of its affinity mask, and no more than the quota of
+/// its cgroup, rounded up. At least 1. `root`: the folder with proc and all mount points.
+[[nodiscard]] std::uint32_t count_cpus(const std::string& root = "/");
 /// The machine's NVIDIA GPUs: those in /proc/driver/nvidia/gpus. `root`: below it lies proc.
 [[nodiscard]] std::uint32_t count_installed_gpus(const std::string& root = "");
 /// NVIDIA GPUs that this process may use: those in /proc/driver/nvidia/gpus, or, if there are any
 /// and it is set, the entries of CUDA_VISIBLE_DEVICES. `root`: below it lies proc.
 [[nodiscard]] std::uint32_t count_gpus(const std::string& root = "");
 
-/// --nproc-per-node as a number. Errors: invalid_argument when "gpu" is asked for and there is
-/// none.
-Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
+/// --nproc-per-node as a number. Adds a notice if the quota of the cgroup decides. Errors:
+/// invalid_argument when "gpu" is asked for and there is none.
+Result<std::uint32_t> count_workers(const std::string& nproc_per_node,
+                                    std::vector<std::string>& notes,
+                                    const std::string& root = "/");
 
 /// True if a terminal of the kind in TERM can move its cursor.
 [[nodiscard]] bool terminal_has_cursor();

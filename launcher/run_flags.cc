@@ -24,7 +24,8 @@ void declare_job(FlagTable& flags, RunOptions& options) {
                 node_range_into(options.nodes_min, options.nodes_max));
     flags.value({"--nproc-per-node", "N|cpu|gpu|auto", "1",
                  "Workers on this node: a number, cpu (one per CPU), gpu (one per GPU), or auto "
-                 "(one per GPU if there are any, else one per CPU)",
+                 "(one per GPU if there are any, else one per CPU). The CPUs are those of the "
+                 "affinity mask, and no more than the quota of the cgroup",
                  "--nproc-per-node=8"},
                 [&options](const std::string& text) -> std::string {
                     const auto number = parse_number<std::uint32_t>(text);
@@ -313,7 +314,8 @@ void declare_placement(FlagTable& flags, RunOptions& options) {
                 word_into(options.numa_binding, {"node", "socket", "exclusive", "core-complex"}));
     flags.value({"--cpus-per-rank", "N|auto", "",
                  "Bind each worker to N cores of its own, and set OMP_NUM_THREADS to match. auto: "
-                 "divide the cores of this machine among the workers",
+                 "divide the cores of this machine, or as many as the quota of the cgroup allows, "
+                 "among the workers",
                  "--cpus-per-rank=auto", "", true},
                 share_into(options.cpus_per_rank, "cores"));
     flags.value({"--gpus-per-rank", "N|auto", "",

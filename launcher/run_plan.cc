@@ -402,7 +402,7 @@ Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& tex
 
 Result<RunPlan> make_run_plan(const RunOptions& options) {
     RunPlan plan;
-    const Result<std::uint32_t> workers = count_workers(options.workers);
+    const Result<std::uint32_t> workers = count_workers(options.workers, plan.notes);
     if (!workers) {
         return workers.error();
     }

@@ -14,6 +14,7 @@
 #include "agent/process/resolve_program.h"
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 extern char** environ;
 
@@ -170,6 +171,9 @@ Result<agent::PlacementRequest> placement_request(const RunOptions& options, std
     agent::PlacementRequest request;
     request.rank_count = static_cast<int>(workers);
     request.gpus_per_rank = gpus_per_rank;
+    if (const auto quota = cgroup::cpu_quota()) {
+        request.cpu_quota = quota->cpus;
+    }
     if (!options.numa_binding.empty()) {
         const Result<agent::NumaBinding> binding = agent::parse_numa_binding(options.numa_binding);
         if (!binding) {

@@ -69,7 +69,7 @@ struct CpuResult {
     int cpu = 0;
     std::uint64_t digest = 0;  ///< Of the product that it computed first.
     bool repeats = true;       ///< All its later products had the same digest.
-    double products_per_second = 0;
+    double products_per_second = 0;  ///< 0: not measured, because of a quota.
 };
 
 /// The answer of the probe process.
@@ -91,6 +91,8 @@ struct Host {
     static constexpr std::uint64_t kUnlimited = UINT64_MAX;
     std::uint64_t open_files = kUnlimited;     ///< Soft limit of descriptors.
     std::uint64_t locked_memory = kUnlimited;  ///< Soft limit, bytes.
+    std::uint64_t tasks_most = kUnlimited;     ///< Processes and threads of the cgroup.
+    std::uint64_t tasks_used = 0;              ///< Those that are there.
     bool has_rdma = false;                     ///< There is an InfiniBand or RoCE device.
     /// System calls that a sandbox refuses, and that this process or its workers would make.
     std::vector<std::string> refused_calls = {};

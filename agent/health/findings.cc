@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::health {
 
 namespace {
@@ -19,6 +21,8 @@ constexpr std::uint64_t kOpenFiles = 256;
 constexpr std::uint64_t kOpenFilesOfRank = 4;
 // NCCL and loaders of data take about so much for each worker.
 constexpr std::uint64_t kSharedMemoryOfWorker = 32 * kMiB;
+// A worker that loads data has so many processes and threads.
+constexpr std::uint64_t kTasksOfWorker = 64;
 constexpr std::uint64_t kDiskSpace = 256 * kMiB;
 constexpr std::uint64_t kMegabits = 1000;
 // More than a message takes to arrive.
@@ -49,6 +53,7 @@ constexpr std::array<Row, kChecks> kRows{{
     {"gpu-memory-in-use", false},
     {"open-files", false},
     {"locked-memory", false},
+    {"tasks", false},
     {"shared-memory", false},
     {"system-calls", false},
     {"disk-space", false},
@@ -99,6 +104,18 @@ std::vector<Finding> judge_host(const Host& host, const Needs& needs) {
         findings.push_back({Check::locked_memory,
                             "the limit of locked memory is " + bytes_text(host.locked_memory) +
                                 ", and InfiniBand needs more; raise it (ulimit -l unlimited)"});
+    }
+    const std::uint64_t tasks = kTasksOfWorker * needs.workers;
+    // Its own workers may be among those that are there.
+    const std::uint64_t used = needs.has_run ? 0 : std::min(host.tasks_used, host.tasks_most);
+    if (host.tasks_most - used < tasks) {
+        findings.push_back(
+            {Check::tasks,
+             "the cgroup of this process may have " + std::to_string(host.tasks_most) +
+                 " processes and threads (pids.max) and has " + std::to_string(host.tasks_used) +
+                 ", and " + counted(needs.workers, "worker") + " may need " +
+                 std::to_string(tasks) +
+                 "; raise it (docker run --pids-limit, systemd's TasksMax=)"});
     }
     const std::uint64_t shared = kSharedMemoryOfWorker * needs.workers;
     if (host.shared_memory.free < shared) {

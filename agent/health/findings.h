@@ -34,6 +34,7 @@ enum class Check : std::uint8_t {
     gpu_memory_in_use,
     open_files,
     locked_memory,
+    tasks,
     shared_memory,
     system_calls,
     disk_space,

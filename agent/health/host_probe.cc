@@ -10,6 +10,7 @@
 #include "agent/health/folder_probe.h"
 #include "agent/process/descriptor_limit.h"
 #include "agent/process/system_calls.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::health {
 
@@ -44,6 +45,10 @@ Host probe_host(const Places& places) {
     const std::optional<rlimit> of_workers = agent::descriptor_limit_of_programs();
     host.open_files = of_workers ? soft(*of_workers) : soft_limit(RLIMIT_NOFILE);
     host.locked_memory = soft_limit(RLIMIT_MEMLOCK);
+    if (const auto tasks = cgroup::task_limit(places.root)) {
+        host.tasks_most = tasks->most;
+        host.tasks_used = tasks->used;
+    }
     host.has_rdma = has_entries(places.root / "sys/class/infiniband");
     host.shared_memory = read_folder(places.root / "dev/shm");
     host.shared_memory.path = "/dev/shm";

@@ -19,7 +19,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "agent/process/cgroup.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::health {
 
@@ -180,50 +180,12 @@ std::size_t block_size(std::size_t cpus) {
                                    kBlockMax);
 }
 
-std::optional<std::uint64_t> number_in(const std::filesystem::path& file) {
-    std::uint64_t number = 0;
-    return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
-}
-
-/// The files of a cgroup with its limit, what it uses, and the part that can be reclaimed.
-struct MemoryFiles {
-    const char* type;
-    const char* limit;
-    const char* used;
-    const char* reclaimable;  ///< A line of memory.stat.
-};
-constexpr std::array kMemoryFiles{
-    MemoryFiles{"cgroup2", "memory.max", "memory.current", "inactive_file"},
-    MemoryFiles{"cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
-};
-
 }  // namespace
 
 std::uint64_t memory_left(const std::filesystem::path& root) {
-    auto left = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_AVPHYS_PAGES))) *
-                static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    for (const MemoryFiles& files : kMemoryFiles) {
-        const auto cgroup = agent::find_memory_cgroup(root, files.type);
-        if (!cgroup) {
-            continue;
-        }
-        for (std::filesystem::path folder = cgroup->folder;; folder = folder.parent_path()) {
-            const auto limit = number_in(folder / files.limit);  // "max": none.
-            const auto used = number_in(folder / files.used);
-            if (limit && used) {
-                const std::uint64_t kept =
-                    *used -
-                    std::min(
-                        *used,
-                        agent::read_count(folder / "memory.stat", files.reclaimable).value_or(0));
-                left = std::min(left, *limit - std::min(*limit, kept));
-            }
-            if (folder == cgroup->top || !folder.has_relative_path()) {
-                break;
-            }
-        }
-    }
-    return left;
+    const auto left = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_AVPHYS_PAGES))) *
+                      static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    return std::min(left, cgroup::memory_left(root).value_or(left));
 }
 
 void probe_cpus(const LoadLimits& limits, Probed& result) {
@@ -257,9 +219,13 @@ void probe_cpus(const LoadLimits& limits, Probed& result) {
     for (std::thread& thread : threads) {
         thread.join();
     }
+    // The kernel stops CPUs beyond the quota in turn, and no speed is that of the CPU.
+    const auto quota = cgroup::cpu_quota();
+    const bool is_measured = !quota || quota->cpus >= static_cast<double>(cpus.size());
     for (const Task& task : tasks) {
         if (task.runs) {
-            result.cpus.push_back(task.result);
+            CpuResult& cpu = result.cpus.emplace_back(task.result);
+            cpu.products_per_second = is_measured ? cpu.products_per_second : 0;
         }
         result.copied_per_second += task.copied;
     }

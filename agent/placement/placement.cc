@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <system_error>
@@ -213,6 +215,10 @@ class Plan {
             if (core_count == 0) {
                 core_count = total / rank_count;
             }
+            core_count = within_quota(core_count);
+        } else if (core_count > std::max(1, quota_share())) {
+            note("--cpus-per-rank " + std::to_string(core_count) +
+                 ": the workers will often wait, because " + quota_text());
         }
         if (core_count == 0) {
             give_up_cores(set, sharers);
@@ -262,10 +268,34 @@ class Plan {
         return share;
     }
 
+    /// The cores of which a rank can make use under the quota; 0 if there are more ranks than CPUs.
+    [[nodiscard]] int quota_share() const {
+        constexpr double kMost = 1 << 24;
+        const double cpus = std::ceil(request_.cpu_quota.value_or(kMost));
+        return static_cast<int>(std::clamp(cpus, 1.0, kMost)) / request_.rank_count;
+    }
+
+    /// Of "auto".
+    int within_quota(int core_count) {
+        const int share = quota_share();
+        if (share >= 1 && share < core_count) {
+            note("--cpus-per-rank auto: " + counted(static_cast<std::size_t>(share), "core") +
+                 " for each worker, because " + quota_text());
+        }
+        return std::min(core_count, share);
+    }
+
+    [[nodiscard]] std::string quota_text() const {
+        return "the CPU quota of the cgroup allows " + cpus_text(*request_.cpu_quota) + " of " +
+               counted(topology_.cpus.size(), "CPU");
+    }
+
     void give_up_cores(const Cores& set, const std::vector<std::size_t>& sharers) {
-        note("--cpus-per-rank auto: " + counted(sharers.size(), "worker") + " on " +
-             counted(set.size(), "physical core") +
-             " get no cores of their own, and one thread each");
+        const bool by_quota = set.size() >= sharers.size();
+        note("--cpus-per-rank auto: " + counted(sharers.size(), "worker") +
+             (by_quota ? "" : " on " + counted(set.size(), "physical core")) +
+             " get no cores of their own, and one thread each" +
+             (by_quota ? ", because " + quota_text() : ""));
         if (request_.numa_binding == NumaBinding::none) {
             unbound_ = true;
         }
@@ -293,7 +323,8 @@ class Plan {
                 return is_same(other, set);
             });
             placed.thread_count =
-                std::max(1, static_cast<int>(set.size()) / static_cast<int>(sharers));
+                std::max(1, std::min(static_cast<int>(set.size()) / static_cast<int>(sharers),
+                                     quota_share()));
             if (unbound_) {
                 continue;
             }
@@ -345,6 +376,12 @@ Result<Placement> plan_placement(const PlacementRequest& request, const Topology
                                  const Gpus& gpus) {
     ENSURE(!topology.cpus.empty() && request.gpus_per_rank >= 1);
     return Plan(request, topology, gpus).make();
+}
+
+std::string cpus_text(double cpus) {
+    const auto tenths = static_cast<std::uint64_t>(std::max(1.0, std::round(cpus * 10)));
+    return std::to_string(tenths / 10) +
+           (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10));
 }
 
 std::string format_cpu_list(const std::vector<int>& cpus) {

@@ -50,6 +50,9 @@ struct PlacementRequest {
     NumaBinding numa_binding = NumaBinding::none;
     std::optional<CpusPerRank> cpus_per_rank;
     int gpus_per_rank = 1;  ///< Consecutive GPUs; the first one decides.
+    /// How many CPUs all workers together may use at the same time, above 0; nothing: all. "auto"
+    /// gives no more cores, and no rank gets more threads, than its part of them, rounded up.
+    std::optional<double> cpu_quota = {};
 };
 
 /// The placement of one worker.
@@ -78,6 +81,9 @@ Result<Placement> plan_placement(const PlacementRequest& request, const Topology
 
 /// The answer to --report-bindings: a line for each rank, then the notes. Each ends with a newline.
 std::string binding_report(const Placement& placement);
+
+/// "2.5", or "4" for a whole number.
+std::string cpus_text(double cpus);
 
 /// The list in the kernel's format: "0-3,8". `cpus` must be ascending.
 std::string format_cpu_list(const std::vector<int>& cpus);

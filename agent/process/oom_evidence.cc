@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/process/cgroup.h"
 #include "agent/process/kernel_log.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::agent {
 namespace {
@@ -61,16 +61,16 @@ OomWatch::OomWatch(fs::path root) : root_(std::move(root)) {
 
 void OomWatch::choose_counter() {
     std::vector<Counter> candidates;
-    if (const auto cgroup = find_memory_cgroup(root_, "cgroup")) {
+    if (const auto group = cgroup::find(root_, "memory")) {
         candidates.push_back(
-            {cgroup->folder / "memory.oom_control", "memory.oom_control", "this cgroup"});
+            {group->folder / "memory.oom_control", "memory.oom_control", "this cgroup"});
     }
-    if (const auto cgroup = find_memory_cgroup(root_, "cgroup2")) {
-        candidates.push_back({cgroup->folder / "memory.events", "memory.events", "this cgroup"});
+    if (const auto group = cgroup::find(root_, "")) {
+        candidates.push_back({group->folder / "memory.events", "memory.events", "this cgroup"});
     }
     candidates.push_back({root_ / "proc/vmstat", "/proc/vmstat", "this machine"});
     for (const Counter& candidate : candidates) {
-        if (const auto count = read_count(candidate.file, "oom_kill")) {
+        if (const auto count = cgroup::read_count(candidate.file, "oom_kill")) {
             counter_ = candidate;
             count_before_ = *count;
             return;
@@ -83,7 +83,7 @@ void OomWatch::begin_again() {
         log_.reset();
     }
     victims_.clear();
-    if (const auto count = read_count(counter_.file, "oom_kill")) {
+    if (const auto count = cgroup::read_count(counter_.file, "oom_kill")) {
         count_before_ = *count;
     }
 }
@@ -118,7 +118,7 @@ std::string OomWatch::evidence(pid_t pid) {
     if (counter_.file.empty()) {
         return "";
     }
-    const auto now = read_count(counter_.file, "oom_kill");
+    const auto now = cgroup::read_count(counter_.file, "oom_kill");
     if (!now || *now <= count_before_) {
         return "";
     }

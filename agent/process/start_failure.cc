@@ -3,11 +3,9 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <fstream>
-#include <optional>
 #include <sys/resource.h>
 
-#include "agent/process/cgroup.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::agent {
 namespace {
@@ -42,28 +40,6 @@ bool may_pass(int error_number) {
     }
 }
 
-/// The number in a file, which may hold "max" instead.
-std::optional<std::uint64_t> read_number(const fs::path& file) {
-    std::ifstream text(file);
-    std::uint64_t number = 0;
-    return text >> number ? std::optional(number) : std::nullopt;
-}
-
-/// The limit of the first cgroup from our own up to the top that has no room left.
-std::string full_cgroup(const Cgroup& cgroup) {
-    for (fs::path folder = cgroup.folder;; folder = folder.parent_path()) {
-        const auto limit = read_number(folder / "pids.max");
-        const auto used = read_number(folder / "pids.current");
-        if (limit && used && *used >= *limit) {
-            return "the cgroup " + folder.string() + " allows " + std::to_string(*limit) +
-                   " processes and threads (pids.max)";
-        }
-        if (folder == cgroup.top || folder == folder.parent_path()) {
-            return "";
-        }
-    }
-}
-
 }  // namespace
 
 Failure start_failure(const std::string& what, int error_number) {
@@ -79,12 +55,9 @@ Failure start_failure(const std::string& what, int error_number) {
 }
 
 std::string reached_process_limit(const fs::path& root) {
-    for (const char* type : {"cgroup2", "cgroup"}) {
-        if (const auto cgroup = find_cgroup(root, type, "pids")) {
-            if (std::string limit = full_cgroup(*cgroup); !limit.empty()) {
-                return limit;
-            }
-        }
+    if (const auto limit = cgroup::task_limit(root); limit && limit->left() == 0) {
+        return "the cgroup " + limit->folder.string() + " allows " + std::to_string(limit->most) +
+               " processes and threads (pids.max)";
     }
     rlimit of_user{};
     if (::getrlimit(RLIMIT_NPROC, &of_user) == 0 && of_user.rlim_cur != RLIM_INFINITY) {

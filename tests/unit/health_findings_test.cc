@@ -247,6 +247,8 @@ TEST(HealthOfTheHost, LimitsThatTheJobOutgrowsWarn) {
     host.open_files = 1024;
     host.locked_memory = 8 << 20;
     host.has_rdma = true;
+    host.tasks_most = 600;
+    host.tasks_used = 89;
     host.shared_memory.free = 64 << 20;
     host.log_folder->free = 10 << 20;
     Needs needs;
@@ -254,12 +256,16 @@ TEST(HealthOfTheHost, LimitsThatTheJobOutgrowsWarn) {
     needs.ranks = 512;
     const auto found = judge_host(host, needs);
     EXPECT_THAT(names(found), ElementsAre("warning open-files", "warning locked-memory",
-                                          "warning shared-memory", "warning disk-space"));
+                                          "warning tasks", "warning shared-memory",
+                                          "warning disk-space"));
     EXPECT_THAT(found[0].text, HasSubstr("is 1024, and a worker of 512 ranks may need 2304"));
     EXPECT_THAT(found[1].text, HasSubstr("is 8 MiB"));
     EXPECT_THAT(found[2].text,
+                HasSubstr("may have 600 processes and threads (pids.max) and has 89, and 8 workers "
+                          "may need 512"));
+    EXPECT_THAT(found[3].text,
                 HasSubstr("/dev/shm has 64 MiB free of 8 GiB, and 8 workers may need 256 MiB"));
-    EXPECT_THAT(found[3].text, HasSubstr("the disk of --log-dir runs/7 has only 10 MiB free"));
+    EXPECT_THAT(found[4].text, HasSubstr("the disk of --log-dir runs/7 has only 10 MiB free"));
 }
 
 TEST(HealthOfTheHost, RefusedSystemCallsWarnWithTheirNames) {

@@ -209,6 +209,13 @@ TEST_F(HealthProbe, ReadsTheLimitsAndTheSharedMemory) {
     EXPECT_EQ(host.shared_memory.total, 0U);  // This machine has no dev/shm.
     EXPECT_FALSE(host.has_rdma);
     EXPECT_GT(host.open_files, 0U);
+    EXPECT_EQ(host.tasks_most, Host::kUnlimited);
+    machine_.write("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+    machine_.write("proc/self/cgroup", "0::/pod/container\n");
+    machine_.write("sys/fs/cgroup/pod/pids.max", "100\n");
+    machine_.write("sys/fs/cgroup/pod/pids.current", "97\n");
+    EXPECT_EQ(probe_host(places_).tasks_most, 100U);
+    EXPECT_EQ(probe_host(places_).tasks_used, 97U);
     std::filesystem::create_directories(machine_.root() / "sys/class/infiniband/mlx5_0");
     std::filesystem::create_directories(machine_.root() / "dev/shm");
     EXPECT_TRUE(probe_host(places_).has_rdma);

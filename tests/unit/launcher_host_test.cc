@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
+#include <sched.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 
 #include "launcher/host.h"
 #include "launcher_variables.h"
+#include "tests/support/machine_folder.h"
 
 namespace regroup::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using testing::ScopedVariable;
 
 TEST(LauncherHost, ThisHostIsKnownByItsNamesAndAddresses) {
@@ -82,16 +87,66 @@ TEST_F(LauncherGpus, VariableWithoutGpusGivesNone) {
     EXPECT_EQ(count_gpus(root_ + "/no-machine"), 0U);
 }
 
-TEST(LauncherHost, WorkersAreCountedByCpusOrGivenAsANumber) {
-    EXPECT_EQ(*count_workers("cpu"), count_cpus());
-    EXPECT_EQ(*count_workers("12"), 12U);
+/// A machine whose cgroup has this quota; "": none.
+class LauncherCpus : public ::testing::Test {
+   protected:
+    void limit(const std::string& quota) {
+        machine_.write("proc/self/cgroup", "0::/pod/container\n");
+        machine_.write("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+        machine_.write("sys/fs/cgroup/pod/cpu.max", quota);
+    }
+    std::uint32_t workers(const std::string& word) {
+        notes_.clear();
+        return *count_workers(word, notes_, machine_.root());
+    }
+
+    testing::MachineFolder machine_;
+    std::vector<std::string> notes_;
+    const ScopedVariable no_gpus_{"CUDA_VISIBLE_DEVICES", ""};
+    cpu_set_t before_ = affinity();
+
+   private:
+    static cpu_set_t affinity() {
+        cpu_set_t set;
+        EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+        return set;
+    }
+};
+
+TEST_F(LauncherCpus, WorkersAreCountedByTheAffinityWithoutAQuota) {
+    const auto allowed = static_cast<std::uint32_t>(CPU_COUNT(&before_));
+    for (const char* quota : {"max 100000", "100000000 100000"}) {
+        limit(quota);
+        EXPECT_EQ(count_cpus(machine_.root()), allowed);
+        EXPECT_EQ(workers("cpu"), allowed);
+        EXPECT_EQ(workers("auto"), allowed);
+        EXPECT_THAT(notes_, IsEmpty());
+        EXPECT_EQ(workers("12"), 12U);
+    }
 }
 
-TEST(LauncherHost, AutoTakesTheCpusWithoutGpusAndGpuIsAnError) {
+TEST_F(LauncherCpus, QuotaOfTheCgroupLimitsTheWorkersAndANoticeSaysSo) {
+    if (CPU_COUNT(&before_) < 2) {
+        GTEST_SKIP() << "one CPU is the least that a quota gives";
+    }
+    limit("30000 100000");
+    EXPECT_EQ(count_cpus(machine_.root()), 1U);
+    for (const std::string word : {"cpu", "auto"}) {
+        EXPECT_EQ(workers(word), 1U);
+        ASSERT_EQ(notes_.size(), 1U);
+        EXPECT_THAT(notes_[0], AllOf(StartsWith("--nproc-per-node " + word + ": 1 worker, "),
+                                     HasSubstr("0.3 of ")));
+    }
+    limit("110000 100000");
+    EXPECT_EQ(count_cpus(machine_.root()), 2U) << "rounded up";
+    EXPECT_EQ(workers("12"), 12U);
+    EXPECT_THAT(notes_, IsEmpty());
+}
+
+TEST(LauncherHost, NoGpuIsAnErrorIfOnePerGpuIsAskedFor) {
     const ScopedVariable none("CUDA_VISIBLE_DEVICES", "");
-    EXPECT_EQ(*count_workers("auto"), count_cpus());
-    EXPECT_GE(count_cpus(), 1U);
-    const Result<std::uint32_t> workers = count_workers("gpu");
+    std::vector<std::string> notes;
+    const Result<std::uint32_t> workers = count_workers("gpu", notes);
     ASSERT_FALSE(workers);
     EXPECT_EQ(workers.error().code, Errc::invalid_argument);
     EXPECT_THAT(workers.error().detail, HasSubstr("--nproc-per-node gpu"));

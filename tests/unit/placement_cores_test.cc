@@ -26,6 +26,38 @@ Result<Placement> divide(CpusPerRank cpus_per_rank, int rank_count, const Topolo
         topology, gpus);
 }
 
+TEST(CpusPerRankTest, AutoGivesNoMoreCoresThanTheQuotaOfTheCgroupAllows) {
+    const Topology topology = machine(kFourNodes);  // 16 cores.
+    PlacementRequest request{.rank_count = 2, .cpus_per_rank = kAuto, .cpu_quota = 3.5};
+    const auto placed = plan_placement(request, topology, {});
+    EXPECT_THAT(lists(placed), ElementsAre("0-3", "16-19"));
+    EXPECT_THAT(threads(*placed), ElementsAre(2, 2));
+    ASSERT_EQ(placed->notes.size(), 1U);
+    EXPECT_THAT(placed->notes[0], AllOf(HasSubstr("--cpus-per-rank auto: 2 cores for each worker"),
+                                        HasSubstr("3.5 of 32 CPUs")));
+
+    request.cpu_quota = 1.5;
+    request.rank_count = 4;
+    const auto crowded = plan_placement(request, topology, {});
+    EXPECT_THAT(lists(crowded), ElementsAre("", "", "", ""));
+    EXPECT_THAT(threads(*crowded), ElementsAre(1, 1, 1, 1));
+    ASSERT_EQ(crowded->notes.size(), 1U);
+    EXPECT_THAT(crowded->notes[0], HasSubstr("no cores of their own"));
+
+    request.cpu_quota = 64;
+    EXPECT_THAT(plan_placement(request, topology, {})->notes, IsEmpty());
+}
+
+TEST(CpusPerRankTest, NumberAboveTheQuotaIsKeptWithANoticeAndFewerThreads) {
+    const PlacementRequest request{
+        .rank_count = 2, .cpus_per_rank = CpusPerRank{4}, .cpu_quota = 2.0};
+    const auto placed = plan_placement(request, machine(kFourNodes), {});
+    EXPECT_THAT(lists(placed), ElementsAre("0-7", "16-23"));
+    EXPECT_THAT(threads(*placed), ElementsAre(1, 1));
+    ASSERT_EQ(placed->notes.size(), 1U);
+    EXPECT_THAT(placed->notes[0], HasSubstr("--cpus-per-rank 4: "));
+}
+
 TEST(CpusPerRankTest, AutoDividesTheCoresAndNeverACore) {
     EXPECT_THAT(lists(divide(kAuto, 2, machine(kSmall))), ElementsAre("0", "1"));
     const auto four = divide(kAuto, 4, machine(kFourNodesInterleaved));
