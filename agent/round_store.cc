@@ -20,22 +20,27 @@ using asio::ip::tcp;
 // Strangers can cause sentences at any rate.
 constexpr int kSaidMax = 10;
 
-store::Objection objection_of(StoreMode mode) {
-    return mode == StoreMode::direct ? store::Objection() : security::object_to_stranger;
-}
-
 }  // namespace
 
 RoundStore::RoundStore(asio::io_context& io, RoundStoreOptions options)
     : io_(io), options_(std::move(options)), server_(io, [this] {
           store::StoreServer::Options server;
           server.older_dialect = options_.dialect;
-          server.objection = objection_of(options_.mode);
+          server.objection = objection();
           server.on_refusal = [this](const std::string& sentence) { say(sentence); };
           return server;
       }()) {}
 
 RoundStore::~RoundStore() = default;
+
+store::Objection RoundStore::objection() {
+    if (options_.mode == StoreMode::direct) {
+        return {};
+    }
+    return [this](const tcp::endpoint& ours, const tcp::endpoint& theirs) {
+        return peer_users_.object_to_stranger(ours, theirs);
+    };
+}
 
 bool RoundStore::is_fixed() const noexcept {
     return options_.fixed_port != 0 && options_.mode != StoreMode::relay;
@@ -100,7 +105,7 @@ void RoundStore::relay_for(const rendezvous::Assignment& assignment) {
     const auto tell = [this](const std::string& sentence) { say(sentence); };
     if (assignment.group_rank != 0) {
         store::RelayClient::Options options;
-        options.objection = objection_of(options_.mode);
+        options.objection = objection();
         options.on_trouble = tell;
         relay_client_ = std::make_unique<store::RelayClient>(
             io_, *std::exchange(own_, std::nullopt),

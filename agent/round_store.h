@@ -13,6 +13,7 @@
 
 #include "rendezvous/client/endpoint.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/security/peer_user.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace regroup::store {
@@ -72,9 +73,11 @@ class RoundStore {
     [[nodiscard]] bool is_fixed() const noexcept;
     void relay_for(const rendezvous::Assignment& assignment);
     void say(const std::string& sentence);
+    [[nodiscard]] store::Objection objection();
 
     boost::asio::io_context& io_;
     const RoundStoreOptions options_;
+    security::PeerUsers peer_users_;
     int said_ = 0;  ///< Sentences in this round.
     store::StoreServer server_;
     std::unique_ptr<store::RelayServer> relay_server_;

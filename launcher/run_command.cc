@@ -16,6 +16,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/agent.h"
+#include "agent/process/descriptor_limit.h"
 #include "agent/process/quit_signals.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/warden.h"
@@ -482,6 +483,25 @@ Result<Preparation> prepare(RunOptions options) {
     return prepared;
 }
 
+// The agent with its daemon and logs has about 28 open, and for a moment some more. Each worker
+// adds six (its pidfd, its page, two pipes, two files), and with the SDK or PyTorch its connections
+// to the agent and to the store.
+constexpr std::uint64_t kDescriptorsOfAgent = 36;
+constexpr std::uint64_t kDescriptorsOfWorker = 8;
+
+// Without them the agent could not reach its own workers, or not know them for its own.
+Result<void> require_descriptors(const RunPlan& plan) {
+    const std::uint64_t workers = plan.agent.offer.workers;
+    const Result<void> enough =
+        agent::require_descriptors(kDescriptorsOfAgent + kDescriptorsOfWorker * workers);
+    if (enough) {
+        return {};
+    }
+    return Failure(enough.error().code,
+                   "--nproc-per-node " + std::to_string(workers) + ": " + enough.error().detail +
+                       "; raise the limit (ulimit -n), or start fewer workers");
+}
+
 // The warden runs it when the agent is dead. The daemon may be gone, too.
 agent::Warden::Deliver last_word_sender(const RunPlan& plan) {
     const security::Identity identity{plan.credentials, {security::Role::node, plan.agent.job}};
@@ -525,6 +545,9 @@ Ending run_command(Front front, std::span<const std::string> arguments,
     Result<Preparation> prepared = prepare(std::move(options));
     if (!prepared) {
         return ending_of(prepared.error(), who);
+    }
+    if (const Result<void> enough = require_descriptors(prepared->plan); !enough) {
+        return ending_of(enough.error(), who);
     }
     Result<agent::Warden> warden =
         agent::Warden::split(signals_of(prepared->options), last_word_sender(prepared->plan),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/descriptor_limit.h"
 
+#include <string>
+
 namespace regroup::agent {
 namespace {
 
@@ -20,6 +22,20 @@ void raise_descriptor_limit() noexcept {
     if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) {
         limit_before() = limit;
     }
+}
+
+Result<void> require_descriptors(std::uint64_t needed) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) {
+        return {};
+    }
+    if (limit.rlim_max < needed) {
+        return Failure(Errc::system, "this process needs " + std::to_string(needed) +
+                                         " descriptors, and it may open " +
+                                         std::to_string(limit.rlim_max));
+    }
+    raise_descriptor_limit();
+    return {};
 }
 
 std::optional<rlimit> descriptor_limit_of_programs() noexcept {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <sys/resource.h>
+
+#include "rendezvous/base/result.h"
 
 namespace regroup::agent {
 
@@ -10,6 +13,10 @@ namespace regroup::agent {
 /// a process that serves thousands of connections. Programs that a LinuxLauncher starts keep the
 /// limit from before. Call it on the thread that starts programs.
 void raise_descriptor_limit() noexcept;
+
+/// Makes sure that this process may have `needed` descriptors open, by raise_descriptor_limit() if
+/// the limit is lower. Errors: system, with both numbers, if it may not be raised so far.
+[[nodiscard]] Result<void> require_descriptors(std::uint64_t needed);
 
 /// The limit from before; nothing if it was not raised.
 [[nodiscard]] std::optional<rlimit> descriptor_limit_of_programs() noexcept;

@@ -16,7 +16,9 @@ boost::asio::awaitable<Result<void>> check_daemon(security::Stream& stream, std:
     const auto ours = stream.socket().local_endpoint(error);
     const auto theirs = stream.socket().remote_endpoint(error);
     const bool is_here = !error && security::is_within_this_host(ours, theirs);
-    const auto user = is_here ? security::user_who_listens(theirs) : std::nullopt;
+    const Result<std::optional<uid_t>> asked =
+        is_here ? security::PeerUsers().user_who_listens(theirs) : std::optional<uid_t>();
+    const std::optional<uid_t> user = asked ? *asked : std::nullopt;
     if (user == ::geteuid()) {
         co_return Result<void>();  // Each believes the other.
     }
@@ -34,6 +36,10 @@ boost::asio::awaitable<Result<void>> check_daemon(security::Stream& stream, std:
     }
     if (credentials.insecure || (user && security::is_trusted(*user))) {
         co_return Result<void>();
+    }
+    if (!asked) {
+        co_return Failure(Errc::disconnected, "the kernel cannot be asked which user serves that "
+                                              "port: " + asked.error().detail);
     }
     const std::string ways =
         "; give the same token file to both (--token-file), or certificates (--tls-cert, "

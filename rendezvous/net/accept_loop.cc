@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <sys/socket.h>
+#include <system_error>
 #include <utility>
 
 #include <boost/asio/steady_timer.hpp>
@@ -26,8 +27,10 @@ constexpr std::chrono::milliseconds kShortagePause{100};
 }  // namespace
 
 struct AcceptLoop::Impl {
-    Impl(boost::asio::io_context& io, OnSocket on_socket_in)
-        : on_socket(std::move(on_socket_in)), shortage_pause(io) {}
+    Impl(boost::asio::io_context& io, OnSocket on_socket_in, OnShortage on_shortage_in)
+        : on_socket(std::move(on_socket_in)),
+          on_shortage(std::move(on_shortage_in)),
+          shortage_pause(io) {}
 
     /// Each start, pause and close makes the handlers before it void.
     [[nodiscard]] auto handler() {
@@ -52,6 +55,7 @@ struct AcceptLoop::Impl {
             const int fd = ::accept4(acceptor->native_handle(), nullptr, nullptr,
                                      SOCK_NONBLOCK | SOCK_CLOEXEC);
             if (fd >= 0) {
+                is_short = false;
                 on_socket(fd);
                 if (turn != number) {
                     return;
@@ -59,10 +63,14 @@ struct AcceptLoop::Impl {
             } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 break;
             } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                const int error_number = errno;
                 // The connection stays in the backlog and would wake the loop again at once.
                 ++turn;
                 shortage_pause.expires_after(kShortagePause);
                 shortage_pause.async_wait(handler());
+                if (!std::exchange(is_short, true) && on_shortage) {
+                    on_shortage(std::generic_category().message(error_number));
+                }
                 return;
             }
             // Any other error is that of one connection which failed before it was accepted.
@@ -72,13 +80,15 @@ struct AcceptLoop::Impl {
 
     std::weak_ptr<Impl> self;
     OnSocket on_socket;
+    OnShortage on_shortage;
+    bool is_short = false;
     std::optional<tcp::acceptor> acceptor;
     boost::asio::steady_timer shortage_pause;
     std::uint64_t turn = 0;
 };
 
-AcceptLoop::AcceptLoop(boost::asio::io_context& io, OnSocket on_socket)
-    : impl_(std::make_shared<Impl>(io, std::move(on_socket))) {
+AcceptLoop::AcceptLoop(boost::asio::io_context& io, OnSocket on_socket, OnShortage on_shortage)
+    : impl_(std::make_shared<Impl>(io, std::move(on_socket), std::move(on_shortage))) {
     impl_->self = impl_;
 }
 

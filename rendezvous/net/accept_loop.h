@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -21,7 +22,10 @@ class AcceptLoop {
     /// destroy it.
     using OnSocket = std::function<void(int fd)>;
 
-    AcceptLoop(boost::asio::io_context& io, OnSocket on_socket);
+    /// Gets the reason when accepting begins to wait, once until it has succeeded again.
+    using OnShortage = std::function<void(const std::string& reason)>;
+
+    AcceptLoop(boost::asio::io_context& io, OnSocket on_socket, OnShortage on_shortage = {});
     ~AcceptLoop();
     AcceptLoop(const AcceptLoop&) = delete;
     AcceptLoop& operator=(const AcceptLoop&) = delete;

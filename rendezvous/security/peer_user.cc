@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -15,7 +16,7 @@
 #include <sstream>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <vector>
+#include <utility>
 
 #include "rendezvous/net/address.h"
 
@@ -33,14 +34,6 @@ bool is_connected(unsigned state) {
     return std::find(kConnected.begin(), kConnected.end(), state) != kConnected.end();
 }
 
-/// A socket as the kernel describes it. Without a process the inode is 0, and the user means
-/// nothing.
-struct Owner {
-    unsigned state = 0;
-    uid_t user = 0;
-    unsigned long inode = 0;
-};
-
 std::size_t put_address(__be32 (&to)[4], const boost::asio::ip::address& address) {
     if (address.is_v4()) {
         const auto bytes = address.to_v4().to_bytes();
@@ -50,54 +43,6 @@ std::size_t put_address(__be32 (&to)[4], const boost::asio::ip::address& address
     const auto bytes = address.to_v6().to_bytes();
     std::memcpy(to, bytes.data(), bytes.size());
     return bytes.size();
-}
-
-/// `remote` with port 0: the socket that listens. Nothing if the kernel does not answer or has no
-/// such socket.
-std::optional<Owner> ask_kernel(const tcp::endpoint& local, const tcp::endpoint& remote) {
-    struct {
-        nlmsghdr head;
-        inet_diag_req_v2 request;
-    } question{};
-    question.head.nlmsg_len = sizeof question;
-    question.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-    question.head.nlmsg_flags = NLM_F_REQUEST;
-    inet_diag_req_v2& request = question.request;
-    request.sdiag_family = local.address().is_v4() ? AF_INET : AF_INET6;
-    request.sdiag_protocol = IPPROTO_TCP;
-    request.idiag_states = ~0U;
-    request.id.idiag_sport = htons(local.port());
-    request.id.idiag_dport = htons(remote.port());
-    put_address(request.id.idiag_src, local.address());
-    put_address(request.id.idiag_dst, remote.address());
-    request.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
-    request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-
-    const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    if (fd < 0) {
-        return std::nullopt;
-    }
-    sockaddr_nl kernel{};
-    kernel.nl_family = AF_NETLINK;
-    std::optional<Owner> owner;
-    alignas(nlmsghdr) std::array<char, 1024> answer{};
-    // The kernel has answered when the request returns.
-    const bool is_sent = ::sendto(fd, &question, sizeof question, 0,
-                                  reinterpret_cast<sockaddr*>(&kernel), sizeof kernel) > 0;
-    const ssize_t bytes = is_sent ? ::recv(fd, answer.data(), answer.size(), MSG_DONTWAIT) : -1;
-    ::close(fd);
-    nlmsghdr head{};
-    inet_diag_msg message{};
-    if (bytes < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof message)) {
-        return std::nullopt;
-    }
-    std::memcpy(&head, answer.data(), sizeof head);
-    std::memcpy(&message, answer.data() + NLMSG_HDRLEN, sizeof message);
-    // Without the connection the kernel may answer with the socket that listens there.
-    if (head.nlmsg_type == SOCK_DIAG_BY_FAMILY && ntohs(message.id.idiag_dport) == remote.port()) {
-        owner = Owner{message.idiag_state, message.idiag_uid, message.idiag_inode};
-    }
-    return owner;
 }
 
 /// An address and port as in /proc/net/tcp: words of 32 bits in the order of this machine.
@@ -114,31 +59,6 @@ std::string in_table(const tcp::endpoint& endpoint) {
     return text + part;
 }
 
-/// The same from /proc/net/tcp or tcp6. Costs as much as there are sockets.
-std::optional<Owner> look_up(const char* table, const std::string& local,
-                             const std::string& remote) {
-    std::ifstream file(table);
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-        std::istringstream fields(line);
-        std::string number;
-        std::string own;
-        std::string other;
-        std::string state;
-        std::string skipped;
-        Owner owner;
-        fields >> number >> own >> other >> state >> skipped >> skipped >> skipped >> owner.user >>
-            skipped >> owner.inode;
-        if (!fields || own != local || other != remote) {
-            continue;
-        }
-        owner.state = static_cast<unsigned>(std::strtoul(state.c_str(), nullptr, 16));
-        return owner;
-    }
-    return std::nullopt;
-}
-
 tcp::endpoint plain(const tcp::endpoint& endpoint) {
     return {net::plain(endpoint.address()), endpoint.port()};
 }
@@ -152,17 +72,27 @@ tcp::endpoint mapped(const tcp::endpoint& endpoint) {
                : endpoint;
 }
 
-std::optional<Owner> owner_in_tables(const tcp::endpoint& local, const tcp::endpoint& remote) {
-    if (local.address().is_v4()) {
-        if (const auto owner = look_up("/proc/net/tcp", in_table(local), in_table(remote))) {
-            return owner;
-        }
-    }
-    return look_up("/proc/net/tcp6", in_table(mapped(local)), in_table(mapped(remote)));
-}
-
 tcp::endpoint any_of(const tcp::endpoint& like) {
     return like.address().is_v4() ? tcp::endpoint(tcp::v4(), 0) : tcp::endpoint(tcp::v6(), 0);
+}
+
+/// From the start, wherever it was read to before.
+Result<std::string> read_all(int fd) {
+    std::string text;
+    std::array<char, 16384> part;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    if (::lseek(fd, 0, SEEK_SET) < 0) {
+        return system_failure("/proc/net/tcp", errno);
+    }
+    for (;;) {
+        const ssize_t bytes = ::read(fd, part.data(), part.size());
+        if (bytes < 0) {
+            return system_failure("/proc/net/tcp", errno);
+        }
+        if (bytes == 0) {
+            return text;
+        }
+        text.append(part.data(), static_cast<std::size_t>(bytes));
+    }
 }
 
 }  // namespace
@@ -173,54 +103,197 @@ bool is_within_this_host(const tcp::endpoint& ours, const tcp::endpoint& theirs)
     return other.is_loopback() || own == other;
 }
 
-std::optional<uid_t> user_of_peer(const tcp::endpoint& ours, const tcp::endpoint& theirs) {
-    const tcp::endpoint local = plain(theirs);
-    const tcp::endpoint remote = plain(ours);
-    std::optional<Owner> owner = ask_kernel(local, remote);
-    if (!owner) {
-        owner = owner_in_tables(local, remote);
-    }
-    if (!owner || owner->inode == 0 || !is_connected(owner->state)) {
-        return std::nullopt;
-    }
-    return owner->user;
+/// A socket as the kernel describes it. Without a process the inode is 0, and the user means
+/// nothing.
+struct PeerUsers::Owner {
+    unsigned state = 0;
+    uid_t user = 0;
+    unsigned long inode = 0;
+};
+
+PeerUsers::PeerUsers() {
+    const auto keep = [](Source& source, int fd) { source = {fd, fd < 0 ? errno : 0}; };
+    keep(netlink_, ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    keep(tcp_, ::open("/proc/net/tcp", O_RDONLY | O_CLOEXEC));
+    keep(tcp6_, ::open("/proc/net/tcp6", O_RDONLY | O_CLOEXEC));
 }
 
-std::optional<uid_t> user_who_listens(const tcp::endpoint& where) {
-    const tcp::endpoint local = plain(where);
-    std::optional<Owner> owner = ask_kernel(local, any_of(local));
-    if (!owner) {
-        for (const tcp::endpoint& place :
-             {local, tcp::endpoint(any_of(local).address(), local.port()),
-              tcp::endpoint(tcp::v6(), local.port())}) {
-            if (owner = owner_in_tables(place, any_of(place)); owner) {
-                break;
-            }
+PeerUsers::~PeerUsers() {
+    for (const Source& source : {netlink_, tcp_, tcp6_}) {
+        if (source.fd >= 0) {
+            ::close(source.fd);
         }
     }
-    if (!owner || owner->inode == 0 || owner->state != kListens) {
-        return std::nullopt;
+}
+
+/// `remote` with port 0: the socket that listens.
+Result<std::optional<PeerUsers::Owner>> PeerUsers::ask_kernel(const Endpoint& local,
+                                                              const Endpoint& remote) {
+    struct {
+        nlmsghdr head;
+        inet_diag_req_v2 request;
+    } question{};
+    question.head.nlmsg_len = sizeof question;
+    question.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    question.head.nlmsg_flags = NLM_F_REQUEST;
+    question.head.nlmsg_seq = ++questions_;
+    inet_diag_req_v2& request = question.request;
+    request.sdiag_family = local.address().is_v4() ? AF_INET : AF_INET6;
+    request.sdiag_protocol = IPPROTO_TCP;
+    request.idiag_states = ~0U;
+    request.id.idiag_sport = htons(local.port());
+    request.id.idiag_dport = htons(remote.port());
+    put_address(request.id.idiag_src, local.address());
+    put_address(request.id.idiag_dst, remote.address());
+    request.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
+    request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    if (netlink_.fd < 0) {
+        return system_failure("sock_diag", netlink_.error);
     }
-    return owner->user;
+    sockaddr_nl kernel{};
+    kernel.nl_family = AF_NETLINK;
+    if (::sendto(netlink_.fd, &question, sizeof question, 0, reinterpret_cast<sockaddr*>(&kernel),
+                 sizeof kernel) < 0) {
+        return system_failure("sock_diag", errno);
+    }
+    // The kernel has answered when the request returns. An answer to an earlier question that was
+    // not read is skipped.
+    for (;;) {
+        alignas(nlmsghdr) std::array<char, 1024> answer{};
+        const ssize_t bytes = ::recv(netlink_.fd, answer.data(), answer.size(), MSG_DONTWAIT);
+        nlmsghdr head{};
+        if (bytes < static_cast<ssize_t>(sizeof head)) {
+            return system_failure("sock_diag", bytes < 0 ? errno : EPROTO);
+        }
+        std::memcpy(&head, answer.data(), sizeof head);
+        if (head.nlmsg_seq != questions_) {
+            continue;
+        }
+        nlmsgerr error{};
+        if (head.nlmsg_type == NLMSG_ERROR &&
+            bytes >= static_cast<ssize_t>(NLMSG_HDRLEN + sizeof error)) {
+            std::memcpy(&error, answer.data() + NLMSG_HDRLEN, sizeof error);
+            return error.error == -ENOENT
+                       ? Result<std::optional<Owner>>(std::nullopt)
+                       : Result<std::optional<Owner>>(system_failure("sock_diag", -error.error));
+        }
+        inet_diag_msg message{};
+        if (head.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+            bytes < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof message)) {
+            return system_failure("sock_diag", EPROTO);
+        }
+        std::memcpy(&message, answer.data() + NLMSG_HDRLEN, sizeof message);
+        // Without the connection the kernel may answer with the socket that listens there.
+        return ntohs(message.id.idiag_dport) == remote.port()
+                   ? std::optional(
+                         Owner{message.idiag_state, message.idiag_uid, message.idiag_inode})
+                   : std::nullopt;
+    }
+}
+
+/// Costs as much as there are sockets.
+Result<std::optional<PeerUsers::Owner>> PeerUsers::look_up(const Source& table,
+                                                           const std::string& local,
+                                                           const std::string& remote) {
+    if (table.fd < 0) {
+        return system_failure("/proc/net/tcp", table.error);
+    }
+    const Result<std::string> text = read_all(table.fd);
+    if (!text) {
+        return text.error();
+    }
+    std::istringstream lines(*text);
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line)) {
+        std::istringstream fields(line);
+        std::string number;
+        std::string own;
+        std::string other;
+        std::string state;
+        std::string skipped;
+        Owner owner;
+        fields >> number >> own >> other >> state >> skipped >> skipped >> skipped >> owner.user >>
+            skipped >> owner.inode;
+        if (fields && own == local && other == remote) {
+            owner.state = static_cast<unsigned>(std::strtoul(state.c_str(), nullptr, 16));
+            return std::optional(owner);
+        }
+    }
+    return std::optional<Owner>();
+}
+
+Result<std::optional<PeerUsers::Owner>> PeerUsers::owner_in_tables(const Endpoint& local,
+                                                                   const Endpoint& remote) {
+    if (local.address().is_v4()) {
+        auto owner = look_up(tcp_, in_table(local), in_table(remote));
+        const bool has_both = tcp6_.error != ENOENT;  // Without IPv6 there is no second table.
+        if (!owner || *owner || !has_both) {
+            return owner;
+        }
+    }
+    return look_up(tcp6_, in_table(mapped(local)), in_table(mapped(remote)));
+}
+
+Result<std::optional<uid_t>> PeerUsers::user_of_peer(const Endpoint& ours, const Endpoint& theirs) {
+    const tcp::endpoint local = plain(theirs);
+    const tcp::endpoint remote = plain(ours);
+    Result<std::optional<Owner>> owner = ask_kernel(local, remote);
+    if (!owner || !*owner) {
+        Result<std::optional<Owner>> in_tables = owner_in_tables(local, remote);
+        if (in_tables || !owner) {
+            owner = std::move(in_tables);
+        }
+    }
+    if (!owner) {
+        return owner.error();
+    }
+    const std::optional<Owner>& found = *owner;
+    return found && found->inode != 0 && is_connected(found->state) ? std::optional(found->user)
+                                                                    : std::nullopt;
+}
+
+Result<std::optional<uid_t>> PeerUsers::user_who_listens(const Endpoint& where) {
+    const tcp::endpoint local = plain(where);
+    Result<std::optional<Owner>> owner = ask_kernel(local, any_of(local));
+    for (const tcp::endpoint& place : {local, tcp::endpoint(any_of(local).address(), local.port()),
+                                       tcp::endpoint(tcp::v6(), local.port())}) {
+        if (owner && *owner) {
+            break;
+        }
+        Result<std::optional<Owner>> in_tables = owner_in_tables(place, any_of(place));
+        if (in_tables || !owner) {
+            owner = std::move(in_tables);
+        }
+    }
+    if (!owner) {
+        return owner.error();
+    }
+    const std::optional<Owner>& found = *owner;
+    return found && found->inode != 0 && found->state == kListens ? std::optional(found->user)
+                                                                  : std::nullopt;
+}
+
+std::optional<std::string> PeerUsers::object_to_stranger(const Endpoint& ours,
+                                                         const Endpoint& theirs) {
+    if (!is_within_this_host(ours, theirs)) {
+        return "it is not on this host";
+    }
+    const Result<std::optional<uid_t>> user = user_of_peer(ours, theirs);
+    if (!user) {
+        return "the kernel cannot be asked for its user: " + user.error().detail;
+    }
+    if (!*user) {
+        return "no process of this host holds its other end";
+    }
+    if (!is_trusted(**user)) {
+        return "it belongs to " + user_text(**user);
+    }
+    return std::nullopt;
 }
 
 bool is_trusted(uid_t user) noexcept {
     return user == ::geteuid() || user == 0;
-}
-
-std::optional<std::string> object_to_stranger(const tcp::endpoint& ours,
-                                              const tcp::endpoint& theirs) {
-    if (!is_within_this_host(ours, theirs)) {
-        return "it is not on this host";
-    }
-    const std::optional<uid_t> user = user_of_peer(ours, theirs);
-    if (!user) {
-        return "no process of this host holds its other end";
-    }
-    if (!is_trusted(*user)) {
-        return "it belongs to " + user_text(*user);
-    }
-    return std::nullopt;
 }
 
 std::string user_text(uid_t user) {

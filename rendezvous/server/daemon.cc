@@ -117,7 +117,10 @@ Result<std::uint16_t> Daemon::listen(tcp::acceptor acceptor) {
         options.older_dialect = impl_->older_dialect;
         options.jobs_max = impl_->limits.jobs_max;
         if (!impl_->credentials.insecure) {
-            options.objection = security::object_to_stranger;
+            options.objection = [impl = impl_.get()](const tcp::endpoint& ours,
+                                                     const tcp::endpoint& theirs) {
+                return impl->peer_users.object_to_stranger(ours, theirs);
+            };
         }
         impl_->store = std::make_unique<LauncherStore>(impl_->io, impl_->clock, std::move(options),
                                                        impl_->log);

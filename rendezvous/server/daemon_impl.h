@@ -21,6 +21,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/http/door.h"
+#include "rendezvous/security/peer_user.h"
 #include "rendezvous/server/daemon.h"
 #include "rendezvous/server/daemon_pages.h"
 #include "rendezvous/server/job_table.h"
@@ -60,13 +61,13 @@ struct Daemon::Impl {
                                           std::shared_ptr<Session> session);
     static asio::awaitable<bool> shake_hands(std::shared_ptr<Impl> self,
                                              std::shared_ptr<Session> session);
-    void identify_plain(Session& session) const;
+    void identify_plain(Session& session);
     /// Logs who asks for an action.
     void log_operator(const Session& session, const FromAgent& message) const;
     /// Why a peer that has proved nothing is refused.
     [[nodiscard]] std::string objection(const Session& session) const;
     /// Why a peer that speaks the store's protocol is refused; empty if it is served.
-    [[nodiscard]] std::string objection_to_store(const Session& session) const;
+    [[nodiscard]] std::string objection_to_store(const Session& session);
     /// Why the peer may not send `message`; empty if it may. If the peer may see one job only, a
     /// request for any job becomes one for that.
     [[nodiscard]] static std::string objection(const Session& session, FromAgent& message);
@@ -124,6 +125,7 @@ struct Daemon::Impl {
     std::uint64_t last_stranger = 0;
     std::size_t held_bytes = 0;  ///< All that is charged to `sessions`.
     LogLimiter refusals;         ///< Lines that strangers cause as often as they like.
+    security::PeerUsers peer_users;
     security::Credentials credentials;
     std::optional<security::Tls> tls;
     DaemonTraffic traffic;

@@ -77,14 +77,18 @@ asio::awaitable<bool> Daemon::Impl::shake_hands(std::shared_ptr<Impl> self,
     co_return true;
 }
 
-void Daemon::Impl::identify_plain(Session& session) const {
+void Daemon::Impl::identify_plain(Session& session) {
     ErrorCode error;
     const tcp::endpoint ours = session.stream.socket().local_endpoint(error);
     const tcp::endpoint theirs = session.stream.socket().remote_endpoint(error);
     if (!error && security::is_within_this_host(ours, theirs)) {
-        const std::optional<uid_t> user = security::user_of_peer(ours, theirs);
-        if (user && security::is_trusted(*user)) {
-            session.proven = security::Peer{security::Scope(), security::user_text(*user)};
+        const Result<std::optional<uid_t>> user = peer_users.user_of_peer(ours, theirs);
+        if (!user) {
+            log_refusal("user", session,
+                        "the kernel cannot be asked for the user of " + session.peer + ": " +
+                            user.error().detail);
+        } else if (*user && security::is_trusted(**user)) {
+            session.proven = security::Peer{security::Scope(), security::user_text(**user)};
             return;
         }
     }
@@ -122,7 +126,7 @@ std::string Daemon::Impl::objection(const Session& session) const {
            "(--token-file or REGROUP_TOKEN_FILE), or --tls-cert, --tls-key and --tls-ca";
 }
 
-std::string Daemon::Impl::objection_to_store(const Session& session) const {
+std::string Daemon::Impl::objection_to_store(const Session& session) {
     if (!store_handler && !store) {
         return "this daemon serves no torchrun launchers; start it with --serve-torchrun if it "
                "should";
@@ -134,7 +138,7 @@ std::string Daemon::Impl::objection_to_store(const Session& session) const {
     ErrorCode error;
     const tcp::endpoint ours = session.stream.socket().local_endpoint(error);
     const tcp::endpoint theirs = session.stream.socket().remote_endpoint(error);
-    const auto why = error ? std::nullopt : security::object_to_stranger(ours, theirs);
+    const auto why = error ? std::nullopt : peer_users.object_to_stranger(ours, theirs);
     return why.value_or("the store is served without TLS only") +
            "; only a daemon with --insecure serves others";
 }

@@ -59,8 +59,8 @@ class StoreEngine {
         Dialect older_dialect = Dialect::v1_13;
         /// Outlives the engine; nullptr for none.
         RequestListener* listener = nullptr;
-        /// Called with a sentence when the engine disconnects a client, but not when a client
-        /// leaves. Must not call the engine.
+        /// Called with a sentence when the engine disconnects a client or new ones must wait, but
+        /// not when a client leaves. Must not call the engine.
         std::function<void(const std::string& sentence)> on_refusal = {};
     };
 

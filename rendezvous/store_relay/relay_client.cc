@@ -67,7 +67,13 @@ struct RelayClient::Impl {
           server(std::move(server_in)),
           tls(std::move(tls_in)),
           options(std::move(options_in)),
-          accept_loop(io_in, [this](int fd) { accepted(fd); }),
+          accept_loop(
+              io_in, [this](int fd) { accepted(fd); },
+              [this](const std::string& reason) {
+                  if (options.on_trouble) {
+                      options.on_trouble("the store accepts no more clients for now: " + reason);
+                  }
+              }),
           attempt_timer(io_in),
           pause_timer(io_in) {}
 

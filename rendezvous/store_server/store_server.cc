@@ -22,7 +22,13 @@ class StoreServer::Impl {
         : objection_(std::move(options.objection)),
           engine_(static_cast<StoreEngine::Options&>(options)),
           ready_events_(io),
-          accept_loop_(io, [this](int fd) { accepted(Descriptor(fd)); }) {}
+          accept_loop_(
+              io, [this](int fd) { accepted(Descriptor(fd)); },
+              [say = options.on_refusal](const std::string& reason) {
+                  if (say) {
+                      say("the store accepts no more clients for now: " + reason);
+                  }
+              }) {}
     ~Impl() { ready_events_.release(); }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;

@@ -123,7 +123,10 @@ struct Served {
     explicit Served(boost::asio::io_context& io, const security::Key& key, Child::Ports& ports)
         : server(io, [] {
               store::StoreServer::Options options;
-              options.objection = security::object_to_stranger;
+              options.objection = [users = std::make_shared<security::PeerUsers>()](
+                                        const auto& ours, const auto& theirs) {
+                    return users->object_to_stranger(ours, theirs);
+                };
               return options;
           }()) {
         auto direct = listen(io);
@@ -251,7 +254,10 @@ int run(std::size_t nodes, std::size_t workers, bool quick) {
                 auto acceptor = listen(io);
                 port = acceptor.local_endpoint().port();
                 store::RelayClient::Options options;
-                options.objection = security::object_to_stranger;
+                options.objection = [users = std::make_shared<security::PeerUsers>()](
+                                        const auto& ours, const auto& theirs) {
+                    return users->object_to_stranger(ours, theirs);
+                };
                 relays->push_back(std::make_unique<store::RelayClient>(
                     io, std::move(acceptor),
                     store::RelayClient::Server{"127.0.0.1", store.ports()[1]},

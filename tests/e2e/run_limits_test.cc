@@ -12,6 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 struct Limit {
@@ -70,6 +71,29 @@ INSTANTIATE_TEST_SUITE_P(Limits, RunLimitsOf,
                                            Limit{"VirtualMemory", "v", "4000000"},
                                            Limit{"FileLocks", "x", "0"}),
                          [](const auto& named) { return named.param.name; });
+
+TEST_F(RunLimits, AgentOfManyWorkersRaisesItsOpenFilesAndWorkersKeepTheLimit) {
+    Program job = start("n", "48", {"run", "--standalone", "--nproc-per-node=8", "/bin/bash", "-c",
+                                    "echo limit $(ulimit -S -n); exec " + probe_program() +
+                                        " store"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    for (const std::string& line : lines_of(job.output())) {
+        EXPECT_TRUE(line.find("limit ") == std::string::npos || line.ends_with("limit 48")) << line;
+    }
+    EXPECT_THAT(job.output(), HasSubstr("limit 48"));
+}
+
+TEST_F(RunLimits, WorkersBeyondTheOpenFilesAreRefusedWithBothNumbers) {
+    Program job({{"/bin/bash", "-c", "ulimit -n 64; exec \"$0\" \"$@\"", regroup_program(), "run",
+                  "--standalone", "--nproc-per-node=8", "/bin/sh", "-c", "echo a worker ran"},
+                 {},
+                 folder()});
+    EXPECT_EQ(job.wait(), 2) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("--nproc-per-node 8"), HasSubstr("needs 100 "),
+                                    HasSubstr("may open 64;"), HasSubstr("ulimit -n"),
+                                    Not(HasSubstr("a worker ran"))));
+    EXPECT_THAT(lines_of(job.output()), SizeIs(1));
+}
 
 TEST_F(RunLimits, OutputBeyondTheFileSizeIsLostAsOnAFullDisk) {
     Program job = start("f", "16", {"run", "--standalone", "--log-dir=logs", probe_program(),

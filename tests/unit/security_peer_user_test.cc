@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -24,7 +30,7 @@ struct Connected {
         server = acceptor.accept();
     }
     [[nodiscard]] std::optional<uid_t> user() const {
-        return user_of_peer(server.local_endpoint(), server.remote_endpoint());
+        return *PeerUsers().user_of_peer(server.local_endpoint(), server.remote_endpoint());
     }
 
     boost::asio::io_context io;
@@ -43,7 +49,7 @@ TEST(SecurityPeerUser, OwnSocketsBelongToThisUser) {
         EXPECT_TRUE(is_within_this_host(connected.server.local_endpoint(),
                                         connected.server.remote_endpoint()));
         EXPECT_EQ(connected.user(), ::geteuid()) << listen << " " << connect;
-        EXPECT_EQ(user_who_listens(connected.client.remote_endpoint()), ::geteuid())
+        EXPECT_EQ(*PeerUsers().user_who_listens(connected.client.remote_endpoint()), ::geteuid())
             << listen << " " << connect;
     }
 }
@@ -53,16 +59,72 @@ TEST(SecurityPeerUser, ClosedSocketBelongsToNobody) {
     const tcp::endpoint ours = connected.server.local_endpoint();
     const tcp::endpoint theirs = connected.server.remote_endpoint();
     connected.client.close();
-    EXPECT_EQ(user_of_peer(ours, theirs), std::nullopt);
+    EXPECT_EQ(*PeerUsers().user_of_peer(ours, theirs), std::nullopt);
     connected.acceptor.close();
-    EXPECT_EQ(user_who_listens(ours), std::nullopt);
+    EXPECT_EQ(*PeerUsers().user_who_listens(ours), std::nullopt);
+}
+
+/// Uses up all descriptors of this process.
+class NoDescriptors {
+   public:
+    NoDescriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        const rlimit few{128, before_.rlim_max};
+        EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+        for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) {
+            taken_.push_back(fd);
+        }
+        EXPECT_EQ(errno, EMFILE);
+    }
+    ~NoDescriptors() {
+        for (const int fd : taken_) {
+            ::close(fd);
+        }
+        ::setrlimit(RLIMIT_NOFILE, &before_);
+    }
+    NoDescriptors(const NoDescriptors&) = delete;
+    NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+   private:
+    rlimit before_{};
+    std::vector<int> taken_;
+};
+
+TEST(SecurityPeerUser, OwnProcessIsKnownWithoutAFreeDescriptor) {
+    PeerUsers users;
+    Connected connected("127.0.0.1", "127.0.0.1");
+    const tcp::endpoint ours = connected.server.local_endpoint();
+    const tcp::endpoint theirs = connected.server.remote_endpoint();
+    const NoDescriptors none;
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(users.object_to_stranger(ours, theirs), std::nullopt);
+        EXPECT_EQ(*users.user_who_listens(ours), ::geteuid());
+    }
+    connected.client.close();
+    const auto gone = users.user_of_peer(ours, theirs);
+    ASSERT_TRUE(gone);
+    EXPECT_EQ(*gone, std::nullopt);
+}
+
+TEST(SecurityPeerUser, KernelThatCannotBeAskedIsNotTakenForAnAnswer) {
+    const Connected connected("127.0.0.1", "127.0.0.1");
+    const tcp::endpoint ours = connected.server.local_endpoint();
+    const tcp::endpoint theirs = connected.server.remote_endpoint();
+    const NoDescriptors none;
+    PeerUsers users;
+    EXPECT_FALSE(users.user_of_peer(ours, theirs));
+    EXPECT_FALSE(users.user_who_listens(ours));
+    const auto why = users.object_to_stranger(ours, theirs);
+    ASSERT_TRUE(why.has_value());
+    EXPECT_NE(why->find(std::strerror(EMFILE)), std::string::npos) << *why;
 }
 
 // The kernel answers with a listener when there is no connection.
 TEST(SecurityPeerUser, ListenerOnThePeersPortIsNotThePeer) {
     Connected connected("127.0.0.1", "127.0.0.1");
     const tcp::endpoint nowhere(boost::asio::ip::make_address("127.0.0.1"), 1);
-    EXPECT_EQ(user_of_peer(nowhere, connected.acceptor.local_endpoint()), std::nullopt);
+    EXPECT_EQ(*PeerUsers().user_of_peer(nowhere, connected.acceptor.local_endpoint()),
+              std::nullopt);
 }
 
 TEST(SecurityPeerUser, SocketOfAnotherUserIsSeenAsHis) {
@@ -85,7 +147,7 @@ TEST(SecurityPeerUser, SocketOfAnotherUserIsSeenAsHis) {
         ::_exit(0);
     }
     tcp::socket server = acceptor.accept();
-    const auto user = user_of_peer(server.local_endpoint(), server.remote_endpoint());
+    const auto user = *PeerUsers().user_of_peer(server.local_endpoint(), server.remote_endpoint());
     server.close();
     ::waitpid(child, nullptr, 0);
     EXPECT_EQ(user, kOtherUser);
