@@ -2,13 +2,19 @@
 #include "rendezvous/files/own_file.h"
 
 #include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <deque>
 #include <fcntl.h>
 #include <filesystem>
+#include <linux/magic.h>
 #include <optional>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace regroup::files {
 namespace {
@@ -20,6 +26,11 @@ class Descriptor {
         if (fd_ >= 0) {
             ::close(fd_);
         }
+    }
+    Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
     }
     Descriptor(const Descriptor&) = delete;
     Descriptor& operator=(const Descriptor&) = delete;
@@ -33,33 +44,6 @@ class Descriptor {
 bool is_us_or_root(uid_t user) noexcept {
     return user == 0 || user == ::geteuid();
 }
-
-/// The folder that has the last component of a path.
-struct Parent {
-    explicit Parent(const std::filesystem::path& path)
-        : name(path.has_filename() ? path.filename() : "."),
-          folder(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
-                        O_PATH | O_DIRECTORY | O_CLOEXEC)) {
-        if (folder.get() >= 0 && ::fstat(folder.get(), &facts) != 0) {
-            facts = {};
-        }
-    }
-
-    [[nodiscard]] bool follows_links() const noexcept {
-        return is_us_or_root(facts.st_uid) && (facts.st_mode & S_IWOTH) == 0;
-    }
-    /// Several users own what is in it.
-    [[nodiscard]] bool is_sticky() const noexcept {
-        return (facts.st_mode & S_ISVTX) != 0 && (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    }
-    [[nodiscard]] bool trusts(uid_t owner) const noexcept {
-        return is_us_or_root(owner) || owner == facts.st_uid;
-    }
-
-    std::filesystem::path name;
-    Descriptor folder;
-    struct stat facts{};
-};
 
 Failure refusal(const std::string& why) {
     return {Errc::system, why};
@@ -75,19 +59,211 @@ std::string of_another_user(uid_t owner) {
            "folder";
 }
 
-constexpr const char* kForeignLink =
-    "it is a symbolic link, in a folder in which another user may have put it; remove it or choose "
-    "another folder";
+constexpr const char* kNewLink =
+    "it has become a symbolic link while it was looked at; remove it or choose another folder";
+
+std::string of_another_users_link(const std::string& link, uid_t owner) {
+    return link + " is a symbolic link of another user (uid " + std::to_string(owner) +
+           "), in a folder that others may write to; remove it or choose another folder";
+}
+
+/// The folder that has the last component of a path, reached component by component.
+class Walk {
+   public:
+    /// Makes missing folders on the way if `makes_folders`. A link at the end is left to follow().
+    static Result<Walk> to(const std::string& path, bool makes_folders) {
+        Walk way(makes_folders);
+        way.push(path);
+        if (const Result<void> begun = way.begin(path.starts_with('/')); !begun) {
+            return begun.error();
+        }
+        if (const Result<void> walked = way.walk(); !walked) {
+            return walked.error();
+        }
+        return way;
+    }
+
+    [[nodiscard]] int folder() const noexcept { return folder_.get(); }
+    /// Of the last component.
+    [[nodiscard]] const std::string& name() const noexcept { return pending_.front(); }
+
+    /// Several users own what is in the folder.
+    [[nodiscard]] bool is_sticky() const noexcept {
+        return (facts_.st_mode & S_ISVTX) != 0 && is_shared();
+    }
+    [[nodiscard]] bool trusts(uid_t owner) const noexcept {
+        return is_us_or_root(owner) || (is_named_ && owner == facts_.st_uid);
+    }
+
+    enum class Link : std::uint8_t {
+        none,      ///< The last component is no link.
+        followed,  ///< The walk has gone on to the place of its target.
+        magic,     ///< Only the kernel can follow it, and may.
+    };
+    /// Follows a link at the end. Errors: system, where the link is not to be followed.
+    Result<Link> follow() {
+        Descriptor end(::openat(folder(), name().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+        struct stat found{};
+        if (end.get() < 0 || ::fstat(end.get(), &found) != 0) {
+            return errno == ENOENT ? Result<Link>(Link::none) : refusal(errno);
+        }
+        if (!S_ISLNK(found.st_mode)) {
+            return Link::none;
+        }
+        if (!trusts_link(found)) {
+            return refusal(of_another_users_link(shown_ + name(), found.st_uid));
+        }
+        if (is_magic(end.get())) {
+            return Link::magic;
+        }
+        pending_.pop_front();
+        if (const Result<void> gone = go_to_target(end.get()); !gone) {
+            return gone.error();
+        }
+        if (const Result<void> walked = walk(); !walked) {
+            return walked.error();
+        }
+        return Link::followed;
+    }
+
+   private:
+    static constexpr int kLinksMax = 40;  // As the kernel.
+
+    explicit Walk(bool makes_folders) : makes_folders_(makes_folders) {}
+
+    [[nodiscard]] bool is_shared() const noexcept {
+        return (facts_.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    }
+    /// Nobody but its owner and root can put a link into a folder that is not shared. Of that owner
+    /// it is trusted if the user, and not the owner, named the folder.
+    [[nodiscard]] bool trusts_link(const struct stat& link) const noexcept {
+        return is_us_or_root(link.st_uid) ||
+               (is_named_ && !is_shared() && link.st_uid == facts_.st_uid);
+    }
+
+    /// What the kernel keeps in /proc leads to things that may have no path.
+    static bool is_magic(int link) {
+        struct statfs found{};
+        return ::fstatfs(link, &found) == 0 && found.f_type == PROC_SUPER_MAGIC;
+    }
+
+    /// Puts the components of `path` before those that are left.
+    void push(const std::string& path) {
+        std::vector<std::string> parts;
+        for (const std::filesystem::path& part : std::filesystem::path(path)) {
+            if (part != "/" && part != "." && !part.empty()) {
+                parts.push_back(part);
+            }
+        }
+        pending_.insert(pending_.begin(), parts.begin(), parts.end());
+        if (pending_.empty()) {
+            pending_.emplace_back(".");
+        }
+    }
+
+    Result<void> begin(bool at_root) {
+        const char* const start = at_root ? "/" : ".";
+        shown_ = at_root ? "/" : "";
+        is_named_ = true;
+        return enter(Descriptor(::open(start, O_PATH | O_DIRECTORY | O_CLOEXEC)));
+    }
+
+    Result<void> enter(Descriptor folder) {
+        struct stat found{};
+        if (folder.get() < 0 || ::fstat(folder.get(), &found) != 0) {
+            return refusal(errno);
+        }
+        // In a shared folder a stranger may have made it, for this process to find.
+        is_named_ = is_named_ && (!is_shared() || trusts(found.st_uid));
+        folder_ = std::move(folder);
+        facts_ = found;
+        return {};
+    }
+
+    Result<void> walk() {
+        while (pending_.size() > 1) {
+            if (const Result<void> stepped = step(); !stepped) {
+                return stepped.error();
+            }
+        }
+        return {};
+    }
+
+    Result<void> step() {
+        const std::string part = std::move(pending_.front());
+        pending_.pop_front();
+        Descriptor next = open_folder(part);
+        if (next.get() < 0 && errno == ENOENT && makes_folders_) {
+            if (::mkdirat(folder(), part.c_str(), 0777) != 0 && errno != EEXIST) {
+                return refusal(errno);
+            }
+            next = open_folder(part);
+        }
+        if (next.get() >= 0) {
+            shown_ += part + "/";
+            return enter(std::move(next));
+        }
+        if (errno != ENOTDIR && errno != ELOOP) {
+            return refusal(errno);
+        }
+        Descriptor link(::openat(folder(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+        struct stat found{};
+        if (link.get() < 0 || ::fstat(link.get(), &found) != 0) {
+            return refusal(errno);
+        }
+        if (!S_ISLNK(found.st_mode)) {
+            return refusal(ENOTDIR);
+        }
+        if (!trusts_link(found)) {
+            return refusal(of_another_users_link(shown_ + part, found.st_uid));
+        }
+        if (is_magic(link.get())) {
+            shown_ += part + "/";
+            return enter(Descriptor(
+                ::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+        }
+        return go_to_target(link.get());
+    }
+
+    /// With O_DIRECTORY, an automounter mounts what is there.
+    [[nodiscard]] Descriptor open_folder(const std::string& part) const {
+        return Descriptor(
+            ::openat(folder(), part.c_str(), O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC));
+    }
+
+    Result<void> go_to_target(int link) {
+        std::string target(PATH_MAX, '\0');
+        const ssize_t bytes = ::readlinkat(link, "", target.data(), target.size());
+        if (bytes <= 0) {
+            return refusal(bytes < 0 ? errno : ENOENT);
+        }
+        if (++links_ > kLinksMax) {
+            return refusal(ELOOP);
+        }
+        target.resize(static_cast<std::size_t>(bytes));
+        push(target);
+        return target.starts_with('/') ? begin(true) : Result<void>();
+    }
+
+    bool makes_folders_;
+    Descriptor folder_{-1};
+    struct stat facts_{};
+    /// No stranger chose the folder by giving his own a name that this process looks for.
+    bool is_named_ = true;
+    std::string shown_;  ///< The way to `folder_`, with a slash at its end.
+    std::deque<std::string> pending_;
+    int links_ = 0;
+};
 
 /// Why an opened file is not to be used.
-std::optional<std::string> objection(const struct stat& file, const Parent& parent) {
+std::optional<std::string> objection(const struct stat& file, const Walk& place) {
     if (!S_ISREG(file.st_mode) && !S_ISCHR(file.st_mode)) {
         return "it is no regular file";
     }
-    if (!parent.is_sticky()) {
+    if (!place.is_sticky()) {
         return std::nullopt;
     }
-    if (!parent.trusts(file.st_uid)) {
+    if (!place.trusts(file.st_uid)) {
         return of_another_user(file.st_uid);
     }
     if (S_ISREG(file.st_mode) && file.st_nlink > 1) {
@@ -100,16 +276,25 @@ std::optional<std::string> objection(const struct stat& file, const Parent& pare
 }  // namespace
 
 Result<int> open_own(const std::string& path, int flags, mode_t mode) {
-    const Parent parent{std::filesystem::path(path)};
-    if (parent.folder.get() < 0) {
-        return refusal(errno);
+    Result<Walk> place = Walk::to(path, false);
+    if (!place) {
+        return place.error();
     }
-    const int no_follow = parent.follows_links() ? 0 : O_NOFOLLOW;
-    Descriptor file(::openat(parent.folder.get(), parent.name.c_str(),
+    const bool no_link = (flags & (O_NOFOLLOW | O_EXCL)) != 0;
+    auto link = no_link ? Walk::Link::none : Walk::Link::followed;
+    while (link == Walk::Link::followed) {
+        const Result<Walk::Link> followed = place->follow();
+        if (!followed) {
+            return followed.error();
+        }
+        link = *followed;
+    }
+    const int no_follow = link == Walk::Link::magic ? 0 : O_NOFOLLOW;
+    Descriptor file(::openat(place->folder(), place->name().c_str(),
                              (flags & ~O_TRUNC) | no_follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
                              mode));
     if (file.get() < 0) {
-        return errno == ELOOP && no_follow != 0    ? refusal(kForeignLink)
+        return errno == ELOOP && no_follow != 0    ? refusal(kNewLink)
                : errno == ENXIO || errno == EISDIR ? refusal("it is no regular file")
                                                    : refusal(errno);
     }
@@ -117,7 +302,7 @@ Result<int> open_own(const std::string& path, int flags, mode_t mode) {
     if (::fstat(file.get(), &facts) != 0) {
         return refusal(errno);
     }
-    if (const auto why = objection(facts, parent)) {
+    if (const auto why = objection(facts, *place)) {
         return refusal(*why);
     }
     if ((flags & O_TRUNC) != 0 && facts.st_size != 0 && ::ftruncate(file.get(), 0) != 0) {
@@ -128,41 +313,34 @@ Result<int> open_own(const std::string& path, int flags, mode_t mode) {
 }
 
 Result<void> make_own_folder(const std::string& path, mode_t mode) {
-    std::filesystem::path folder(path);
-    if (!folder.has_filename()) {  // It ends in a slash.
-        folder = folder.parent_path();
+    Result<Walk> place = Walk::to(path, true);
+    if (!place) {
+        return place.error();
     }
-    if (std::error_code error; folder.has_parent_path()) {
-        std::filesystem::create_directories(folder.parent_path(), error);
-        if (error) {
-            return refusal(error.value());
+    for (;;) {
+        if (::mkdirat(place->folder(), place->name().c_str(), mode) == 0) {
+            return {};
+        }
+        if (errno != EEXIST) {
+            return refusal(errno);
+        }
+        const Result<Walk::Link> followed = place->follow();
+        if (!followed) {
+            return followed.error();
+        }
+        if (*followed != Walk::Link::followed) {
+            break;
         }
     }
-    const Parent parent(folder);
-    if (parent.folder.get() < 0) {
+    struct stat found{};
+    if (::fstatat(place->folder(), place->name().c_str(), &found, 0) != 0) {
         return refusal(errno);
     }
-    const int at = parent.folder.get();
-    if (::mkdirat(at, parent.name.c_str(), mode) == 0) {
-        return {};
-    }
-    if (errno != EEXIST) {
-        return refusal(errno);
-    }
-    struct stat entry{};
-    struct stat target{};
-    if (::fstatat(at, parent.name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0 ||
-        ::fstatat(at, parent.name.c_str(), &target, 0) != 0) {
-        return refusal(errno);
-    }
-    if (!S_ISDIR(target.st_mode)) {
+    if (!S_ISDIR(found.st_mode)) {
         return refusal(ENOTDIR);
     }
-    if (S_ISLNK(entry.st_mode) && !parent.follows_links() && !parent.trusts(entry.st_uid)) {
-        return refusal(kForeignLink);
-    }
-    if (parent.is_sticky() && !parent.trusts(entry.st_uid)) {
-        return refusal(of_another_user(entry.st_uid));
+    if (place->is_sticky() && !place->trusts(found.st_uid)) {
+        return refusal(of_another_user(found.st_uid));
     }
     return {};
 }

@@ -7,14 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/files/own_file.h"
+
 namespace regroup::security {
 namespace {
 
 class File {
    public:
-    explicit File(const std::string& path)
-        // A pipe without a writer must not block.
-        : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {}
+    explicit File(int fd) : fd_(fd) {}
     ~File() {
         if (fd_ >= 0) {
             ::close(fd_);
@@ -42,9 +42,13 @@ Result<std::string> read_secret_line(const std::string& path, const std::string&
     const auto refuse = [&](const std::string& why) {
         return Failure(Errc::invalid_argument, name + " " + why);
     };
-    const File file(path);
+    const Result<int> opened = files::open_own(path, O_RDONLY);
+    if (!opened) {
+        return Failure(opened.error().code, "cannot read " + name + ": " + opened.error().detail);
+    }
+    const File file(*opened);
     struct stat info{};
-    if (file.fd() < 0 || ::fstat(file.fd(), &info) != 0) {
+    if (::fstat(file.fd(), &info) != 0) {
         return system_failure("cannot read " + name, errno);
     }
     if (!S_ISREG(info.st_mode)) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/security/secret_file.h"
 
 namespace regroup::security {
@@ -175,24 +176,28 @@ Result<Token> read_token(const std::string& path) {
 
 Result<void> write_token(const std::string& path, const Token& token) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    std::error_code error;
-    if (!folder.empty()) {
-        // Others who may write in a folder could put another token there.
-        const mode_t before = ::umask(S_IRWXG | S_IRWXO);
-        std::filesystem::create_directories(folder, error);
-        ::umask(before);
-    }
-    const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                           S_IRUSR | S_IWUSR));
-    if (file.fd() < 0 && errno == EEXIST) {
+    std::error_code none;
+    if (std::filesystem::exists(std::filesystem::symlink_status(path, none))) {
         return Failure(Errc::invalid_argument,
                        path +
                            " exists already; all who use its token lose their access when "
                            "another one replaces it, so remove it first if you want that");
     }
-    if (file.fd() < 0) {
-        return system_failure("cannot create " + path, errno);
+    if (!folder.empty()) {
+        // Others who may write in a folder could put another token there.
+        const mode_t before = ::umask(S_IRWXG | S_IRWXO);
+        const Result<void> made = files::make_own_folder(folder);
+        ::umask(before);
+        if (!made) {
+            return Failure(Errc::system, "cannot create " + path + ": " + made.error().detail);
+        }
     }
+    const Result<int> opened =
+        files::open_own(path, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+    if (!opened) {
+        return Failure(Errc::system, "cannot create " + path + ": " + opened.error().detail);
+    }
+    const File file(*opened);
     const std::string line = token.text() + "\n";
     if (::write(file.fd(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
         ::fsync(file.fd()) != 0) {

@@ -71,7 +71,7 @@ const std::vector<Layer>& layers() {
         {{"rendezvous/security/key"}, "secret keys", {"libsodium"}},
         {{"rendezvous/security"},
          "who a peer is: tokens, certificates, TLS, the user at the other end",
-         {"rendezvous/net", "C", "Asio", "OpenSSL"},
+         {"rendezvous/files", "rendezvous/net", "C", "Asio", "OpenSSL"},
          false,
          "know of a job"},
         {{"rendezvous/core"},

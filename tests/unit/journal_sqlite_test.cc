@@ -534,9 +534,12 @@ TEST_F(JournalSqlite, FileThatAnotherUserMayHavePreparedIsNotUsed) {
         const std::string path = directory() + name;
         fs::remove(path);
         fs::create_symlink(precious, path);
+        if (::lchown(path.c_str(), 12345, 12345) != 0) {
+            GTEST_SKIP() << "only root can make a link of another user";
+        }
         const auto linked = SqliteJournal::open(directory(), 1);
         ASSERT_FALSE(linked);
-        EXPECT_THAT(linked.error().detail, HasSubstr(path + ": it is a symbolic link"));
+        EXPECT_THAT(linked.error().detail, HasSubstr(path + " is a symbolic link"));
         fs::remove(path);
         ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
         const auto piped = SqliteJournal::open(directory(), 1);

@@ -16,6 +16,7 @@ namespace regroup::files {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND;
@@ -70,10 +71,13 @@ TEST_F(OwnFile, NewFileIsMadeForThisProcessAlone) {
     EXPECT_EQ(opened(path), "") << "again";
 }
 
-TEST_F(OwnFile, LinkInAFolderOfAllUsersIsNotFollowed) {
+TEST_F(OwnFile, LinkOfAnotherUserInAFolderOfAllUsersIsNotFollowed) {
     for (const mode_t mode : {kTmp, mode_t{0777}}) {
         const fs::path link = shared(mode) / "link";
         fs::create_symlink(secret(), link);
+        if (!give_away(link)) {
+            GTEST_SKIP() << "only root can make a link of another user";
+        }
         EXPECT_THAT(opened(link), HasSubstr("symbolic link"));
         EXPECT_THAT(opened(link, O_WRONLY | O_TRUNC), HasSubstr("symbolic link"));
         fs::remove(link);
@@ -86,6 +90,16 @@ TEST_F(OwnFile, LinkInAFolderOfThisUserIsFollowed) {
     fs::create_symlink(secret(), link);
     EXPECT_EQ(opened(link), "");
     EXPECT_EQ(testing::read_file(secret()), "secret\nmore\n");
+}
+
+// So does Kubernetes mount secrets.
+TEST_F(OwnFile, LinkOfThisUserInAFolderOfAllUsersIsFollowed) {
+    const fs::path data = shared(kTmp) / "..data";
+    fs::create_directory(data);
+    put(data / "token", "");
+    fs::create_symlink("..data/token", shared(kTmp) / "token");
+    EXPECT_EQ(opened(shared(kTmp) / "token"), "");
+    EXPECT_EQ(testing::read_file(data / "token"), "more\n");
 }
 
 TEST_F(OwnFile, PipeDoesNotBlock) {
@@ -151,6 +165,104 @@ TEST_F(OwnFile, FolderThatAnotherUserHasPutThereIsNotUsed) {
     fs::create_symlink(secret().parent_path(), link);
     ASSERT_TRUE(give_away(link));
     EXPECT_THAT(make_own_folder(link).error().detail, HasSubstr("symbolic link"));
+}
+
+/// A folder with a link to another folder in it, and the path of a file behind the link.
+class OwnFilePath : public OwnFile {
+   protected:
+    OwnFilePath() { fs::create_directory(target()); }
+
+    [[nodiscard]] fs::path target() const { return secret().parent_path() / "target"; }
+    [[nodiscard]] fs::path link_in(mode_t mode) const {
+        fs::path link = shared(mode) / "logs";
+        fs::remove(link);
+        fs::create_directory_symlink(target(), link);
+        return link;
+    }
+    [[nodiscard]] bool is_reached(const fs::path& link) const {
+        fs::remove_all(target() / "sub");
+        fs::remove(target() / "file");
+        const auto made = static_cast<bool>(make_own_folder(link / "sub" / "job"));
+        EXPECT_EQ(fs::exists(target() / "sub"), made);
+        const bool written = opened(link / "file").empty();
+        EXPECT_EQ(fs::exists(target() / "file"), written);
+        EXPECT_EQ(made, written);
+        return made;
+    }
+};
+
+TEST_F(OwnFilePath, LinkOfThisUserIsFollowedOnTheWay) {
+    for (const mode_t mode : {mode_t{0755}, mode_t{0775}, mode_t{0777}, kTmp}) {
+        EXPECT_TRUE(is_reached(link_in(mode))) << mode;
+    }
+}
+
+TEST_F(OwnFilePath, LinkOfAnotherUserOnTheWayIsFollowedNowhereThatOthersWrite) {
+    for (const mode_t mode : {mode_t{0775}, mode_t{02775}, mode_t{0777}, kTmp, mode_t{01775}}) {
+        const fs::path link = link_in(mode);
+        if (!give_away(link)) {
+            GTEST_SKIP() << "only root can make a link of another user";
+        }
+        EXPECT_FALSE(is_reached(link)) << mode;
+        EXPECT_THAT(opened(link / "file"), AllOf(HasSubstr(link.string() + " "),
+                                                 HasSubstr("symbolic link of another user")));
+    }
+}
+
+TEST_F(OwnFilePath, LinkOfAnotherUserAtTheEndIsNotFollowedInAFolderOfAGroup) {
+    const fs::path link = shared(0775) / "link";
+    fs::create_symlink(secret(), link);
+    EXPECT_EQ(opened(link), "") << "it is this user's own";
+    if (!give_away(link)) {
+        GTEST_SKIP() << "only root can make a link of another user";
+    }
+    EXPECT_THAT(opened(link), HasSubstr("symbolic link of another user"));
+    EXPECT_THAT(opened(link, O_WRONLY | O_TRUNC), HasSubstr("symbolic link of another user"));
+    EXPECT_EQ(testing::read_file(secret()), "secret\nmore\n");
+}
+
+// The link at the end of a followed link is looked at, too.
+TEST_F(OwnFilePath, LinkThatLeadsToALinkOfAnotherUserIsNotFollowed) {
+    const fs::path foreign = link_in(0775);
+    const fs::path own = secret().parent_path() / "own";
+    fs::create_directory_symlink(foreign, own);
+    EXPECT_TRUE(is_reached(own));
+    if (!give_away(foreign)) {
+        GTEST_SKIP() << "only root can make a link of another user";
+    }
+    EXPECT_FALSE(is_reached(own));
+}
+
+TEST_F(OwnFilePath, LinkOfAFoldersOwnerIsFollowedIfTheUserNamedTheFolder) {
+    for (const bool is_planted : {false, true}) {
+        const fs::path home = shared(is_planted ? kTmp : mode_t{0755}) / "home";
+        fs::remove_all(home);
+        fs::create_directory(home);
+        const fs::path link = home / "logs";
+        fs::create_directory_symlink(target(), link);
+        if (!give_away(home) || !give_away(link)) {
+            GTEST_SKIP() << "only root can make a folder of another user";
+        }
+        EXPECT_EQ(is_reached(link), !is_planted);
+    }
+}
+
+TEST_F(OwnFilePath, WayMayGoUpAndByRelativeLinks) {
+    const fs::path folder = shared(0755);
+    fs::create_directory_symlink("../target", folder / "relative");
+    EXPECT_TRUE(is_reached(folder / ".." / "shared" / "." / "relative"));
+    fs::create_symlink("loop", folder / "loop");
+    EXPECT_NE(opened(folder / "loop"), "");
+    EXPECT_NE(opened(folder / "loop" / "file"), "");
+    EXPECT_FALSE(make_own_folder(folder / "loop" / "sub"));
+}
+
+TEST_F(OwnFilePath, DescriptorsOfThisProcessCanBeNamed) {
+    const int fd = ::open(secret().c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(opened("/proc/self/fd/" + std::to_string(fd)), "");
+    ::close(fd);
+    EXPECT_EQ(testing::read_file(secret()), "secret\nmore\n");
 }
 
 }  // namespace
