@@ -33,6 +33,13 @@ std::string rank_text(const WorkerIdentity& worker) {
                         : std::to_string(worker.assignment.first_rank + worker.local_rank);
 }
 
+// A worker that was started ahead has no rank yet.
+bool reads_stdin(const StdinReader& reader, const WorkerIdentity& worker) {
+    return reader.who == StdinReader::Who::all ||
+           (reader.who == StdinReader::Who::rank && !worker.ahead &&
+            worker.assignment.first_rank + worker.local_rank == reader.rank);
+}
+
 }  // namespace
 
 bool StreamSpec::has(std::uint32_t local_rank, std::uint8_t stream) const {
@@ -69,11 +76,14 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
         {"hostname", printable(host)},
         {"node", printable(node)}};
     const std::filesystem::path folder = worker_folder(options, worker);
+    WorkerOutput output;
+    output.reads_stdin = reads_stdin(options.stdin_reader, worker);
     const auto stream = [&](std::uint8_t which, const char* torchrun_name, const char* suffix,
                             const std::vector<std::string>& needles) {
         StreamPlan plan;
         plan.prefix = substitute(prefix, values);
         plan.shown = on_console;
+        plan.shows_partial = options.dialogue && output.reads_stdin;
         plan.file_bytes_max = options.file_bytes_max;
         plan.launch_line = options.launch_line;
         if (!torchrun) {
@@ -98,7 +108,6 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
         }
         return plan;
     };
-    WorkerOutput output;
     output.out = stream(StreamSpec::kOut, "stdout.log", ".out", options.stdout_needles);
     output.err = stream(StreamSpec::kErr, "stderr.log", ".err", options.stderr_needles);
     if (!folder.empty()) {

@@ -28,6 +28,19 @@ struct StreamSpec {
     friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
 };
 
+/// The worker that reads the launcher's standard input (--stdin). Others read /dev/null.
+struct StdinReader {
+    enum class Who : std::uint8_t {
+        rank,  ///< The one with `rank` when it starts, on its own node.
+        all,   ///< All of this node, as they come.
+        none,
+    };
+    Who who = Who::rank;
+    std::uint32_t rank = 0;
+
+    friend bool operator==(const StdinReader&, const StdinReader&) = default;
+};
+
 /// The names of files and folders in OutputOptions::folder.
 enum class OutputLayout : std::uint8_t {
     /// round_N/rank00012.{out,err,error.json}, appended to. Every line is shown, too. An elastic
@@ -59,13 +72,17 @@ struct OutputOptions {
     std::string launch_line;
     /// Largest size of a file. A full file is renamed to FILE.1, and FILE begins anew. 0: no limit.
     std::uint64_t file_bytes_max = 0;
+    StdinReader stdin_reader;
+    /// Standard input is a terminal: the worker that reads it may ask in the middle of a line.
+    bool dialogue = false;
 };
 
-/// The destinations of one worker's output in one round.
+/// The streams of one worker in one round.
 struct WorkerOutput {
     StreamPlan out;
     StreamPlan err;
     std::string error_file;  ///< TORCHELASTIC_ERROR_FILE of the worker; may be empty.
+    bool reads_stdin = false;
 };
 
 /// `host` is the short host name. The files and folders need not exist yet.

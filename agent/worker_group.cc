@@ -4,6 +4,7 @@
 // messages to and from workers.
 #include "agent/worker_group.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <utility>
 
@@ -23,6 +24,7 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, Output
       output_(output),
       options_(std::move(options)),
       on_event_(std::move(on_event)),
+      no_input_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       launcher_(io),
       reaper_(io, launcher_),
       look_timer_(io),
@@ -85,7 +87,9 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
     Result<OutputRelay::Pipes> pipes = output_.open(local_rank, plan.out, plan.err);
     if (!pipes) {
         not_started(key, pipes.error());
-    } else if (ProcessSpec spec = spec_of(identity, *pipes);
+    } else if (!plan.reads_stdin && !no_input_) {
+        not_started(key, Failure(Errc::system, "cannot open /dev/null for its standard input"));
+    } else if (ProcessSpec spec = spec_of(identity, *pipes, plan.reads_stdin);
                fork_server_ && fork_server_->serves()) {
         fork(key, std::move(spec), std::move(*pipes));
     } else {
@@ -144,7 +148,7 @@ void WorkerGroup::start_fork_server() {
 }
 
 ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity,
-                                 const OutputRelay::Pipes& pipes) const {
+                                 const OutputRelay::Pipes& pipes, bool reads_stdin) const {
     const WorkerCommand& command = options_.command;
     ProcessSpec spec;
     spec.executable = command.executable;
@@ -162,6 +166,7 @@ ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity,
         spec.memory_nodes = place.numa_nodes;
     }
     spec.environment = worker_environment(command.environment, identity);
+    spec.stdin_fd = reads_stdin ? -1 : no_input_.get();
     spec.stdout_fd = pipes.stdout_fd.get();
     spec.stderr_fd = pipes.stderr_fd.get();
     return spec;

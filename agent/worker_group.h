@@ -175,7 +175,7 @@ class WorkerGroup {
     void signal_rest(Process& process, int signal);
     [[nodiscard]] static bool would_only_end(const Process& process, int signal);
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& identity,
-                                      const OutputRelay::Pipes& pipes) const;
+                                      const OutputRelay::Pipes& pipes, bool reads_stdin) const;
     [[nodiscard]] WorkerIdentity identity_of(const Assignment& assignment,
                                              std::uint32_t local_rank) const;
     void choose_interface(const Assignment& assignment, const std::string& own_address);
@@ -222,6 +222,7 @@ class WorkerGroup {
     OutputRelay& output_;
     const WorkerGroupOptions options_;
     std::function<void(const AgentEvent&)> on_event_;
+    const UniqueFd no_input_;  ///< /dev/null, for workers that do not read stdin.
     LinuxLauncher launcher_;
     OrphanReaper reaper_;
     std::optional<ForkServer> fork_server_;

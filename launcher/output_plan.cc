@@ -104,6 +104,12 @@ Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string
         text != nullptr && output.line_prefix.empty()) {
         output.line_prefix = text;
     }
+    // As in mpirun, and under its own name as in torchrun.
+    const agent::StdinReader usual{.who = options.front == Front::torchrun
+                                              ? agent::StdinReader::Who::all
+                                              : agent::StdinReader::Who::rank};
+    output.stdin_reader = options.stdin_reader.value_or(usual);
+    output.dialogue = ::isatty(STDIN_FILENO) == 1;
     output.stdout_needles = options.stdout_needles;
     output.stderr_needles = options.stderr_needles;
     output.file_bytes_max = options.log_file_bytes_max;

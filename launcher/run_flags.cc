@@ -232,8 +232,29 @@ void declare_time(FlagTable& flags, RunOptions& options) {
     declare_hangs(flags, options);
 }
 
+FlagTable::Take stdin_reader_into(std::optional<agent::StdinReader>& out) {
+    return [&out](const std::string& text) -> std::string {
+        using Who = agent::StdinReader::Who;
+        const auto rank = parse_number<std::uint32_t>(text);
+        if (!rank && text != "all" && text != "none") {
+            return "must be a rank of the job, all or none, not " + in_quotes(text);
+        }
+        out = agent::StdinReader{.who = rank            ? Who::rank
+                                        : text == "all" ? Who::all
+                                                        : Who::none,
+                                 .rank = rank.value_or(0)};
+        return "";
+    };
+}
+
 void declare_output(FlagTable& flags, RunOptions& options) {
-    flags.group("Output");
+    flags.group("Input and output");
+    flags.value({"--stdin", "RANK|all|none", options.front == Front::torchrun ? "all" : "0",
+                 "The worker that reads the standard input of the launcher on its node. The others "
+                 "read /dev/null. all: the workers of a node share it. On a terminal this "
+                 "worker's questions are shown before their line ends",
+                 "--stdin=1", "", true},
+                stdin_reader_into(options.stdin_reader));
     flags.value({"--log-dir", "DIR", "./regroup-runs",
                  "Folder for the output of the workers: one file for each rank and round, in "
                  "DIR/ID. /dev/null: no files",

@@ -87,6 +87,7 @@ struct RunOptions {
     std::string health = "basic";  ///< off, basic or full.
 
     // Output.
+    std::optional<agent::StdinReader> stdin_reader;  ///< Nothing: the convention of `front`.
     std::optional<std::string> log_dir;
     agent::StreamSpec redirects;
     agent::StreamSpec tee;

@@ -59,6 +59,11 @@ void LineSplitter::finish(const Sink& sink) {
     drawing_ = {};
 }
 
+std::string_view LineSplitter::partial() const noexcept {
+    const bool is_plain = !after_return_ && sequence_.empty() && !drawing_.begun;
+    return is_plain ? std::string_view(partial_) : std::string_view();
+}
+
 bool LineSplitter::is_due(Instant now) {
     const bool due = now >= next_update_;
     if (due) {

@@ -35,6 +35,10 @@ class LineSplitter {
     /// Call at the end of the stream or of its writer. The rest becomes a line.
     void finish(const Sink& sink);
 
+    /// The beginning of a line that may be a question: text that nothing draws over. Valid until
+    /// the next call.
+    [[nodiscard]] std::string_view partial() const noexcept;
+
    private:
     [[nodiscard]] bool is_due(Instant now);
     void append(std::string_view piece, const Sink& sink);

@@ -48,13 +48,38 @@ UniqueFd open_anew(int fd) {
 LineWriter::LineWriter(boost::asio::io_context& io, int fd, std::string consolation)
     : io_(io), fd_(fd), consolation_(std::move(consolation)) {}
 
-void LineWriter::write(std::string_view lines, std::size_t line_count) {
+void LineWriter::write(std::string_view lines, std::size_t line_count, const void* stream) {
     // After a drop, all lines are dropped until the queue is empty: one gap, not a thousand.
     if (dropped_ > 0 || queue_.size() - written_ + lines.size() > kQueueBytesMax) {
         dropped_ += line_count;
         return;
     }
-    accept_lines(lines);
+    accept_lines(lines, stream);
+}
+
+void LineWriter::write_partial(std::string_view line, const void* stream) {
+    if (dropped_ > 0 || queue_.size() - written_ + line.size() > kQueueBytesMax) {
+        return;  // It comes with its end.
+    }
+    if (!std::exchange(status_, "").empty()) {
+        accept(kEraseRow);
+    }
+    const std::string_view more = go_on(line, stream);
+    partial_ = line;
+    partial_of_ = stream;
+    accept(more);
+}
+
+std::string_view LineWriter::go_on(std::string_view text, const void* stream) {
+    const std::string before = std::exchange(partial_, "");
+    if (before.empty()) {
+        return text;
+    }
+    if (stream == partial_of_ && text.starts_with(before)) {
+        return text.substr(before.size());
+    }
+    accept("\n");
+    return text;
 }
 
 void LineWriter::write_own(std::string_view lines, std::size_t line_count) {
@@ -72,7 +97,7 @@ bool LineWriter::show_status(const std::string& text) {
         return true;
     }
     // A terminal that is late gets no more than its lines.
-    if (!is_own_terminal(fd_) || !queue_.empty()) {
+    if (!is_own_terminal(fd_) || !queue_.empty() || !partial_.empty()) {
         return false;
     }
     if (std::string row = row_of(fd_, text); row != status_) {
@@ -82,7 +107,8 @@ bool LineWriter::show_status(const std::string& text) {
     return true;
 }
 
-void LineWriter::accept_lines(std::string_view lines) {
+void LineWriter::accept_lines(std::string_view lines, const void* stream) {
+    lines = go_on(lines, stream);
     if (status_.empty()) {
         accept(lines);
     } else {

@@ -27,8 +27,13 @@ class LineWriter {
     LineWriter(const LineWriter&) = delete;
     LineWriter& operator=(const LineWriter&) = delete;
 
-    /// Writes, queues or drops `lines`, which has `line_count` whole lines.
-    void write(std::string_view lines, std::size_t line_count);
+    /// Writes, queues or drops `lines`, which has `line_count` whole lines. If they go on with the
+    /// partial line of `stream`, and nothing was written since, only the rest is written.
+    void write(std::string_view lines, std::size_t line_count, const void* stream = nullptr);
+
+    /// Writes the beginning of a line of `stream`, or more of it, without an end. The lines of
+    /// others begin on a new one.
+    void write_partial(std::string_view line, const void* stream);
 
     /// The same for lines of the agent, whose bound is higher.
     void write_own(std::string_view lines, std::size_t line_count = 1);
@@ -53,7 +58,9 @@ class LineWriter {
 
     void choose_way();
     /// Writes above the status.
-    void accept_lines(std::string_view lines);
+    void accept_lines(std::string_view lines, const void* stream = nullptr);
+    /// What `text` adds to the partial line; ends the line if it is another one.
+    std::string_view go_on(std::string_view text, const void* stream);
     void accept(std::string_view bytes);
     void pump();
     [[nodiscard]] long write_some(std::string_view bytes);
@@ -67,6 +74,8 @@ class LineWriter {
     std::size_t piece_bytes_ = 0;
     UniqueFd own_;
     std::string status_;
+    std::string partial_;  ///< The last line so far, if it has no end yet; else empty.
+    const void* partial_of_ = nullptr;
     std::string queue_;
     std::size_t written_ = 0;  ///< Bytes at the front of `queue_` that are written.
     std::size_t dropped_ = 0;  ///< Dropped lines since the queue was last empty.

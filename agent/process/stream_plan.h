@@ -21,6 +21,9 @@ struct StreamPlan {
     /// See OutputOptions::file_bytes_max.
     std::uint64_t file_bytes_max = 0;
     bool shown = true;
+    /// The beginning of a line is shown, too, when its end has not come for 100 ms: a person may
+    /// have to answer it.
+    bool shows_partial = false;
     std::string prefix;  ///< Prefix of each line on the terminal.
     /// Lines that contain one of `needles` are appended to `filter_path`, with the prefix.
     std::string filter_path;

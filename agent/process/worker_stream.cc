@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -18,6 +19,8 @@ namespace {
 
 /// Limit for one read, so that all workers get their turn.
 constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
+/// How long the end of a line may take before its beginning is shown.
+constexpr std::chrono::milliseconds kRestTime{100};
 constexpr std::size_t kTailLinesMax = 20;
 constexpr std::size_t kTailLineBytesMax = 500;
 
@@ -57,6 +60,7 @@ Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
     }
     pipe_.emplace(*std::move(watch));
     pipe_->arm();
+    io_ = &io;
     return write_end;
 }
 
@@ -118,6 +122,7 @@ long WorkerStream::read_some(std::size_t bytes_max) {
         keep(bytes);
         splitter_.feed(bytes, clock_.now(), [this](std::string_view line) { show(line); });
         show_batch();
+        await_rest();
     }
     return count;
 }
@@ -194,9 +199,30 @@ void WorkerStream::show(std::string_view line) {
 
 void WorkerStream::show_batch() {
     if (batch_lines_ > 0) {
-        terminal_.write(batch_, batch_lines_);
+        terminal_.write(batch_, batch_lines_, this);
         batch_.clear();
         batch_lines_ = 0;
+    }
+}
+
+// A prompt has no line end, and its reader waits for an answer.
+void WorkerStream::await_rest() {
+    if (!plan_.shown || !plan_.shows_partial || rest_timer_ || splitter_.partial().empty()) {
+        return;
+    }
+    rest_timer_ = std::make_shared<boost::asio::steady_timer>(*io_, kRestTime);
+    rest_timer_->async_wait([this, weak = std::weak_ptr(rest_timer_)](
+                                const boost::system::error_code& error) {
+        if (!error && weak.lock()) {
+            rest_timer_.reset();
+            show_partial();
+        }
+    });
+}
+
+void WorkerStream::show_partial() {
+    if (const std::string_view partial = splitter_.partial(); !partial.empty()) {
+        terminal_.write_partial(plan_.prefix + std::string(partial), this);
     }
 }
 

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+
+#include <boost/asio/steady_timer.hpp>
 
 #include "agent/process/line_splitter.h"
 #include "agent/process/line_writer.h"
@@ -59,6 +62,8 @@ class WorkerStream {
     void keep_filtered(std::string_view line);
     void show(std::string_view line);
     void show_batch();
+    void await_rest();
+    void show_partial();
 
     const Clock& clock_;
     LineWriter& terminal_;
@@ -74,6 +79,9 @@ class WorkerStream {
     std::string batch_;  ///< Whole lines with their prefixes, for one write.
     std::size_t batch_lines_ = 0;
     std::deque<std::string> tail_;
+    boost::asio::io_context* io_ = nullptr;  ///< Once open.
+    /// Runs while a partial line waits for its end. Handlers hold it weakly.
+    std::shared_ptr<boost::asio::steady_timer> rest_timer_;
 };
 
 }  // namespace regroup::agent

@@ -372,6 +372,28 @@ TEST_F(LineWriterTest, WriterNeverWaitsForATerminal) {
     EXPECT_EQ(write_many(terminal, std::move(screen)).size(), kMany * 101);
 }
 
+TEST_F(LineWriterTest, PartialLineIsGoneOnWithOrEndedBeforeTheNextLine) {
+    auto [reading, writing] = make_pipe();
+    {
+        const int one = 0;
+        const int other = 0;
+        LineWriter writer(io_, writing.get(), "");
+        writer.write_partial("[1] na", &one);
+        writer.write_partial("[1] name? ", &one);
+        writer.write("[1] name? ann\n[1] ok\n", 2, &one);
+        writer.write_partial("[1] sure? ", &one);
+        writer.write("[2] a line\n", 1, &other);
+        writer.write("[1] sure? yes\n", 1, &one);
+        writer.write_partial("[1] more", &one);
+        writer.write_own("regroup: line\n");
+        EXPECT_TRUE(writer.flush(clock_, clock_.now()));
+    }
+    writing.reset();
+    EXPECT_EQ(read_all(reading.get()),
+              "[1] name? ann\n[1] ok\n[1] sure? \n[2] a line\n[1] sure? yes\n[1] more\n"
+              "regroup: line\n");
+}
+
 TEST_F(LineWriterTest, FileTakesEverythingAtOnce) {
     const TemporaryFolder folder;
     const std::string path = folder.path() / "file";

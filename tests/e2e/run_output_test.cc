@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/pseudo_terminal.h"
 
 namespace regroup::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -53,6 +55,29 @@ TEST_F(RunOutput, EachLineHasItsNodeAndRankAndKeepsItsOrder) {
                                                             {"127.0.0.2:1", all},
                                                             {"127.0.0.3:2", all},
                                                             {"127.0.0.3:3", all}}));
+}
+
+/// What a worker that has asked a question on a terminal reads.
+constexpr const char* kDialogue =
+    "printf 'rank '$RANK' asks: '; if read answer; then echo \"$answer to $RANK\"; "
+    "else echo \"nothing to $RANK\"; fi";
+
+TEST_F(RunOutput, QuestionOfTheRankThatReadsStdinIsShownBeforeItsAnswer) {
+    for (const std::string reader : {"0", "1"}) {
+        Words command{regroup_program(), "run"};
+        command = command + flags_ + Words{"--nproc-per-node=2"};
+        if (reader != "0") {
+            command.push_back("--stdin=" + reader);
+        }
+        PseudoTerminal terminal(command + Words{"sh", "-c", kDialogue},
+                                {"TERM=xterm", "HOME=" + folder()}, 24, 120);
+        ASSERT_TRUE(terminal.shows("rank " + reader + " asks:")) << terminal.screen().text();
+        terminal.type("yes\r");
+        EXPECT_EQ(terminal.wait(), 0) << terminal.screen().text();
+        const std::string other = reader == "0" ? "1" : "0";
+        EXPECT_THAT(terminal.screen().text(),
+                    AllOf(HasSubstr("yes to " + reader), HasSubstr("nothing to " + other)));
+    }
 }
 
 TEST_F(RunOutput, EachRankHasItsFilesInEachRound) {

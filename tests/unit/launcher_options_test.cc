@@ -108,6 +108,10 @@ const std::vector<Flag>& flags_with_values() {
         {"--hang-factor", "7.5", [](const RunOptions& o) { return o.hang_factor == 7.5; }},
         {"--hang-floor", "60",
          [](const RunOptions& o) { return o.hang_floor == std::chrono::minutes(1); }},
+        {"--stdin", "3",
+         [](const RunOptions& o) {
+             return o.stdin_reader == agent::StdinReader{agent::StdinReader::Who::rank, 3};
+         }},
         {"--log-dir", "/tmp/logs", [](const RunOptions& o) { return o.log_dir == "/tmp/logs"; }},
         {"--redirects", "1", [](const RunOptions& o) { return o.redirects.all == 1; }},
         {"--tee", "0:3", [](const RunOptions& o) { return o.tee.by_local_rank.contains(0); }},
@@ -374,6 +378,8 @@ TEST(LauncherOptions, FlagsWithoutEffectAreRefused) {
     EXPECT_THAT(error_of({"--logs-specs=mine", "train"}), HasSubstr("--logs-specs mine"));
     EXPECT_EQ(parsed({"--logs_specs=default", "train"}).program, "train") << "PyTorch's own";
     EXPECT_THAT(error_of({"--event-log-handler=kafka", "train"}), HasSubstr("'kafka'"));
+    EXPECT_THAT(error_of({"--stdin=first", "train"}),
+                AllOf(HasSubstr("--stdin"), HasSubstr("'first'")));
     EXPECT_THAT(error_of({"--nproc-per-node=xpu", "train"}), HasSubstr("xpu"));
 }
 

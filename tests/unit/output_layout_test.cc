@@ -48,6 +48,27 @@ TEST(OutputLayout, WorkerStartedAheadHasAFolderWithoutARound) {
     EXPECT_EQ(standby.out.prefix, "[n0:standby3] ");
 }
 
+TEST(OutputLayout, OneRankReadsStdinUnlessAllDoAndOnlyItsQuestionsAreShownAtOnce) {
+    using Who = StdinReader::Who;
+    OutputOptions options;
+    options.dialogue = true;
+    const std::vector<std::pair<StdinReader, bool>> cases{
+        {{}, false}, {{Who::rank, 11}, true}, {{Who::rank, 3}, false}, {{Who::all}, true},
+        {{Who::none, 11}, false}};
+    for (const auto& [reader, reads] : cases) {
+        options.stdin_reader = reader;
+        EXPECT_EQ(planned(options).reads_stdin, reads);
+        EXPECT_EQ(planned(options).out.shows_partial, reads);
+        EXPECT_EQ(planned(options).err.shows_partial, reads);
+    }
+    options.stdin_reader = {Who::rank, 11};
+    WorkerIdentity standby = restarted_worker();
+    standby.ahead = true;
+    EXPECT_FALSE(plan_output(options, standby, "n0", "node7").reads_stdin) << "it has no rank yet";
+    options.dialogue = false;
+    EXPECT_FALSE(planned(options).out.shows_partial);
+}
+
 TEST(OutputLayout, NoFolderGivesNoFile) {
     for (const OutputLayout layout : {OutputLayout::by_rank, OutputLayout::torchrun}) {
         OutputOptions options;
