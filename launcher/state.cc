@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/etcd_flags.h"
+#include "launcher/event_log.h"
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
@@ -26,12 +27,6 @@ constexpr std::uint16_t kEtcdPort = 2379;
 // With its default settings, etcd gives no shorter lease.
 constexpr std::int64_t kLeaseSecondsMin = 2;
 constexpr std::int64_t kLeaseSecondsMax = 600;
-
-std::int64_t wall_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
 
 bool is_etcd(const std::string& where) {
     return where.starts_with(kEtcd) || where.starts_with(kEtcdTls);
