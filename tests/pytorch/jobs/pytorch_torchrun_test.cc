@@ -43,9 +43,9 @@ const std::vector<Difference>& differences() {
          "logs are kept by round and rank, and below the working directory; under the name of "
          "torchrun, as torchrun's, in a folder with another random name"},
         {"REGROUP_ROUND", "1", false, "torchrun has no such thing"},
-        {"REGROUP_AGENT_SOCKET", "@regroup-[0-9a-f]+", false,
+        {"REGROUP_AGENT_SOCKET", "@regroup-[0-9A-Za-z_-]+", false,
          "nor this, for programs with the SDK"},
-        {"REGROUP_WORKER_ID", "[0-9a-f]+", false, "nor this, by which they say who they are"},
+        {"REGROUP_WORKER_ID", "[0-9A-Za-z_-]+", false, "nor this, by which they say who they are"},
         {"REGROUP_MASTER_NODE_ADDR", "[0-9a-f.:]+", false,
          "nor this: the node of rank 0, where MASTER_ADDR is the agent that relays the store"},
     };
