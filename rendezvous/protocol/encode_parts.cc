@@ -405,9 +405,13 @@ void write(json& object, const Verdict& verdict) {
 void write(json& object, const LogWish& wish) {
     object["rank"] = wish.rank;
     object["stream"] = to_string(wish.stream);
-    if (!wish.file.empty()) {
+    if (!wish.node.empty()) {
         object["at_node"] = wish.node;
+    }
+    if (!wish.file.empty()) {
         put_sentence(object, "file", wish.file);
+    }
+    if (wish.offset > 0) {
         object["offset"] = wish.offset;
     }
     object["lines"] = wish.lines;

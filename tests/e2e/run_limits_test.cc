@@ -74,13 +74,13 @@ INSTANTIATE_TEST_SUITE_P(Limits, RunLimitsOf,
 
 TEST_F(RunLimits, AgentOfManyWorkersRaisesItsOpenFilesAndWorkersKeepTheLimit) {
     Program job = start("n", "48", {"run", "--standalone", "--nproc-per-node=8", "/bin/bash", "-c",
-                                    "echo limit $(ulimit -S -n); exec " + probe_program() +
+                                    "echo files $(ulimit -S -n); exec " + probe_program() +
                                         " store"});
     EXPECT_EQ(job.wait(), 0) << job.output();
     for (const std::string& line : lines_of(job.output())) {
-        EXPECT_TRUE(line.find("limit ") == std::string::npos || line.ends_with("limit 48")) << line;
+        EXPECT_TRUE(line.find("] files ") == std::string::npos || line.ends_with("] files 48")) << line;
     }
-    EXPECT_THAT(job.output(), HasSubstr("limit 48"));
+    EXPECT_THAT(job.output(), HasSubstr("] files 48"));
 }
 
 TEST_F(RunLimits, WorkersBeyondTheOpenFilesAreRefusedWithBothNumbers) {

@@ -33,7 +33,7 @@ TEST(StatusTable, TableShowsAJobWithItsLosses) {
               "  NODE  ADDRESS    PLACE    RANKS  STATE    STEP  HEARD\n"
               "  n0    10.0.0.1   member   0-7    running  1200  250 ms ago\n"
               "  n12   10.0.0.12  member   8      running  1199  500 ms ago  draining\n"
-              "  n3    10.0.0.3   standby  -      stopped  0     1.0 s ago\n"
+              "  n3    10.0.0.3   standby  -      stopped  -     1.0 s ago\n"
               "  quarantined for 300 s more: n7, 3 failures within 600 s\n"
               "  used: restarts 1 of 3, lost nodes 2\n"
               "  recoveries: 7, 1.5 s of 3600 s\n"
