@@ -7,7 +7,6 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <system_error>
 
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
@@ -74,7 +73,7 @@ std::future<const NcclApi*> open_in_background() {
     try {
         // Unlike a thread of std::async, it never runs the program's signal handlers.
         start_helper_thread("regroup-nccl", [open] { (*open)(); }).detach();
-    } catch (const std::system_error&) {
+    } catch (const Error&) {
         (*open)();  // The system cannot create a thread.
     }
     return opened;

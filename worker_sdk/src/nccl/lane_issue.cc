@@ -7,7 +7,6 @@
 #include <memory>
 #include <poll.h>
 #include <sched.h>
-#include <system_error>
 #include <utility>
 
 #include "worker_sdk/src/base/flight_recorder.h"
@@ -322,7 +321,7 @@ CommReport Lane::complete(Begin begin, Instant deadline) {
         std::future<CommReport> ended = call->get_future();
         try {
             start_helper_thread("regroup-nccl", [call] { (*call)(); }).detach();
-        } catch (const std::system_error& error) {
+        } catch (const Error& error) {
             return {.state = CommState::failed,
                     .result = ncclInternalError,
                     .text = std::string("no thread can be started for the call: ") + error.what()};
