@@ -72,8 +72,8 @@ export class Figures {
       ["Round", count(status.round)],
       ["Nodes", count(status.nodes.length + (status.nodes_left_out ?? 0))],
       ["Ranks", count(status.world_size)],
-      ["Step", count(status.step)],
-      ["Steps/s", decimal(status.step_rate)],
+      ["Step", stepText(status.step)],
+      ["Steps/s", rateText(status)],
       ["Goodput", all > 0 ? percent(goodput(status.totals.time_s)) : "–"],
       ["Steps lost", `${status.lost_at_least ? "≥ " : ""}${count(status.lost_steps)}`],
       ["Restarts", count(status.restarts)],
@@ -218,12 +218,23 @@ export class Events {
   }
 }
 
-/// Shows the phase of a job, and of a closed one how it ended.
-export function showPhase(element, {phase, verdict}) {
+/// Shows the phase of a job, of a closed one how it ended, and of a training one whether it stands still.
+export function showPhase(element, {phase, state, verdict}) {
   const outcome = verdict?.outcome ?? "";
-  element.dataset.phase = phase;
+  const isStalled = state === "stalled";
+  element.dataset.phase = isStalled ? state : phase;
   element.dataset.outcome = outcome;
-  setText(element, outcome === "" ? phase : `${phase}: ${outcome}`);
+  const more = isStalled ? state : outcome;
+  setText(element, more === "" ? phase : `${phase}: ${more}`);
+}
+
+/// A program that does not tell its steps is at step 0 for ever.
+export function stepText(step) {
+  return step === 0 ? "–" : count(step);
+}
+
+export function rateText({step, step_rate: rate}) {
+  return step === 0 ? "–" : decimal(rate);
 }
 
 /// "rank 3", "ranks 0–7".
