@@ -9,7 +9,7 @@ namespace regroup::http {
 
 namespace {
 
-/// A string of JSON. What came with a request may be no UTF-8.
+/// A string of JSON. The bytes of a request may be no UTF-8.
 std::string quoted(const std::string& text) {
     std::string json = "\"";
     for (const char letter : printable(text)) {

@@ -76,7 +76,7 @@ class StoreEngine {
     /// afterwards while the system has no descriptor left. Owned by the engine.
     [[nodiscard]] int ready_fd() const noexcept { return clients_.fd(); }
     /// Serves some of the connections that are ready now, without waiting; the next call the
-    /// others. What one call does is bounded: kTurnWork, and one request.
+    /// others. A call does bounded work: kTurnWork, and one request.
     void serve_ready();
     /// The work of the last `serve_ready`, in keys, names and small requests: each takes about a
     /// microsecond.
