@@ -34,9 +34,13 @@ int main(int count, char** values) {
             step.group().recv(std::span(received), (rank + ranks - 1) % ranks);
         std::thread other([&] {
             sum.wait();
-            counted += races ? 1 : 0;
+            if (races) {
+                ++counted;
+            }
         });
-        counted += races ? 1 : 0;
+        if (races) {
+            ++counted;
+        }
         while (!in.done()) {
             std::this_thread::yield();
         }
