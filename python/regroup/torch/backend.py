@@ -49,15 +49,10 @@ class _Lane:
         self._owned = owned
         self._timeout = timeout
         self._issuing = threading.Lock()
-        self._completer: Optional[Completer] = None
+        self._completer = Completer(timeout.total_seconds())
 
     def completer(self) -> Completer:
-        with self._issuing:
-            if self._completer is None:
-                self._completer = Completer(self._timeout.total_seconds())
-                # Where torch.distributed drops a group without a word, as before PyTorch 2.14.
-                weakref.finalize(self, self._completer.end_soon)
-            return self._completer
+        return self._completer
 
     def issue(self, function: Callable[..., int], buffers: Tuple[Any, ...], rest: Tuple[Any, ...],
               timeout: Optional[datetime.timedelta]) -> NativeWork:
@@ -79,10 +74,7 @@ class _Lane:
             self.native.abort(reason)
 
     def close(self) -> None:
-        with self._issuing:
-            completer, self._completer = self._completer, None
-        if completer is not None:
-            completer.close()
+        self._completer.close()
         if self._owned:
             self.native.close()
 
@@ -134,7 +126,11 @@ class _Operations:
             if group is not None and group._failure is None and isinstance(error, _LOSSES):
                 group._failure = error
 
-        return _Lane(native, owned, self._made.timeout, note)
+        lane = _Lane(native, owned, self._made.timeout, note)
+        # torch.distributed before 2.14 drops a group without a word, and C++ may keep one of its
+        # works for ever.
+        weakref.finalize(self, lane.completer().end_soon)
+        return lane
 
     def _lane(self) -> _Lane:
         """That of the collectives which this thread starts."""
