@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "agent/explain/plain_data.h"
 #include "agent/explain/stack_text.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/files/own_file.h"
@@ -20,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = HangFileName::Kind;
 
-constexpr std::size_t kBytesMax = std::size_t{64} << 20U;
 constexpr std::size_t kFilesMax = 200'000;
 constexpr std::uint32_t kRankMax = (1U << 17U) - 1;
 constexpr std::size_t kRecordsOfRankMax = 16;
@@ -48,7 +48,9 @@ Result<std::string> read_file(const std::string& path) {
         return Failure(opened.error().code, opened.error().detail);
     }
     const agent::UniqueFd file(*opened);
+    std::error_code error;
     std::string text;
+    text.reserve(std::min<std::uintmax_t>(fs::file_size(path, error), agent::kFileBytesMax));
     std::string part(std::size_t{1} << 16U, '\0');
     while (true) {
         const ssize_t count = ::read(file.get(), part.data(), part.size());
@@ -62,8 +64,8 @@ Result<std::string> read_file(const std::string& path) {
             return text;
         }
         text.append(part, 0, static_cast<std::size_t>(count));
-        if (text.size() > kBytesMax) {
-            return Failure(Errc::invalid_argument, "it has more than 64 MiB");
+        if (text.size() > agent::kFileBytesMax) {
+            return Failure(Errc::invalid_argument, "it has more than 10 MiB");
         }
     }
 }

@@ -21,7 +21,7 @@ struct HangFiles {
 };
 
 /// Reads `path`: a folder; a file in such a folder, which stands for the folder; or one flight
-/// record, whose name ends with the rank. Reads at most 64 MiB of a file, and adds to `files`.
+/// record, whose name ends with the rank. Reads at most 10 MiB of a file, and adds to `files`.
 void read_hang(const std::string& path, HangFiles& files);
 
 /// The part that a file has by its name: "node0.json", "rank3.txt", "rank3.nccl.pickle",

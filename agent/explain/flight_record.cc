@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/explain/pickle.h"
+#include "agent/explain/plain_data.h"
 
 namespace regroup::agent {
 namespace {
@@ -138,17 +138,74 @@ std::vector<std::uint32_t> ranks_of(const json& config) {
     return result;
 }
 
-Result<json> parsed(std::string_view bytes) {
-    constexpr char kPickle = '\x80';
-    if (!bytes.empty() && bytes.front() == kPickle) {
-        return read_pickle(bytes);
+std::size_t bytes_of(const RecordedOperation& operation) {
+    std::size_t bytes = sizeof operation + operation.name.size() + operation.type.size();
+    for (const std::string& frame : operation.frames) {
+        bytes += sizeof frame + frame.size();
     }
-    json record = json::parse(bytes.begin(), bytes.end(), nullptr, false);
-    if (record.is_discarded()) {
-        return Failure(Errc::invalid_argument, "it is neither JSON nor a pickle, or is cut off");
-    }
-    return record;
+    return bytes;
 }
+
+/// Sorts the entries of a record into groups.
+class Collector {
+   public:
+    Result<void> add(const json& entry) {
+        std::string backend;
+        RecordedOperation operation = operation_of(entry, backend);
+        const json& names = member(entry, "process_group");
+        const bool named = names.is_array() && names.size() == 2;
+        const std::string id = named ? text_of(names[0]) : text_of(member(entry, "pg_id"));
+        const std::string name = named ? text_of(names[1]) : "";
+        const auto [place, is_new] = places_.try_emplace({backend, id, name}, groups_.size());
+        if (is_new) {
+            constexpr std::size_t kOfPlace = 128;
+            bytes_ +=
+                sizeof(RecordedGroup) + kOfPlace + 2 * (backend.size() + id.size() + name.size());
+            groups_.push_back(
+                {.backend = backend, .name = name, .id = id, .ranks = {}, .operations = {}});
+        }
+        std::vector<RecordedOperation>& all = groups_[place->second].operations;
+        bytes_ += bytes_of(operation);
+        all.push_back(std::move(operation));
+        if (all.size() >= 2 * kOperationsKept) {
+            const auto first_kept = all.end() - static_cast<std::ptrdiff_t>(kOperationsKept);
+            std::for_each(all.begin(), first_kept,
+                          [&](const RecordedOperation& old) { bytes_ -= bytes_of(old); });
+            all.erase(all.begin(), first_kept);
+        }
+        return checked();
+    }
+
+    /// The groups, with what the rest of the record says about them.
+    Result<std::vector<RecordedGroup>> finish(const json& record, Recorder recorder) {
+        for (RecordedGroup& group : groups_) {
+            const json& config = member(member(record, "pg_config"), group.id.c_str());
+            group.round = number_of(member(config, "round"));
+            group.ranks = ranks_of(config);
+            bytes_ += group.ranks.capacity() * sizeof(group.ranks.front());
+            if (const Result<void> fits = checked(); !fits) {
+                return fits.error();
+            }
+            if (recorder == Recorder::sdk && group.backend == "gloo") {
+                group.backend = "cpu";  // The SDK's name; PyTorch's tools know the other one.
+            }
+        }
+        return std::move(groups_);
+    }
+
+   private:
+    [[nodiscard]] Result<void> checked() const {
+        constexpr std::size_t kBytesMax = std::size_t{8} << 20U;
+        if (bytes_ > kBytesMax) {
+            return invalid_argument("its groups have too many operations or ranks");
+        }
+        return {};
+    }
+
+    std::map<std::tuple<std::string, std::string, std::string>, std::size_t> places_;
+    std::vector<RecordedGroup> groups_;
+    std::size_t bytes_ = 0;
+};
 
 }  // namespace
 
@@ -186,43 +243,22 @@ std::vector<std::uint32_t> read_ranks(std::string_view text) {
 }
 
 Result<FlightRecord> read_flight_record(std::string_view bytes) {
-    const Result<json> record = parsed(bytes);
+    Collector collector;
+    const Result<json> record =
+        read_plain_data(bytes, "entries", [&](const json& entry) { return collector.add(entry); });
     if (!record) {
         return record.error();
     }
     if (!member(*record, "version").is_string()) {
-        return Failure(Errc::invalid_argument, "it has no \"version\", so it is no flight record");
+        return invalid_argument("it has no \"version\", so it is no flight record");
     }
     FlightRecord result;
     result.recorder = record->contains("standings") ? Recorder::sdk : Recorder::pytorch;
-    std::map<std::tuple<std::string, std::string, std::string>, std::size_t> places;
-    const json& entries = member(*record, "entries");
-    for (const json& entry : entries.is_array() ? entries : json::array()) {
-        std::string backend;
-        RecordedOperation operation = operation_of(entry, backend);
-        if (result.recorder == Recorder::sdk && backend == "gloo") {
-            backend = "cpu";  // The SDK's name; the record has one that PyTorch's tools know.
-        }
-        const json& names = member(entry, "process_group");
-        const bool named = names.is_array() && names.size() == 2;
-        const std::string id = named ? text_of(names[0]) : text_of(member(entry, "pg_id"));
-        const std::string name = named ? text_of(names[1]) : "";
-        const auto [place, is_new] = places.try_emplace({backend, id, name}, result.groups.size());
-        if (is_new) {
-            const json& config = member(member(*record, "pg_config"), id.c_str());
-            result.groups.push_back({.backend = backend,
-                                     .name = name,
-                                     .id = id,
-                                     .round = number_of(member(config, "round")),
-                                     .ranks = ranks_of(config),
-                                     .operations = {}});
-        }
-        std::vector<RecordedOperation>& all = result.groups[place->second].operations;
-        all.push_back(std::move(operation));
-        if (all.size() >= 2 * kOperationsKept) {
-            all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(kOperationsKept));
-        }
+    Result<std::vector<RecordedGroup>> groups = collector.finish(*record, result.recorder);
+    if (!groups) {
+        return groups.error();
     }
+    result.groups = std::move(*groups);
     return result;
 }
 

@@ -3,15 +3,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "agent/explain/plain_data.h"
 #include "rendezvous/base/printable.h"
 
 namespace regroup::agent {
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int kFactsVersion = 1;
@@ -43,7 +46,7 @@ ordered_json line_of(const RankFacts& rank) {
     return line;
 }
 
-RankFacts rank_in(const ordered_json& line) {
+RankFacts rank_in(const json& line) {
     RankFacts rank;
     rank.rank = line.at("rank").get<std::uint32_t>();
     rank.state = state_named(line.at("state").get<std::string>());
@@ -58,6 +61,10 @@ RankFacts rank_in(const ordered_json& line) {
     rank.waiting = line.value("waiting", false);
     rank.silent_ms = line.value("silent_ms", std::uint64_t{0});
     return rank;
+}
+
+Failure odd_facts(const json::exception& error) {
+    return invalid_argument("it is not what an agent writes: " + std::string(error.what()));
 }
 
 }  // namespace
@@ -95,20 +102,36 @@ std::string write_node_facts(const NodeFacts& facts) {
 
 Result<NodeFacts> read_node_facts(std::string_view text) {
     try {
-        const ordered_json line = ordered_json::parse(text.begin(), text.end());
+        NodeFacts facts;
+        std::optional<Failure> odd;  // Told only if it is of this release.
+        const auto take = [&](const json& rank) -> Result<void> {
+            if (facts.ranks.size() == kRanksMax) {
+                return invalid_argument("it has too many ranks");
+            }
+            try {
+                facts.ranks.push_back(rank_in(rank));
+            } catch (const json::exception& error) {
+                odd = odd_facts(error);
+            }
+            return {};
+        };
+        const Result<json> read = read_plain_data(text, "ranks", take);
+        if (!read) {
+            return read.error();
+        }
+        const json& line = *read;
         if (line.at("version").get<int>() != kFactsVersion) {
             return Failure(Errc::invalid_argument,
                            "it is of another release of regroup; explain it with that release");
         }
-        NodeFacts facts;
+        if (odd) {
+            return *odd;
+        }
         facts.job = line.at("job").get<std::string>();
         facts.round = line.at("round").get<std::uint64_t>();
         facts.reason = line.at("reason").get<std::string>();
         facts.world_size = line.at("world_size").get<std::uint32_t>();
         facts.node = line.at("node").get<std::string>();
-        for (const ordered_json& rank : line.at("ranks")) {
-            facts.ranks.push_back(rank_in(rank));
-        }
         const bool fits = facts.world_size <= kRanksMax &&
                           std::ranges::all_of(facts.ranks, [&](const RankFacts& rank) {
                               return rank.rank < facts.world_size;
@@ -117,9 +140,8 @@ Result<NodeFacts> read_node_facts(std::string_view text) {
             return Failure(Errc::invalid_argument, "it has ranks beyond its world size");
         }
         return facts;
-    } catch (const ordered_json::exception& error) {
-        return Failure(Errc::invalid_argument,
-                       "it is not what an agent writes: " + std::string(error.what()));
+    } catch (const json::exception& error) {
+        return odd_facts(error);
     }
 }
 

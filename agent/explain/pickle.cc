@@ -1,320 +1,373 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/explain/pickle.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace regroup::agent {
 namespace {
 
-using nlohmann::json;
+using Out = nlohmann::json_sax<nlohmann::json>;
 
 constexpr int kDepthMax = 64;
-/// For each of values, marks, and places on the stack.
-constexpr std::size_t kReadMax = 4'000'000;
+constexpr std::size_t kBytesMax = std::size_t{1} << 28U;
+constexpr std::size_t kStackMax = 262'144;
+constexpr std::size_t kMarksMax = 1'000;
+/// Of containers and what they name.
+constexpr std::size_t kHeldBytesMax = std::size_t{24} << 20U;
 
-struct Node;
-/// A container may be named again before it is filled, even by itself. So the reader owns all
-/// values, and they point at each other.
-using Value = Node*;
-using Items = std::vector<Value>;
-struct Dictionary {
-    Items keys_and_values;
-};
-struct Node {
-    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Items, Dictionary> is;
-};
+enum class Kind : std::uint8_t { none, no, yes, count, number, real, text, container };
 
-Failure broken(const std::string& what) {
-    return {Errc::invalid_argument, "it is no pickle of plain data: " + what};
-}
+/// Where the bytes of a value are, or which container it is. A container may be named again before
+/// it is filled, even by itself. In eight bytes, for a long record has millions of values.
+class Value {
+   public:
+    Value() = default;
+    explicit Value(Kind kind, std::size_t place = 0, std::size_t size = 0)
+        : bits_(static_cast<std::uint64_t>(kind) << 56U | std::uint64_t{place} << 28U | size) {}
+
+    [[nodiscard]] Kind kind() const { return static_cast<Kind>(bits_ >> 56U); }
+    [[nodiscard]] std::size_t place() const { return bits_ >> 28U & (kBytesMax - 1); }
+    [[nodiscard]] std::size_t size() const { return bits_ & (kBytesMax - 1); }
+
+   private:
+    std::uint64_t bits_ = 0;  // Kind::none.
+};
+using Values = std::vector<Value>;
+
+struct Container {
+    bool is_dictionary = false;
+    Values items;  ///< Of a dictionary: key, value, key, value, ...
+};
 
 class Reader {
    public:
-    Reader(std::string_view bytes, std::size_t values_max)
-        : bytes_(bytes), values_max_(values_max) {}
+    Reader(std::string_view bytes, Out& out) : bytes_(bytes), out_(out) {}
 
-    Result<json> read() {
+    Result<void> read() {
         while (complaint_.empty()) {
-            const std::uint64_t code = number(1);
+            const auto code = static_cast<unsigned char>(little_endian(take(1)));
             if (!complaint_.empty() || code == '.') {
                 break;
             }
-            take(static_cast<unsigned char>(code));
+            execute(code);
         }
         const Value top = pop();
-        if (!complaint_.empty()) {
-            return broken(complaint_);
+        if (complaint_.empty()) {
+            pass(top, 0);
         }
-        json result = converted(*top, 0);
-        return complaint_.empty() ? Result<json>(std::move(result)) : broken(complaint_);
+        if (!complaint_.empty()) {
+            return invalid_argument("it is no pickle of plain data: " + complaint_);
+        }
+        return {};
     }
 
    private:
-    void complain(const std::string& what) {
+    bool complain(const std::string& what) {
         if (complaint_.empty()) {
             complaint_ = what;
         }
+        return false;
     }
 
-    /// Little-endian, as all numbers of this format.
-    std::uint64_t number(std::size_t size) {
-        std::uint64_t value = 0;
-        const std::string_view part = text(size);
-        for (std::size_t i = part.size(); i > 0; --i) {
-            value = value << 8U | static_cast<unsigned char>(part[i - 1]);
-        }
-        return value;
-    }
-    std::string_view text(std::uint64_t size) {
+    /// The next `size` bytes.
+    Value take(std::uint64_t size, Kind kind = Kind::text) {
         if (size > bytes_.size() - at_) {
             complain("it ends in the middle of a value");
             return {};
         }
-        const std::string_view part = bytes_.substr(at_, static_cast<std::size_t>(size));
-        at_ += part.size();
-        return part;
+        const Value value(kind, at_, static_cast<std::size_t>(size));
+        at_ += static_cast<std::size_t>(size);
+        return value;
     }
-
-    template <class T>
-    void push(T value) {
-        if (stack_.size() >= kReadMax || nodes_.size() >= kReadMax) {
-            return complain("it has too many values");
+    [[nodiscard]] std::string_view bytes_of(Value value) const {
+        return bytes_.substr(value.place(), value.size());
+    }
+    [[nodiscard]] std::uint64_t little_endian(Value value) const {
+        std::uint64_t number = 0;
+        const std::string_view bytes = bytes_of(value);
+        for (std::size_t i = bytes.size(); i > 0; --i) {
+            number = number << 8U | static_cast<unsigned char>(bytes[i - 1]);
         }
-        stack_.push_back(&nodes_.emplace_back(Node{std::move(value)}));
+        return number;
+    }
+    std::uint64_t length(std::size_t size) { return little_endian(take(size)); }
+
+    void hold(std::size_t bytes) {
+        held_ += bytes;
+        if (held_ > kHeldBytesMax) {
+            complain("it has too many values");
+        }
+    }
+    void push(Value value) {
+        if (stack_.size() == kStackMax) {
+            complain("it has too many values");
+            return;
+        }
+        stack_.push_back(value);
+    }
+    void push_container(bool is_dictionary, Values items) {
+        constexpr std::size_t kOfAllocation = 16;
+        hold(sizeof(Container) + kOfAllocation + items.size() * sizeof(Value));
+        if (complaint_.empty()) {
+            push(Value(Kind::container, containers_.size()));
+            containers_.push_back({is_dictionary, std::move(items)});
+        }
+    }
+    void push_long(std::uint64_t size) {
+        if (size > sizeof(std::int64_t)) {
+            complain("a number has more than 64 bits");
+            return;
+        }
+        push(take(size, Kind::number));
     }
     Value pop() {
         if (stack_.empty() || (!marks_.empty() && marks_.back() == stack_.size())) {
             complain("a value is missing");
-            return &nodes_.emplace_back(Node{nullptr});
+            return {};
         }
         const Value value = stack_.back();
         stack_.pop_back();
         return value;
     }
     /// The values since the last mark.
-    Items pop_to_mark() {
+    Values pop_to_mark() {
         if (marks_.empty()) {
             complain("a mark is missing");
             return {};
         }
         const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
         marks_.pop_back();
-        Items items(first, stack_.end());
+        Values items(first, stack_.end());
         stack_.erase(first, stack_.end());
         return items;
     }
-    template <class T>
-    Items* top_items() {
-        T* const top = stack_.empty() ? nullptr : std::get_if<T>(&stack_.back()->is);
-        if (top == nullptr) {
-            complain("something is added to a value that is no container");
-            return nullptr;
-        }
-        if constexpr (std::is_same_v<T, Dictionary>) {
-            return &top->keys_and_values;
-        } else {
-            return top;
-        }
-    }
-    template <class T>
-    void add(const Items& items) {
-        if (std::is_same_v<T, Dictionary> && items.size() % 2 != 0) {
-            complain("a key has no value");
-        } else if (Items* const all = top_items<T>()) {
-            all->insert(all->end(), items.begin(), items.end());
-        }
-    }
-    void push_tuple(std::size_t size) {
-        Items items(size);
-        for (std::size_t i = size; i > 0; --i) {
+    Values pop_some(std::size_t count) {
+        Values items(count);
+        for (std::size_t i = count; i > 0; --i) {
             items[i - 1] = pop();
         }
-        push(std::move(items));
+        return items;
     }
-    void push_long(std::uint64_t size) {
-        if (size > sizeof(std::int64_t)) {
-            return complain("a number has more than 64 bits");
+    void add(bool to_dictionary, const Values& items) {
+        const Value top = stack_.empty() ? Value() : stack_.back();
+        if (top.kind() != Kind::container ||
+            containers_[top.place()].is_dictionary != to_dictionary) {
+            complain("something is added to a value that is no such container");
+        } else if (to_dictionary && items.size() % 2 != 0) {
+            complain("a key has no value");
+        } else {
+            Values& all = containers_[top.place()].items;
+            const std::size_t room = all.capacity();
+            all.insert(all.end(), items.begin(), items.end());
+            hold((all.capacity() - room) * sizeof(Value));
         }
-        const auto bits = static_cast<unsigned>(size) * 8;
-        std::uint64_t value = number(static_cast<std::size_t>(size));
-        if (bits > 0 && bits < 64 && (value >> (bits - 1)) != 0) {
-            value |= ~std::uint64_t{0} << bits;
-        }
-        push(static_cast<std::int64_t>(value));
-    }
-    void push_double() {
-        std::uint64_t value = 0;
-        for (const char byte : text(sizeof value)) {  // The only big-endian number.
-            value = value << 8U | static_cast<unsigned char>(byte);
-        }
-        push(std::bit_cast<double>(value));
     }
     void remember(std::uint64_t place) {
         if (stack_.empty()) {
-            return complain("a value is missing");
+            complain("a value is missing");
+            return;
+        }
+        if (place >= memo_.size()) {
+            hold(2 * sizeof(Value) *
+                 (std::min<std::uint64_t>(place, kBytesMax) + 1 - memo_.size()));
+            if (!complaint_.empty()) {
+                return;
+            }
+            memo_.resize(place + 1);
         }
         memo_[place] = stack_.back();
     }
     void recall(std::uint64_t place) {
-        const auto found = memo_.find(place);
-        if (found == memo_.end() || stack_.size() >= kReadMax) {
-            return complain("it names a value that it does not have");
+        if (place >= memo_.size()) {
+            complain("it names a value that it does not have");
+            return;
         }
-        stack_.push_back(found->second);
+        push(memo_[place]);
     }
 
-    void take(unsigned char code) {
-        if (!take_scalar(code) && !take_container(code) && !take_memo(code)) {
+    void execute(unsigned char code) {
+        if (!execute_scalar(code) && !execute_container(code) && !execute_memo(code)) {
             complain("it has the instruction " + std::to_string(code) + " at byte " +
                      std::to_string(at_ - 1));
         }
     }
-    bool take_scalar(unsigned char code) {
+    bool execute_scalar(unsigned char code) {
         switch (code) {
             case 'N':
-                return push(nullptr), true;
+                return push(Value(Kind::none)), true;
             case 0x88:
+                return push(Value(Kind::yes)), true;
             case 0x89:
-                return push(code == 0x88), true;
+                return push(Value(Kind::no)), true;
             case 'K':
-                return push(static_cast<std::int64_t>(number(1))), true;
+                return push(take(1, Kind::count)), true;
             case 'M':
-                return push(static_cast<std::int64_t>(number(2))), true;
+                return push(take(2, Kind::count)), true;
             case 'J':
                 return push_long(4), true;
             case 0x8a:
-                return push_long(number(1)), true;
+                return push_long(length(1)), true;
             case 'G':
-                return push_double(), true;
+                return push(take(sizeof(double), Kind::real)), true;
             case 'X':
-                return push(std::string(text(number(4)))), true;
+                return push(take(length(4), Kind::text)), true;
             case 0x8c:
-                return push(std::string(text(number(1)))), true;
+                return push(take(length(1), Kind::text)), true;
             case 0x8d:
-                return push(std::string(text(number(8)))), true;
+                return push(take(length(8), Kind::text)), true;
             default:
                 return false;
         }
     }
-    bool take_container(unsigned char code) {
+    bool execute_container(unsigned char code) {
         switch (code) {
             case '(':
-                if (marks_.size() >= kReadMax) {
-                    complain("it has too many values");
+                if (marks_.size() == kMarksMax) {
+                    complain("it has too many marks");
+                } else {
+                    marks_.push_back(stack_.size());
                 }
-                return marks_.push_back(stack_.size()), true;
+                return true;
             case ']':
             case ')':
-                return push(Items()), true;
+                return push_container(false, {}), true;
             case '}':
-                return push(Dictionary()), true;
-            case 'a': {
-                const Value value = pop();
-                return add<Items>({value}), true;
-            }
+                return push_container(true, {}), true;
+            case 'a':
+                return add(false, pop_some(1)), true;
             case 'e':
-                return add<Items>(pop_to_mark()), true;
-            case 's': {
-                const Value value = pop();
-                const Value key = pop();
-                return add<Dictionary>({key, value}), true;
-            }
+                return add(false, pop_to_mark()), true;
+            case 's':
+                return add(true, pop_some(2)), true;
             case 'u':
-                return add<Dictionary>(pop_to_mark()), true;
+                return add(true, pop_to_mark()), true;
             case 't':
-                return push(pop_to_mark()), true;
+                return push_container(false, pop_to_mark()), true;
             case 0x85:
             case 0x86:
             case 0x87:
-                return push_tuple(code - 0x84U), true;
+                return push_container(false, pop_some(code - 0x84U)), true;
             default:
                 return false;
         }
     }
-    bool take_memo(unsigned char code) {
+    bool execute_memo(unsigned char code) {
         switch (code) {
             case 'q':
-                return remember(number(1)), true;
+                return remember(length(1)), true;
             case 'r':
-                return remember(number(4)), true;
+                return remember(length(4)), true;
             case 0x94:
                 return remember(memo_.size()), true;
             case 'h':
-                return recall(number(1)), true;
+                return recall(length(1)), true;
             case 'j':
-                return recall(number(4)), true;
+                return recall(length(4)), true;
             case 0x80:  // The version.
-                return static_cast<void>(number(1)), true;
+                return static_cast<void>(take(1)), true;
             case 0x95:  // The length of what follows.
-                return static_cast<void>(number(8)), true;
+                return static_cast<void>(take(8)), true;
             default:
                 return false;
         }
     }
 
-    json converted(const Node& node, int depth) {
-        if (depth > kDepthMax || ++converted_ > values_max_) {
-            complain("it is too deep or has too many values");
-            return nullptr;
+    [[nodiscard]] std::int64_t number_of(Value value) const {
+        std::uint64_t bits = little_endian(value);
+        const std::uint64_t width = value.size() * 8;
+        if (value.kind() == Kind::number && width > 0 && width < 64 && bits >> (width - 1) != 0) {
+            bits |= ~std::uint64_t{0} << width;
         }
-        if (const auto* items = std::get_if<Items>(&node.is)) {
-            json list = json::array();
-            for (std::size_t i = 0; i < items->size() && complaint_.empty(); ++i) {
-                list.push_back(converted(*(*items)[i], depth + 1));
-            }
-            return list;
-        }
-        if (const auto* dictionary = std::get_if<Dictionary>(&node.is)) {
-            return object_of(dictionary->keys_and_values, depth);
-        }
-        return std::visit(
-            [](const auto& value) -> json {
-                using T = std::decay_t<decltype(value)>;
-                if constexpr (std::is_same_v<T, Items> || std::is_same_v<T, Dictionary>) {
-                    return nullptr;
-                } else {
-                    return value;
-                }
-            },
-            node.is);
+        return static_cast<std::int64_t>(bits);
     }
-    json object_of(const Items& pairs, int depth) {
-        json object = json::object();
-        for (std::size_t i = 0; i + 1 < pairs.size() && complaint_.empty(); i += 2) {
-            const auto* name = std::get_if<std::string>(&pairs[i]->is);
-            const auto* number = std::get_if<std::int64_t>(&pairs[i]->is);
-            if (name == nullptr && number == nullptr) {
-                complain("a key is neither a text nor a number");
-                break;
-            }
-            object[name != nullptr ? *name : std::to_string(*number)] =
-                converted(*pairs[i + 1], depth + 1);
+    [[nodiscard]] double real_of(Value value) const {
+        std::uint64_t bits = 0;
+        for (const char byte : bytes_of(value)) {  // The only big-endian number.
+            bits = bits << 8U | static_cast<unsigned char>(byte);
         }
-        return object;
+        return std::bit_cast<double>(bits);
     }
 
-    std::string_view bytes_;
-    std::size_t values_max_;
+    bool pass(Value value, int depth) {
+        if (depth > kDepthMax) {
+            return complain("its values are too deep in each other");
+        }
+        switch (value.kind()) {
+            case Kind::none:
+                return out_.null();
+            case Kind::no:
+            case Kind::yes:
+                return out_.boolean(value.kind() == Kind::yes);
+            case Kind::count:
+            case Kind::number:
+                return out_.number_integer(number_of(value));
+            case Kind::real:
+                return out_.number_float(real_of(value), "");
+            case Kind::text: {
+                std::string text(bytes_of(value));
+                return out_.string(text);
+            }
+            case Kind::container:
+                break;
+        }
+        const Container& container = containers_[value.place()];
+        return container.is_dictionary ? pass_dictionary(container.items, depth)
+                                       : pass_list(container.items, depth);
+    }
+    bool pass_list(const Values& items, int depth) {
+        if (!out_.start_array(items.size())) {
+            return false;
+        }
+        for (const Value item : items) {
+            if (!pass(item, depth + 1)) {
+                return false;
+            }
+        }
+        return out_.end_array();
+    }
+    bool pass_dictionary(const Values& items, int depth) {
+        if (!out_.start_object(items.size() / 2)) {
+            return false;
+        }
+        for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+            const Value key = items[i];
+            const bool is_text = key.kind() == Kind::text;
+            if (!is_text && key.kind() != Kind::count && key.kind() != Kind::number) {
+                return complain("a key is neither a text nor a number");
+            }
+            std::string name =
+                is_text ? std::string(bytes_of(key)) : std::to_string(number_of(key));
+            if (!out_.key(name) || !pass(items[i + 1], depth + 1)) {
+                return false;
+            }
+        }
+        return out_.end_object();
+    }
+
+    const std::string_view bytes_;
+    Out& out_;
     std::size_t at_ = 0;
-    std::deque<Node> nodes_;
-    std::vector<Value> stack_;
+    std::deque<Container> containers_;
+    Values stack_;
     std::vector<std::size_t> marks_;  ///< Sizes of the stack.
-    std::map<std::uint64_t, Value> memo_;
-    std::size_t converted_ = 0;
+    Values memo_;
+    std::size_t held_ = 0;
     std::string complaint_;
 };
 
 }  // namespace
 
-Result<json> read_pickle(std::string_view bytes, std::size_t values_max) {
-    return Reader(bytes, values_max).read();
+Result<void> read_pickle(std::string_view bytes, Out& out) {
+    if (bytes.size() >= kBytesMax) {
+        return invalid_argument("it has too many bytes");
+    }
+    return Reader(bytes, out).read();
 }
 
 }  // namespace regroup::agent

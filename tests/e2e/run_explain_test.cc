@@ -10,6 +10,14 @@
 
 #include "tests/e2e/end_to_end.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REGROUP_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define REGROUP_SANITIZED 1
+#endif
+#endif
+
 namespace regroup::testing {
 namespace {
 
@@ -141,6 +149,64 @@ TEST_F(RunExplain, PipeThatNobodyAnswersHoldsUpNothingForLong) {
     EXPECT_THAT(job.output(),
                 HasSubstr("not all workers have written their flight records in time"));
     EXPECT_EQ(explained().at("verdict"), "nothing");
+}
+
+/// The text 2^n times, in at least so many bytes.
+std::string repeated(std::string text, std::size_t bytes) {
+    text.reserve(2 * bytes);
+    while (text.size() < bytes) {
+        text += text;
+    }
+    return text;
+}
+
+TEST_F(RunExplain, RecordThatWouldTakeMuchMemoryOrTimeIsRefused) {
+#ifdef REGROUP_SANITIZED
+    GTEST_SKIP() << "a build with sanitizers reserves terabytes of addresses";
+#endif
+    // In a pickle, "q\x01" stores a value and "h\x01" names it again.
+    const std::string pickle = "\x80\x02";
+    const std::string version = R"({"version":"1","entries":[)";
+    const std::string text =
+        "X" + std::string("\x40\x42\x0f\x00", 4) + std::string(1'000'000, 't') + "q\x01";
+    const std::string entries = "}(X" + std::string("\x07\0\0\0", 4) + "entries](";
+    std::string groups = version;
+    for (int i = 0; groups.size() < 8'000'000; ++i) {
+        groups += "{\"pg_id\":" + std::to_string(i) + "},";
+    }
+    const Words records{
+        std::string(11'000'000, ' '),
+        R"({"version":")" + repeated(R"(\")", 8'000'000) + R"("})",
+        "[" + repeated("0,", 8'000'000) + "0]",
+        "[" + repeated("{},", 8'000'000) + "0]",
+        std::string(8'000'000, '['),
+        version + R"({"frames":[)" + repeated("{},", 8'000'000) + "{}]}]}",
+        version +
+            repeated(R"({"profiling_name":")" + std::string(140'000, 'n') + R"("},)", 8'500'000) +
+            "{}]}",
+        groups + "{}]}",
+        pickle + std::string(8'000'000, ']'),
+        pickle + repeated("]0", 8'000'000),
+        pickle + std::string(8'000'000, '('),
+        pickle + repeated("N\x94", 8'000'000),
+        pickle + "]" + repeated("Na", 8'000'000),
+        pickle + "Nr\xff\xff\xff\xff.",
+        pickle + "](" + std::string(250'000, 'N') + repeated("(te", 8'000'000),
+        pickle + "](" + text + repeated("h\x01", 200'000) + "e.",
+        pickle + entries + "](" + std::string(100'000, 'N') + "eq\x01" +
+            repeated("h\x01", 200'000) + "eu.",
+    };
+    for (const std::string& record : records) {
+        std::ofstream(folder() + "/rank_0", std::ios::binary) << record;
+        // Addresses in kB: the file, its values, and 40 MB of the program with its libraries.
+        const std::string limited = "ulimit -v 90000; ulimit -t 5; exec \"$@\"";
+        Program program(ProgramSpec{
+            {"/bin/sh", "-c", limited, "sh", regroup_program(), "explain", folder() + "/rank_0"},
+            {},
+            folder()});
+        EXPECT_EQ(program.wait(), 2) << record.substr(0, 40) << program.output();
+        EXPECT_THAT(program.output(), HasSubstr("rank_0: ")) << record.substr(0, 40);
+    }
 }
 
 TEST_F(RunExplain, FolderWithoutAHangIsRefused) {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/explain/pickle.h"
+#include "agent/explain/plain_data.h"
 #include "agent/explain/stack_text.h"
 
 namespace regroup::agent {
@@ -26,6 +26,10 @@ std::string bytes_of(std::string_view hex) {
         bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
     }
     return bytes;
+}
+
+Result<nlohmann::json> read_all(std::string_view bytes) {
+    return read_plain_data(bytes, "", [](const nlohmann::json&) { return Result<void>(); });
 }
 
 // As PyTorch 2.15 writes it for gloo: the state never changes, and the group has no ranks.
@@ -115,7 +119,7 @@ TEST(FlightRecordReader, RanksAreAListWithRanges) {
 
 TEST(Pickle, ReadsPlainDataOfBothProtocols) {
     // pickle.dumps({"a": [1, -2, 300, 70000, 2**40], "b": (None, True, 1.5), "c": {7: "x"}}, 2)
-    const Result<nlohmann::json> value = read_pickle(
+    const Result<nlohmann::json> value = read_all(
         bytes_of("80027d71002858010000006171015d7102284b014afeffffff4d2c014a701101008a060000000000"
                  "016558010000006271034e88473ff800000000000087710458010000006371057d71064b07580100"
                  "000078710773752e"));
@@ -125,7 +129,7 @@ TEST(Pickle, ReadsPlainDataOfBothProtocols) {
                               "b": [null, true, 1.5], "c": {"7": "x"}})"));
     // pickle.dumps(["a", "a"], 4)
     const Result<nlohmann::json> list =
-        read_pickle(bytes_of("8004950b000000000000005d94288c0161946801652e"));
+        read_all(bytes_of("8004950b000000000000005d94288c0161946801652e"));
     ASSERT_TRUE(list) << list.error().detail;
     EXPECT_EQ(*list, nlohmann::json::parse(R"(["a", "a"])"));
 }
@@ -133,14 +137,14 @@ TEST(Pickle, ReadsPlainDataOfBothProtocols) {
 TEST(Pickle, NamesNoClassAndCallsNothing) {
     // os.system("true")
     const Result<nlohmann::json> value =
-        read_pickle(bytes_of("8002") + "cposix\nsystem\n" + bytes_of("5804000000") + "true" +
-                    bytes_of("85") + "R.");
+        read_all(bytes_of("8002") + "cposix\nsystem\n" + bytes_of("5804000000") + "true" +
+                 bytes_of("85") + "R.");
     ASSERT_FALSE(value);
     EXPECT_THAT(value.error().detail, HasSubstr("the instruction 99"));
 }
 
 TEST(Pickle, ListOfItselfAndBombsAreRefused) {
-    EXPECT_FALSE(read_pickle(bytes_of("80025d71006800612e")));
+    EXPECT_FALSE(read_all(bytes_of("80025d71006800612e")));
     // Each list has the one before it ten times.
     std::string bomb = bytes_of("80025d7100");
     for (char i = 0; i < 20; ++i) {
@@ -150,10 +154,71 @@ TEST(Pickle, ListOfItselfAndBombsAreRefused) {
         }
         bomb += std::string("eq") + static_cast<char>(i + 1);
     }
-    EXPECT_FALSE(read_pickle(bomb + ".", 1000));
-    EXPECT_FALSE(read_pickle(std::string(100, '(') + "."));
-    EXPECT_FALSE(read_pickle(bytes_of("58ffffffff")));
-    EXPECT_FALSE(read_pickle(""));
+    EXPECT_FALSE(read_all(bomb + "."));
+    EXPECT_FALSE(read_all("\x80\x02" + std::string(100, '(') + "."));
+    EXPECT_FALSE(read_all(bytes_of("800258ffffffff")));
+    EXPECT_FALSE(read_all(""));
+}
+
+TEST(PlainData, RowsArePassedOneByOneAndNotKept) {
+    std::vector<std::string> rows;
+    const auto take = [&](const nlohmann::json& row) {
+        return rows.push_back(row.dump()), Result<void>();
+    };
+    const auto rest = read_plain_data(
+        R"({"a": {"rows": [9]}, "rows": [1, [2, 3], {"rows": [4]}], "b": 5})", "rows", take);
+    ASSERT_TRUE(rest);
+    EXPECT_THAT(rows, ElementsAre("1", "[2,3]", R"({"rows":[4]})"));
+    EXPECT_EQ(rest->dump(), R"({"a":{"rows":[9]},"b":5,"rows":[]})");
+
+    // pickle.dumps({"rows": [1, "x"], "b": 5}, 2)
+    rows.clear();
+    const auto pickled = read_plain_data(
+        bytes_of("80027d7100285804000000726f777371015d7102284b01580100000078710365580100000062"
+                 "71044b05752e"),
+        "rows", take);
+    ASSERT_TRUE(pickled) << pickled.error().detail;
+    EXPECT_THAT(rows, ElementsAre("1", R"("x")"));
+    EXPECT_EQ(pickled->dump(), R"({"b":5,"rows":[]})");
+
+    const auto refused = read_plain_data(R"({"rows": [1, 2]})", "rows", [](const nlohmann::json&) {
+        return Result<void>(invalid_argument("no more"));
+    });
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().detail, "no more");
+}
+
+// Twenty thousand operations, each with thirty frames that the pickle names again.
+TEST(PlainData, LongRecordWithStacksIsRead) {
+    std::string record = bytes_of("80027d28") + bytes_of("580700000076657273696f6e58010000003158");
+    record += bytes_of("07000000") + "entries](";
+    std::string frames;
+    for (char i = 0; i < 30; ++i) {
+        frames += std::string("h") + i;
+    }
+    for (int i = 0; i < 20'000; ++i) {
+        record += "}(";
+        record += bytes_of("580600000066") + "rames](";
+        if (i == 0) {
+            for (char frame = 0; frame < 30; ++frame) {
+                record += "}(" + bytes_of("58040000006e616d65") + bytes_of("580100000066") +
+                          bytes_of("58040000006c696e65") + "K" + frame + "uq" + frame;
+            }
+        } else {
+            record += frames;
+        }
+        record += "e";
+        for (char field = 'a'; field < 'u'; ++field) {
+            record += bytes_of("5801000000") + field + bytes_of("8a08") + "12345678";
+        }
+        record += "u";
+    }
+    record += "eu.";
+    ASSERT_LT(record.size(), kFileBytesMax);
+    const auto read = read_flight_record(record);
+    ASSERT_TRUE(read) << read.error().detail;
+    EXPECT_GE(read->groups.at(0).operations.size(), kOperationsKept);
+    EXPECT_THAT(read->groups[0].operations.back().frames, SizeIs(8));
 }
 
 TEST(StackText, FramesOfTheFirstThreadAreRead) {
