@@ -342,11 +342,11 @@ struct Agent::Impl {
             const auto* refused = std::get_if<rendezvous::Refused>(&message);
             if (refused != nullptr && core.waits_out(*refused)) {
                 const bool is_full = refused->code == Errc::overloaded;
-                narrator.trouble(client->peer() +
-                                     (is_full ? " has no room for this node now: "
-                                              : " refuses this node: ") +
-                                     describe(refused->reason),
-                                 true);
+                narrator.trouble(
+                    client->peer() +
+                        (is_full ? " has no room for this node now: " : " refuses this node: ") +
+                        describe(refused->reason),
+                    true);
             } else {
                 narrator.received(message, client->peer());
             }

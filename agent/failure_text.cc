@@ -37,9 +37,9 @@ void append(std::vector<std::string>& lines, const char* heading, const std::str
 }  // namespace
 
 std::vector<std::string> failure_lines(const rendezvous::WorkerFailure& failure) {
-    std::vector<std::string> lines = {
-        "  rank       " + std::to_string(failure.rank) + " (local rank " +
-            std::to_string(failure.local_rank) + " on node " + failure.node + ")"};
+    std::vector<std::string> lines = {"  rank       " + std::to_string(failure.rank) +
+                                      " (local rank " + std::to_string(failure.local_rank) +
+                                      " on node " + failure.node + ")"};
     // The daemon does not know these of a worker whose end no agent has reported.
     if (!failure.host.empty()) {
         lines.push_back("  host       " + failure.host +

@@ -78,7 +78,7 @@ LogPart read_log(const rendezvous::ReadLog& asked, const std::string& node,
         part.trouble = errno == ENOENT ? "" : "cannot read '" + file + "': " + std::strerror(errno);
         return part;
     }
-    struct stat facts {};
+    struct stat facts{};
     if (::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
         part.trouble = "'" + file + "' is no file";
         return part;

@@ -147,8 +147,8 @@ void WorkerGroup::start_fork_server() {
     fork_server_->start();
 }
 
-ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity,
-                                 const OutputRelay::Pipes& pipes, bool reads_stdin) const {
+ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity, const OutputRelay::Pipes& pipes,
+                                 bool reads_stdin) const {
     const WorkerCommand& command = options_.command;
     ProcessSpec spec;
     spec.executable = command.executable;

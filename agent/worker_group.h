@@ -165,7 +165,7 @@ class WorkerGroup {
         std::set<pid_t> signalled;        ///< Those of the rest that were sent the signal.
         bool waitable = false;            ///< The kernel has told the end of its own process.
         bool told = false;                ///< Its end was reported; it must still be reaped.
-        int looks = 0;        ///< Remaining checks after its page was marked dead.
+        int looks = 0;                    ///< Remaining checks after its page was marked dead.
     };
 
     void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);

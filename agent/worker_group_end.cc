@@ -205,9 +205,8 @@ void WorkerGroup::look_soon() {
 }
 
 void WorkerGroup::look_again() {
-    const bool wanted = std::any_of(processes_.begin(), processes_.end(), [](const auto& p) {
-        return wants_look(p.second);
-    });
+    const bool wanted = std::any_of(processes_.begin(), processes_.end(),
+                                    [](const auto& p) { return wants_look(p.second); });
     if (!wanted) {
         look_timer_.cancel();
         return;

@@ -38,8 +38,7 @@ namespace regroup::launcher {
 /// --nproc-per-node as a number. Adds a notice if the quota of the cgroup decides. Errors:
 /// invalid_argument when "gpu" is asked for and there is none.
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node,
-                                    std::vector<std::string>& notes,
-                                    const std::string& root = "/");
+                                    std::vector<std::string>& notes, const std::string& root = "/");
 
 /// True if a terminal of the kind in TERM can move its cursor.
 [[nodiscard]] bool terminal_has_cursor();

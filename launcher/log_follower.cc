@@ -150,8 +150,8 @@ void LogFollower::go_on() {
         ask_after(kGrowthPause);
         return;
     }
-    const bool has_none = std::ranges::all_of(
-        cursors_, [](const Cursor& cursor) { return cursor.has_no_file; });
+    const bool has_none =
+        std::ranges::all_of(cursors_, [](const Cursor& cursor) { return cursor.has_no_file; });
     end(has_none ? Result<void>(Failure(Errc::closed, "there is nothing to show"))
                  : Result<void>());
 }

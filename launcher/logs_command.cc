@@ -68,9 +68,9 @@ void describe_logs(FlagTable& flags, LogsOptions& out) {
                  "How many of the last lines of each stream; of the last 64 KiB at most",
                  "--lines=100", "-", true},
                 number_into<std::int64_t>(out.lines, 0, kLogLinesMax));
-    flags.value({"--stream", "NAME", "both", "Which output: out, err or both", "--stream=err", "-",
-                 true},
-                text_into(out.stream));
+    flags.value(
+        {"--stream", "NAME", "both", "Which output: out, err or both", "--stream=err", "-", true},
+        text_into(out.stream));
     add_observer_flags(flags, out.observer);
 }
 
@@ -90,9 +90,9 @@ int logs_command(std::span<const std::string> arguments) {
     }
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.empty() || rest.size() > 2) {
-        return usage_error(kLogsCommand, rest.empty() ? "needs the RANK (regroup status lists them)"
-                                                      : "takes [JOB] RANK, not '" + rest[2] +
-                                                            "' as well");
+        return usage_error(kLogsCommand, rest.empty()
+                                             ? "needs the RANK (regroup status lists them)"
+                                             : "takes [JOB] RANK, not '" + rest[2] + "' as well");
     }
     const std::optional<std::uint32_t> rank = rank_of(rest.back());
     if (!rank) {
@@ -125,8 +125,7 @@ int logs_command(std::span<const std::string> arguments) {
         std::fflush(to);
     };
     handlers.on_note = [](const std::string& note) { complain(kLogsCommand, note); };
-    return exit_code_of(kLogsCommand,
-                        LogFollower(std::move(follower), std::move(handlers)).run());
+    return exit_code_of(kLogsCommand, LogFollower(std::move(follower), std::move(handlers)).run());
 }
 
 }  // namespace regroup::launcher

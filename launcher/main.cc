@@ -63,10 +63,10 @@ constexpr const char* kHelp =
 using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{
-        "run",   "launch",  "serve",  "status", "top",    "drain",   "stop",   "replay",  "release",
-        "token", "version", "events", "trace",  "health", "explain", "submit", "launch-ssh",
-        "logs"};
+    const std::vector<std::string> commands{"run",     "launch",     "serve",  "status",  "top",
+                                            "drain",   "stop",       "replay", "release", "token",
+                                            "version", "events",     "trace",  "health",  "explain",
+                                            "submit",  "launch-ssh", "logs"};
     const auto near = regroup::launcher::nearest(word, commands);
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +

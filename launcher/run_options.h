@@ -83,7 +83,7 @@ struct RunOptions {
     rendezvous::Budgets budgets;
     Duration regroup_window = std::chrono::milliseconds(200);
     Duration prepare_timeout = std::chrono::minutes(2);
-    Duration finish_timeout{};  ///< Zero: no limit.
+    Duration finish_timeout{};     ///< Zero: no limit.
     std::string health = "basic";  ///< off, basic or full.
 
     // Output.

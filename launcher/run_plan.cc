@@ -431,8 +431,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.offer.store_key = security::random_text();
     agent.offer.command = digest_of_command(options);
     agent.offer.reads_logs = true;
-    agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" +
-                 hex(random_number());
+    agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(random_number());
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
                        !options.master_port && options.nodes_max == 1;

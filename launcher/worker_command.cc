@@ -67,10 +67,10 @@ std::string hint_about_program(const std::string& word) {
     static const std::set<std::string> kAnswers{"true", "false", "True", "False", "yes", "no"};
     const bool other_dash = word.starts_with("\xE2\x80") || word.starts_with("\xE2\x88\x92");
     const std::size_t equals = word.find('=');
-    const bool sets_variable = equals != word.npos && equals > 0 && equals < word.find('/') &&
-                               word.front() != '-';
+    const bool sets_variable =
+        equals != word.npos && equals > 0 && equals < word.find('/') && word.front() != '-';
     const std::string hint =
-        other_dash  ? "it begins with a character that only looks like '-'"
+        other_dash ? "it begins with a character that only looks like '-'"
         : is_number || kAnswers.contains(word)
             ? "if it is meant as the value of a flag: a switch such as --standalone takes none, "
               "and another flag has its value already"

@@ -120,11 +120,10 @@ struct QuitRequested {
     int signal = 0;
     std::string words{};  ///< The text of the reason, which is sent to the daemon.
 };
-using AgentEvent =
-    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerEnding, WorkerAttached,
-                 WorkerSuspended, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
-                 WorkersAtWork, StacksSaved, StoreOffered, RendezvousServed, NodeChecked,
-                 QuitRequested>;
+using AgentEvent = std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerEnding,
+                                WorkerAttached, WorkerSuspended, WorkerResumed, WorkerLostPeer,
+                                StepsCommitted, HangSuspected, WorkersAtWork, StacksSaved,
+                                StoreOffered, RendezvousServed, NodeChecked, QuitRequested>;
 
 // Effects, to be carried out in this order. Local ranks are in ascending order.
 

@@ -67,8 +67,8 @@ struct Driver {
 /// The part of a thorough probe that concerns one CPU.
 struct CpuResult {
     int cpu = 0;
-    std::uint64_t digest = 0;  ///< Of the product that it computed first.
-    bool repeats = true;       ///< All its later products had the same digest.
+    std::uint64_t digest = 0;        ///< Of the product that it computed first.
+    bool repeats = true;             ///< All its later products had the same digest.
     double products_per_second = 0;  ///< 0: not measured, because of a quota.
 };
 

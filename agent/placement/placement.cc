@@ -322,9 +322,9 @@ class Plan {
             const auto sharers = std::count_if(sets_.begin(), sets_.end(), [&](const Cores& other) {
                 return is_same(other, set);
             });
-            placed.thread_count =
-                std::max(1, std::min(static_cast<int>(set.size()) / static_cast<int>(sharers),
-                                     quota_share()));
+            placed.thread_count = std::max(
+                1,
+                std::min(static_cast<int>(set.size()) / static_cast<int>(sharers), quota_share()));
             if (unbound_) {
                 continue;
             }

@@ -353,11 +353,10 @@ void ForkServer::request(std::uint64_t id, Launch& launch) {
     if (file && ends) {
         constexpr int kOn = 1;
         ::setsockopt(ends->first.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn);
-        const bool sent =
-            send_descriptors(control_->fd(), {file->get(), ends->second.get(),
-                                              spec.stdin_fd < 0 ? 0 : spec.stdin_fd,
-                                              spec.stdout_fd < 0 ? 1 : spec.stdout_fd,
-                                              spec.stderr_fd < 0 ? 2 : spec.stderr_fd});
+        const bool sent = send_descriptors(
+            control_->fd(),
+            {file->get(), ends->second.get(), spec.stdin_fd < 0 ? 0 : spec.stdin_fd,
+             spec.stdout_fd < 0 ? 1 : spec.stdout_fd, spec.stderr_fd < 0 ? 2 : spec.stderr_fd});
         auto worker =
             ReadableWatch::open(io_, std::move(ends->first), [this, id] { hear_worker(id); });
         if (sent && worker) {

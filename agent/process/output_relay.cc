@@ -144,8 +144,7 @@ std::string OutputRelay::file(std::uint32_t local_rank, bool is_stderr) const {
     if (found == workers_.end()) {
         return "";
     }
-    const std::optional<WorkerStream>& stream =
-        is_stderr ? found->second->err : found->second->out;
+    const std::optional<WorkerStream>& stream = is_stderr ? found->second->err : found->second->out;
     return stream ? stream->path() : "";
 }
 

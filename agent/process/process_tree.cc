@@ -199,8 +199,7 @@ void signal_in_order(pid_t child, int signal) {
 bool pidfds_are_allowed() {
     static const bool allowed = [] {
         const UniqueFd own = open_pidfd(::getpid());
-        const long sent =
-            own ? ::syscall(SYS_pidfd_send_signal, own.get(), 0, nullptr, 0) : -1;
+        const long sent = own ? ::syscall(SYS_pidfd_send_signal, own.get(), 0, nullptr, 0) : -1;
         return sent == 0 || errno == EMFILE || errno == ENFILE || errno == ENOMEM;
     }();
     return allowed;

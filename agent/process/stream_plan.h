@@ -16,7 +16,7 @@ struct StreamPlan {
     };
 
     Way way = Way::relayed;
-    std::string path;  ///< The file, which is appended to; empty for none.
+    std::string path;         ///< The file, which is appended to; empty for none.
     std::string launch_line;  ///< See OutputOptions.
     /// See OutputOptions::file_bytes_max.
     std::uint64_t file_bytes_max = 0;

@@ -42,11 +42,11 @@ std::string missing_call() {
     const auto is_missing = [](long result) {
         return result < 0 && (errno == EPERM || errno == ENOSYS);
     };
-    return is_missing(::syscall(SYS_accept4, -1, nullptr, nullptr, 0))  ? "accept4"
-           : is_missing(::syscall(SYS_epoll_create1, kUnknownFlags))    ? "epoll_create1"
-           : is_missing(::syscall(SYS_eventfd2, 0U, kUnknownFlags))     ? "eventfd2"
-           : is_missing(::syscall(SYS_pipe2, nullptr, kUnknownFlags))   ? "pipe2"
-                                                                        : "";
+    return is_missing(::syscall(SYS_accept4, -1, nullptr, nullptr, 0)) ? "accept4"
+           : is_missing(::syscall(SYS_epoll_create1, kUnknownFlags))   ? "epoll_create1"
+           : is_missing(::syscall(SYS_eventfd2, 0U, kUnknownFlags))    ? "eventfd2"
+           : is_missing(::syscall(SYS_pipe2, nullptr, kUnknownFlags))  ? "pipe2"
+                                                                       : "";
 }
 
 }  // namespace regroup::agent

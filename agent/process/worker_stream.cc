@@ -211,13 +211,13 @@ void WorkerStream::await_rest() {
         return;
     }
     rest_timer_ = std::make_shared<boost::asio::steady_timer>(*io_, kRestTime);
-    rest_timer_->async_wait([this, weak = std::weak_ptr(rest_timer_)](
-                                const boost::system::error_code& error) {
-        if (!error && weak.lock()) {
-            rest_timer_.reset();
-            show_partial();
-        }
-    });
+    rest_timer_->async_wait(
+        [this, weak = std::weak_ptr(rest_timer_)](const boost::system::error_code& error) {
+            if (!error && weak.lock()) {
+                rest_timer_.reset();
+                show_partial();
+            }
+        });
 }
 
 void WorkerStream::show_partial() {

@@ -190,15 +190,14 @@ std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const
     if (held != nullptr && held_count + finished.size() == workers) {
         const Worker& worker = workers_.at(held->local_rank);
         const bool named = held->waiting && !held->section.empty();
-        return rendezvous::Hang{
-            held->rank,
-            "rank " + std::to_string(held->rank) + " has been " +
-                (named
-                     ? "waiting in " + held->section + ", step " + std::to_string(held->step) + ","
-                     : words_for(*held)) +
-                spent(worker.still, limit_of(*held)) + ", and every worker of its node waits" +
-                also(finished),
-            true, worker.still};
+        return rendezvous::Hang{held->rank,
+                                "rank " + std::to_string(held->rank) + " has been " +
+                                    (named ? "waiting in " + held->section + ", step " +
+                                                 std::to_string(held->step) + ","
+                                           : words_for(*held)) +
+                                    spent(worker.still, limit_of(*held)) +
+                                    ", and every worker of its node waits" + also(finished),
+                                true, worker.still};
     }
     return std::nullopt;
 }

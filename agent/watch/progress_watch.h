@@ -73,9 +73,10 @@ class ProgressWatch {
 
     /// `looks`: one for each live worker that has a page, of `workers` in all, of which the ranks
     /// `finished` have ended with success. Returns the present hang, or nothing.
-    [[nodiscard]] std::optional<rendezvous::Hang> look(
-        Instant now, std::span<const WorkerLook> looks, std::size_t workers,
-        const rendezvous::RankSet& finished = {});
+    [[nodiscard]] std::optional<rendezvous::Hang> look(Instant now,
+                                                       std::span<const WorkerLook> looks,
+                                                       std::size_t workers,
+                                                       const rendezvous::RankSet& finished = {});
 
     /// The same for workers without the SDK, by their output: `bytes` so far, by local rank. Local
     /// rank 0 has `first_rank`. Silence counts from `reset_silence`. It is a hang once all workers

@@ -39,12 +39,12 @@ std::vector<Row> head_of(const Job& job, std::size_t width, bool utf8) {
     for (std::string& part : wrapped(job.text, width, 2)) {
         rows.push_back(line(std::move(part), style_of_phase(job.phase)));
     }
-    const std::string steps =
-        job.step == 0 ? "" : "step " + step_text(job.step) + ", " + rate_text(job.step_rate) +
-                                 " steps/s, ";
-    rows.push_back(line(steps + count(job.ranks, "rank") + " on " +
-                        count(job.members, "node") + ", " + count(job.restarts, "restart") +
-                        ", goodput " + goodput_text(job.goodput) + ", age " + age_text(job.age)));
+    const std::string steps = job.step == 0 ? ""
+                                            : "step " + step_text(job.step) + ", " +
+                                                  rate_text(job.step_rate) + " steps/s, ";
+    rows.push_back(line(steps + count(job.ranks, "rank") + " on " + count(job.members, "node") +
+                        ", " + count(job.restarts, "restart") + ", goodput " +
+                        goodput_text(job.goodput) + ", age " + age_text(job.age)));
     if (job.rates.size() > 1) {
         constexpr std::size_t kCurveMax = 60;
         const std::size_t shown =

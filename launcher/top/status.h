@@ -43,7 +43,7 @@ struct Job {
     std::string id;
     /// Of a closed job, how it ended: "failed"; "stalled", if no step comes any more.
     std::string phase;
-    std::string text;   ///< Its activity, or its wait, in a sentence.
+    std::string text;  ///< Its activity, or its wait, in a sentence.
     std::string journal;
     std::uint64_t round = 0;
     std::uint64_t ranks = 0;

@@ -181,12 +181,10 @@ std::optional<CpuQuota> cpu_quota(const fs::path& root) {
             least = CpuQuota{folder, cpus};
         }
     };
-    for_each_level(root, "", [&](const fs::path& folder) {
-        consider(folder, quota_of_version_2(folder));
-    });
-    for_each_level(root, "cpu", [&](const fs::path& folder) {
-        consider(folder, quota_of_version_1(folder));
-    });
+    for_each_level(root, "",
+                   [&](const fs::path& folder) { consider(folder, quota_of_version_2(folder)); });
+    for_each_level(root, "cpu",
+                   [&](const fs::path& folder) { consider(folder, quota_of_version_1(folder)); });
     return least;
 }
 

@@ -38,8 +38,10 @@ boost::asio::awaitable<Result<void>> check_daemon(security::Stream& stream, std:
         co_return Result<void>();
     }
     if (!asked) {
-        co_return Failure(Errc::disconnected, "the kernel cannot be asked which user serves that "
-                                              "port: " + asked.error().detail);
+        co_return Failure(Errc::disconnected,
+                          "the kernel cannot be asked which user serves that "
+                          "port: " +
+                              asked.error().detail);
     }
     const std::string ways =
         "; give the same token file to both (--token-file), or certificates (--tls-cert, "

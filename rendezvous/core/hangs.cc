@@ -101,10 +101,10 @@ void RendezvousCore::conclude_inquiry(Instant now) {
     }
     // A rank that has finished takes part in nothing any more. Only a process that is stopped, or
     // that works and does not wait, may be the reason instead.
-    const bool stands_alone = culprit && (culprit->kind == HangCulprit::Kind::stopped ||
-                                          culprit->kind == HangCulprit::Kind::behind ||
-                                          (culprit->kind == HangCulprit::Kind::reported &&
-                                           !hang.shared));
+    const bool stands_alone =
+        culprit && (culprit->kind == HangCulprit::Kind::stopped ||
+                    culprit->kind == HangCulprit::Kind::behind ||
+                    (culprit->kind == HangCulprit::Kind::reported && !hang.shared));
     if (const auto finished = finished_culprit(); finished && !stands_alone) {
         add_hang_on_finished(*finished);
         return;
@@ -166,8 +166,7 @@ void RendezvousCore::add_hang_on_finished(const HangCulprit& culprit) {
     WorkerFailure failure;
     failure.kind = FailureKind::hang;
     failure.rank = culprit.rank;
-    failure.local_rank =
-        culprit.rank - std::prev(round_.by_rank.upper_bound(culprit.rank))->first;
+    failure.local_rank = culprit.rank - std::prev(round_.by_rank.upper_bound(culprit.rank))->first;
     failure.node = culprit.node;
     failure.exit_code = 1;
     failure.unfinished = true;

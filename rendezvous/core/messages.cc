@@ -21,10 +21,10 @@ Result<void> validate(const JobPolicy& policy) {
         return Failure(Errc::invalid_argument, "the heartbeat timeout must be at most 1 hour");
     }
     const Budgets& budgets = policy.budgets;
-    const auto [shortest, longest] = std::minmax(
-        {policy.last_call, policy.shutdown_timeout, policy.grow_after, policy.regroup_window,
-         policy.prepare_timeout, policy.finish_timeout, budgets.delay,
-         budgets.node_failures_window});
+    const auto [shortest, longest] =
+        std::minmax({policy.last_call, policy.shutdown_timeout, policy.grow_after,
+                     policy.regroup_window, policy.prepare_timeout, policy.finish_timeout,
+                     budgets.delay, budgets.node_failures_window});
     if (shortest < Duration::zero()) {
         return Failure(Errc::invalid_argument, "time limits must not be negative");
     }

@@ -55,15 +55,15 @@ struct Inquiry {
 struct Round {
     RoundId id = RoundId::none;
     Instant began{};
-    Cause cause{};                                         ///< Why it was formed.
-    std::map<NodeId, Assignment> members{};                ///< The remaining members.
-    std::vector<std::pair<NodeId, std::string>> roster{};  ///< All ids and names, by group rank.
-    std::map<std::uint32_t, NodeId> by_rank{};             ///< All ids, by first rank.
+    Cause cause{};                                            ///< Why it was formed.
+    std::map<NodeId, Assignment> members{};                   ///< The remaining members.
+    std::vector<std::pair<NodeId, std::string>> roster{};     ///< All ids and names, by group rank.
+    std::map<std::uint32_t, NodeId> by_rank{};                ///< All ids, by first rank.
     std::map<std::string, std::set<std::string>> commands{};  ///< Of its nodes, by role.
-    std::size_t non_elastic_members = 0;        ///< Members whose workers end with the round.
-    std::size_t finished = 0;                   ///< Members whose workers all ended with success.
-    RankSet finished_ranks{};                   ///< Ranks that ended with success.
-    std::optional<Instant> finished_since{};    ///< When the daemon heard of the first of them.
+    std::size_t non_elastic_members = 0;      ///< Members whose workers end with the round.
+    std::size_t finished = 0;                 ///< Members whose workers all ended with success.
+    RankSet finished_ranks{};                 ///< Ranks that ended with success.
+    std::optional<Instant> finished_since{};  ///< When the daemon heard of the first of them.
     /// People were told that others go on; from then on they are told of each that finishes.
     bool finish_told = false;
     std::set<NodeId> dismissed{};               ///< Members that have finished and may exit.

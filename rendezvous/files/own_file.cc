@@ -2,7 +2,6 @@
 #include "rendezvous/files/own_file.h"
 
 #include <cerrno>
-#include <climits>
 #include <cstdint>
 #include <deque>
 #include <fcntl.h>
@@ -15,6 +14,8 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include <climits>
 
 namespace regroup::files {
 namespace {
@@ -219,8 +220,8 @@ class Walk {
         }
         if (is_magic(link.get())) {
             shown_ += part + "/";
-            return enter(Descriptor(
-                ::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+            return enter(
+                Descriptor(::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
         }
         return go_to_target(link.get());
     }

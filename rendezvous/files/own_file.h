@@ -6,10 +6,10 @@
 // Each component of a path is checked. A symbolic link is followed if it belongs to this user or
 // to root. A link of another user is followed only in a folder of its own that nobody else can
 // write to, and only if the user named that folder: not if its owner made it in a shared folder. A
-// file or folder at the end that is there already in a sticky folder must belong to this user, to root or to the
-// owner of the sticky folder. These are the kernel's rules of fs.protected_symlinks and
-// fs.protected_regular, which an administrator may have switched off, and more: they hold for the
-// members of a group, too.
+// file or folder at the end that is there already in a sticky folder must belong to this user, to
+// root or to the owner of the sticky folder. These are the kernel's rules of fs.protected_symlinks
+// and fs.protected_regular, which an administrator may have switched off, and more: they hold for
+// the members of a group, too.
 #pragma once
 
 #include <string>

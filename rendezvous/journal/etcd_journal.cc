@@ -56,8 +56,8 @@ json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count,
         records[next.job] = next.record;
     }
     for (const auto& [job, last] : records) {
-        operations.push_back(etcd::put(etcd::job_prefix(options.prefix, job) + "head",
-                                       etcd::head_value(job, last)));
+        operations.push_back(
+            etcd::put(etcd::job_prefix(options.prefix, job) + "head", etcd::head_value(job, last)));
     }
     return operations;
 }

@@ -82,7 +82,7 @@ class JobsReader {
 
     std::string jobs_prefix_;
     std::vector<Job> jobs_;
-    std::optional<JobKey> key_;         // Of the records.
+    std::optional<JobKey> key_;        // Of the records.
     std::deque<std::string> records_;  // Of the job whose head follows.
     std::size_t bytes_ = 0;
 };

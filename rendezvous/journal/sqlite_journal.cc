@@ -118,8 +118,7 @@ Result<std::vector<Entry>> read_page(SqliteDatabase& database, const JobKey& key
         return read.error();
     }
     if (damage) {
-        return Failure(damage->code,
-                       database.path() + ", job " + key.id + ": " + damage->detail);
+        return Failure(damage->code, database.path() + ", job " + key.id + ": " + damage->detail);
     }
     return entries;
 }

@@ -77,10 +77,9 @@ void read(FieldReader& reader, Leave& message) {
     reader.flag("killed", message.killed);
 }
 void read(FieldReader& reader, Operate& message) {
-    static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::release,
-                                                   Operate::Action::stop, Operate::Action::status,
-                                                   Operate::Action::events,
-                                                   Operate::Action::logs};
+    static constexpr Operate::Action kActions[] = {
+        Operate::Action::drain,  Operate::Action::release, Operate::Action::stop,
+        Operate::Action::status, Operate::Action::events,  Operate::Action::logs};
     reader.choice("action", message.action, kActions);
     reader.name("job", message.job);
     if (names_node(message.action)) {
@@ -261,8 +260,8 @@ Result<Variant> decode(std::string_view payload,
 
 Result<FromAgent> decode_from_agent(std::string_view payload) {
     static constexpr std::pair<std::string_view, ReadAs<FromAgent>> kKnown[] = {
-        {"join", read_as<FromAgent, Join>},       {"report", read_as<FromAgent, Report>},
-        {"leave", read_as<FromAgent, Leave>},     {"resumed", read_as<FromAgent, Resumed>},
+        {"join", read_as<FromAgent, Join>},        {"report", read_as<FromAgent, Report>},
+        {"leave", read_as<FromAgent, Leave>},      {"resumed", read_as<FromAgent, Resumed>},
         {"log_part", read_as<FromAgent, LogPart>}, {"operate", read_as<FromAgent, Operate>},
     };
     return decode(payload, kKnown);

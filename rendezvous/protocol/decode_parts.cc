@@ -105,8 +105,7 @@ void read_ranks(FieldReader& outer, std::string_view key, RankSet& out) {
         reader.integer("first", range.first);
         reader.integer("count", range.count, kWorkersMax);
         outer.adopt(reader);
-        if (std::uint64_t{range.first} + range.count >
-            std::numeric_limits<std::uint32_t>::max()) {
+        if (std::uint64_t{range.first} + range.count > std::numeric_limits<std::uint32_t>::max()) {
             outer.complain(key, "has ranks that are too high");
             return;
         }

@@ -137,7 +137,7 @@ std::string joined(const Message& message) {
 }
 
 constexpr std::string_view kAgentKinds[] = {"join",    "report",   "leave",
-                                           "resumed", "log_part", "operate"};
+                                            "resumed", "log_part", "operate"};
 constexpr std::string_view kDaemonKinds[] = {
     "assign", "stop",    "prepare", "save_stacks", "end_worker", "read_log", "fenced", "dismissed",
     "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "events", "elsewhere"};

@@ -30,8 +30,8 @@ class Stream {
     [[nodiscard]] bool is_secured() const noexcept { return is_secured_; }
     [[nodiscard]] const Ssl& ssl() const noexcept { return ssl_; }
     /// Why TLS broke after the handshake, as the predicate of a sentence about the peer; empty if
-    /// it did not. A server checks a client's certificate after the client's handshake is done, so its
-    /// refusal comes with the first read.
+    /// it did not. A server checks a client's certificate after the client's handshake is done, so
+    /// its refusal comes with the first read.
     [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
     /// Cancels what is in progress.
     void close();

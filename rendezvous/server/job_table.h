@@ -150,7 +150,8 @@ class JobTable {
     // Requests of operators (job_operations.cc).
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
     void show_status(const std::shared_ptr<Session>& session, const Operate& operate);
-    /// True if the operator may have one more answer on this connection, `pause` after the last one.
+    /// True if the operator may have one more answer on this connection, `pause` after the last
+    /// one.
     [[nodiscard]] bool may_ask_again(Session& session, Duration pause) const;
     /// Has the node of a rank read a part of its output.
     void read_log(const std::shared_ptr<Session>& session, const Job& job, const Operate& operate);

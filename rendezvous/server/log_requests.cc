@@ -85,9 +85,8 @@ std::vector<LogRequests::Answer> LogRequests::ended(const std::shared_ptr<Sessio
     std::erase_if(waiting_, [&](const auto& entry) {
         const Waiting& waiting = entry.second;
         if (waiting.reader != session && waiting.node == session) {
-            answers.push_back(
-                {waiting.reader,
-                 note_json("the connection to node " + waiting.name + " has broken")});
+            answers.push_back({waiting.reader, note_json("the connection to node " + waiting.name +
+                                                         " has broken")});
         }
         return waiting.reader == session || waiting.node == session;
     });

@@ -221,8 +221,8 @@ void StoreEngine::charge(ClientId id) {
                                 client->outbox.capacity() + core_.wait_bytes(id));
     }
     // Those who wait must not pay for what has been left behind.
-    while (!core_.is_tidy() && clients_.charged_bytes() + core_.untidy_bytes() >
-                                   options_.limits.clients_bytes_max) {
+    while (!core_.is_tidy() &&
+           clients_.charged_bytes() + core_.untidy_bytes() > options_.limits.clients_bytes_max) {
         core_.tidy(kTurnWork);
     }
     while (clients_.charged_bytes() > options_.limits.clients_bytes_max) {

@@ -105,9 +105,8 @@ struct Details {
     }
     void operator()(const JobEvent::Release& release) const {
         line["author"] = release.author;
-        line["text"] =
-            protocol::sentence("released by " + release.author +
-                               (release.reason.empty() ? "" : ": " + release.reason));
+        line["text"] = protocol::sentence("released by " + release.author +
+                                          (release.reason.empty() ? "" : ": " + release.reason));
     }
     void operator()(const JobEvent::Members& members) const {
         std::uint64_t ranks = 0;

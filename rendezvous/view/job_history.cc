@@ -208,8 +208,8 @@ double JobHistory::step_rate(Instant now, Duration window) const {
     const auto begin = std::find_if(recent_.begin(), recent_.end(), [&](const StepSample& sample) {
         return now - sample.at <= window;
     });
-    const std::size_t first = std::min(static_cast<std::size_t>(begin - recent_.begin()),
-                                       recent_.size() - 2);
+    const std::size_t first =
+        std::min(static_cast<std::size_t>(begin - recent_.begin()), recent_.size() - 2);
     const StepSample& last = recent_.back();
     const Duration gap = longest_gap(first);
     if (now - last.at > std::max(window, kLateFactor * gap)) {

@@ -14,8 +14,8 @@
 namespace regroup::worker_link {
 
 /// The version of the layout below. A worker built with another version gets no link. A new layout,
-/// or a new meaning of a field, needs a new kLinkVersion, and kOldestLinkVersion raised to it. A new
-/// field in unused space, whose zero means that nothing is known, needs neither.
+/// or a new meaning of a field, needs a new kLinkVersion, and kOldestLinkVersion raised to it. A
+/// new field in unused space, whose zero means that nothing is known, needs neither.
 inline constexpr std::uint32_t kPageVersion = 2;
 
 /// The activity of a worker, for the detection of hangs.

@@ -124,9 +124,9 @@ struct Served {
         : server(io, [] {
               store::StoreServer::Options options;
               options.objection = [users = std::make_shared<security::PeerUsers>()](
-                                        const auto& ours, const auto& theirs) {
-                    return users->object_to_stranger(ours, theirs);
-                };
+                                      const auto& ours, const auto& theirs) {
+                  return users->object_to_stranger(ours, theirs);
+              };
               return options;
           }()) {
         auto direct = listen(io);

@@ -27,8 +27,7 @@ class HangWatchTest : public ::testing::Test {
                                     ++looked;
                                     return looks;
                                 },
-                                [this] { return bytes; },
-                                [this] { return finished; },
+                                [this] { return bytes; }, [this] { return finished; },
                                 [this](const std::optional<Hang>& hang) { told.push_back(hang); },
                                 [this](Duration left) { lefts.push_back(left); },
                                 [this](std::int64_t) { return stopped; }});

@@ -13,9 +13,9 @@
 namespace regroup::rendezvous {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
 using testing::DaemonHost;
+using ::testing::HasSubstr;
 using testing::join_of;
 using testing::Loop;
 using testing::Peer;

@@ -179,9 +179,9 @@ TEST_F(EtcdFaults, LeaseIsKeptWhileManyJobsAreRead) {
         const std::string prefix = etcd::job_prefix("regroup/", {"long", 1});
         const std::string key =
             last ? prefix + "head" : etcd::entry_key(prefix, static_cast<std::size_t>(pages));
-        const std::string value = last ? etcd::head_value({"long", 1}, 7)
-                                       : numbered(static_cast<std::size_t>(pages),
-                                                  encode(story.entries[0]));
+        const std::string value =
+            last ? etcd::head_value({"long", 1}, 7)
+                 : numbered(static_cast<std::size_t>(pages), encode(story.entries[0]));
         return Answer{
             {{"kvs", json::array({{{"key", to_base64(key)}, {"value", to_base64(value)}}})},
              {"more", !last}},

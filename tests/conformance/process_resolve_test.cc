@@ -107,8 +107,8 @@ TEST_F(ResolveProgramTest, ScriptWithoutItsInterpreterIsRefusedByItsName) {
         EXPECT_THAT(said, ::testing::HasSubstr("CR LF")) << line;
         EXPECT_THAT(said, ::testing::HasSubstr("sed -i 's/\\r$//' './train'")) << line;
     }
-    for (const char* fine : {"#!/bin/sh", "#! /bin/sh -e\r\n", "#!/usr/bin/env sh\nexit\r\n",
-                             "text", "", "#"}) {
+    for (const char* fine :
+         {"#!/bin/sh", "#! /bin/sh -e\r\n", "#!/usr/bin/env sh\nexit\r\n", "text", "", "#"}) {
         EXPECT_EQ(refuse(fine), (root_ / "here/train").string()) << fine;
     }
 }

@@ -116,9 +116,12 @@ TEST(Documentation, WholeProgramOfTheElasticGuideIsTheExample) {
     std::string program = read_file(fs::path(REGROUP_SOURCE_DIR) / kWholeProgram);
     program.erase(0, program.find("#include"));
     const std::vector<Block> blocks = blocks_in("cpp");
-    EXPECT_TRUE(std::ranges::any_of(blocks, [&](const Block& block) {
-        return block.page == "docs/elastic.md" && block.text == program;
-    })) << "docs/elastic.md has no block that equals " << kWholeProgram;
+    EXPECT_TRUE(std::ranges::any_of(blocks,
+                                    [&](const Block& block) {
+                                        return block.page == "docs/elastic.md" &&
+                                               block.text == program;
+                                    }))
+        << "docs/elastic.md has no block that equals " << kWholeProgram;
 }
 
 TEST(Documentation, CBlocksCompile) {

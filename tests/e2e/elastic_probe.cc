@@ -246,8 +246,8 @@ int train(const std::string& argument) {
 
 int wait_in_vain() {
     const regroup::Context context = regroup::Context::from_environment();
-    const auto group = regroup::ProcessGroup::create(
-        "cpu", context, {.timeout = std::chrono::milliseconds(1500)});
+    const auto group =
+        regroup::ProcessGroup::create("cpu", context, {.timeout = std::chrono::milliseconds(1500)});
     group->barrier().wait();
     if (context.rank == 2) {
         ::poll(nullptr, 0, -1);

@@ -143,8 +143,8 @@ TEST_F(LaunchSsh, LineAboutTheJobIsPrintedOnceAndNotForEachHost) {
     release("finish");
     EXPECT_EQ(job->wait(), 0) << job->output();
     const std::string output = job->output();
-    for (const char* line : {"round 1 begins: 3 nodes joined", "round 2 begins: rank 2 on c was ",
-                             "recovered in"}) {
+    for (const char* line :
+         {"round 1 begins: 3 nodes joined", "round 2 begins: rank 2 on c was ", "recovered in"}) {
         EXPECT_EQ(count_of(output, line), 1U) << line << "\n" << output;
     }
     EXPECT_EQ(count_of(output, "] regroup: round 2: rank"), 3U) << output;

@@ -124,9 +124,9 @@ TEST_F(RunHang, LongestSilentRankIsEndedAndAStoppedRankIsNamed) {
 
 // Nobody is killed for waiting for it.
 TEST_F(RunHang, RankThatHasFinishedIsTheReasonOfTheHang) {
-    Program job = run({"--standalone", "--nproc-per-node=3", "--hang-timeout=1", "--log-dir=runs",
-                       "--rdzv-id=job", "/bin/sh", "-c",
-                       "[ $RANK = 1 ] && exit 0; exec /bin/sleep 100"});
+    Program job =
+        run({"--standalone", "--nproc-per-node=3", "--hang-timeout=1", "--log-dir=runs",
+             "--rdzv-id=job", "/bin/sh", "-c", "[ $RANK = 1 ] && exit 0; exec /bin/sleep 100"});
     EXPECT_EQ(job.wait(), 1) << job.output();
     const std::string seen = job.output();
     EXPECT_THAT(seen, ContainsRegex("no worker of the node has written anything for [0-9.]+ s "

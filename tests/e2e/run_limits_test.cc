@@ -57,28 +57,24 @@ TEST_P(RunLimitsOf, JobsRunAndWorkersHaveTheLimit) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Limits, RunLimitsOf,
-                         ::testing::Values(Limit{"CoreFileSize", "c", "0"},
-                                           Limit{"DataSegment", "d", "1000000"},
-                                           Limit{"FileSize", "f", "100000"},
-                                           Limit{"PendingSignals", "i", "100"},
-                                           Limit{"LockedMemory", "l", "0"},
-                                           Limit{"OpenFiles", "n", "128"},
-                                           Limit{"MessageQueues", "q", "0"},
-                                           Limit{"StackSize", "s", "256"},
-                                           Limit{"CpuTime", "t", "30"},
-                                           Limit{"Processes", "u", "4000"},
-                                           Limit{"VirtualMemory", "v", "4000000"},
-                                           Limit{"FileLocks", "x", "0"}),
-                         [](const auto& named) { return named.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Limits, RunLimitsOf,
+    ::testing::Values(Limit{"CoreFileSize", "c", "0"}, Limit{"DataSegment", "d", "1000000"},
+                      Limit{"FileSize", "f", "100000"}, Limit{"PendingSignals", "i", "100"},
+                      Limit{"LockedMemory", "l", "0"}, Limit{"OpenFiles", "n", "128"},
+                      Limit{"MessageQueues", "q", "0"}, Limit{"StackSize", "s", "256"},
+                      Limit{"CpuTime", "t", "30"}, Limit{"Processes", "u", "4000"},
+                      Limit{"VirtualMemory", "v", "4000000"}, Limit{"FileLocks", "x", "0"}),
+    [](const auto& named) { return named.param.name; });
 
 TEST_F(RunLimits, AgentOfManyWorkersRaisesItsOpenFilesAndWorkersKeepTheLimit) {
-    Program job = start("n", "48", {"run", "--standalone", "--nproc-per-node=8", "/bin/bash", "-c",
-                                    "echo files $(ulimit -S -n); exec " + probe_program() +
-                                        " store"});
+    Program job = start("n", "48",
+                        {"run", "--standalone", "--nproc-per-node=8", "/bin/bash", "-c",
+                         "echo files $(ulimit -S -n); exec " + probe_program() + " store"});
     EXPECT_EQ(job.wait(), 0) << job.output();
     for (const std::string& line : lines_of(job.output())) {
-        EXPECT_TRUE(line.find("] files ") == std::string::npos || line.ends_with("] files 48")) << line;
+        EXPECT_TRUE(line.find("] files ") == std::string::npos || line.ends_with("] files 48"))
+            << line;
     }
     EXPECT_THAT(job.output(), HasSubstr("] files 48"));
 }
@@ -96,8 +92,9 @@ TEST_F(RunLimits, WorkersBeyondTheOpenFilesAreRefusedWithBothNumbers) {
 }
 
 TEST_F(RunLimits, OutputBeyondTheFileSizeIsLostAsOnAFullDisk) {
-    Program job = start("f", "16", {"run", "--standalone", "--log-dir=logs", probe_program(),
-                                    "lines=4000", "mark=up", "await=finish"});
+    Program job = start("f", "16",
+                        {"run", "--standalone", "--log-dir=logs", probe_program(), "lines=4000",
+                         "mark=up", "await=finish"});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
     EXPECT_TRUE(job.prints("(ulimit -f)")) << job.output();
     EXPECT_TRUE(job.running()) << job.output();
@@ -107,8 +104,9 @@ TEST_F(RunLimits, OutputBeyondTheFileSizeIsLostAsOnAFullDisk) {
 }
 
 TEST_F(RunLimits, WorkersGetTheSignalOfTheFileSize) {
-    Program job = start("f", "16", {"run", "--standalone", "--max-restarts=0", "/bin/sh", "-c",
-                                    "exec head -c 100000 /dev/zero > " + folder() + "/large"});
+    Program job = start("f", "16",
+                        {"run", "--standalone", "--max-restarts=0", "/bin/sh", "-c",
+                         "exec head -c 100000 /dev/zero > " + folder() + "/large"});
     EXPECT_EQ(job.wait(), 128 + SIGXFSZ) << job.output();
     EXPECT_THAT(job.output(), AllOf(HasSubstr("SIGXFSZ"), HasSubstr("ulimit -f")));
 }
@@ -124,17 +122,16 @@ TEST_F(RunLimits, WorkersDoNotGetASignalThatWasIgnored) {
 }
 
 TEST_F(RunLimits, DaemonOutlivesTheFileSize) {
-    Program daemon =
-        start("f", "1", {"serve", "--listen=127.0.0.1:0", "--event-log=events.jsonl"});
+    Program daemon = start("f", "1", {"serve", "--listen=127.0.0.1:0", "--event-log=events.jsonl"});
     ASSERT_TRUE(daemon.prints("listening on ")) << daemon.output();
     const std::string said = daemon.output();
     std::smatch port;
     ASSERT_TRUE(std::regex_search(said, port, std::regex("listening on \\S*:(\\d+)\n"))) << said;
     for (int i = 0; i < 3; ++i) {
-        Program job = run_probe(
-            {"--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port[1].str(),
-             "--rdzv-id=job" + std::to_string(i), "--nproc-per-node=2"},
-            {"store"});
+        Program job =
+            run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port[1].str(),
+                       "--rdzv-id=job" + std::to_string(i), "--nproc-per-node=2"},
+                      {"store"});
         EXPECT_EQ(job.wait(), 0) << job.output() << daemon.output();
     }
     EXPECT_TRUE(daemon.prints("cannot write events.jsonl")) << daemon.output();

@@ -87,8 +87,8 @@ class RunStartFailures : public EndToEnd {
     RunStartFailures() { std::filesystem::copy(probe_program(), program_); }
 
     [[nodiscard]] Program start() const {
-        return run({"--standalone", "--max-restarts=5", "--restart-delay=0.2", program_,
-                    "mark=up", "round=1?await=fail", "round=1?exit=3"},
+        return run({"--standalone", "--max-restarts=5", "--restart-delay=0.2", program_, "mark=up",
+                    "round=1?await=fail", "round=1?exit=3"},
                    {"PROBE_DIR=" + folder()});
     }
     void expect_recovery(Program& job) const {

@@ -74,10 +74,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"getrandom"}, Refusal{"madvise"}, Refusal{"membarrier"},
                       Refusal{"memfd_create", false}, Refusal{"pidfd_open"},
                       Refusal{"pidfd_send_signal"}, Refusal{"pipe2", false},
-                      Refusal{"ppoll", false}, Refusal{"prctl", false}, Refusal{"prlimit64"}, Refusal{"renameat2"},
-                      Refusal{"rseq"}, Refusal{"sched_getaffinity"}, Refusal{"sched_setaffinity"},
-                      Refusal{"set_mempolicy"}, Refusal{"set_robust_list"}, Refusal{"statx"},
-                      Refusal{"timerfd_create"}),
+                      Refusal{"ppoll", false}, Refusal{"prctl", false}, Refusal{"prlimit64"},
+                      Refusal{"renameat2"}, Refusal{"rseq"}, Refusal{"sched_getaffinity"},
+                      Refusal{"sched_setaffinity"}, Refusal{"set_mempolicy"},
+                      Refusal{"set_robust_list"}, Refusal{"statx"}, Refusal{"timerfd_create"}),
     [](const auto& named) { return named.param.call; });
 
 TEST_F(RunSandbox, LeftoversAreKilledWithoutPidfdsAndTheCauseIsSaidOnce) {

@@ -181,7 +181,7 @@ TEST_F(RunShardedExample, LossOfBothRanksOfAPartEndsInARetry) {
     ASSERT_TRUE(await_checkpoint()) << job.output();
     ASSERT_GT(pid_of_rank(job, 3), 0) << job.output();
     std::filesystem::remove(folder() + "/table.regroup");  // It may hold all that the ranks hold.
-    for (const int rank : {1, 3}) {  // Half the world apart.
+    for (const int rank : {1, 3}) {                        // Half the world apart.
         ::kill(pid_of_rank(job, rank), SIGKILL);
     }
     EXPECT_EQ(job.wait(), 0) << job.output();

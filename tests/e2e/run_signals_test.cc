@@ -38,9 +38,8 @@ class RunSignals : public EndToEnd {
             std::filesystem::create_symlink(regroup_program(), launcher);
             words = {"--standalone", "--no-python"};
         }
-        return Program({Words{launcher} + words + flags + program,
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return Program(
+            {Words{launcher} + words + flags + program, {"PROBE_DIR=" + folder()}, folder()});
     }
     /// A shell that waits for the probe, and does not pass signals on.
     [[nodiscard]] static Words below_shell(const std::string& steps) {
@@ -95,8 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Stops, RunSignalsOf,
                          [](const auto& named) { return named.param.name; });
 
 TEST_F(RunSignals, ProgramBelowAShellIsKilledAtTheShutdownTimeout) {
-    Program job =
-        start(false, {"--shutdown-timeout=0.5"}, below_shell("ignore=15 mark=up hold"));
+    Program job = start(false, {"--shutdown-timeout=0.5"}, below_shell("ignore=15 mark=up hold"));
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
     const pid_t program = pid_of(mark("up", 1));
     job.signal(SIGTERM);
@@ -106,8 +104,7 @@ TEST_F(RunSignals, ProgramBelowAShellIsKilledAtTheShutdownTimeout) {
 }
 
 TEST_F(RunSignals, SecondSignalKillsAProgramBelowAShellAtOnce) {
-    Program job =
-        start(false, {"--shutdown-timeout=1000"}, below_shell("ignore=15 mark=up hold"));
+    Program job = start(false, {"--shutdown-timeout=1000"}, below_shell("ignore=15 mark=up hold"));
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
     job.signal(SIGTERM);
     ASSERT_TRUE(job.prints("SIGTERM: stopping the workers")) << job.output();
@@ -119,8 +116,7 @@ TEST_F(RunSignals, SecondSignalKillsAProgramBelowAShellAtOnce) {
 
 // A scheduler may signal all processes of a job, so the shell may die before the agent hears of it.
 TEST_F(RunSignals, ProgramBelowAShellHasTheGraceTimeIfSomebodyElseEndsTheShell) {
-    Program job =
-        start(false, {"--shutdown-timeout=1000"}, below_shell("save_on_term=disk"));
+    Program job = start(false, {"--shutdown-timeout=1000"}, below_shell("save_on_term=disk"));
     ASSERT_THAT(await_marks("training", 1), SizeIs(1)) << job.output();
     const std::vector<pid_t> agents = children_of(job.pid());
     ASSERT_THAT(agents, SizeIs(1));
@@ -133,9 +129,9 @@ TEST_F(RunSignals, ProgramBelowAShellHasTheGraceTimeIfSomebodyElseEndsTheShell) 
 }
 
 TEST_F(RunSignals, ShellThatCatchesTheSignalDoesNotKeepItFromTheProgram) {
-    Program job = start(false, {"--shutdown-timeout=1000"},
-                        {"/bin/sh", "-c",
-                         "trap 'echo caught' TERM; " + probe_program() + " save_on_term=disk"});
+    Program job = start(
+        false, {"--shutdown-timeout=1000"},
+        {"/bin/sh", "-c", "trap 'echo caught' TERM; " + probe_program() + " save_on_term=disk"});
     ASSERT_THAT(await_marks("training", 1), SizeIs(1)) << job.output();
     job.signal(SIGTERM);
     ASSERT_NO_FATAL_FAILURE(expect_saved(job));
@@ -145,9 +141,9 @@ TEST_F(RunSignals, ShellThatCatchesTheSignalDoesNotKeepItFromTheProgram) {
 }
 
 TEST_F(RunSignals, PeersOfALostRankStopInOrderBelowTheirShellsToo) {
-    Program job = start(
-        false, {"--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=1000"},
-        below_shell("round=2?exit=0 rank=1?await=fail rank=1?exit=3 save_on_term=disk"));
+    Program job =
+        start(false, {"--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=1000"},
+              below_shell("round=2?exit=0 rank=1?await=fail rank=1?exit=3 save_on_term=disk"));
     ASSERT_THAT(await_marks("training", 1), SizeIs(1)) << job.output();
     release("fail");
     ASSERT_NO_FATAL_FAILURE(expect_saved(job));

@@ -30,8 +30,7 @@ int main(int count, char** values) {
         const regroup::Work sum =
             step.group().all_reduce(std::span(gradient), regroup::ReduceOp::sum);
         const regroup::Work out = step.group().send(std::span(sent), (rank + 1) % ranks);
-        const regroup::Work in =
-            step.group().recv(std::span(received), (rank + ranks - 1) % ranks);
+        const regroup::Work in = step.group().recv(std::span(received), (rank + ranks - 1) % ranks);
         std::thread other([&] {
             sum.wait();
             if (races) {

@@ -30,10 +30,10 @@ std::vector<std::string> regroup::fuzz::seeds() {
         ++number;
     }
     pairs.push_back(pair_of(prefix + "head", etcd::head_value(job.key, number)));
-    const json small = json::array(
-        {pair_of("/regroup/jobs/1-a/entry/1", "1 {\"at_us\":1}"),
-         pair_of("/regroup/jobs/1-a/head", etcd::head_value({"a", 1}, 1)),
-         pair_of("/regroup/jobs/2-b%2F/entry/2", "2 {\"at_us\":1}")});
+    const json small =
+        json::array({pair_of("/regroup/jobs/1-a/entry/1", "1 {\"at_us\":1}"),
+                     pair_of("/regroup/jobs/1-a/head", etcd::head_value({"a", 1}, 1)),
+                     pair_of("/regroup/jobs/2-b%2F/entry/2", "2 {\"at_us\":1}")});
     return {json({{"kvs", pairs}, {"count", "3"}, {"more", true}}).dump(),
             json({{"kvs", small}}).dump(),
             R"({"succeeded":true,"header":{"revision":"12"},"responses":[{"response_range":{}}]})",

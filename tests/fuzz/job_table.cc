@@ -258,10 +258,9 @@ class Story {
             open(peer);
         }
         Operate request;
-        request.action =
-            input_.one_of({Operate::Action::drain, Operate::Action::status, Operate::Action::drain,
-                           Operate::Action::release, Operate::Action::stop,
-                           Operate::Action::events});
+        request.action = input_.one_of({Operate::Action::drain, Operate::Action::status,
+                                        Operate::Action::drain, Operate::Action::release,
+                                        Operate::Action::stop, Operate::Action::events});
         request.job = input_.chance(64) ? "" : "job";
         request.node = fuzz::node_name(input_.byte());
         request.wait = input_.chance(128);

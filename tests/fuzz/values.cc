@@ -228,8 +228,8 @@ NodeReport make_report(Input& input, const Near& near, NodeReport last) {
         }
     }
     if (changes(9)) {
-        last.finished = RankSet(
-            {small<std::uint32_t>(input), static_cast<std::uint32_t>(input.below(4))});
+        last.finished =
+            RankSet({small<std::uint32_t>(input), static_cast<std::uint32_t>(input.below(4))});
         last.broken_links.clear();
         for (std::uint64_t count = input.below(3); count > 0; --count) {
             last.broken_links.push_back(

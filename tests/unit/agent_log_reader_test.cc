@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/log_reader.h"
-
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
+#include "agent/log_reader.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/support/program.h"
 
 namespace regroup::agent {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using rendezvous::LogPart;
 using rendezvous::LogStream;
 using rendezvous::LogWish;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class LogReader : public ::testing::Test {
    protected:

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/cgroup/cgroup.h"
+
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "rendezvous/cgroup/cgroup.h"
 #include "tests/support/machine_folder.h"
 
 namespace regroup::cgroup {

@@ -255,9 +255,9 @@ TEST(HealthOfTheHost, LimitsThatTheJobOutgrowsWarn) {
     needs.workers = 8;
     needs.ranks = 512;
     const auto found = judge_host(host, needs);
-    EXPECT_THAT(names(found), ElementsAre("warning open-files", "warning locked-memory",
-                                          "warning tasks", "warning shared-memory",
-                                          "warning disk-space"));
+    EXPECT_THAT(names(found),
+                ElementsAre("warning open-files", "warning locked-memory", "warning tasks",
+                            "warning shared-memory", "warning disk-space"));
     EXPECT_THAT(found[0].text, HasSubstr("is 1024, and a worker of 512 ranks may need 2304"));
     EXPECT_THAT(found[1].text, HasSubstr("is 8 MiB"));
     EXPECT_THAT(found[2].text,

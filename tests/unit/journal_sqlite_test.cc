@@ -429,7 +429,8 @@ TEST_F(JournalSqlite, JobWithMissingOrMovedRecordsIsFormedAnewAndNoOther) {
         // One record twice.
         {"UPDATE entries SET entry = (SELECT entry FROM entries WHERE job = 1 AND number = 2) "
          "WHERE job = 1 AND number = 3"},
-        {"INSERT INTO entries SELECT 1, " + last + " + 1, entry FROM entries WHERE job = 1 "
+        {"INSERT INTO entries SELECT 1, " + last +
+         " + 1, entry FROM entries WHERE job = 1 "
          "AND number = 2"},
     };
     for (const std::vector<std::string>& damage : damages) {

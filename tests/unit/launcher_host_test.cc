@@ -16,8 +16,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::testing::StartsWith;
 using testing::ScopedVariable;
+using ::testing::StartsWith;
 
 TEST(LauncherHost, ThisHostIsKnownByItsNamesAndAddresses) {
     EXPECT_TRUE(names_this_host("localhost"));

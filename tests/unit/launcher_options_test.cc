@@ -246,10 +246,10 @@ TEST(LauncherOptions, WordThatIsNoProgramIsQuotedWithAHint) {
         const char* word;
         const char* hint;
     };
-    for (const Case& one : {Case{"0x4 2", "has a blank"}, Case{"8", "value of a flag"},
-                            Case{"FOO=1", "write env before it"},
-                            Case{"\xE2\x80\x93nnodes", "only looks like '-'"},
-                            Case{"-x", "before a --"}}) {
+    for (const Case& one :
+         {Case{"0x4 2", "has a blank"}, Case{"8", "value of a flag"},
+          Case{"FOO=1", "write env before it"}, Case{"\xE2\x80\x93nnodes", "only looks like '-'"},
+          Case{"-x", "before a --"}}) {
         std::vector<std::string> notes;
         const auto command = make_worker_command(parsed({"--", one.word}), 1, notes);
         ASSERT_FALSE(command) << one.word;

@@ -213,8 +213,9 @@ TEST(MetricsText, LabelsAreEscaped) {
     MetricsWriter writer(MetricsFormat::openmetrics);
     writer.family("x", MetricsWriter::Type::gauge, "a \"b\"\nc\\");
     writer.sample("", {{"y", "a\"b\nc\\"}}, std::uint64_t{1});
-    EXPECT_EQ(writer.take(),
-              "# HELP x a \\\"b\\\"\\nc\\\\\n# TYPE x gauge\nx{y=\"a\\\"b\\\\x0ac\\\\\\\\\"} 1\n# EOF\n");
+    EXPECT_EQ(
+        writer.take(),
+        "# HELP x a \\\"b\\\"\\nc\\\\\n# TYPE x gauge\nx{y=\"a\\\"b\\\\x0ac\\\\\\\\\"} 1\n# EOF\n");
 }
 
 TEST(MetricsText, DifferentLabelsStayDifferent) {

@@ -33,8 +33,8 @@ using optim::Range;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::random_values;
 using testing::run_ranks;
 

@@ -52,9 +52,11 @@ TEST(OutputLayout, OneRankReadsStdinUnlessAllDoAndOnlyItsQuestionsAreShownAtOnce
     using Who = StdinReader::Who;
     OutputOptions options;
     options.dialogue = true;
-    const std::vector<std::pair<StdinReader, bool>> cases{
-        {{}, false}, {{Who::rank, 11}, true}, {{Who::rank, 3}, false}, {{Who::all}, true},
-        {{Who::none, 11}, false}};
+    const std::vector<std::pair<StdinReader, bool>> cases{{{}, false},
+                                                          {{Who::rank, 11}, true},
+                                                          {{Who::rank, 3}, false},
+                                                          {{Who::all}, true},
+                                                          {{Who::none, 11}, false}};
     for (const auto& [reader, reads] : cases) {
         options.stdin_reader = reader;
         EXPECT_EQ(planned(options).reads_stdin, reads);

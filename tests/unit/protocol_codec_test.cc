@@ -145,8 +145,8 @@ TEST(ProtocolCodec, SlotZeroIsNotTheSameAsNoSlot) {
 
 TEST(ProtocolCodec, EachPolicyTimeIsDecodedSeparately) {
     Duration JobPolicy::* const times[] = {
-        &JobPolicy::last_call,  &JobPolicy::heartbeat_timeout, &JobPolicy::shutdown_timeout,
-        &JobPolicy::grow_after, &JobPolicy::regroup_window,    &JobPolicy::prepare_timeout,
+        &JobPolicy::last_call,     &JobPolicy::heartbeat_timeout, &JobPolicy::shutdown_timeout,
+        &JobPolicy::grow_after,    &JobPolicy::regroup_window,    &JobPolicy::prepare_timeout,
         &JobPolicy::finish_timeout};
     for (const auto time : times) {
         Join join = sample_join();
@@ -237,9 +237,8 @@ TEST(ProtocolCodec, ResumedKeepsEveryField) {
 }
 
 TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
-    for (const Operate::Action action :
-         {Operate::Action::drain, Operate::Action::release, Operate::Action::stop,
-          Operate::Action::status}) {
+    for (const Operate::Action action : {Operate::Action::drain, Operate::Action::release,
+                                         Operate::Action::stop, Operate::Action::status}) {
         Operate operate = sample_operate();
         operate.action = action;
         const Operate decoded = through_agent(operate);

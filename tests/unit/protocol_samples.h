@@ -210,30 +210,32 @@ inline rendezvous::LogWish sample_log_wish() {
 }
 
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
-    return {sample_join(), rendezvous::Report{sample_report(), sample_telemetry()},
-            rendezvous::Leave{"SIGTERM"}, sample_resumed(),
+    return {sample_join(),
+            rendezvous::Report{sample_report(), sample_telemetry()},
+            rendezvous::Leave{"SIGTERM"},
+            sample_resumed(),
             rendezvous::LogPart{12, "/runs/round_4/rank00013.err", 4107, "step 12345\n", true},
             sample_operate()};
 }
 
 inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
-    return {rendezvous::Assign{sample_assignment()},
-            rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
-            rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
-            rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
-            rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
-            rendezvous::ReadLog{12, sample_log_wish()},
-            rendezvous::Fenced{"this node was given up as lost"},
-            rendezvous::Dismissed{rendezvous::RoundId{4}},
-            rendezvous::Alive{rendezvous::RoundId{4},
-                              std::string("rank 1 finished with exit code 0")},
-            sample_waiting(),
-            rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},
-            rendezvous::Recovered{sample_incident()},
-            rendezvous::Closed{sample_verdict(), true},
-            rendezvous::Operated{true, "{\"jobs\":[]}"},
-            rendezvous::EventPage{"nightly", 1764105600123, "{\"number\":1}\n", true},
-            rendezvous::Elsewhere{"node2:29400"}};
+    return {
+        rendezvous::Assign{sample_assignment()},
+        rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
+        rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
+        rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
+        rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
+        rendezvous::ReadLog{12, sample_log_wish()},
+        rendezvous::Fenced{"this node was given up as lost"},
+        rendezvous::Dismissed{rendezvous::RoundId{4}},
+        rendezvous::Alive{rendezvous::RoundId{4}, std::string("rank 1 finished with exit code 0")},
+        sample_waiting(),
+        rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},
+        rendezvous::Recovered{sample_incident()},
+        rendezvous::Closed{sample_verdict(), true},
+        rendezvous::Operated{true, "{\"jobs\":[]}"},
+        rendezvous::EventPage{"nightly", 1764105600123, "{\"number\":1}\n", true},
+        rendezvous::Elsewhere{"node2:29400"}};
 }
 
 }  // namespace regroup::testing

@@ -124,8 +124,7 @@ TEST(RendezvousAdmission, JobOfOneHasAStandbyOfTheSameCommandIfItAsksForOne) {
 TEST(RendezvousAdmission, NodeThatGoesIsReplacedInAJobOfOne) {
     using Go = void (*)(Job&);
     const Go ways[] = {
-        [](Job& job) { job.disconnect("a"); },
-        [](Job& job) { job.drain("a"); },
+        [](Job& job) { job.disconnect("a"); }, [](Job& job) { job.drain("a"); },
         [](Job& job) { job.restart(); },
         [](Job& job) { job.now += job.core.policy().heartbeat_timeout / 2; },  // Silent.
     };

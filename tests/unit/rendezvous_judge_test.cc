@@ -16,8 +16,8 @@ using Charged = Judgement::Charge;
 /// Evidence is written as a list of words, and the word that ended the round in brackets:
 /// "link a0-b2", "crash b2", "error b2", "said b2" (an error that it announced), "late b2" (an
 /// error of the SDK: another rank did not come), "left-alone b2" (another rank had ended), "final
-/// b2" (trying again cannot help), "lost c", "left c", "gave-up c", "spent c", "hang b2", "silent b2".
-/// Ranks 0 and 1 are on node a, 2 and 3 on b, 4 and 5 on c.
+/// b2" (trying again cannot help), "lost c", "left c", "gave-up c", "spent c", "hang b2", "silent
+/// b2". Ranks 0 and 1 are on node a, 2 and 3 on b, 4 and 5 on c.
 Evidence evidence(const std::string& what, const std::string& who) {
     const std::string node = who.substr(0, 1);
     const auto rank = [](const std::string& text) {

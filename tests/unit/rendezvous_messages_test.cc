@@ -45,8 +45,7 @@ TEST(Messages, ValidateRefusesLimitsThatKeepADeadPeerForYears) {
     EXPECT_FALSE(validate(policy).has_value());
     for (Duration JobPolicy::* limit :
          {&JobPolicy::last_call, &JobPolicy::shutdown_timeout, &JobPolicy::grow_after,
-          &JobPolicy::regroup_window, &JobPolicy::prepare_timeout,
-          &JobPolicy::finish_timeout}) {
+          &JobPolicy::regroup_window, &JobPolicy::prepare_timeout, &JobPolicy::finish_timeout}) {
         policy = JobPolicy{};
         policy.*limit = kWaitMax;
         EXPECT_TRUE(validate(policy).has_value());

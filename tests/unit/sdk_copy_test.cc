@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/src/base/copy.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "worker_sdk/src/base/copy.h"
 
 namespace regroup {
 namespace {

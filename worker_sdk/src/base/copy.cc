@@ -15,9 +15,8 @@
 
 #if defined(__x86_64__) && !defined(REGROUP_SANITIZED)
 #define REGROUP_COPIES_VECTORS 1
-#include <immintrin.h>
-
 #include <cstdint>
+#include <immintrin.h>
 #endif
 
 namespace regroup {

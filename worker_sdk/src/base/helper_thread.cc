@@ -42,8 +42,8 @@ std::thread start_helper_thread(const char* name, std::function<void()> body) {
         });
     } catch (const std::system_error& error) {
         const bool refused = error.code() == std::errc::operation_not_permitted;
-        throw Error(Errc::system, std::string("the thread ") + name + " cannot be started: " +
-                                      error.code().message() +
+        throw Error(Errc::system, std::string("the thread ") + name +
+                                      " cannot be started: " + error.code().message() +
                                       (refused ? "; the system call clone3 is refused, as by the "
                                                  "sandbox of an old container runtime"
                                                : ""));

@@ -16,8 +16,8 @@ std::atomic<std::uint64_t> number = 1;
 
 /// Counts in each forked child. Before the first mark there is nothing to tell apart.
 void count_forks() noexcept {
-    [[maybe_unused]] static const int registered = ::pthread_atfork(
-        nullptr, nullptr, [] { number.fetch_add(1, std::memory_order_relaxed); });
+    [[maybe_unused]] static const int registered =
+        ::pthread_atfork(nullptr, nullptr, [] { number.fetch_add(1, std::memory_order_relaxed); });
 }
 
 }  // namespace

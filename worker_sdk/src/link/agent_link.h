@@ -125,8 +125,8 @@ class AgentLink {
     const net::ForkGuard guard_;
     WorkerPage* const page_;
     std::optional<net::MappingForkGuard> page_guard_;  // Left before the page is unmapped.
-    const net::Descriptor stop_;            // An eventfd.
-    const net::Descriptor sigterm_bell_;    // An eventfd.
+    const net::Descriptor stop_;                       // An eventfd.
+    const net::Descriptor sigterm_bell_;               // An eventfd.
     const pid_t agent_pid_;                 // 0 if it is in a namespace that is not visible.
     std::optional<Instant> sigterm_until_;  // Used by the control thread only.
 

@@ -14,7 +14,7 @@ namespace {
 
 struct Registry {
     std::mutex mutex{};
-    std::unordered_set<int> descriptors{};               // guarded by mutex
+    std::unordered_set<int> descriptors{};              // guarded by mutex
     std::unordered_map<void*, std::size_t> mappings{};  // guarded by mutex; the bytes of each
 };
 

@@ -281,8 +281,8 @@ std::string ShardedOptimizer::Impl::describe_loss(std::span<const std::vector<Ra
     const std::vector<Range> before = layout.shards(count);
     const auto is_held = [&](std::size_t element) {
         return std::ranges::any_of(held, [&](const std::vector<Range>& ranges) {
-            return std::ranges::any_of(
-                ranges, [&](const Range& range) { return range.contains(element); });
+            return std::ranges::any_of(ranges,
+                                       [&](const Range& range) { return range.contains(element); });
         });
     };
     std::set<std::size_t> gone;
@@ -311,8 +311,8 @@ std::string ShardedOptimizer::Impl::describe_loss(std::span<const std::vector<Ra
     const bool several = gone.size() > 1;
     return std::string("optimizer: ") + (several ? "ranks " : "rank ") + ranks + " of the " +
            std::to_string(count) + " ranks that shared the state " + (several ? "are" : "is") +
-           " gone, and with " + (several ? "them" : "it") + " the moments of elements " +
-           elements + "; begin again from a checkpoint on all ranks" +
+           " gone, and with " + (several ? "them" : "it") + " the moments of elements " + elements +
+           "; begin again from a checkpoint on all ranks" +
            (shard_options.replicate
                 ? ". The option replicate survives the loss of one of the two ranks of a shard"
                 : ", or use the option replicate to survive the loss of a rank");
