@@ -402,6 +402,7 @@ Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& tex
 
 Result<RunPlan> make_run_plan(const RunOptions& options) {
     RunPlan plan;
+    plan.notes = options.notes;
     const Result<std::uint32_t> workers = count_workers(options.workers, plan.notes);
     if (!workers) {
         return workers.error();
@@ -411,7 +412,6 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.policy = policy_of(options);
     agent.offer.workers = *workers;
     agent.offer.role = options.role;
-    plan.notes = options.notes;
     if (options.allocation) {
         plan.notes.insert(plan.notes.end(), options.allocation->notes.begin(),
                           options.allocation->notes.end());

@@ -36,43 +36,94 @@ TEST_F(RunSurroundings, JobUnderNohupOutlivesItsTerminal) {
     EXPECT_EQ(job.wait(), 0) << job.output();
 }
 
-// A memory cgroup (v1 or v2) of 256 MiB, enough for a launcher under sanitizers. Empty if none can
-// be made.
-fs::path make_small_cgroup() {
-    const std::string name = "regroup-test-" + std::to_string(::getpid());
-    for (const auto& [base, limit] : {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-                                      std::pair("/sys/fs/cgroup", "memory.max")}) {
-        const fs::path folder = fs::path(base) / name;
-        std::error_code error;
-        if (!fs::exists(fs::path(base) / "cgroup.procs") || !fs::create_directory(folder, error)) {
-            continue;
+/// Of one version: the folder of its hierarchy, a file of a group there, and what to write into it.
+struct CgroupLimit {
+    std::string base;
+    std::string file;
+    std::string value;
+};
+
+/// A cgroup with one of the limits, removed at the end; empty if none can be made here.
+class Cgroup {
+   public:
+    explicit Cgroup(const std::vector<CgroupLimit>& limits) {
+        for (const CgroupLimit& limit : limits) {
+            const fs::path folder =
+                fs::path(limit.base) / ("regroup-test-" + std::to_string(::getpid()));
+            std::error_code error;
+            if (!fs::exists(fs::path(limit.base) / "cgroup.procs") ||
+                !fs::create_directory(folder, error)) {
+                continue;
+            }
+            if (fs::exists(folder / limit.file) && std::ofstream(folder / limit.file)
+                                                       << limit.value << std::flush) {
+                folder_ = folder;
+                return;
+            }
+            fs::remove(folder, error);
         }
-        std::ofstream(folder / limit) << (256 << 20);
-        std::ofstream(folder / "memory.swap.max") << 0;
-        if (fs::exists(folder / limit)) {
-            return folder;
-        }
-        fs::remove(folder, error);
     }
-    return {};
+    ~Cgroup() {
+        EXPECT_TRUE(empty() || eventually([&] { return ::rmdir(folder_.c_str()) == 0; }));
+    }
+    Cgroup(const Cgroup&) = delete;
+    Cgroup& operator=(const Cgroup&) = delete;
+
+    [[nodiscard]] bool empty() const { return folder_.empty(); }
+    [[nodiscard]] const fs::path& folder() const { return folder_; }
+    /// The command that runs `command` in it.
+    [[nodiscard]] Words holding(const Words& command) const {
+        return Words{
+                   "/bin/sh", "-c",
+                   "echo $$ > " + (folder_ / "cgroup.procs").string() + " && exec \"$0\" \"$@\""} +
+               command;
+    }
+
+   private:
+    fs::path folder_;
+};
+
+TEST_F(RunSurroundings, QuotaOfTheCgroupBoundsTheNumberOfWorkers) {
+    cpu_set_t own;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof own, &own), 0);
+    if (CPU_COUNT(&own) < 2) {
+        GTEST_SKIP() << "one CPU is the least that a quota gives";
+    }
+    const Cgroup cgroup({{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000"},
+                         {"/sys/fs/cgroup", "cpu.max", "100000 100000"}});
+    if (cgroup.empty()) {
+        GTEST_SKIP() << "no cgroup with a CPU quota can be made here";
+    }
+    for (const char* count : {"cpu", "auto"}) {
+        Program job({cgroup.holding({regroup_program(), "run", "--standalone",
+                                     std::string("--nproc-per-node=") + count, "/bin/sh", "-c",
+                                     "echo world $WORLD_SIZE"}),
+                     {"CUDA_VISIBLE_DEVICES="},
+                     folder()});
+        EXPECT_EQ(job.wait(), 0) << job.output();
+        EXPECT_THAT(job.output(),
+                    AllOf(HasSubstr("world 1"),
+                          HasSubstr("because the CPU quota of the cgroup allows 1 of")));
+    }
 }
 
 TEST_F(RunSurroundings, WorkerKilledByTheOomKillerIsNamedAsSuch) {
-    const fs::path cgroup = make_small_cgroup();
+    // Enough for a launcher under sanitizers.
+    const std::string bytes = std::to_string(256 << 20);
+    const Cgroup cgroup({{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", bytes},
+                         {"/sys/fs/cgroup", "memory.max", bytes}});
     if (cgroup.empty()) {
         GTEST_SKIP() << "no memory cgroup can be made here";
     }
-    Program job({Words{"/bin/sh", "-c",
-                       "echo $$ > " + (cgroup / "cgroup.procs").string() + " && exec \"$0\" \"$@\"",
-                       regroup_program(), "run", "--standalone", "--nproc-per-node=2",
-                       probe_program(), "rank=1?memory=2000", "hold"},
+    std::ofstream(cgroup.folder() / "memory.swap.max") << 0;
+    Program job({cgroup.holding({regroup_program(), "run", "--standalone", "--nproc-per-node=2",
+                                 probe_program(), "rank=1?memory=2000", "hold"}),
                  {"PROBE_DIR=" + folder()},
                  folder()});
     EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
     EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 1 on"), HasSubstr("was ended by SIGKILL"),
                                     HasSubstr("  evidence   the kernel"),
                                     AnyOf(HasSubstr("emory"), HasSubstr("oom_kill"))));
-    EXPECT_TRUE(eventually([&] { return ::rmdir(cgroup.c_str()) == 0; }));
 }
 
 TEST_F(RunSurroundings, SigkillAloneIsNotTakenForAShortageOfMemory) {
