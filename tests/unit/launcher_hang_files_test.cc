@@ -111,7 +111,7 @@ TEST_F(HangFilesTest, BadFilesAreNamedAndTheOthersRead) {
     EXPECT_EQ(files.files, 1U);
     EXPECT_THAT(files.complaints,
                 ElementsAre(HasSubstr("node0.json"), HasSubstr("rank0.nccl.json"),
-                            HasSubstr("more than 64 MiB"), HasSubstr("rank3.nccl.json")));
+                            HasSubstr("more than 10 MiB"), HasSubstr("rank3.nccl.json")));
 }
 
 TEST_F(HangFilesTest, MissingFolderIsNamed) {
