@@ -172,7 +172,7 @@ class Nodes(unittest.TestCase):
         finished = re.findall(r"finished: .*", first.output)
         self.assertEqual(len(finished), 2, first.output)
         self.assertEqual(len(set(finished)), 1, first.output)
-        self.assertIn("each once: True", finished[0])
+        self.assertIn("each once an epoch: True", finished[0])
         # The workers of the first node keep their processes.
         self.assertEqual(len(set(re.findall(r"pid (\d+)\.", first.output))), 2, first.output)
 

@@ -59,5 +59,5 @@ for step in elastic.steps(on_round=on_round, on_leave=on_leave):
             uses.add_(used)
 if elastic.ending == "finished":
     count = int(uses.sum())
-    print(f"finished: {count // BATCH} steps, {count} samples, each once: "
-          f"{bool((uses <= 1).all())}, weight {model.weight.item():.9g}.", flush=True)
+    print(f"finished: {count // BATCH} steps, {count} samples, each once an epoch: "
+          f"{bool(uses.max() - uses.min() <= 1)}, weight {model.weight.item():.9g}.", flush=True)
