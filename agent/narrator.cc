@@ -112,7 +112,7 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     if (waiting.standby) {
         output_.say(waiting_text(waiting));
     } else {
-        output_.say_of_job(waiting_text(waiting), waiting_place(waiting, peer));
+        output_.say_of_job(waiting_text(waiting), waiting_place(waiting, peer), "waiting");
     }
 }
 
@@ -123,7 +123,8 @@ void Narrator::tell_partial_finish(const rendezvous::PartialFinish& finish) {
         finish_interval_ = kFinishFirst;
         finish_at_ = now;
     } else if (now >= finish_at_) {
-        output_.say_of_job(round_name(core_.assignment().round) + ": " + describe(finish));
+        const std::string round = round_name(core_.assignment().round);
+        output_.say_of_job(round + ": " + describe(finish), "", "finish of " + round);
         finish_at_ = after(now, finish_interval_);
         finish_interval_ = std::min(2 * finish_interval_, kFinishLimit);
     }

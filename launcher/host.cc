@@ -94,15 +94,16 @@ std::uint32_t cpus_of_affinity() {
 /// Says it if the quota of the cgroup decides about their number.
 std::uint32_t count_workers_by_cpus(const std::string& nproc_per_node,
                                     std::vector<std::string>& notes, const std::string& root) {
-    const std::uint32_t count = count_cpus(root);
     const std::uint32_t allowed = cpus_of_affinity();
-    if (count < allowed) {
-        notes.push_back("--nproc-per-node " + nproc_per_node + ": " + counted(count, "worker") +
-                        ", because the CPU quota of the cgroup allows " +
-                        agent::cpus_text(cgroup::cpu_quota(root)->cpus) + " of " +
-                        counted(allowed, "CPU"));
+    const auto quota = cgroup::cpu_quota(root);
+    if (!quota || quota->rounded_up() >= allowed) {
+        return allowed;
     }
-    return count;
+    notes.push_back("--nproc-per-node " + nproc_per_node + ": " +
+                    counted(quota->rounded_up(), "worker") +
+                    ", because the CPU quota of the cgroup allows " +
+                    agent::cpus_text(quota->cpus) + " of " + counted(allowed, "CPU"));
+    return quota->rounded_up();
 }
 
 }  // namespace

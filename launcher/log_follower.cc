@@ -99,7 +99,10 @@ void LogFollower::take(const std::string& answer) {
     has_begun_ = true;
     limit(options_.wish.follow ? kLogSilenceLimit : options_.limit);
     if (flag(part, "ended")) {
-        end({});
+        end(options_.wish.follow
+                ? Result<void>()
+                : Failure(Errc::closed,
+                          "the job has ended; its nodes keep the output (--log-dir)"));
         return;
     }
     if (const std::string note = text(part, "note"); !note.empty()) {

@@ -91,9 +91,12 @@ std::string watchdog_file(const RunPlan& plan) {
         return "";
     }
     const char* given = std::getenv("TORCHELASTIC_TIMER_FILE");
-    return given != nullptr && *given != '\0'
-               ? std::string(given)
-               : (fs::temp_directory_path() / ("watchdog_timer_" + plan.agent.node)).string();
+    if (given != nullptr && *given != '\0') {
+        return given;
+    }
+    std::error_code error;  // Also the warden asks, at the end: the folder may be gone.
+    const fs::path folder = fs::temp_directory_path(error);
+    return error ? "" : (folder / ("watchdog_timer_" + plan.agent.node)).string();
 }
 
 struct Preparation {
@@ -124,12 +127,12 @@ class Node {
                   [this](const std::string& line) { output_.say(line); }) {}
 
     /// Where the lines about the job go; empty: this node prints them.
-    std::function<void(const std::string&)> job_lines_to(const ssh::Supervisor* supervisor) {
+    agent::OnJobLine job_lines_to(const ssh::Supervisor* supervisor) {
         if (supervisor == nullptr) {
             return {};
         }
-        return [this, supervisor](const std::string& line) {
-            output_.pass_on(/*to_stderr=*/false, supervisor->line(ssh::JobLine{line}), 1);
+        return [this, supervisor](const std::string& line, const std::string& topic) {
+            output_.pass_on(/*to_stderr=*/false, supervisor->line(ssh::JobLine{line, topic}), 1);
         };
     }
 

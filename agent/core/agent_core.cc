@@ -96,9 +96,11 @@ void AgentCore::tell(Instant now) {
     link_.heartbeat_at = after(now, config_.policy.heartbeat_timeout / 3);
 }
 
-// The join timeout does not run while the node is connected and is a member or queued.
+// The join timeout does not run while the node is connected and is a member or queued. A daemon
+// that has refused the node counts only once it has answered something else.
 void AgentCore::update_patience(Instant now) {
-    if (leaving() || (link_.up && (link_.queued || report_.state != NodeState::stopped))) {
+    const bool connected = link_.up && !link_.refusal;
+    if (leaving() || (connected && (link_.queued || report_.state != NodeState::stopped))) {
         link_.give_up_at = Instant::max();
     } else if (link_.give_up_at == Instant::max()) {
         const bool after_round = link_.up && assignment().round != RoundId::none;

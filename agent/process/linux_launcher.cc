@@ -91,7 +91,8 @@ REGROUP_UNSANITIZED void reset_signals(const Plan& plan) {
         // The agent passes signals on, so the worker must not inherit that SIGINT is ignored. In a
         // session of its own it gets none from the keyboard.
         const bool passed_on = number == SIGINT || number == SIGQUIT;
-        const bool ours = (plan.own_ignored >> static_cast<unsigned>(number) & 1U) != 0;
+        const bool ours =
+            number < kSignalMax && (plan.own_ignored >> static_cast<unsigned>(number) & 1U) != 0;
         if (handled || passed_on || ours) {
             ::syscall(SYS_rt_sigaction, number, by_default, nullptr, kMaskBytes);
         }

@@ -169,11 +169,12 @@ void OutputRelay::say(std::string_view line) {
     say_lines({options_.own_prefix + "regroup: " + std::string(line)});
 }
 
-void OutputRelay::say_of_job(const std::string& line, const std::string& here) {
+void OutputRelay::say_of_job(const std::string& line, const std::string& here,
+                             const std::string& topic) {
     if (prints_job_lines()) {
         say(line + here);
     } else {
-        options_.on_job_line(line);
+        options_.on_job_line(line, topic.empty() ? line : topic);
     }
 }
 

@@ -20,6 +20,10 @@ namespace regroup::agent {
 class LineWriter;
 class WorkerStream;
 
+/// Gets a line that all nodes of the job say alike, and what it is about: its topic. Lines of
+/// several nodes that say the same have the same topic, and may differ.
+using OnJobLine = std::function<void(const std::string& line, const std::string& topic)>;
+
 struct OutputRelayOptions {
     int stdout_fd = 1;  ///< The terminal; the caller keeps it.
     int stderr_fd = 2;
@@ -28,9 +32,8 @@ struct OutputRelayOptions {
     bool in_place = false;
     /// Before each line of the agent's own that begins with "regroup: ".
     std::string own_prefix = {};
-    /// Gets the lines that all nodes of the job say alike, so that one place prints each once.
-    /// Empty: this object prints them.
-    std::function<void(const std::string& line)> on_job_line = {};
+    /// So that one place prints each such line once. Empty: this object prints them.
+    OnJobLine on_job_line = {};
 };
 
 /// Reads the output of the workers of this node. Writes each line to the terminal with its rank,
@@ -93,8 +96,10 @@ class OutputRelay {
     void say(std::string_view line);
 
     /// The same for a line about the job as a whole, which its other nodes say, too. `here`: what
-    /// only this node adds, if it prints the line itself.
-    void say_of_job(const std::string& line, const std::string& here = {});
+    /// only this node adds, if it prints the line itself. `topic`: what all nodes give for it if
+    /// their lines differ, such as in the time that something has taken.
+    void say_of_job(const std::string& line, const std::string& here = {},
+                    const std::string& topic = {});
     /// False if something else prints the lines about the job.
     [[nodiscard]] bool prints_job_lines() const noexcept { return !options_.on_job_line; }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kConnectingMax = 64;
 // Lines of the job that another host may still repeat.
-constexpr std::size_t kJobLinesMax = 64;
+constexpr std::size_t kJobTopicsMax = 64;
 constexpr std::size_t kComplaintBytesMax = 500;
 constexpr int kExitNoProgram = 127;  // By the shell there.
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
@@ -161,7 +161,7 @@ void Launch::handle_report(Host& host, const Report& report) {
                serving != nullptr && stage_ == Stage::starting && host.index == head_) {
         start_others(serving->port);
     } else if (const auto* line = std::get_if<JobLine>(&report)) {
-        tell_job_line(host, line->text);
+        tell_job_line(host, *line);
     } else if (const auto* ended = std::get_if<Ended>(&report); ended != nullptr && !host.ending) {
         if (ended->by_verdict && !is_over() && !stopping_) {
             // A node that had to leave saves its state, whatever becomes of the job.
@@ -191,21 +191,21 @@ void Launch::tell_report(const std::vector<std::string>& report) {
     }
 }
 
-// A host that says the same line again has news; another host only repeats it.
-void Launch::tell_job_line(const Host& host, const std::string& line) {
-    const auto known = std::ranges::find(job_lines_, line, &JobLines::value_type::first);
-    if (known != job_lines_.end() && known->second.insert(host.index).second) {
+// A host that says the same again has news; another host only repeats it.
+void Launch::tell_job_line(const Host& host, const JobLine& line) {
+    const auto known = std::ranges::find(job_topics_, line.topic, &JobTopics::value_type::first);
+    if (known != job_topics_.end() && known->second.insert(host.index).second) {
         return;
     }
-    if (known != job_lines_.end()) {
+    if (known != job_topics_.end()) {
         known->second = {host.index};
     } else {
-        job_lines_.emplace_back(line, std::set{host.index});
+        job_topics_.emplace_back(line.topic, std::set{host.index});
     }
-    if (job_lines_.size() > kJobLinesMax) {
-        job_lines_.pop_front();
+    if (job_topics_.size() > kJobTopicsMax) {
+        job_topics_.pop_front();
     }
-    output_.say(line);
+    output_.say(line.text);
 }
 
 // ---- Starting.

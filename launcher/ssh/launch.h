@@ -85,7 +85,7 @@ class Launch {
     void close_all_after(Duration grace);
     void send_to(Host& host, const Order& order);
     void tell_report(const std::vector<std::string>& report);
-    void tell_job_line(const Host& host, const std::string& line);
+    void tell_job_line(const Host& host, const JobLine& line);
     void end(Ending ending);
     void end_if_all_ended();
     [[nodiscard]] std::size_t count(Host::State state) const;
@@ -113,9 +113,9 @@ class Launch {
     /// The ending if the launcher itself has ended the job, and of the user if no node reports one.
     std::optional<Ending> cause_;
     std::vector<std::vector<std::string>> reports_;  ///< Those printed, each once.
-    /// The last lines about the job, and the hosts that have said each of them.
-    using JobLines = std::deque<std::pair<std::string, std::set<std::size_t>>>;
-    JobLines job_lines_;
+    /// The last topics of lines about the job, and the hosts that have said each of them.
+    using JobTopics = std::deque<std::pair<std::string, std::set<std::size_t>>>;
+    JobTopics job_topics_;
     Ending ending_;
 };
 

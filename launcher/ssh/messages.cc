@@ -74,7 +74,7 @@ json fields_of(const Serving& serving) {
     return {{"kind", "serving"}, {"port", serving.port}};
 }
 json fields_of(const JobLine& line) {
-    return {{"kind", "job_line"}, {"text", line.text}};
+    return {{"kind", "job_line"}, {"text", line.text}, {"topic", line.topic}};
 }
 json fields_of(const Alive& /*alive*/) {
     return {{"kind", "alive"}};
@@ -115,7 +115,7 @@ std::optional<Report> read_report(const json& fields) {
         return Serving{fields.at("port").get<std::uint16_t>()};
     }
     if (kind == "job_line") {
-        return JobLine{fields.at("text").get<std::string>()};
+        return JobLine{fields.at("text").get<std::string>(), fields.at("topic").get<std::string>()};
     }
     if (kind == "alive") {
         return Alive{};

@@ -66,6 +66,7 @@ struct Serving {
 /// A line about the job, which its other nodes say, too.
 struct JobLine {
     std::string text;
+    std::string topic;  ///< Lines of several hosts that say the same have the same.
 };
 /// Comes now and then, so that a dead connection is noticed: bytes that nobody confirms end it.
 struct Alive {};

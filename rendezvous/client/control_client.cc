@@ -44,10 +44,10 @@ constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
 // A known daemon is most likely being restarted, and limits the time for the agent to come back.
 constexpr Duration kBackoffLimitOfKnown = std::chrono::milliseconds(500);
-// An overloaded daemon must not be kept busy with refusals. A pod of the same index that still runs
+// A daemon must not be kept busy with refusals. A pod of the same index that still runs
 // is gone before long.
-constexpr Duration kBackoffFirstOfOverloaded = std::chrono::milliseconds(250);
-constexpr Duration kBackoffLimitOfOverloaded = std::chrono::seconds(10);
+constexpr Duration kBackoffFirstOfRefused = std::chrono::milliseconds(250);
+constexpr Duration kBackoffLimitOfRefused = std::chrono::seconds(10);
 constexpr std::size_t kOutboxFramesMax = 256;
 constexpr std::size_t kReadBytes = 16384;
 
@@ -80,7 +80,7 @@ struct ControlClient::Impl {
     static asio::awaitable<Result<void>> reach(std::shared_ptr<Impl> self, tcp::endpoint candidate,
                                                Duration limit);
     /// The peer's answer.
-    enum class Answer : std::uint8_t { none, overloaded, daemon };
+    enum class Answer : std::uint8_t { none, refusal, daemon };
     static asio::awaitable<Answer> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
@@ -254,7 +254,7 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             self->handlers.on_up();
             answer = co_await read(self);
             // The back-off stays for a peer that accepts and closes without an answer, and for a
-            // daemon that has no room.
+            // daemon that refuses.
             if (answer == Answer::daemon) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
@@ -277,15 +277,15 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             continue;
         }
         self->turn.paused();
-        if (answer == Answer::overloaded) {
-            backoff = std::max(backoff, kBackoffFirstOfOverloaded);
+        if (answer == Answer::refusal) {
+            backoff = std::max(backoff, kBackoffFirstOfRefused);
         }
         const auto half = static_cast<std::uint64_t>(backoff.count() / 2);
         self->pause.expires_after(
             Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
         co_await self->pause.async_wait(kAwait);
-        if (answer == Answer::overloaded) {
-            backoff = std::min(backoff * 2, kBackoffLimitOfOverloaded);
+        if (answer == Answer::refusal) {
+            backoff = std::min(backoff * 2, kBackoffLimitOfRefused);
             continue;
         }
         const Duration limit = self->daemons.empty() ? kBackoffLimit : kBackoffLimitOfKnown;
@@ -342,11 +342,9 @@ asio::awaitable<ControlClient::Impl::Answer> ControlClient::Impl::read(std::shar
                 self->leave_for(*elsewhere);
                 co_return Answer::none;
             }
-            const auto* refused = std::get_if<Refused>(&*message);
-            answer = refused != nullptr && refused->code == Errc::overloaded ? Answer::overloaded
-                                                                             : Answer::daemon;
+            answer = std::holds_alternative<Refused>(*message) ? Answer::refusal : Answer::daemon;
             self->handlers.on_message(std::move(*message));
-            if (answer == Answer::overloaded && !self->stopping) {
+            if (answer == Answer::refusal && !self->stopping) {
                 co_return answer;
             }
         }

@@ -130,8 +130,8 @@ struct Hung {
     RoundId round = RoundId::none;
     std::string text{};  ///< The agent's report.
     std::optional<HangCulprit> culprit{};
-    bool all_wait = false;  ///< All ranks wait for each other.
-    RankSet finished{};     ///< Ranks of the round that had ended with success by then.
+    bool all_wait = false;   ///< All ranks wait for each other.
+    RankSummary finished{};  ///< Ranks of the round that had ended with success by then.
     friend bool operator==(const Hung&, const Hung&) = default;
 };
 struct Leaving {

@@ -34,8 +34,9 @@ void RendezvousCore::observe_finished(Instant now, const NodeId& id, const Node&
         return;
     }
     round_.finished_since = round_.finished_since.value_or(now);
-    if (round_.finish_told) {
-        note(now, JobEvent::Kind::finished, id, node).detail = partial_finish(now);
+    if (const PartialFinish finish = partial_finish(now);
+        round_.finish_told && !finish.awaited.empty()) {
+        note(now, JobEvent::Kind::finished, id, node).detail = finish;
     }
 }
 
@@ -46,7 +47,8 @@ PartialFinish RendezvousCore::partial_finish(Instant now) const {
         return result;
     }
     result.finished = round_.finished_ranks;
-    result.awaited = round_.finished_ranks.others(round_.members.begin()->second.world_size);
+    result.awaited =
+        RankSummary::of_others(round_.finished_ranks, round_.members.begin()->second.world_size);
     result.since = std::max(Duration::zero(), now - *round_.finished_since);
     if (policy_.finish_timeout > Duration::zero()) {
         result.left = std::max(Duration::zero(), policy_.finish_timeout - result.since);

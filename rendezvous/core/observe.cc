@@ -229,6 +229,10 @@ void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
     if (round_.inquiry) {
         prolong(round_.inquiry->deadline);
     }
+    if (round_.finished_since && policy_.finish_timeout > Duration::zero()) {
+        // So long, the others could not say that they have finished, too.
+        round_.finished_since = std::max(*round_.finished_since, back - policy_.finish_timeout);
+    }
     if (in_round() && !ledger_.awaits_training()) {
         reached_.missed_some();
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -12,14 +11,11 @@ namespace regroup::rendezvous {
 
 /// Some ranks of a round have ended with success, and the others go on.
 struct PartialFinish {
-    /// Sentences name at most so many ranges of ranks.
-    static constexpr std::size_t kRangesNamed = 4;
-
-    RankSet finished{};  ///< All of them.
-    RankSet awaited{};   ///< All others of the round.
-    Duration since{};    ///< Since the daemon heard of the first one.
-    Duration left{};     ///< Until the job ends because of it; zero: it does not.
-    std::string told{};  ///< If decoded from a message: the sentence; other fields unset.
+    RankSummary finished{};
+    RankSummary awaited{};  ///< All others of the round.
+    Duration since{};       ///< Since the daemon heard of the first one.
+    Duration left{};        ///< Until the job ends because of it; zero: it does not.
+    std::string told{};     ///< If decoded from a message: the sentence; other fields unset.
 
     PartialFinish() = default;
     explicit(false) PartialFinish(std::string words) : told(std::move(words)) {}

@@ -54,21 +54,32 @@ bool RankSet::contains(std::uint32_t rank) const noexcept {
     return after != ranges_.begin() && rank < end_of(*(after - 1));
 }
 
-RankSet RankSet::others(std::uint32_t world_size) const {
-    RankSet result;
+RankSummary::RankSummary(const RankSet& ranks) : size_(ranks.size()) {
+    const auto& all = ranks.ranges();
+    const std::size_t count = std::min(all.size(), kRangesMax);
+    ranges_.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+RankSummary RankSummary::of_others(const RankSet& ranks, std::uint32_t world_size) {
+    RankSummary result;
+    result.size_ = world_size - std::min<std::uint64_t>(world_size, ranks.size());
     std::uint64_t next = 0;
     const auto fill = [&](std::uint64_t until) {
         if (until > next) {
             result.ranges_.push_back(
                 {static_cast<std::uint32_t>(next), static_cast<std::uint32_t>(until - next)});
-            result.size_ += until - next;
         }
     };
-    for (const Range& range : ranges_) {
+    for (const RankSet::Range& range : ranks.ranges()) {
+        if (result.ranges_.size() == kRangesMax) {
+            return result;
+        }
         fill(std::min<std::uint64_t>(range.first, world_size));
         next = end_of(range);
     }
-    fill(world_size);
+    if (result.ranges_.size() < kRangesMax) {
+        fill(world_size);
+    }
     return result;
 }
 

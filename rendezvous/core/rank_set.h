@@ -33,13 +33,35 @@ class RankSet {
     [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
     [[nodiscard]] bool contains(std::uint32_t rank) const noexcept;
     [[nodiscard]] const std::vector<Range>& ranges() const noexcept { return ranges_; }
-    /// The ranks below `world_size` that are not in the set.
-    [[nodiscard]] RankSet others(std::uint32_t world_size) const;
 
     friend bool operator==(const RankSet&, const RankSet&) = default;
 
    private:
     std::vector<Range> ranges_;
+    std::uint64_t size_ = 0;
+};
+
+/// What a sentence says about a set of ranks: how many there are, and the first ranges. Small,
+/// whatever the set is.
+class RankSummary {
+   public:
+    static constexpr std::size_t kRangesMax = 4;
+
+    RankSummary() = default;
+    explicit(false) RankSummary(const RankSet& ranks);
+    /// Of the ranks below `world_size` that are not in the set.
+    [[nodiscard]] static RankSummary of_others(const RankSet& ranks, std::uint32_t world_size);
+
+    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+    /// The number of ranks.
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+    /// The first ones.
+    [[nodiscard]] const std::vector<RankSet::Range>& ranges() const noexcept { return ranges_; }
+
+    friend bool operator==(const RankSummary&, const RankSummary&) = default;
+
+   private:
+    std::vector<RankSet::Range> ranges_;
     std::uint64_t size_ = 0;
 };
 

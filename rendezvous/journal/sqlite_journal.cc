@@ -123,6 +123,23 @@ Result<std::vector<Entry>> read_page(SqliteDatabase& database, const JobKey& key
     return entries;
 }
 
+Result<void> check_format(SqliteDatabase& database, bool may_be_new) {
+    std::int64_t format = 0;
+    const Result<void> done = database.run("PRAGMA user_version", {},
+                                           [&](const Row& row) { format = number_in(row, 0); });
+    if (!done || format == kFormat || (format == 0 && may_be_new)) {
+        return done;
+    }
+    const bool is_newer = format > kFormat;
+    return invalid_argument(database.path() + " has format " + std::to_string(format) + ", of " +
+                            (is_newer ? "a newer" : "an earlier") + " regroup; this one reads " +
+                            std::to_string(kFormat) +
+                            (is_newer ? ""
+                                      : ": replay it with that one; for a daemon, move it "
+                                        "away, and the nodes whose jobs it kept form them "
+                                        "anew"));
+}
+
 Result<std::vector<std::pair<std::int64_t, StoredJob>>> read_jobs(SqliteDatabase& database,
                                                                   const std::string& where) {
     std::vector<std::pair<std::int64_t, StoredJob>> jobs;
@@ -195,20 +212,7 @@ Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
 }
 
 Result<void> SqliteJournal::set_up(std::int64_t wall_ms) {
-    std::int64_t format = 0;
-    Result<void> done = database_->run("PRAGMA user_version", {},
-                                       [&](const Row& row) { format = number_in(row, 0); });
-    if (done && format > kFormat) {
-        return Failure(Errc::invalid_argument,
-                       database_->path() + " has format " + std::to_string(format) +
-                           ", of a newer regroup; this one reads " + std::to_string(kFormat));
-    }
-    if (done && format > 0 && format < kFormat) {
-        return Failure(Errc::invalid_argument,
-                       database_->path() + " has format " + std::to_string(format) +
-                           ", of an earlier regroup; this one reads " + std::to_string(kFormat) +
-                           ": move it away, and the nodes whose jobs it kept form them anew");
-    }
+    Result<void> done = check_format(*database_, /*may_be_new=*/true);
     // Some builds of SQLite overwrite what is deleted. On a full disk there is no room for that.
     for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL",
                                "PRAGMA secure_delete = FAST"}) {
@@ -468,6 +472,9 @@ Result<std::vector<StoredJob>> SqliteJournal::jobs_in(const std::string& file) {
     if (!database) {
         return database.error();
     }
+    if (const Result<void> fits = check_format(*database, /*may_be_new=*/false); !fits) {
+        return fits.error();
+    }
     const auto stored = read_jobs(*database, "");
     if (!stored) {
         return stored.error();
@@ -485,6 +492,9 @@ Result<KeptJob> SqliteJournal::job_in(const std::string& file, const JobKey& key
         return opened.error();
     }
     const auto database = std::make_shared<SqliteDatabase>(std::move(*opened));
+    if (const Result<void> fits = check_format(*database, /*may_be_new=*/false); !fits) {
+        return fits.error();
+    }
     const auto stored = read_jobs(*database, "");
     if (!stored) {
         return stored.error();

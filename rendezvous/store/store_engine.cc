@@ -16,13 +16,14 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 /// As many bytes of a reply as one unit of StoreEngine::turn_work().
 constexpr std::size_t kReplyBytesPerWork = 64;
 
-/// The far end of a client that has left while requests of it still waited.
+/// The far end of all clients that have left while requests of them still waited.
 class Nowhere final : public FarEnd {
    public:
     std::size_t take(std::string_view bytes) override { return bytes.size(); }
     void closed() override {}
     [[nodiscard]] std::string name() const override { return "a client that has left"; }
 };
+Nowhere nowhere;
 
 }  // namespace
 
@@ -84,17 +85,16 @@ void StoreEngine::resume(ClientId id) {
 }
 
 void StoreEngine::detach(ClientId id) {
-    Nowhere nowhere;
-    ServedClient* client = clients_.find(id);
-    if (client != nullptr) {
+    if (ServedClient* client = clients_.find(id)) {
         client->far_end = &nowhere;
+        drop_if_left(id);
     }
-    while (client != nullptr && !client->unread.empty()) {
-        turn_work_ = 0;
-        execute_all(id, std::exchange(client->unread, {}));
-        client = clients_.find(id);
-    }
-    if (client != nullptr) {
+}
+
+/// What has left is dropped once its last request is carried out.
+void StoreEngine::drop_if_left(ClientId id) {
+    const ServedClient* client = clients_.find(id);
+    if (client != nullptr && client->far_end == &nowhere && client->unread.empty()) {
         drop(id);
     }
 }
@@ -159,6 +159,7 @@ void StoreEngine::serve_ready() {
         if (ServedClient* client = clients_.find(id)) {
             execute_all(id, std::exchange(client->unread, {}));
             charge(id);
+            drop_if_left(id);
         }
     }
     if (next_ready_ == ready_.size()) {

@@ -112,6 +112,7 @@ class StoreEngine {
     // Clients are referred to by id, since one may disconnect before its turn.
     void read_some(ClientId id);
     /// Executes the requests in `bytes`, of one turn at most; the rest waits for the next turn.
+    void drop_if_left(ClientId client);
     void execute_all(ClientId id, std::string_view bytes);
     void clean_up();
     /// Call after what may have cancelled a wait.

@@ -159,12 +159,11 @@ struct Teller {
 
 }  // namespace
 
-std::string describe(const RankSet& ranks) {
+std::string describe(const RankSummary& ranks) {
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
     std::uint64_t named = 0;
-    for (std::size_t i = 0; i < ranks.ranges().size() && i < PartialFinish::kRangesNamed; ++i) {
-        const auto& [first, count] = ranks.ranges()[i];
-        text += (i == 0 ? "" : ", ") + std::to_string(first);
+    for (const auto& [first, count] : ranks.ranges()) {
+        text += (named == 0 ? "" : ", ") + std::to_string(first);
         text += count == 1 ? "" : "-" + std::to_string(std::uint64_t{first} + count - 1);
         named += count;
     }

@@ -19,7 +19,7 @@ namespace regroup::rendezvous {
 /// "rank 3 is in load at step 12; the others wait for it".
 [[nodiscard]] std::string describe(const HangCulprit& culprit);
 /// "rank 1", "ranks 0-3", "ranks 0-3, 7 and 12 more".
-[[nodiscard]] std::string describe(const RankSet& ranks);
+[[nodiscard]] std::string describe(const RankSummary& ranks);
 /// "rank 1 finished with exit code 0, and rank 0 has gone on for 8.0 s since".
 [[nodiscard]] std::string describe(const PartialFinish& finish);
 /// "node b is lost: silent for 3.0 s", "node c joined", "rank 0 on b was ended by SIGKILL".

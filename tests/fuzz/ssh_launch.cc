@@ -71,7 +71,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
                                  "donner:2\nfoo:8 user=ann\n/* a\n*/ b\n", "a\na\nb\n"};
     for (const ssh::Report& report :
          {ssh::Report(ssh::Ready{"10.0.0.1"}), ssh::Report(ssh::Refused{"no"}),
-          ssh::Report(ssh::Serving{7}), ssh::Report(ssh::JobLine{"round 2"}),
+          ssh::Report(ssh::Serving{7}), ssh::Report(ssh::JobLine{"round 2", "round 2"}),
           ssh::Report(ssh::Alive{}), ssh::Report(ssh::Ended{7, 0, true, {"x", "y"}})}) {
         std::string line = ssh::line_of(kWord, report);
         line.pop_back();

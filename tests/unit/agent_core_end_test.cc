@@ -125,6 +125,20 @@ TEST_F(AgentCoreTest, WorkersGoOnWhenAnotherDaemonRefusesTheNode) {
     EXPECT_TRUE(core.has_workers());
 }
 
+TEST_F(AgentCoreTest, FinishedNodeThatIsRefusedAgainAndAgainGivesUpAfterTheJoinTimeout) {
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    const Instant end = now + config_of_two_workers().join_timeout + seconds(10);
+    while (!quit() && now < end) {
+        feed(LinkDown{});
+        feed(LinkUp{});
+        hear(Refused{Errc::closed, "the job belongs to another launcher"});
+        pass(seconds(1));
+    }
+    ASSERT_TRUE(quit().has_value());
+}
+
 TEST_F(AgentCoreTest, RefusalEndsTheNodeOnceItsWorkersHaveFailed) {
     in_round(1);
     feed(LinkDown{});

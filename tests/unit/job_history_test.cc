@@ -163,8 +163,8 @@ TEST(JobHistory, SlowStepsHaveARateAndAreNotStalled) {
 
 TEST(EventLine, SaysHowManyRanksHaveFinished) {
     PartialFinish finish;
-    finish.finished.add(1);
-    finish.awaited.add({2, 3});
+    finish.finished = RankSet(RankSet::Range{1, 1});
+    finish.awaited = RankSet(RankSet::Range{2, 3});
     finish.since = 8s;
     JobHistory history("j");
     history.record({event(8s, JobEvent::Kind::finished, finish)}, 0);

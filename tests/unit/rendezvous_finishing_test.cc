@@ -23,10 +23,16 @@ TEST(RankSet, JoinsRangesThatTouchAndCountsRanks) {
     EXPECT_FALSE(ranks.contains(4));
     EXPECT_FALSE(ranks.contains(0));
     EXPECT_EQ(describe(ranks), "ranks 1-3, 5");
-    EXPECT_EQ(describe(ranks.others(7)), "ranks 0, 4, 6");
+    EXPECT_EQ(describe(RankSummary::of_others(ranks, 7)), "ranks 0, 4, 6");
     ranks.add(RankSet::Range{0, 100});
     EXPECT_EQ(ranks, RankSet(RankSet::Range{0, 100}));
-    EXPECT_TRUE(ranks.others(100).empty());
+    EXPECT_TRUE(RankSummary::of_others(ranks, 100).empty());
+    RankSet scattered;
+    for (std::uint32_t rank = 0; rank < 100; rank += 2) {
+        scattered.add(rank);
+    }
+    EXPECT_EQ(describe(scattered), "ranks 0, 2, 4, 6 and 46 more");
+    EXPECT_EQ(describe(RankSummary::of_others(scattered, 100)), "ranks 1, 3, 5, 7 and 46 more");
     EXPECT_EQ(describe(RankSet(RankSet::Range{7, 1})), "rank 7");
 }
 
@@ -112,6 +118,18 @@ TEST_F(RendezvousFinishing, JobEndsWithACodeOfItsOwnAfterTheFinishTimeout) {
               "ranks 2-3 finished with exit code 0, and ranks 0-1 did not within 8.0 s "
               "(--finish-timeout)");
     EXPECT_NE(job->told<Closed>("a"), nullptr);
+}
+
+TEST_F(RendezvousFinishing, FinishTimeoutWaitsForNodesThatComeBackToARestartedDaemon) {
+    begin(seconds(8));
+    job->tell("a", of(RankSet(RankSet::Range{1, 1})));
+    job->now += seconds(60);  // Nobody could tell anything.
+    job->restart();
+    job->pass(milliseconds(100));
+    EXPECT_EQ(job->core.phase(), Phase::training);
+    job->report("a", NodeState::finished);
+    job->report("b", NodeState::finished);
+    EXPECT_EQ(job->core.verdict()->outcome, Outcome::succeeded);
 }
 
 TEST_F(RendezvousFinishing, FinishTimeoutDoesNotRunAfterAFailure) {

@@ -12,7 +12,7 @@ import dataclasses
 import datetime
 import threading
 import weakref
-from typing import Any, Callable, Deque, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -114,7 +114,7 @@ class _Operations:
         self._main = self._lane_of(made.native, made.owns_native)
         self._of_callbacks: Optional[_Lane] = None
         self._making = threading.Lock()
-        self._coalesced: Optional[List[Work]] = None  # Those of the block that has begun.
+        self._coalesced: Dict[int, List[Work]] = {}  # Of the block that a thread has begun.
         self._kept: Deque[Work] = collections.deque(maxlen=_KEPT_WORKS)
         _groups.add(self)
 
@@ -184,8 +184,9 @@ class _Operations:
         lane = self._lane() if is_ordered else self._main
         work = Work(lane, issued, result, after, source, is_ordered)
         self._kept.append(work)
-        if self._coalesced is not None:
-            self._coalesced.append(work)
+        block = self._coalesced.get(threading.get_ident())
+        if block is not None:
+            block.append(work)
         if not getattr(opts, "asyncOp", True):
             work.wait()
         return work
@@ -416,11 +417,11 @@ class _Operations:
     # Operations of a block are issued one by one; the library batches nothing on the CPU.
 
     def start_coalescing(self, *_: Any) -> None:
-        self._coalesced = []
+        self._coalesced[threading.get_ident()] = []
 
     def end_coalescing(self, *_: Any) -> Work:
         """The end of all operations of the block."""
-        works, self._coalesced = self._coalesced or [], None
+        works = self._coalesced.pop(threading.get_ident(), [])
         return self._work(works, [tensor for work in works for tensor in work._result],
                           is_ordered=all(work.is_ordered for work in works))
 

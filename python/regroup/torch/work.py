@@ -243,7 +243,7 @@ class Completer:
     def let_others_lead(self) -> None:
         """A callback waits for a future of this lane."""
         with self._changed:
-            if self._in_callbacks:
+            if self._in_callbacks and self._leader is threading.current_thread():
                 self._leader, self._in_callbacks = None, False
                 self._find_follower()
 
@@ -265,8 +265,8 @@ class Completer:
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, name="regroup-futures",
                                   daemon=True)
+        thread.start()  # First: it fails at the limit of threads. The lock is held.
         self._threads.add(thread)
-        thread.start()
 
     def _find_follower(self) -> None:
         """With the lock: another thread looks after the works, if the leader does not."""
@@ -275,8 +275,8 @@ class Completer:
         if self._idle > 0:
             self._changed.notify()
         else:
-            self._idle += 1
             self._start(self._lead)
+            self._idle += 1
 
     def _lead(self) -> None:
         this = threading.current_thread()

@@ -57,7 +57,7 @@ struct Loop::Session {
 
 /// Ends a session, also where an exception leaves the block.
 struct Loop::SessionEnd {
-    std::unique_ptr<Session>& session;
+    std::unique_ptr<Session, OwnerDeleter>& session;
     bool is_due = true;
 
     ~SessionEnd() {
@@ -129,7 +129,7 @@ ElasticEvent Loop::next() {
     mark_.require("ElasticLoop");
     if (!std::exchange(started_, true)) {
         registered_.keep_buffers();
-        session_ = std::make_unique<Session>(*this);
+        session_ = std::unique_ptr<Session, OwnerDeleter>(new Session(*this));
         meter_ = &session_->meter;
         if (link_) {
             link_->declare_elastic(true);

@@ -145,7 +145,7 @@ class Loop {
     /// Rounds that are over: objects of the user may still refer to them.
     std::vector<std::unique_ptr<Round>> past_;
     bool has_shown_ = false;
-    std::unique_ptr<Session> session_;
+    std::unique_ptr<Session, OwnerDeleter> session_;
     WaitMeter* meter_ = nullptr;  ///< Of the session.
 
     /// Where training is: what `next` does first.

@@ -329,16 +329,26 @@ void AgentLink::take(const worker_link::SaveRecords& message) {
     if (record_thread_.joinable()) {
         record_thread_.join();
     }
-    record_thread_ = start_helper_thread("regroup-record", [this, prefix = message.prefix] {
-        worker_link::RecordsSaved saved;
-        try {
-            saved.files = write_all_records(prefix);
-        } catch (const std::exception& error) {
-            saved.complaint = error.what();
-        }
+    const auto answer = [this](const worker_link::RecordsSaved& saved) {
         saves_records_ = false;  // First: an agent with the answer may ask again.
         send(saved);
-    });
+    };
+    worker_link::RecordsSaved refused;
+    try {
+        record_thread_ = start_helper_thread("regroup-record", [answer, prefix = message.prefix] {
+            worker_link::RecordsSaved saved;
+            try {
+                saved.files = write_all_records(prefix);
+            } catch (const std::exception& error) {
+                saved.complaint = error.what();
+            }
+            answer(saved);
+        });
+        return;
+    } catch (const Error& error) {  // At the limit of threads.
+        refused.complaint = error.what();
+    }
+    answer(refused);
 }
 
 void AgentLink::note_gone() {
