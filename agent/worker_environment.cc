@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/worker_link/messages.h"
@@ -85,7 +86,7 @@ Variables link_variables(const WorkerIdentity& worker) {
 
 void erase_variables(std::vector<std::string>& environment, const Variables& variables) {
     std::erase_if(environment, [&](const std::string& entry) {
-        const std::string name = entry.substr(0, entry.find('='));
+        const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
         return std::any_of(variables.begin(), variables.end(),
                            [&](const auto& variable) { return variable.first == name; });
     });

@@ -49,7 +49,9 @@ class FlagTable {
     using Take = std::function<std::string(const std::string& value)>;
 
     /// `command`: the words before the flags, such as "regroup run".
-    explicit FlagTable(std::string command) : command_(std::move(command)) {}
+    explicit FlagTable(std::string command) : command_(std::move(command)) {
+        entries_.reserve(128);  // The largest command has some 110.
+    }
 
     /// Sets the heading in the help for the flags that are declared next.
     void group(std::string heading) { group_ = std::move(heading); }

@@ -61,11 +61,12 @@ OomWatch::OomWatch(fs::path root) : root_(std::move(root)) {
 
 void OomWatch::choose_counter() {
     std::vector<Counter> candidates;
-    if (const auto group = cgroup::find(root_, "memory")) {
+    const cgroup::Hierarchies all(root_);
+    if (const auto group = all.find("memory")) {
         candidates.push_back(
             {group->folder / "memory.oom_control", "memory.oom_control", "this cgroup"});
     }
-    if (const auto group = cgroup::find(root_, "")) {
+    if (const auto group = all.find("")) {
         candidates.push_back({group->folder / "memory.events", "memory.events", "this cgroup"});
     }
     candidates.push_back({root_ / "proc/vmstat", "/proc/vmstat", "this machine"});

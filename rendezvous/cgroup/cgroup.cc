@@ -2,11 +2,13 @@
 #include "rendezvous/cgroup/cgroup.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 namespace regroup::cgroup {
@@ -36,57 +38,81 @@ std::string unescape(const std::string& text) {
     return plain;
 }
 
+/// The words of a line; empty views beyond the last one.
+template <std::size_t Count>
+std::array<std::string_view, Count> words_of(std::string_view line) {
+    std::array<std::string_view, Count> words;
+    for (std::string_view& word : words) {
+        line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+        word = line.substr(0, line.find(' '));
+        line.remove_prefix(word.size());
+    }
+    return words;
+}
+
+std::string content_of(const fs::path& file) {
+    std::ostringstream content;
+    content << std::ifstream(file).rdbuf();
+    return std::move(content).str();
+}
+
+/// Calls `look` for each line, until that returns true.
+void find_line(std::string_view text, const std::function<bool(std::string_view)>& look) {
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        if (look(line)) {
+            return;
+        }
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+    }
+}
+
 struct Mount {
     std::string source;  ///< The folder of the file system that is mounted.
     std::string target;  ///< The mount point.
 };
 
-std::optional<Mount> find_mount(const fs::path& root, const std::string& controller) {
-    std::ifstream lines(root / "proc/self/mountinfo");
-    for (std::string line; std::getline(lines, line);) {
-        // "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - cgroup cgroup rw,memory"
-        const std::size_t dash = line.find(" - ");
-        if (dash == std::string::npos) {
-            continue;
+std::optional<Mount> find_mount(std::string_view mounts, const std::string& controller) {
+    std::optional<Mount> found;
+    // "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - cgroup cgroup rw,memory"
+    find_line(mounts, [&](std::string_view line) {
+        const std::size_t dash = line.find(" - cgroup");
+        if (dash == line.npos) {
+            return false;
         }
-        std::istringstream before(line.substr(0, dash));
-        std::istringstream after(line.substr(dash + 3));
-        std::string skipped;
-        Mount mount;
-        std::string mounted_type;
-        std::string options;
-        before >> skipped >> skipped >> skipped >> mount.source >> mount.target;
-        after >> mounted_type >> skipped >> options;
-        if (controller.empty() ? mounted_type == "cgroup2"
-                               : mounted_type == "cgroup" && has_word(options, controller)) {
-            return Mount{unescape(mount.source), unescape(mount.target)};
+        const auto [type, device, options] = words_of<3>(line.substr(dash + 3));
+        if (controller.empty() ? type == "cgroup2"
+                               : type == "cgroup" && has_word(std::string(options), controller)) {
+            const auto words = words_of<5>(line);
+            found = Mount{unescape(std::string(words[3])), unescape(std::string(words[4]))};
         }
-    }
-    return std::nullopt;
+        return found.has_value();
+    });
+    return found;
 }
 
 /// Our path in the hierarchy.
-std::optional<std::string> find_path(const fs::path& root, const std::string& controller) {
-    std::ifstream lines(root / "proc/self/cgroup");
-    for (std::string line; std::getline(lines, line);) {
-        // "4:memory:/job/7", or "0::/job/7" for v2.
+std::optional<std::string> find_path(std::string_view groups, const std::string& controller) {
+    std::optional<std::string> found;
+    // "4:memory:/job/7", or "0::/job/7" for v2.
+    find_line(groups, [&](std::string_view line) {
         const std::size_t first = line.find(':');
         const std::size_t second = line.find(':', first == line.npos ? line.npos : first + 1);
-        if (second == line.npos) {
-            continue;
+        if (second != line.npos) {
+            const std::string controllers(line.substr(first + 1, second - first - 1));
+            if (controller.empty() ? controllers.empty() : has_word(controllers, controller)) {
+                found = line.substr(second + 1);
+            }
         }
-        const std::string controllers = line.substr(first + 1, second - first - 1);
-        if (controller.empty() ? controllers.empty() : has_word(controllers, controller)) {
-            return line.substr(second + 1);
-        }
-    }
-    return std::nullopt;
+        return found.has_value();
+    });
+    return found;
 }
 
 /// Calls `look` for the group of this process and for each above it.
-void for_each_level(const fs::path& root, const std::string& controller,
+void for_each_level(const Hierarchies& all, const std::string& controller,
                     const std::function<void(const fs::path&)>& look) {
-    const std::optional<Group> group = find(root, controller);
+    const std::optional<Group> group = all.find(controller);
     if (!group) {
         return;
     }
@@ -152,13 +178,18 @@ std::optional<std::uint64_t> read_count(const fs::path& file, const std::string&
     return std::nullopt;
 }
 
-std::optional<Group> find(const fs::path& root, const std::string& controller) {
-    const auto mount = find_mount(root, controller);
-    const auto path = find_path(root, controller);
-    if (!mount || !path) {
+Hierarchies::Hierarchies(const fs::path& root)
+    : root_(root),
+      mounts_(content_of(root / "proc/self/mountinfo")),
+      groups_(content_of(root / "proc/self/cgroup")) {}
+
+std::optional<Group> Hierarchies::find(const std::string& controller) const {
+    const auto mount = find_mount(mounts_, controller);
+    const auto path = mount ? find_path(groups_, controller) : std::nullopt;
+    if (!path) {
         return std::nullopt;
     }
-    const fs::path target = root / fs::path(mount->target).relative_path();
+    const fs::path target = root_ / fs::path(mount->target).relative_path();
     const fs::path inside = fs::path(*path).lexically_relative(mount->source);
     const bool outside = inside.empty() || *inside.begin() == "..";
     const fs::path folder = (target / inside).lexically_normal();
@@ -181,20 +212,22 @@ std::optional<CpuQuota> cpu_quota(const fs::path& root) {
             least = CpuQuota{folder, cpus};
         }
     };
-    for_each_level(root, "",
+    const Hierarchies all(root);
+    for_each_level(all, "",
                    [&](const fs::path& folder) { consider(folder, quota_of_version_2(folder)); });
-    for_each_level(root, "cpu",
+    for_each_level(all, "cpu",
                    [&](const fs::path& folder) { consider(folder, quota_of_version_1(folder)); });
     return least;
 }
 
 std::optional<std::uint64_t> memory_left(const fs::path& root) {
+    const Hierarchies all(root);
     std::optional<std::uint64_t> least;
     for (const MemoryFiles& files :
          {MemoryFiles{"", "memory.max", "memory.current", "inactive_file"},
           MemoryFiles{"memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                       "total_inactive_file"}}) {
-        for_each_level(root, files.controller, [&](const fs::path& folder) {
+        for_each_level(all, files.controller, [&](const fs::path& folder) {
             const auto limit = number_in(folder / files.limit);
             // Without a limit the usage does not matter, and is slow to read.
             const auto used = limit && *limit < kUnlimited ? number_in(folder / files.used)
@@ -213,9 +246,10 @@ std::optional<std::uint64_t> memory_left(const fs::path& root) {
 }
 
 std::optional<TaskLimit> task_limit(const fs::path& root) {
+    const Hierarchies all(root);
     std::optional<TaskLimit> least;
     for (const char* controller : {"", "pids"}) {
-        for_each_level(root, controller, [&](const fs::path& folder) {
+        for_each_level(all, controller, [&](const fs::path& folder) {
             const auto most = number_in(folder / "pids.max");
             const auto used = number_in(folder / "pids.current");
             if (!most || !used) {

@@ -22,10 +22,20 @@ struct Group {
     std::filesystem::path top;  ///< The mount point: `folder` or a folder above it.
 };
 
-/// The hierarchy of version 1 with this controller, such as "memory"; "" means version 2. Nothing
-/// if it is not mounted.
-[[nodiscard]] std::optional<Group> find(const std::filesystem::path& root,
-                                        const std::string& controller);
+/// What /proc/self says about all hierarchies; read once.
+class Hierarchies {
+   public:
+    explicit Hierarchies(const std::filesystem::path& root);
+
+    /// The hierarchy of version 1 with this controller, such as "memory"; "" means version 2.
+    /// Nothing if it is not mounted.
+    [[nodiscard]] std::optional<Group> find(const std::string& controller) const;
+
+   private:
+    std::filesystem::path root_;
+    std::string mounts_;
+    std::string groups_;
+};
 
 /// The number after `name` and a blank at the start of a line of a file.
 [[nodiscard]] std::optional<std::uint64_t> read_count(const std::filesystem::path& file,
