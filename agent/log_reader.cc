@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/process/unique_fd.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/protocol/codec.h"
 
 namespace regroup::agent {
@@ -73,11 +73,13 @@ LogPart read_log(const rendezvous::ReadLog& asked, const std::string& node,
     if (file.empty()) {
         return part;
     }
-    const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!fd) {
-        part.trouble = errno == ENOENT ? "" : "cannot read '" + file + "': " + std::strerror(errno);
+    const Result<int> opened = files::open_own(file, O_RDONLY);
+    if (!opened) {
+        const bool is_missing = ::access(file.c_str(), F_OK) != 0 && errno == ENOENT;
+        part.trouble = is_missing ? "" : "cannot read '" + file + "': " + opened.error().detail;
         return part;
     }
+    const UniqueFd fd(*opened);
     struct stat facts{};
     if (::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
         part.trouble = "'" + file + "' is no file";

@@ -50,7 +50,8 @@ if("pytorch" IN_LIST REGROUP_PREPARED)
     if(NOT release)
         message(FATAL_ERROR "REGROUP_PREPARED has pytorch, and ${REGROUP_PYTORCH_CURRENT} "
                             "(REGROUP_PYTORCH_CURRENT) cannot import torch; get it by: "
-                            "sh tests/pytorch/setup.sh current")
+                            "sh tests/pytorch/setup.sh current; or configure with "
+                            "-DREGROUP_PREPARED=")
     endif()
 endif()
 

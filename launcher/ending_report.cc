@@ -37,8 +37,10 @@ void EndingReport::tell(const agent::Quit& quit, const Seen& seen) {
         output_.say(line);
         tell_parent(std::nullopt, line);
     } else if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !seen.has_run) {
-        output_.say(job_text(plan_.agent.job) +
-                    " has ended (succeeded); this node waited as a standby and was not needed");
+        output_.say((quit.exit_code == 0 ? "" : "nothing was run here: ") +
+                    job_text(plan_.agent.job) +
+                    " has ended (succeeded); this node waited as a standby and was not needed" +
+                    (quit.exit_code == 0 ? "" : " (with --standbys that is a success)"));
     } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
         if (!seen.has_run) {
             output_.say("nothing was run here: " + job_text(plan_.agent.job) +

@@ -37,8 +37,9 @@ constexpr const char* kFooter =
     "\n"
     "Exit code: 0 if the job succeeded; the exit code of the first failing rank (128 + signal)\n"
     "if one failed; 1 if the job ended and no rank is to blame; 2 for a mistake on the command\n"
-    "line; 3 if this node took part in no round; 4 if restarts made no progress; 75\n"
-    "if the node left with its state saved: start the job again. Under the name torchrun: 0, 1, 2.";
+    "line, or another job of the same name; 3 if this node took part in no round; 4 if restarts\n"
+    "made no progress; 75 if the node left with its state saved: start the job again; 76 if the\n"
+    "node is not healthy; 124 for --finish-timeout. Under the name torchrun: 0, 1, 2.";
 
 std::string is_host_into(std::optional<bool>& out, std::string text) {
     std::transform(text.begin(), text.end(), text.begin(),

@@ -430,6 +430,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.offer.secret = security::random_text();
     agent.offer.store_key = security::random_text();
     agent.offer.command = digest_of_command(options);
+    agent.offer.same_command_only = agent.job == kUsualJob;
     agent.offer.reads_logs = true;
     agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(random_number());
 

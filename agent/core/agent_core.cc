@@ -306,6 +306,9 @@ void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     if (message.missed && assignment().round == RoundId::none) {
         how.exit_code = kExitNoRendezvous;  // The end of that job is not the end of this node's.
         how.reason.cause = QuitCause::missed;
+    } else if (how.exit_code == 0 && assignment().round == RoundId::none &&
+               config_.policy.standbys_max == 0) {
+        how.exit_code = kExitNoRendezvous;  // Nobody has asked for a node that never runs.
     }
     // The verdict may be the only message about a drain of the whole job. A node that had to leave
     // saves its state however the job ends.

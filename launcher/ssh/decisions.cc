@@ -48,7 +48,9 @@ Ending common_ending(const std::vector<HostEnding>& endings, std::optional<std::
         return ending.by_verdict && ending.exit_code == 0;
     };
     const HostEnding of_head = head ? endings.at(*head) : std::nullopt;
-    const bool has_failed = of_head && of_head->by_verdict && !succeeded(*of_head);
+    // A head that was not needed has not failed.
+    const bool has_failed = of_head && of_head->by_verdict && !succeeded(*of_head) &&
+                            of_head->exit_code != agent::kExitNoRendezvous;
     if (const Ending* good = first(succeeded); good != nullptr && !has_failed) {
         return *good;
     }

@@ -8,24 +8,38 @@
 
 namespace regroup::rendezvous {
 
-// Mostly two users, or two terminals, with the same usual id. A node that may be lost, or is to
-// leave, is about to be replaced.
+// A node that may be lost, or is to leave, is about to be replaced.
+bool RendezvousCore::is_there(Instant now, const NodeId& id, const Node& node) const {
+    return !node.wish && !detector_.suspects(id) &&
+           now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2 && !is_quarantined(id);
+}
+
+// Mostly two users, or two terminals, with the same usual id.
 const RendezvousCore::Node* RendezvousCore::only_node_against(Instant now,
                                                               const Offer& newcomer) const {
     if (policy_.nodes_max != 1 || newcomer.command.empty() || newcomer.slot) {
         return nullptr;
     }
     for (const auto& [id, node] : nodes_) {
-        const bool is_there = !node.wish && !detector_.suspects(id) &&
-                              now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2 &&
-                              !is_quarantined(id);
         const bool wants_standby =
             policy_.standbys_max > 0 && node.offer.command == newcomer.command;
-        if (is_there && !wants_standby) {
+        if (is_there(now, id, node) && !wants_standby) {
             return &node;
         }
     }
     return nullptr;
+}
+
+const RendezvousCore::Node* RendezvousCore::node_of_other_command(Instant now,
+                                                                  const Offer& newcomer) const {
+    if (!newcomer.same_command_only || newcomer.command.empty() || newcomer.slot ||
+        offers_.has_command(newcomer.role, newcomer.command)) {
+        return nullptr;
+    }
+    const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+        return entry.second.offer.role == newcomer.role && is_there(now, entry.first, entry.second);
+    });
+    return found == nodes_.end() ? nullptr : &found->second;
 }
 
 bool RendezvousCore::runs_other_command(const Offer& offer) const {
@@ -51,6 +65,11 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         Refused refused = refuse(Refusal::Kind::other_job, "", "");
         refused.reason.other = other->offer.name;
         refused.reason.same_command = other->offer.command == offer.command;
+        return refused;
+    }
+    if (const Node* other = is_known ? nullptr : node_of_other_command(now, offer)) {
+        Refused refused = refuse(Refusal::Kind::other_command, "", "");
+        refused.reason.other = other->offer.name;
         return refused;
     }
     JobPolicy policy = event.policy;

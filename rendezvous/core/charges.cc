@@ -12,6 +12,8 @@ namespace {
 
 // At most one in this many nodes is quarantined for failures at a time.
 constexpr std::size_t kQuarantinePart = 4;
+// A worker cannot start because a node lacks something for the moment, such as processes.
+constexpr Duration kShortagePause = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -101,11 +103,14 @@ std::optional<Verdict> RendezvousCore::charge_failure(Instant now) {
     }
     const auto ruling = budget_.charge(charge, round_.id, *round_.told_at - round_.began);
     switch (ruling.answer) {
-        case RestartBudget::Answer::again:
-            if (ruling.delay > Duration::zero()) {
-                back_off_until_ = after(now, ruling.delay);
+        case RestartBudget::Answer::again: {
+            const Duration least =
+                failure.may_start_later ? kShortagePause : Duration(Duration::zero());
+            if (const Duration delay = std::max(ruling.delay, least); delay > Duration::zero()) {
+                back_off_until_ = after(now, delay);
             }
             return std::nullopt;
+        }
         case RestartBudget::Answer::exhausted: {
             const bool hang = charge == Charge::hang && policy_.budgets.hangs.has_value();
             Ending ending(hang ? Ending::Kind::hangs_used : Ending::Kind::restarts_used, cause);

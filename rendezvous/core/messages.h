@@ -65,6 +65,9 @@ struct Offer {
     /// A digest of the workers' command, the program and its arguments: two nodes with the same one
     /// run the same command. Empty: not known.
     std::string command;
+    /// The job has the usual name, which another one may have by mistake: the node joins only nodes
+    /// of its role that run the same command.
+    bool same_command_only = false;
     bool reads_logs = false;  ///< It answers ReadLog.
 };
 

@@ -17,6 +17,7 @@ class OfferIndex {
    public:
     void add(const NodeId& node, const Offer& offer) {
         ++roles_[offer.role];
+        ++commands_[{offer.role, offer.command}];
         if (offer.slot) {
             claims_.emplace(*offer.slot, node);
         }
@@ -26,6 +27,10 @@ class OfferIndex {
             role != roles_.end() && --role->second == 0) {
             roles_.erase(role);
         }
+        if (const auto command = commands_.find({offer.role, offer.command});
+            command != commands_.end() && --command->second == 0) {
+            commands_.erase(command);
+        }
         if (offer.slot) {
             claims_.erase({*offer.slot, node});
         }
@@ -33,6 +38,10 @@ class OfferIndex {
     [[nodiscard]] std::size_t with_role(const std::string& role) const {
         const auto found = roles_.find(role);
         return found == roles_.end() ? 0 : found->second;
+    }
+    /// Some node of the role runs the command, or may do so.
+    [[nodiscard]] bool has_command(const std::string& role, const std::string& command) const {
+        return commands_.contains({role, command}) || commands_.contains({role, ""});
     }
     [[nodiscard]] std::vector<NodeId> claimants(std::uint32_t slot) const {
         std::vector<NodeId> nodes;
@@ -45,6 +54,7 @@ class OfferIndex {
 
    private:
     std::map<std::string, std::size_t> roles_;
+    std::map<std::pair<std::string, std::string>, std::size_t> commands_;
     std::set<std::pair<std::uint32_t, NodeId>> claims_;
 };
 

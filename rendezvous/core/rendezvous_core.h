@@ -163,6 +163,9 @@ class RendezvousCore {
     [[nodiscard]] const Node* only_node_against(Instant now, const Offer& newcomer) const;
     /// True if no node of the last round ran the command of this offer, as far as is known, and the
     /// job does not ask for standbys.
+    [[nodiscard]] bool is_there(Instant now, const NodeId& id, const Node& node) const;
+    /// In a job of the usual name: a node of the role, if none runs the newcomer's command.
+    [[nodiscard]] const Node* node_of_other_command(Instant now, const Offer& newcomer) const;
     [[nodiscard]] bool runs_other_command(const Offer& offer) const;
     /// Tells the waiting nodes about a refused join, unless they were told of another one just now.
     void tell_refused(Instant now, const Refusal& refusal);

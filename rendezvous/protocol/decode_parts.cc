@@ -278,6 +278,7 @@ void read(FieldReader& reader, Offer& offer) {
     reader.name("address", offer.address);
     offer.address_is_explicit = !offer.address.empty();
     reader.names("other_addresses", offer.other_addresses);
+    reader.flag("same_command_only", offer.same_command_only);
     reader.flag("reads_logs", offer.reads_logs);
     reader.flag("hosts_rendezvous", offer.hosts_rendezvous);
     reader.flag("ends_with_daemon", offer.ends_with_daemon);

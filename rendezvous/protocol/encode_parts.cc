@@ -276,6 +276,9 @@ void write(json& object, const Offer& offer) {
         object["other_addresses"] = std::vector<std::string>(offer.other_addresses.begin(),
                                                              offer.other_addresses.begin() + count);
     }
+    if (offer.same_command_only) {
+        object["same_command_only"] = true;
+    }
     if (offer.reads_logs) {
         object["reads_logs"] = true;
     }

@@ -283,6 +283,11 @@ std::string describe(const Refusal& refusal) {
                    "; for another job give --standalone, another --rdzv-id or another "
                    "--rdzv-endpoint" +
                    (refusal.same_command ? ", for a standby give both launchers --standbys=1" : "");
+        case Kind::other_command:
+            return "node " + refusal.other +
+                   " of the job of the usual name runs another command; "
+                   "for another job give another --rdzv-id or another --rdzv-endpoint, and for "
+                   "nodes of one job with different commands the same --rdzv-id";
     }
     return "";
 }

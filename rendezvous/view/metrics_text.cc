@@ -261,8 +261,10 @@ void Renderer::interruptions() {
 
 void Renderer::progress() {
     count("regroup_job_rounds", "Rounds that were formed.", &JobTotals::rounds);
-    of_jobs("regroup_job_step", Type::gauge, "The last committed step.",
-            [](const JobView& job) { return std::optional(job.status.step); });
+    of_jobs("regroup_job_step", Type::gauge,
+            "The last committed step. Absent before the first one.", [](const JobView& job) {
+                return job.status.step == 0 ? std::nullopt : std::optional(job.status.step);
+            });
     of_jobs("regroup_job_steps_per_second", Type::gauge,
             "Steps per second over the last 10 seconds.",
             [](const JobView& job) { return std::optional(job.step_rate); });

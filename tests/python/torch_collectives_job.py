@@ -127,10 +127,12 @@ def reduce_scatter(case):
     return [output]
 
 
-def reduce_scatter_tensor(case):
-    output = case.place(case.shape or (1,))  # Gloo crashes without a dimension.
-    case.do(dist.reduce_scatter_tensor, output, case.given(0, case.rows()))
-    return [output]
+def scattered_sum(function):
+    def run(case):
+        output = case.place(case.shape or (1,))  # Gloo crashes without a dimension.
+        case.do(function, output, case.given(0, case.rows()))
+        return [output]
+    return run
 
 
 def broadcast(case):
@@ -152,10 +154,26 @@ def all_gather_coalesced(case):
     return [tensor for tensors in outputs for tensor in tensors]
 
 
-def all_gather_into_tensor(case):
-    output = case.place(case.rows())
-    case.do(dist.all_gather_into_tensor, output, case.given(0, case.shape or (1,)))
-    return [output]
+def gathered_by_all(function):
+    def run(case):
+        output = case.place(case.rows())
+        case.do(function, output, case.given(0, case.shape or (1,)))
+        return [output]
+    return run
+
+
+def gathered(function):
+    """Gloo has no such operation: gather is compared with it."""
+    def run(case):
+        if case.stand_in is not None or dist.get_backend(case.group) == "gloo":
+            outputs = case.places() if case.rank == 1 else None
+            dist.gather(case.given(), outputs, case.ranks[1], case.group)
+            return [torch.cat([output.reshape(case.shape or (1,)) for output in outputs])
+                    ] if outputs else []
+        output = case.place(case.rows()) if case.rank == 1 else None
+        case.do(function, case.given(0, case.shape or (1,)), output, case.ranks[1])
+        return [] if output is None else [output]
+    return run
 
 
 def gather(case):
@@ -253,13 +271,31 @@ REDUCTIONS = {
     **{f"all_reduce.{op}": all_reduce(getattr(dist.ReduceOp, op))
        for op in ("SUM", "PRODUCT", "MIN", "MAX")},
     "all_reduce_coalesced": all_reduce_coalesced, "reduce": reduce,
-    "reduce_scatter": reduce_scatter, "reduce_scatter_tensor": reduce_scatter_tensor,
+    "reduce_scatter": reduce_scatter,
+    "reduce_scatter_tensor": scattered_sum(dist.reduce_scatter_tensor),
+    "reduce_scatter_single": scattered_sum(dist.reduce_scatter_single),
 }
 MOVEMENTS = {
     "broadcast": broadcast, "all_gather": all_gather, "all_gather_coalesced": all_gather_coalesced,
-    "all_gather_into_tensor": all_gather_into_tensor, "gather": gather, "scatter": scatter,
+    "all_gather_into_tensor": gathered_by_all(dist.all_gather_into_tensor),
+    "all_gather_single": gathered_by_all(dist.all_gather_single),
+    "gather": gather, "gather_single": gathered(dist.gather_single),
+    "gather_into_tensor": gathered(dist.gather_into_tensor), "scatter": scatter,
     "all_to_all": all_to_all, "all_to_all_single": all_to_all_single,
     "all_to_all_uneven": all_to_all_uneven,
+}
+#: Functions of torch.distributed that other parts of this program call.
+ELSEWHERE = {
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list",
+    "send_object_list", "recv_object_list", "barrier", "monitored_barrier", "batch_isend_irecv",
+    "isend", "irecv", "send", "recv",
+}
+#: Those that do no collective.
+OTHERS = {
+    "destroy_process_group", "init_process_group", "new_group", "new_subgroups",
+    "new_subgroups_by_enumeration", "get_group_rank", "get_global_rank", "set_timeout",
+    "supports_complex", "record_comm", "reduce_op",
+    "split_group", "shrink_group",  # For back ends of a device.
 }
 FORMS = ("blocking", "asynchronous", "future", "coalesced")
 compared = 0
@@ -290,7 +326,17 @@ def compare(name, run, form, types, shape, layout, groups):
         compared += 1
 
 
+def check_that_all_are_compared():
+    """A collective that a release of PyTorch adds has no row yet."""
+    public = {name for name in dist.distributed_c10d.__all__
+              if name.islower() and not name.startswith(("get_", "is_", "default_", "group"))}
+    rows = {name.partition(".")[0] for name in {**REDUCTIONS, **MOVEMENTS}}
+    missing = public - rows - ELSEWHERE - OTHERS
+    assert not missing, f"nothing compares {sorted(missing)}"
+
+
 def compare_table(groups):
+    check_that_all_are_compared()
     moved = {**MOVEMENTS, "messages": messages}
     for name, run in {**REDUCTIONS, **moved, "functions": functions}.items():
         forms = FORMS if name not in ("messages", "functions") else ("blocking",)

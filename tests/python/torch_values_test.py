@@ -134,6 +134,11 @@ class Values(unittest.TestCase):
         array = numpy.arange(6, dtype=numpy.int16).reshape(2, 3)
         first, second = decode(encode([array, numpy.array(3.0)]))
         self.assertEqual((first.dtype, first.tolist()), (array.dtype, array.tolist()))
+        columns, = decode(encode([numpy.asfortranarray(array)]))
+        self.assertEqual(columns.tolist(), array.tolist())
+        self.assertTrue(columns.flags.f_contiguous)
+        with self.assertRaisesRegex(regroup.Error, "shares its memory"):
+            encode({"all": array, "row": array[1]})
         self.assertEqual((second.shape, float(second)), ((), 3.0))
 
     def test_states_of_all_optimizers_are_carried(self):

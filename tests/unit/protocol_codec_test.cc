@@ -60,6 +60,7 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.address, b.offer.address);
     EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
     EXPECT_EQ(a.offer.hosts_rendezvous, b.offer.hosts_rendezvous);
+    EXPECT_EQ(a.offer.same_command_only, b.offer.same_command_only);
     EXPECT_EQ(a.offer.reads_logs, b.offer.reads_logs);
     EXPECT_EQ(a.offer.ends_with_daemon, b.offer.ends_with_daemon);
     EXPECT_EQ(a.offer.alone, b.offer.alone);
@@ -116,6 +117,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "at_work_ms",
                             "ended_ago_ms",
                             "hosts_rendezvous",
+                            "same_command_only",
                             "reads_logs",
                             "ends_with_daemon",
                             "alone",

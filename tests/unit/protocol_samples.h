@@ -110,6 +110,7 @@ inline rendezvous::Join sample_join() {
     join.offer.address_is_explicit = true;
     join.offer.other_addresses = {"192.168.3.7", "2001:db8::7"};
     join.offer.hosts_rendezvous = true;
+    join.offer.same_command_only = true;
     join.offer.reads_logs = true;
     join.offer.ends_with_daemon = true;
     join.offer.alone = true;

@@ -107,6 +107,31 @@ TEST(RendezvousAdmission, SecondNodeOfAJobOfOneIsAnotherJob) {
     }
 }
 
+TEST(RendezvousAdmission, JobOfTheUsualNameTakesOnlyNodesOfItsCommand) {
+    const auto offer = [](const std::string& name, const std::string& command) {
+        Offer made = offer_with_command(name, command);
+        made.same_command_only = true;
+        return made;
+    };
+    JobPolicy policy = fixed_policy(3);
+    policy.nodes_min = 1;
+    Job job(policy);
+    job.join("a", offer("a", "one"));  // Round 1 is not formed yet.
+    job.join("b", offer("b", "two"));
+    ASSERT_NE(job.told<Refused>("b"), nullptr);
+    EXPECT_EQ(job.told<Refused>("b")->reason.kind, Refusal::Kind::other_command);
+    EXPECT_EQ(job.told<Refused>("b")->reason.other, "a");
+    EXPECT_THAT(describe(job.told<Refused>("b")->reason), testing::HasSubstr("--rdzv-id"));
+    job.join("c", offer("c", "one"));
+    EXPECT_EQ(job.told<Refused>("c"), nullptr);
+    Offer placed = offer("d", "two");  // It has a rank by --node-rank, as each line differs then.
+    placed.slot = 2;
+    job.join("d", placed);
+    EXPECT_EQ(job.told<Refused>("d"), nullptr);
+    job.join("e", offer_with_command("e", "three"));  // The job has a name for it.
+    EXPECT_EQ(job.told<Refused>("e"), nullptr);
+}
+
 TEST(RendezvousAdmission, JobOfOneHasAStandbyOfTheSameCommandIfItAsksForOne) {
     JobPolicy policy = fixed_policy(1);
     policy.standbys_max = 1;

@@ -105,6 +105,7 @@ class _Encoder:
         self._seen: Dict[int, int] = {}  # Objects that can be changed, by id.
         self._kept: List[Any] = []  # An id is valid as long as its object lives.
         self._shared: Dict[int, _Memory] = {}
+        self._arrays: Dict[int, str] = {}  # The path of the one that has the memory, by its id.
 
     def find_memory(self, value: Any) -> None:
         """Finds tensors that share memory."""
@@ -174,8 +175,7 @@ class _Encoder:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if numpy is not None and kind is numpy.ndarray:
-            self.memory.append(value.tobytes())
-            return ["array", *_described(value, path), list(value.shape)]
+            return self._array(value, path)
         raise _refused(value, path)
 
     def _items(self, values: Any, path: str) -> List[Any]:
@@ -205,6 +205,18 @@ class _Encoder:
         elif getattr(value, "__dict__", None):  # The state of a module has the versions there.
             plain.append(self.plain(value.__dict__, f"{path}.__dict__"))
         return plain
+
+    def _array(self, array: Any, path: str) -> List[Any]:
+        whole = array
+        while isinstance(whole.base, type(array)):
+            whole = whole.base
+        if self._arrays.setdefault(id(whole), path) != path:
+            raise InvalidArgument(f"{path} shares its memory with {self._arrays[id(whole)]}; of "
+                                  f"NumPy's arrays only whole ones can be carried: give a copy()")
+        self._kept.append(whole)
+        order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        self.memory.append(array.tobytes(order))
+        return ["array", *_described(array, path), list(array.shape), order]
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> List[Any]:
         if not _is_ordinary(tensor):
@@ -405,10 +417,10 @@ class _Decoder:
         import numpy
         return numpy.frombuffer(bytes.fromhex(bits), numpy.dtype(dtype))[0]
 
-    def _array(self, dtype: str, shape: List[int]) -> Any:
+    def _array(self, dtype: str, shape: List[int], order: Any) -> Any:
         import numpy
-        array = numpy.empty(shape, numpy.dtype(dtype))
-        array.reshape(-1).view(numpy.uint8)[:] = numpy.frombuffer(self._taken(array.nbytes),
+        array = numpy.empty(shape, numpy.dtype(dtype), order)
+        array.reshape(-1, order=order).view(numpy.uint8)[:] = numpy.frombuffer(self._taken(array.nbytes),
                                                                   numpy.uint8)
         return self._kept(array)
 

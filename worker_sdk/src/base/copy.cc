@@ -37,6 +37,12 @@ bool has_avx() noexcept {
     return has;
 }
 
+/// `rep movsb` is fast there, and up to an eighth faster than vectors.
+bool is_of_intel() noexcept {
+    static const bool is = __builtin_cpu_is("intel") != 0;
+    return is;
+}
+
 [[gnu::target("avx")]] inline __m256i load(const std::byte* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
@@ -115,10 +121,12 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
     const auto* const in = static_cast<const std::byte*>(from);
     if (bytes < kVectorsMin || !has_avx()) {
         std::memcpy(to, from, bytes);
-    } else if (bytes < kStreamedBytes) {
-        copy_by_vectors(out, in, bytes);
-    } else {
+    } else if (bytes >= kStreamedBytes) {
         copy_streamed(out, in, bytes);
+    } else if (is_of_intel()) {
+        std::memcpy(to, from, bytes);
+    } else {
+        copy_by_vectors(out, in, bytes);
     }
 }
 
