@@ -22,7 +22,7 @@ struct Group {
     std::filesystem::path top;  ///< The mount point: `folder` or a folder above it.
 };
 
-/// What /proc/self says about all hierarchies; read once.
+/// All hierarchies, as /proc/self describes them; read once.
 class Hierarchies {
    public:
     explicit Hierarchies(const std::filesystem::path& root);

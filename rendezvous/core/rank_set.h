@@ -41,7 +41,7 @@ class RankSet {
     std::uint64_t size_ = 0;
 };
 
-/// What a sentence says about a set of ranks: how many there are, and the first ranges. Small,
+/// A set of ranks as a sentence tells it: how many there are, and the first ranges. Small,
 /// whatever the set is.
 class RankSummary {
    public:

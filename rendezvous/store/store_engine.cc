@@ -91,7 +91,7 @@ void StoreEngine::detach(ClientId id) {
     }
 }
 
-/// What has left is dropped once its last request is carried out.
+/// A client that has left is dropped once its last request is carried out.
 void StoreEngine::drop_if_left(ClientId id) {
     const ServedClient* client = clients_.find(id);
     if (client != nullptr && client->far_end == &nowhere && client->unread.empty()) {

@@ -370,16 +370,6 @@ rendezvous::Operate status_of(const std::string& job) {
     return {job, rendezvous::Operate::Action::status, "", "eve", "", false};
 }
 
-bool has_sanitizer() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return true;
-#elif defined(__has_feature)
-    return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-    return false;
-#endif
-}
-
 milliseconds answer_limit() {
     return seconds(has_sanitizer() ? 60 : 10);
 }

@@ -30,6 +30,7 @@
 #include "tests/chaos/network.h"
 #include "tests/e2e/end_to_end.h"
 #include "tests/support/program.h"
+#include "tests/support/sanitizer.h"
 
 namespace regroup::attack {
 
@@ -45,8 +46,7 @@ inline constexpr std::size_t kFirstHost = 0;
 inline constexpr std::size_t kSecondHost = 1;
 inline constexpr std::size_t kStrangersHost = 2;
 
-/// With a sanitizer everything takes a multiple of its time and memory.
-[[nodiscard]] bool has_sanitizer();
+using testing::has_sanitizer;
 /// How long a call waits for an answer.
 [[nodiscard]] milliseconds answer_limit();
 

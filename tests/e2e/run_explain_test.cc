@@ -9,14 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/end_to_end.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REGROUP_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define REGROUP_SANITIZED 1
-#endif
-#endif
+#include "tests/support/sanitizer.h"
 
 namespace regroup::testing {
 namespace {
@@ -161,9 +154,9 @@ std::string repeated(std::string text, std::size_t bytes) {
 }
 
 TEST_F(RunExplain, RecordThatWouldTakeMuchMemoryOrTimeIsRefused) {
-#ifdef REGROUP_SANITIZED
-    GTEST_SKIP() << "a build with sanitizers reserves terabytes of addresses";
-#endif
+    if (has_sanitizer()) {
+        GTEST_SKIP() << "a build with sanitizers reserves terabytes of addresses";
+    }
     // In a pickle, "q\x01" stores a value and "h\x01" names it again.
     const std::string pickle = "\x80\x02";
     const std::string version = R"({"version":"1","entries":[)";

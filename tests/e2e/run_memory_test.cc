@@ -4,23 +4,16 @@
 #include <sys/prctl.h>
 
 #include "tests/e2e/end_to_end.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REGROUP_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define REGROUP_SANITIZED 1
-#endif
-#endif
+#include "tests/support/sanitizer.h"
 
 namespace regroup::testing {
 namespace {
 
 using ::testing::SizeIs;
 
-// What the two processes do not share. A quarter of it is OpenSSL's tables, relocated in both. The
-// rest of what they hold is the program's file, once for all processes; how much of that counts as
-// theirs depends on what the kernel has in memory around the pages that they use.
+// The memory that the two processes do not share. A quarter of it is OpenSSL's tables, relocated in
+// both. The rest of what they hold is the program's file, once for all processes; how much of that
+// counts as theirs depends on what the kernel has in memory around the pages that they use.
 constexpr long kOwnLimitKilobytes = 2 * 1024;
 // Of the program's file and the libraries, for each.
 constexpr long kFilesLimitKilobytes = 12 * 1024;
@@ -38,9 +31,9 @@ long kilobytes_of(pid_t pid, const std::string& field) {
 class RunMemory : public EndToEnd {};
 
 TEST_F(RunMemory, IdleAgentWithItsDaemonAndWardenIsSmall) {
-#ifdef REGROUP_SANITIZED
-    GTEST_SKIP() << "a build with sanitizers keeps shadow memory";
-#endif
+    if (has_sanitizer()) {
+        GTEST_SKIP() << "a build with sanitizers keeps shadow memory";
+    }
     // With transparent huge pages, the stack of a thread may be one page of 2 MiB.
     ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
