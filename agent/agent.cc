@@ -7,12 +7,12 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/cause_text.h"
 #include "agent/health_guard.h"
 #include "agent/last_words.h"
-#include "agent/log_reader.h"
 #include "agent/narrator.h"
+#include "agent/output/log_reader.h"
 #include "agent/part_options.h"
+#include "agent/text/cause_text.h"
 #include "agent/watch/node_watch.h"
 #include "agent/watch/telemetry.h"
 #include "rendezvous/text/describe.h"

@@ -17,7 +17,7 @@
 #include "agent/round_store.h"
 #include "agent/watch/progress_watch.h"
 #include "agent/watch/record_saver.h"
-#include "agent/worker_group.h"
+#include "agent/workers/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/security/credentials.h"

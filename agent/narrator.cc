@@ -5,9 +5,9 @@
 #include <utility>
 #include <variant>
 
-#include "agent/cause_text.h"
-#include "agent/failure_text.h"
-#include "agent/progress_text.h"
+#include "agent/text/cause_text.h"
+#include "agent/text/failure_text.h"
+#include "agent/text/progress_text.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/text/describe.h"
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "agent/error_file.h"
+#include "agent/workers/error_file.h"
 #include "launcher/report.h"
 #include "launcher/torchrun_report.h"
 #include "rendezvous/text/describe.h"

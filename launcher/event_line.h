@@ -5,7 +5,7 @@
 #include <string>
 
 #include "agent/core/agent_core.h"
-#include "agent/event_record.h"
+#include "agent/workers/event_record.h"
 #include "launcher/run_options.h"
 
 namespace regroup::launcher {

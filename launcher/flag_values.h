@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/output_layout.h"
+#include "agent/output/output_layout.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/core/job_policy.h"

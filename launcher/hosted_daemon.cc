@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "agent/cause_text.h"
 #include "agent/process/descriptor_limit.h"
+#include "agent/text/cause_text.h"
 #include "launcher/host.h"
 #include "launcher/report.h"
 #include "launcher/state.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/output_layout.h"
+#include "agent/output/output_layout.h"
 #include "launcher/run_options.h"
 #include "rendezvous/base/result.h"
 

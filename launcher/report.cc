@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "agent/cause_text.h"
-#include "agent/failure_text.h"
+#include "agent/text/cause_text.h"
+#include "agent/text/failure_text.h"
 #include "launcher/run_plan.h"
 #include "rendezvous/text/describe.h"
 

@@ -20,7 +20,7 @@
 #include "agent/process/quit_signals.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/warden.h"
-#include "agent/watchdog.h"
+#include "agent/workers/watchdog.h"
 #include "launcher/ending_report.h"
 #include "launcher/event_line.h"
 #include "launcher/event_log.h"

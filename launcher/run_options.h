@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "agent/output_layout.h"
+#include "agent/output/output_layout.h"
 #include "launcher/cluster/allocation.h"
 #include "launcher/event_log_options.h"
 #include "launcher/flag_table.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The causes of what an AgentCore does, as values. agent/cause_text.h has their texts.
+// The causes of what an AgentCore does, as values. agent/text/cause_text.h has their texts.
 #pragma once
 
 #include <cstdint>

@@ -12,13 +12,13 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent_events.h"
-#include "agent/event_record.h"
 #include "agent/ledger.h"
-#include "agent/live_worker.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/watch/hang_watch.h"
 #include "agent/watch/record_saver.h"
 #include "agent/watch/stack_saver.h"
+#include "agent/workers/event_record.h"
+#include "agent/workers/live_worker.h"
 #include "rendezvous/base/clock.h"
 
 namespace regroup::agent {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "agent/live_worker.h"
+#include "agent/workers/live_worker.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Workers as processes, with and without the SDK: the events of the group, and their times.
-#include "agent/worker_group.h"
+#include "agent/workers/worker_group.h"
 
 #include <chrono>
 #include <csignal>

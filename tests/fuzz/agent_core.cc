@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/fuzz/values.h"
 #include "tests/simulation/checker.h"

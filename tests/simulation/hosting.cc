@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A launcher that serves the rendezvous of its job: daemon and agent share one process.
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "rendezvous/text/describe.h"
 #include "tests/support/transcript.h"
 

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <utility>
 
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "rendezvous/text/describe.h"
 #include "tests/support/transcript.h"
 

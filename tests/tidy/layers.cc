@@ -147,7 +147,7 @@ const std::vector<Layer>& layers() {
          "the page and the messages that an agent and its workers share",
          {}},
         {{"agent/core"}, "one node as a state machine", {"rendezvous/core"}, true},
-        {{"agent/cause_text"},
+        {{"agent/text/cause_text"},
          "sentences for people, made of the core's values",
          {"rendezvous/core", "rendezvous/text", "agent/core"},
          true,

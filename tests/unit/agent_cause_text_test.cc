@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/cause_text.h"
 #include "agent/core/worker.h"
+#include "agent/text/cause_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How an agent ends: by a verdict, a signal, the join timeout, or because it has finished.
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "agent_core_fixture.h"
 
 namespace regroup::agent {

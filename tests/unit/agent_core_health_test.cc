@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A node whose health is checked: before it joins, and after a failure of a worker.
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "agent_core_elastic_fixture.h"
 
 namespace regroup::agent {

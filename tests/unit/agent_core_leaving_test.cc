@@ -3,7 +3,7 @@
 // How a node of elastic workers changes at a step boundary, and how it leaves the job.
 #include <functional>
 
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "rendezvous/core/messages.h"
 #include "tests/unit/agent_core_leaving_fixture.h"
 

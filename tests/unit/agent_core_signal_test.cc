@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A node of elastic workers gets a signal. It has 10 s to leave.
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 #include "tests/unit/agent_core_leaving_fixture.h"
 
 namespace regroup::agent {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/log_reader.h"
+#include "agent/output/log_reader.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/support/program.h"
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/progress_text.h"
+#include "agent/text/progress_text.h"
 #include "agent_core_fixture.h"
 
 namespace regroup::agent {

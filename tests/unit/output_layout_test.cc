@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/output_layout.h"
+#include "agent/output/output_layout.h"
 
 #include <gmock/gmock.h>
 
-#include "agent/template_text.h"
+#include "agent/output/template_text.h"
 
 namespace regroup::agent {
 namespace {

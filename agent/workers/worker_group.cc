@@ -2,15 +2,15 @@
 //
 // How a WorkerGroup starts processes. worker_group_end.cc has their ends, worker_group_talk.cc the
 // messages to and from workers.
-#include "agent/worker_group.h"
+#include "agent/workers/worker_group.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 #include <utility>
 
 #include "agent/link/round_key.h"
-#include "agent/template_text.h"
-#include "agent/worker_environment.h"
+#include "agent/output/template_text.h"
+#include "agent/workers/worker_environment.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/net/route.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/watchdog.h"
+#include "agent/workers/watchdog.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cause_text.h"
+#include "agent/text/cause_text.h"
 
 #include <variant>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/error_file.h"
+#include "agent/workers/error_file.h"
 
 #include <cerrno>
 #include <cstdlib>

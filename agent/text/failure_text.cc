@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/failure_text.h"
+#include "agent/text/failure_text.h"
 
 #include "rendezvous/base/printable.h"
 

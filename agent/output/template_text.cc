@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/template_text.h"
+#include "agent/output/template_text.h"
 
 #include <algorithm>
 

@@ -14,11 +14,9 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/agent_core.h"
-#include "agent/event_record.h"
 #include "agent/link/death_watch.h"
 #include "agent/link/link_server.h"
-#include "agent/live_worker.h"
-#include "agent/output_layout.h"
+#include "agent/output/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/process/child_process.h"
 #include "agent/process/fork_server.h"
@@ -27,6 +25,8 @@
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/output_relay.h"
 #include "agent/process/proc_files.h"
+#include "agent/workers/event_record.h"
+#include "agent/workers/live_worker.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/endpoint.h"
 

@@ -7,11 +7,11 @@
 #include <unistd.h>
 #include <utility>
 
-#include "agent/error_file.h"
 #include "agent/process/proc_files.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/warden.h"
-#include "agent/worker_group.h"
+#include "agent/workers/error_file.h"
+#include "agent/workers/worker_group.h"
 
 namespace regroup::agent {
 

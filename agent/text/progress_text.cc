@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/progress_text.h"
+#include "agent/text/progress_text.h"
 
 #include <algorithm>
 #include <chrono>

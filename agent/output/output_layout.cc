@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/output_layout.h"
+#include "agent/output/output_layout.h"
 
-#include "agent/template_text.h"
+#include "agent/output/template_text.h"
 #include "rendezvous/base/printable.h"
 
 namespace regroup::agent {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/process/stream_plan.h"
-#include "agent/worker_environment.h"
+#include "agent/workers/worker_environment.h"
 
 namespace regroup::agent {
 

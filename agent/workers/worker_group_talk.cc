@@ -9,10 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/cause_text.h"
 #include "agent/link/round_key.h"
 #include "agent/process/proc_files.h"
-#include "agent/worker_group.h"
+#include "agent/text/cause_text.h"
+#include "agent/workers/worker_group.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
 #include "rendezvous/text/describe.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/worker_environment.h"
+#include "agent/workers/worker_environment.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/log_reader.h"
+#include "agent/output/log_reader.h"
 
 #include <algorithm>
 #include <cerrno>
