@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/etcd_client.h"
 
-#include <fcntl.h>
 #include <optional>
 #include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/client/http_exchange.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/journal/etcd_tls.h"
 #include "rendezvous/net/await.h"
+#include "rendezvous/net/descriptor.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/security/secret_file.h"
+#include "rendezvous/security/stream.h"
 
 namespace regroup::journal {
 
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 using nlohmann::json;
 
 using net::kAwait;
+using rendezvous::HttpReply;
 
+constexpr unsigned kOk = 200;
+constexpr unsigned kBadRequest = 400;
 // A page of entries, each of which is at most a frame and a third.
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{256} << 20U;
 constexpr std::size_t kPasswordBytesMax = 1024;
@@ -36,23 +38,9 @@ constexpr const char* kLoginPath = "/v3/auth/authenticate";
 // To check a password costs etcd much time, by design.
 constexpr Duration kRefusedLoginPause = std::chrono::seconds(5);
 
-/// A DNS look-up cannot be cancelled, only abandoned: callers wait on the timer.
-struct Lookup {
-    explicit Lookup(asio::io_context& io) : resolver(io), timer(io) {}
-
-    tcp::resolver resolver;
-    asio::steady_timer timer;
-    ErrorCode error = beast::error::timeout;
-    tcp::resolver::results_type found;
-};
-
 Result<std::string> read_password(const EtcdAccess& access) {
     return security::read_secret_line(access.password_file, "the --etcd-password-file",
                                       kPasswordBytesMax);
-}
-
-bool is_hang_up(const ErrorCode& error) {
-    return error == http::error::end_of_stream || etcd::is_hang_up(error);
 }
 
 }  // namespace
@@ -60,45 +48,44 @@ bool is_hang_up(const ErrorCode& error) {
 /// All of it works on the io_context's one thread. Coroutines hold it by a shared pointer.
 struct EtcdClient::Connection {
     using Self = std::shared_ptr<Connection>;
-    using Request = http::request<http::string_body>;
-    using Reply = http::response<http::string_body>;
 
     Connection(asio::io_context& io_in, Options options_in)
-        : io(io_in), options(std::move(options_in)), login_pause(io_in) {}
+        : io(io_in),
+          options(std::move(options_in)),
+          stream(tcp::socket(io_in)),
+          deadline(io_in),
+          login_pause(io_in) {}
 
     /// Connects, if it is not connected. `limit` is for all that follows, until the next `open`.
     static asio::awaitable<std::optional<Failure>> open(Self self, Duration limit);
-    static asio::awaitable<ErrorCode> connect(Self self, Duration limit);
-    template <class Stream>
-    static asio::awaitable<ErrorCode> exchange(Stream* stream, beast::flat_buffer* buffer,
-                                               Request* request, Reply* reply);
+    /// Why there is no connection; empty if there is one.
+    static asio::awaitable<std::string> connect(Self self);
     /// POSTs one request on the open connection. Nothing if there is a reply.
     static asio::awaitable<std::optional<Failure>> post(Self self, std::string path, json body,
-                                                        Reply* reply);
+                                                        HttpReply* reply);
     /// Gets a token, or learns that etcd asks for none. Nothing if that worked.
     static asio::awaitable<std::optional<Failure>> log_in(Self self);
 
     [[nodiscard]] const rendezvous::Endpoint& endpoint() const { return options.endpoints[next]; }
     [[nodiscard]] std::string where() const { return "etcd at " + endpoint().text(); }
-    [[nodiscard]] bool is_open() const { return plain || tls; }
-    [[nodiscard]] beast::tcp_stream& stream() { return tls ? tls->next_layer() : *plain; }
     [[nodiscard]] Failure lost(const std::string& why) const {
         return {Errc::disconnected, where() + ": " + why};
     }
-    [[nodiscard]] std::string text_of(const ErrorCode& error) const {
-        return error == beast::error::timeout ? "no answer within " + format_duration(limit)
-                                              : error.message();
+    [[nodiscard]] std::string no_answer() const {
+        return "no answer within " + format_duration(limit);
     }
     [[nodiscard]] std::string explain_silence(const ErrorCode& error) const;
-    [[nodiscard]] Failure explain(const std::string& path, const Reply& reply,
+    [[nodiscard]] Failure explain(const std::string& path, const HttpReply& reply,
                                   etcd::Refusal refusal) const;
+    void begin_deadline(Duration limit_in);
     void hang_up() {
-        plain.reset();
-        tls.reset();
+        deadline.cancel();
+        lookup.reset();
+        stream.close();
     }
     /// After a call.
     void rest(bool stays) {
-        stream().expires_never();
+        deadline.cancel();
         if (!stays) {
             hang_up();
         }
@@ -114,13 +101,12 @@ struct EtcdClient::Connection {
     asio::io_context& io;
     const Options options;
     std::size_t next = 0;
-    std::shared_ptr<Lookup> lookup;  // While a connection is being opened.
-    std::unique_ptr<asio::ssl::context> context;
-    std::unique_ptr<beast::tcp_stream> plain;
-    std::unique_ptr<etcd::TlsStream> tls;
-    beast::flat_buffer buffer;
-    Duration limit{};       // Of the call in progress.
-    bool answered = false;  // etcd has answered on this connection.
+    std::unique_ptr<net::NameLookup> lookup;  // While a connection is being opened.
+    security::Stream stream;
+    asio::steady_timer deadline;  // Of the call in progress; closes the stream.
+    Duration limit{};             // The same.
+    bool is_late = false;         // The deadline is over.
+    bool answered = false;        // etcd has answered on this connection.
     // Of the login. Empty: etcd asks for none. Nothing: not logged in.
     std::optional<std::string> token;
     asio::steady_timer login_pause;
@@ -141,12 +127,7 @@ EtcdClient::~EtcdClient() {
 void EtcdClient::close() {
     connection_->closed = true;
     connection_->login_pause.cancel();
-    if (connection_->lookup) {
-        connection_->lookup->timer.cancel();
-    }
-    if (connection_->is_open()) {
-        connection_->stream().close();
-    }
+    connection_->hang_up();
 }
 
 Result<void> EtcdClient::check(const EtcdAccess& access) {
@@ -165,118 +146,101 @@ Result<void> EtcdClient::check(const EtcdAccess& access) {
     return {};
 }
 
-asio::awaitable<ErrorCode> EtcdClient::Connection::connect(Self self, Duration limit) {
+void EtcdClient::Connection::begin_deadline(Duration limit_in) {
+    limit = limit_in;
+    is_late = false;
+    deadline.expires_after(limit);
+    deadline.async_wait([this, alive = std::weak_ptr(lifetime)](const ErrorCode& error) {
+        if (!error && !alive.expired()) {
+            is_late = true;
+            hang_up();
+        }
+    });
+}
+
+asio::awaitable<std::string> EtcdClient::Connection::connect(Self self) {
     const rendezvous::Endpoint endpoint = self->endpoint();
-    const auto lookup = std::make_shared<Lookup>(self->io);
-    self->lookup = lookup;
-    lookup->timer.expires_after(limit);
-    lookup->resolver.async_resolve(
-        endpoint.host, std::to_string(endpoint.port),
-        [lookup](ErrorCode resolve_error, tcp::resolver::results_type found) {
-            lookup->error = resolve_error;
-            lookup->found = std::move(found);
-            lookup->timer.cancel();
-        });
-    static_cast<void>(co_await lookup->timer.async_wait(kAwait));
-    lookup->resolver.cancel();
-    self->lookup.reset();
-    if (lookup->error || self->closed) {
-        co_return lookup->error ? lookup->error : ErrorCode(asio::error::operation_aborted);
+    self->lookup = std::make_unique<net::NameLookup>(self->io, endpoint.host, endpoint.port);
+    co_await self->lookup->wait(self->limit);
+    if (!self->lookup || !self->lookup->is_done()) {
+        co_return self->no_answer();
     }
-    const auto [error, reached] = co_await self->stream().async_connect(lookup->found, kAwait);
-    if (error) {
-        co_return error;
+    const std::unique_ptr<net::NameLookup> lookup = std::move(self->lookup);
+    std::string reason = lookup->error();
+    for (const tcp::endpoint& candidate : lookup->found()) {
+        self->stream = security::Stream(tcp::socket(self->io));
+        tcp::socket& socket = self->stream.socket();
+        ErrorCode error;
+        socket.open(candidate.protocol(), error);
+        if (!error) {
+            net::set_close_on_exec(socket.native_handle());
+            std::tie(error) = co_await socket.async_connect(candidate, kAwait);
+        }
+        if (self->is_late || self->closed) {
+            co_return self->no_answer();
+        }
+        if (!error) {
+            socket.set_option(tcp::no_delay(true), error);
+            co_return "";
+        }
+        reason = error.message();
     }
-    ErrorCode ignored;
-    self->stream().socket().set_option(tcp::no_delay(true), ignored);
-    ::fcntl(self->stream().socket().native_handle(), F_SETFD, FD_CLOEXEC);
-    co_return ErrorCode();
+    co_return reason;
 }
 
 asio::awaitable<std::optional<Failure>> EtcdClient::Connection::open(Self self, Duration limit) {
     if (self->closed) {
         co_return self->lost("closed");
     }
-    self->limit = limit;
-    if (self->is_open()) {
-        self->stream().expires_after(limit);
+    self->begin_deadline(limit);
+    if (self->stream.is_open()) {
         co_return std::nullopt;
     }
-    self->buffer.clear();
     self->answered = false;
     const EtcdAccess& access = self->options.access;
     const std::string host = self->endpoint().host;
+    security::Ssl ssl;
     if (access.tls) {
-        auto made = etcd::make_tls(access);
+        const Result<security::Tls> tls = etcd::make_tls(access);
+        if (!tls) {
+            co_return self->lost(tls.error().detail);
+        }
+        Result<security::Ssl> made = etcd::connection_to(*tls, host);
         if (!made) {
             co_return self->lost(made.error().detail);
         }
-        self->context = std::move(*made);
-        self->tls = std::make_unique<etcd::TlsStream>(self->io, *self->context);
-        const Result<void> named = etcd::expect_host(*self->tls, host);
-        if (!named) {
-            co_return self->lost(named.error().detail);
-        }
-    } else {
-        self->plain = std::make_unique<beast::tcp_stream>(self->io);
+        ssl = std::move(*made);
     }
-    self->stream().expires_after(limit);
-    const ErrorCode not_connected = co_await connect(self, limit);
-    if (not_connected) {
-        co_return self->lost(self->text_of(not_connected));
+    const std::string not_connected = co_await connect(self);
+    if (!not_connected.empty()) {
+        co_return self->lost(not_connected);
     }
-    if (!self->tls || self->closed) {
+    if (!ssl || self->closed) {
         co_return std::nullopt;
     }
-    const auto [error] =
-        co_await self->tls->async_handshake(asio::ssl::stream_base::client, kAwait);
-    if (error == beast::error::timeout) {
+    const Result<void> shaken = co_await self->stream.shake_hands(std::move(ssl));
+    if (self->is_late) {
         co_return self->lost("no TLS handshake within " + format_duration(limit));
     }
-    if (error) {
-        co_return self->lost(etcd::explain_handshake(error, *self->tls, host, access));
+    if (!shaken) {
+        co_return self->lost(etcd::explain_handshake(self->stream, host, access));
     }
     co_return std::nullopt;
 }
 
-template <class Stream>
-asio::awaitable<ErrorCode> EtcdClient::Connection::exchange(Stream* stream,
-                                                            beast::flat_buffer* buffer,
-                                                            Request* request, Reply* reply) {
-    const auto [not_written, written] = co_await http::async_write(*stream, *request, kAwait);
-    // Where etcd hangs up, its reason may be there to read.
-    if (not_written && !is_hang_up(not_written)) {
-        co_return not_written;
-    }
-    http::response_parser<http::string_body> parser;
-    parser.body_limit(kAnswerBytesMax);
-    const auto [not_read, count] = co_await http::async_read(*stream, *buffer, parser, kAwait);
-    if (not_read) {
-        co_return not_read;
-    }
-    *reply = parser.release();
-    co_return ErrorCode();
-}
-
 asio::awaitable<std::optional<Failure>> EtcdClient::Connection::post(Self self, std::string path,
-                                                                     json body, Reply* reply) {
+                                                                     json body, HttpReply* reply) {
     if (self->closed) {
         co_return self->lost("closed");
     }
-    Request request(http::verb::post, path, 11);
-    request.set(http::field::host, self->endpoint().text());
-    request.set(http::field::content_type, "application/json");
+    rendezvous::HttpRequest request{"POST", std::move(path)};
+    request.fields = {{"Host", self->endpoint().text()}, {"Content-Type", "application/json"}};
     if (self->token && !self->token->empty()) {
-        request.set(http::field::authorization, *self->token);
+        request.fields.emplace_back("Authorization", *self->token);
     }
-    request.body() = body.dump(-1, ' ', false, json::error_handler_t::replace);
-    request.prepare_payload();
-    ErrorCode error;
-    if (self->tls) {
-        error = co_await exchange(self->tls.get(), &self->buffer, &request, reply);
-    } else {
-        error = co_await exchange(self->plain.get(), &self->buffer, &request, reply);
-    }
+    request.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+    const ErrorCode error =
+        co_await rendezvous::exchange(self->stream, request, kAnswerBytesMax, *reply);
     if (error) {
         co_return self->lost(self->explain_silence(error));
     }
@@ -285,15 +249,19 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::post(Self self, 
 }
 
 std::string EtcdClient::Connection::explain_silence(const ErrorCode& error) const {
-    if (error == beast::error::timeout || answered) {
-        return text_of(error);
+    if (is_late) {
+        return no_answer();
     }
-    if (tls) {
-        return etcd::explain_first_request(error, options.access);
+    if (answered) {
+        return error.message();
     }
-    return is_hang_up(error) ? "it closed the connection without an answer; if it serves "
-                               "https:// there, write etcds:// in --state"
-                             : error.message();
+    if (stream.is_secured()) {
+        return etcd::explain_first_request(error, stream, options.access);
+    }
+    return etcd::is_hang_up(error, stream)
+               ? "it closed the connection without an answer; if it serves https:// there, write "
+                 "etcds:// in --state"
+               : error.message();
 }
 
 asio::awaitable<std::optional<Failure>> EtcdClient::Connection::log_in(Self self) {
@@ -303,18 +271,18 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::log_in(Self self
         co_return self->lost(password.error().detail);
     }
     json body = {{"name", access.user}, {"password", *password}};
-    Reply reply;
+    HttpReply reply;
     std::optional<Failure> failure = co_await post(self, kLoginPath, std::move(body), &reply);
     if (failure || self->closed) {
         co_return failure;
     }
-    const json answer = json::parse(reply.body(), nullptr, /*allow_exceptions=*/false);
+    const json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
     const json& token = etcd::field_of(answer, "token");
-    if (reply.result() == http::status::ok && token.is_string()) {
+    if (reply.status == kOk && token.is_string()) {
         self->token = token.get<std::string>();
         co_return std::nullopt;
     }
-    const etcd::Refusal refusal = etcd::refusal_in(reply.result_int(), answer);
+    const etcd::Refusal refusal = etcd::refusal_in(reply.status, answer);
     if (refusal == etcd::Refusal::login_off) {
         self->token = "";
         co_return std::nullopt;
@@ -336,12 +304,11 @@ void EtcdClient::Connection::pause_logins(const Failure& failure) {
     });
 }
 
-Failure EtcdClient::Connection::explain(const std::string& path, const Reply& reply,
+Failure EtcdClient::Connection::explain(const std::string& path, const HttpReply& reply,
                                         etcd::Refusal refusal) const {
     const EtcdAccess& access = options.access;
     const std::string answers = where() + " answers " + path + " with HTTP " +
-                                std::to_string(reply.result_int()) + ": " +
-                                reply.body().substr(0, 200);
+                                std::to_string(reply.status) + ": " + reply.body.substr(0, 200);
     switch (refusal) {
         case etcd::Refusal::request:
             return {Errc::invalid_argument, answers};
@@ -363,7 +330,7 @@ Failure EtcdClient::Connection::explain(const std::string& path, const Reply& re
     }
     // etcd's gateway has such a rule: it takes a common name for a user name.
     const bool has_certificate = access.tls && !access.cert_file.empty();
-    const bool is_plain_text = reply.result() == http::status::bad_request;
+    const bool is_plain_text = reply.status == kBadRequest;
     return {Errc::disconnected,
             answers + (has_certificate && is_plain_text
                            ? "; while etcd asks for user names, give --etcd-cert a certificate "
@@ -384,7 +351,7 @@ asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request, D
             has_logged_in = true;
             failure = co_await Connection::log_in(self);
         }
-        Connection::Reply reply;
+        HttpReply reply;
         if (!failure && !self->closed) {
             failure = co_await Connection::post(self, path, request, &reply);
         }
@@ -395,13 +362,13 @@ asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request, D
             self->drop();
             co_return *failure;
         }
-        json answer = json::parse(reply.body(), nullptr, /*allow_exceptions=*/false);
-        const bool stays = reply.keep_alive();
-        if (reply.result() == http::status::ok && answer.is_object()) {
+        json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+        const bool stays = reply.stays_open;
+        if (reply.status == kOk && answer.is_object()) {
             self->rest(stays);
             co_return answer;
         }
-        const etcd::Refusal refusal = etcd::refusal_in(reply.result_int(), answer);
+        const etcd::Refusal refusal = etcd::refusal_in(reply.status, answer);
         if (refusal == etcd::Refusal::token && has_user) {
             self->token.reset();
             if (!has_logged_in && stays) {

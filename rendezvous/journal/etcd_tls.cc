@@ -4,35 +4,43 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <utility>
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>
-#include <boost/asio/ssl/error.hpp>
+
+#include "rendezvous/base/ensure.h"
 
 namespace regroup::journal::etcd {
 namespace {
 
-namespace ssl = boost::asio::ssl;
 using ErrorCode = boost::system::error_code;
 
-Failure unusable(const std::string& flag, const std::string& file, const ErrorCode& error) {
-    return {Errc::invalid_argument, flag + " " + file + ": " + error.message()};
+std::string text_of(unsigned long code) {
+    const char* reason = ERR_reason_error_string(code);
+    return reason != nullptr ? reason : "it closed the connection";
+}
+
+Failure unusable(const std::string& flag, const std::string& file) {
+    const unsigned long code = ERR_peek_error();
+    ERR_clear_error();
+    const char* reason = ERR_reason_error_string(code);
+    return {Errc::invalid_argument,
+            flag + " " + file + ": " + (reason != nullptr ? reason : "it is no PEM file")};
 }
 
 /// True if etcd has sent an alert: it refuses what this client has shown.
-bool is_alert(const ErrorCode& error) {
-    return error.category() == boost::asio::error::get_ssl_category() &&
-           ERR_GET_REASON(static_cast<unsigned long>(error.value())) >= SSL_AD_REASON_OFFSET;
+bool is_alert(unsigned long code) {
+    return ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET;
 }
 
-std::string refused_client(const ErrorCode& error, const EtcdAccess& access) {
-    const std::string wanted = "signed by the CA in etcd's --trusted-ca-file";
+std::string refused_client(const std::string& reason, const EtcdAccess& access) {
     return (access.cert_file.empty()
-                ? "it seems to want a client certificate (" + error.message() +
+                ? "it seems to want a client certificate (" + reason +
                       "); give --etcd-cert and --etcd-key, "
-                : "it refuses the certificate in --etcd-cert " + access.cert_file + " (" +
-                      error.message() + "); give one that is valid and ") +
-           wanted;
+                : "it refuses the certificate in --etcd-cert " + access.cert_file + " (" + reason +
+                      "); give one that is valid and ") +
+           "signed by the CA in etcd's --trusted-ca-file";
 }
 
 std::string explain_certificate(long verdict, const std::string& host, const EtcdAccess& access) {
@@ -56,82 +64,78 @@ std::string explain_certificate(long verdict, const std::string& host, const Etc
 
 }  // namespace
 
-Result<std::unique_ptr<ssl::context>> make_tls(const EtcdAccess& access) {
-    auto context = std::make_unique<ssl::context>(ssl::context::tls_client);
-    context->set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 |
-                         ssl::context::no_sslv3 | ssl::context::no_tlsv1 |
-                         ssl::context::no_tlsv1_1);
-    context->set_verify_mode(ssl::verify_peer);
-    ErrorCode error;
-    if (access.ca_file.empty()) {
-        context->set_default_verify_paths(error);
-    } else {
-        context->load_verify_file(access.ca_file, error);
+Result<security::Tls> make_tls(const EtcdAccess& access) {
+    std::unique_ptr<SSL_CTX, security::FreeSsl> context(SSL_CTX_new(TLS_client_method()));
+    ENSURE(context && SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) == 1);
+    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+    const bool has_authority =
+        access.ca_file.empty()
+            ? SSL_CTX_set_default_verify_paths(context.get()) == 1
+            : SSL_CTX_load_verify_file(context.get(), access.ca_file.c_str()) == 1;
+    if (!has_authority) {
+        return unusable("--etcd-cacert", access.ca_file);
     }
-    if (error) {
-        return unusable("--etcd-cacert", access.ca_file, error);
+    if (!access.cert_file.empty()) {
+        if (SSL_CTX_use_certificate_chain_file(context.get(), access.cert_file.c_str()) != 1) {
+            return unusable("--etcd-cert", access.cert_file);
+        }
+        // OpenSSL would ask for the passphrase at the terminal.
+        SSL_CTX_set_default_passwd_cb(context.get(), [](char*, int, int, void*) { return 0; });
+        const std::string& key = access.key_file.empty() ? access.cert_file : access.key_file;
+        if (SSL_CTX_use_PrivateKey_file(context.get(), key.c_str(), SSL_FILETYPE_PEM) != 1) {
+            return unusable("--etcd-key", key);
+        }
     }
-    if (access.cert_file.empty()) {
-        return context;
-    }
-    context->use_certificate_chain_file(access.cert_file, error);
-    if (error) {
-        return unusable("--etcd-cert", access.cert_file, error);
-    }
-    // OpenSSL would ask for the passphrase at the terminal.
-    context->set_password_callback(
-        [](std::size_t, ssl::context::password_purpose) { return std::string(); }, error);
-    const std::string& key = access.key_file.empty() ? access.cert_file : access.key_file;
-    context->use_private_key_file(key, ssl::context::pem, error);
-    if (error) {
-        return unusable("--etcd-key", key, error);
-    }
-    return context;
+    return security::Tls::client(std::move(context));
 }
 
-Result<void> expect_host(TlsStream& stream, const std::string& host) {
-    SSL* const handle = stream.native_handle();
+Result<security::Ssl> connection_to(const security::Tls& tls, const std::string& host) {
+    security::Ssl ssl = tls.connection();
     const std::string bare = host.substr(0, host.find('%'));  // Without the zone of fe80::1%eth0.
     ErrorCode no_address;
     boost::asio::ip::make_address(bare, no_address);
     bool good = false;
     if (no_address) {
-        SSL_set_hostflags(handle, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-        good = SSL_set1_host(handle, host.c_str()) == 1 &&
-               SSL_set_tlsext_host_name(handle, host.c_str()) == 1;
+        SSL_set_hostflags(ssl.get(), X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+        good = SSL_set1_host(ssl.get(), host.c_str()) == 1 &&
+               SSL_set_tlsext_host_name(ssl.get(), host.c_str()) == 1;
     } else {
-        good = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(handle), bare.c_str()) == 1;
+        good = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl.get()), bare.c_str()) == 1;
     }
     if (!good) {
         ERR_clear_error();
         return Failure(Errc::invalid_argument,
                        "no certificate can be for the host '" + host + "'; correct --state");
     }
-    return {};
+    return ssl;
 }
 
-std::string explain_handshake(const ErrorCode& error, TlsStream& stream, const std::string& host,
+std::string explain_handshake(const security::Stream& stream, const std::string& host,
                               const EtcdAccess& access) {
-    const long verdict = SSL_get_verify_result(stream.native_handle());
+    const long verdict = SSL_get_verify_result(stream.ssl().get());
     if (verdict != X509_V_OK) {
         return explain_certificate(verdict, host, access);
     }
-    if (is_alert(error)) {
-        return refused_client(error, access);
+    const std::string reason = text_of(stream.tls_error());
+    if (is_alert(stream.tls_error())) {
+        return refused_client(reason, access);
     }
-    return "there is no TLS (" + error.message() +
+    return "there is no TLS (" + reason +
            "); if etcd serves http:// there, write etcd:// in --state";
 }
 
-bool is_hang_up(const ErrorCode& error) {
+bool is_hang_up(const ErrorCode& error, const security::Stream& stream) {
     return error == boost::asio::error::connection_reset ||
            error == boost::asio::error::broken_pipe || error == boost::asio::error::eof ||
-           error == ssl::error::stream_truncated;
+           ERR_GET_REASON(stream.tls_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
 }
 
-std::string explain_first_request(const ErrorCode& error, const EtcdAccess& access) {
+std::string explain_first_request(const ErrorCode& error, const security::Stream& stream,
+                                  const EtcdAccess& access) {
     // In TLS 1.3 the client has finished the handshake before etcd looks at its certificate.
-    return is_alert(error) || is_hang_up(error) ? refused_client(error, access) : error.message();
+    return is_alert(stream.tls_error()) || is_hang_up(error, stream)
+               ? refused_client(text_of(stream.tls_error()), access)
+               : error.message();
 }
 
 }  // namespace regroup::journal::etcd

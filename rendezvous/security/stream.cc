@@ -106,6 +106,7 @@ asio::awaitable<Result<void>> Stream::shake_hands(Ssl ssl) {
         }
         const int why = SSL_get_error(ssl_.get(), result);
         if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
+            tls_error_ = ERR_peek_error();
             co_return Failure(Errc::disconnected, take_handshake_error(ssl_));
         }
         const auto [wait_error] = co_await socket_.async_wait(
@@ -124,6 +125,7 @@ asio::awaitable<Stream::ErrorCode> Stream::wait_for(int result) {
     if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
         const bool is_broken = why == SSL_ERROR_SSL;
         if (is_broken && refusal_.empty()) {
+            tls_error_ = ERR_peek_error();
             refusal_ = take_handshake_error(ssl_);
         }
         ERR_clear_error();

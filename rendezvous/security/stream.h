@@ -33,6 +33,8 @@ class Stream {
     /// it did not. A server checks a client's certificate after the client's handshake is done, so
     /// its refusal comes with the first read.
     [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
+    /// OpenSSL's code of the error that broke TLS, in the handshake or later. 0: none did.
+    [[nodiscard]] unsigned long tls_error() const noexcept { return tls_error_; }
     /// Cancels what is in progress.
     void close();
 
@@ -57,6 +59,7 @@ class Stream {
     Socket socket_;
     Ssl ssl_;
     std::string refusal_;
+    unsigned long tls_error_ = 0;
     bool is_secured_ = false;
 };
 

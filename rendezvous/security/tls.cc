@@ -97,6 +97,16 @@ int find_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSIO
     return 1;  // Without a session the handshake goes on with certificates, or fails.
 }
 
+/// As Stream needs it.
+void set_modes(SSL_CTX* context) {
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // A read ends after each record, also after one without data, of which a peer can send any
+    // number: others have their turn between two of them.
+    SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+}
+
 std::shared_ptr<Tls::Parts> make_parts(bool is_server) {
     auto parts = std::make_shared<Tls::Parts>();
     parts->is_server = is_server;
@@ -106,12 +116,7 @@ std::shared_ptr<Tls::Parts> make_parts(bool is_server) {
     ENSURE(SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1);
     ENSURE(SSL_CTX_set_ciphersuites(context, kCiphers) == 1);
     SSL_CTX_set_num_tickets(context, 0);
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    // A read ends after each record, also after one without data, of which a peer can send any
-    // number: others have their turn between two of them.
-    SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+    set_modes(context);
     // A client that offers a key and gets a certificate instead refuses it, unless an authority is
     // set.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
@@ -190,6 +195,13 @@ Tls Tls::client(const Key& key, const std::string& name) {
     const auto parts = make_parts(false);
     parts->key = key.derive(name);
     parts->identity = name;
+    return Tls(parts);
+}
+
+Tls Tls::client(std::unique_ptr<SSL_CTX, FreeSsl> context) {
+    const auto parts = std::make_shared<Parts>();
+    parts->context = std::move(context);
+    set_modes(parts->context.get());
     return Tls(parts);
 }
 

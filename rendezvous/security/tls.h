@@ -33,6 +33,8 @@ class Tls {
     /// Both sides of a connection between holders of one key, for the purpose that `name` states.
     static Tls server(const Key& key, const std::string& name);
     static Tls client(const Key& key, const std::string& name);
+    /// The side that connects, to a server of another kind: `context` has the rules.
+    static Tls client(std::unique_ptr<ssl_ctx_st, FreeSsl> context);
 
     /// `host`, for a client: the name or address that the server's certificate must have.
     [[nodiscard]] Ssl connection(const std::string& host = "") const;

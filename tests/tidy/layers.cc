@@ -119,7 +119,7 @@ const std::vector<Layer>& layers() {
         {{"rendezvous/client"},
          "an agent's connection to the daemon",
          {"rendezvous/core/messages", "rendezvous/protocol", "rendezvous/net",
-          "rendezvous/security", "C", "Asio"},
+          "rendezvous/security", "C", "Boost"},
          false,
          "decide"},
         {{"rendezvous/journal"},
