@@ -137,8 +137,8 @@ if [ $code != 0 ] || [ -z "$loss" ] || [ $stage != 3 ]; then
 fi
 
 echo "=== the same training in one undisturbed process"
-alone=$("$byte_lm" --data text --steps $steps --log-every $steps | tee /dev/stderr |
-    sed -n 's/^evaluation loss //p')
+"$byte_lm" --data text --steps $steps --log-every $steps | tee alone
+alone=$(sed -n 's/^evaluation loss //p' alone)
 
 echo
 for recovery in "${recoveries[@]}"; do echo "  $recovery"; done

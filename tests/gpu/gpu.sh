@@ -108,7 +108,7 @@ find_tools() {
         # CUDA's headers.
         [ "$folder" = /usr/include ] || system="$system -isystem $folder"
     done
-    flags="-std=c++20 -O2 -g -Wall -Wextra $includes$system -DREGROUP_HAVE_CUDA -ffp-contract=off"
+    flags="-std=c++20 -O2 -g -Wall -Wextra $includes$system -ffp-contract=off"
     cuda_flags="-std=c++20 -O2 -fmad=false $includes -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90"
     plan_only=0
     [ "$action" = plan ] && plan_only=1

@@ -181,7 +181,8 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
         "etcd_(access|journal)_test\\.cc";
     if (!is_compiled("worker_sdk/src/nccl/nccl_api.cc")) {
         optional +=
-            "|worker_sdk/src/(cuda|nccl)/.*|tests/(gpu|support/stand_in_nccl)/.*|"
+            "|worker_sdk/src/(cuda|nccl)/.*|worker_sdk/src/ddp/cuda_.*|tests/(gpu|support/"
+            "stand_in_nccl)/.*|"
             "tests/conformance/(nccl_.*|examples_gpu_test\\.cc)";
     }
     if (!is_compiled("examples/torch_ddp/torch_ddp.cc")) {

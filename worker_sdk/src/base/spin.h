@@ -27,6 +27,8 @@ class SpinPolicy {
     /// Longer than waking a sleeper takes, on virtual machines too: with a shorter limit, two ranks
     /// that sleep in turn would always have to wake each other.
     static constexpr Duration kLimit = std::chrono::microseconds(200);
+    /// Looks between two reads of the clock.
+    static constexpr unsigned kLooksPerTime = 16;
 
     /// `crowded`: there are fewer processors than ranks.
     explicit SpinPolicy(bool crowded) noexcept : crowded_(crowded) {}

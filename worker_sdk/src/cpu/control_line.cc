@@ -12,7 +12,7 @@
 namespace regroup::cpu {
 namespace {
 
-constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
+constexpr Duration kControlCheckInterval = std::chrono::milliseconds(50);
 
 /// How long a rank that has met a failure waits for its neighbours to connect, in order to tell
 /// them. Otherwise they would find this rank gone and name it as the cause.
@@ -71,7 +71,7 @@ void ControlLine::connect(Instant deadline, const std::function<void()>& check) 
                                                          : next.name + " does not answer"};
         }
         watch(mesh_.poll());
-        mesh_.turn(check ? std::min(deadline, after(now, kCheckInterval)) : deadline);
+        mesh_.turn(check ? std::min(deadline, after(now, kControlCheckInterval)) : deadline);
         progress();
     }
 }

@@ -22,7 +22,7 @@ namespace regroup::cpu {
 namespace {
 
 /// Errors name at most this many ranks.
-constexpr std::size_t kNamedMax = 16;
+constexpr std::size_t kMissingNamedMax = 16;
 
 Peer parse_peer(std::uint32_t rank, const std::string& text) {
     std::istringstream words(text);
@@ -49,12 +49,12 @@ std::string missing_ranks(MemberStore& store, std::uint32_t world_size) {
     std::string names;
     std::size_t missing_count = 0;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        if (!store.check(address_key(rank)) && ++missing_count <= kNamedMax) {
+        if (!store.check(address_key(rank)) && ++missing_count <= kMissingNamedMax) {
             names += (names.empty() ? "" : ", ") + std::to_string(rank);
         }
     }
-    if (missing_count > kNamedMax) {
-        names += " and " + std::to_string(missing_count - kNamedMax) + " more";
+    if (missing_count > kMissingNamedMax) {
+        names += " and " + std::to_string(missing_count - kMissingNamedMax) + " more";
     }
     return names;
 }

@@ -9,8 +9,6 @@
 namespace regroup::cpu {
 namespace {
 
-/// Checks of the word between two reads of the clock.
-constexpr unsigned kLooksPerTime = 16;
 /// A wake-up that `stop` sends just before a thread falls asleep is lost; the thread checks again
 /// after this time.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
@@ -70,7 +68,7 @@ bool NodeBarrier::spin() noexcept {
     Duration waited{};
     for (unsigned looks = 1; waited < SpinPolicy::kLimit && !all_there(); ++looks) {
         spin_policy_.pause();
-        if (looks % kLooksPerTime == 0) {
+        if (looks % SpinPolicy::kLooksPerTime == 0) {
             waited = SteadyClock().now() - began;
         }
     }

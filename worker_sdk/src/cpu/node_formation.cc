@@ -20,7 +20,7 @@
 namespace regroup::cpu {
 namespace {
 
-constexpr Duration kCheckInterval = std::chrono::milliseconds(20);
+constexpr Duration kVerdictCheckInterval = std::chrono::milliseconds(20);
 /// The others are usually about to answer.
 constexpr int kLooksBeforeSleep = 20;
 
@@ -119,7 +119,7 @@ bool hear(const std::atomic<std::uint32_t>& verdict, const Agreement& agreement,
         if (left <= Duration::zero()) {
             throw Error(Errc::deadline_exceeded, peer.name + " has not joined in");
         }
-        sleep_on(verdict, kUndecided, std::min(left, kCheckInterval));
+        sleep_on(verdict, kUndecided, std::min(left, kVerdictCheckInterval));
     }
     return verdict == kYes;
 }

@@ -8,13 +8,6 @@
 #include <utility>
 
 namespace regroup::cpu {
-namespace {
-
-/// Looks at the rings between two reads of the clock.
-constexpr unsigned kLooksPerTime = 16;
-
-}  // namespace
-
 NodeMessenger::NodeMessenger(Mesh& mesh, Listener listener)
     : mesh_(mesh), listener_(std::move(listener)) {}
 
@@ -92,7 +85,7 @@ bool NodeMessenger::spin(const Work::State& state) {
         if (moved) {
             idle_since = SteadyClock().now();
             waited = {};
-        } else if (looks % kLooksPerTime == 0) {
+        } else if (looks % SpinPolicy::kLooksPerTime == 0) {
             waited = SteadyClock().now() - idle_since;
         }
         lock.lock();

@@ -15,7 +15,7 @@ namespace {
 // Read by the handler; written before it is installed.
 std::atomic<bool> in_use = false;
 std::atomic<bool> is_ignored = false;
-std::atomic<pid_t> owner = 0;
+std::atomic<pid_t> handler_process = 0;
 std::atomic<pid_t> agent_of_owner = 0;
 std::atomic<int> bell_of_owner = -1;
 static_assert(std::is_same_v<pid_t, int> && std::atomic<int>::is_always_lock_free);
@@ -32,7 +32,7 @@ void on_sigterm(int /*number*/, siginfo_t* info, void* /*context*/) {
     const int error = errno;
     const bool is_of_agent = info->si_code <= 0 && info->si_pid == agent_of_owner;
     const std::uint64_t one = 1;
-    const bool is_put_off = ::getpid() == owner && !is_of_agent;
+    const bool is_put_off = ::getpid() == handler_process && !is_of_agent;
     if (!is_put_off || (!is_ignored && ::write(bell_of_owner, &one, sizeof one) != sizeof one)) {
         end_by_sigterm();
     }
@@ -58,7 +58,7 @@ SigtermPutOff::SigtermPutOff(pid_t agent, int bell) noexcept {
         in_use = false;
         return;
     }
-    owner = ::getpid();
+    handler_process = ::getpid();
     agent_of_owner = agent;
     bell_of_owner = bell;
     struct sigaction action{};

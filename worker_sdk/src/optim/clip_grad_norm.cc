@@ -19,24 +19,24 @@ namespace {
 // Keeps a norm of zero from dividing by zero, as in PyTorch.
 constexpr double kSmallest = 1e-6;
 
-void require(bool holds, const std::string& problem) {
+void check_clipping(bool holds, const std::string& problem) {
     if (!holds) {
         throw Error(Errc::invalid_argument, "gradient clipping: " + problem);
     }
 }
 
 void check(const std::vector<TensorView>& gradients, double max_norm) {
-    require(max_norm >= 0.0, "max_norm must be at least 0, not " + std::to_string(max_norm));
+    check_clipping(max_norm >= 0.0, "max_norm must be at least 0, not " + std::to_string(max_norm));
     for (const TensorView& gradient : gradients) {
-        require(gradient.dtype == DType::float32 || gradient.dtype == DType::float64 ||
-                    gradient.dtype == DType::float16 || gradient.dtype == DType::bfloat16,
-                "gradients must be float32, float64, float16 or bfloat16, not " +
-                    std::string(to_string(gradient.dtype)));
-        require(gradient.count == 0 || gradient.data != nullptr, "a gradient has no data");
-        require(gradient.device == gradients.front().device,
-                "the gradients must be on one device, but some are on " +
-                    to_string(gradients.front().device) + " and others on " +
-                    to_string(gradient.device));
+        check_clipping(gradient.dtype == DType::float32 || gradient.dtype == DType::float64 ||
+                           gradient.dtype == DType::float16 || gradient.dtype == DType::bfloat16,
+                       "gradients must be float32, float64, float16 or bfloat16, not " +
+                           std::string(to_string(gradient.dtype)));
+        check_clipping(gradient.count == 0 || gradient.data != nullptr, "a gradient has no data");
+        check_clipping(gradient.device == gradients.front().device,
+                       "the gradients must be on one device, but some are on " +
+                           to_string(gradients.front().device) + " and others on " +
+                           to_string(gradient.device));
     }
 }
 
@@ -97,10 +97,11 @@ double clip_grad_norm(const std::vector<TensorView>& gradients, double max_norm,
         sum_over_ranks(*options.shards_of, std::span(&total, 1));
     }
     const double norm = std::sqrt(total.value());
-    require(std::isfinite(norm) || !options.error_if_nonfinite,
-            "the norm of the gradients is " + std::to_string(norm) +
-                "; find the step that overflows, or let the norm pass (error_if_nonfinite) and "
-                "skip the step");
+    check_clipping(
+        std::isfinite(norm) || !options.error_if_nonfinite,
+        "the norm of the gradients is " + std::to_string(norm) +
+            "; find the step that overflows, or let the norm pass (error_if_nonfinite) and "
+            "skip the step");
     const double factor = max_norm / (norm + kSmallest);
     if (std::isfinite(norm) && factor < 1.0 && !gradients.empty()) {
         scale(gradients, factor, options.stream);

@@ -18,7 +18,7 @@ namespace {
 
 using optim::ScalerState;
 
-void require(bool holds, const std::string& problem) {
+void check_scaler(bool holds, const std::string& problem) {
     if (!holds) {
         throw Error(Errc::invalid_argument, "gradient scaler: " + problem);
     }
@@ -26,24 +26,25 @@ void require(bool holds, const std::string& problem) {
 
 GradScalerOptions checked(const GradScalerOptions& options) {
     const auto shown = [](double value) { return ", not " + std::to_string(value); };
-    require(std::isfinite(options.init_scale) && options.init_scale > 0.0,
-            "init_scale must be positive" + shown(options.init_scale));
-    require(std::isfinite(options.growth_factor) && options.growth_factor >= 1.0,
-            "growth_factor must be at least 1" + shown(options.growth_factor));
-    require(options.backoff_factor > 0.0 && options.backoff_factor < 1.0,
-            "backoff_factor must be between 0 and 1" + shown(options.backoff_factor));
-    require(options.growth_interval >= 1,
-            "growth_interval must be at least 1, not " + std::to_string(options.growth_interval));
+    check_scaler(std::isfinite(options.init_scale) && options.init_scale > 0.0,
+                 "init_scale must be positive" + shown(options.init_scale));
+    check_scaler(std::isfinite(options.growth_factor) && options.growth_factor >= 1.0,
+                 "growth_factor must be at least 1" + shown(options.growth_factor));
+    check_scaler(options.backoff_factor > 0.0 && options.backoff_factor < 1.0,
+                 "backoff_factor must be between 0 and 1" + shown(options.backoff_factor));
+    check_scaler(options.growth_interval >= 1, "growth_interval must be at least 1, not " +
+                                                   std::to_string(options.growth_interval));
     return options;
 }
 
 void check_gradient(const ConstTensorView& gradient, const Device& device) {
-    require(gradient.dtype == DType::float32 || gradient.dtype == DType::float16 ||
-                gradient.dtype == DType::bfloat16,
-            "gradients must be float32, float16 or bfloat16, not " +
-                std::string(to_string(gradient.dtype)));
-    require(gradient.device == device, "it works on " + to_string(device) +
-                                           ", but a gradient is on " + to_string(gradient.device));
+    check_scaler(gradient.dtype == DType::float32 || gradient.dtype == DType::float16 ||
+                     gradient.dtype == DType::bfloat16,
+                 "gradients must be float32, float16 or bfloat16, not " +
+                     std::string(to_string(gradient.dtype)));
+    check_scaler(gradient.device == device, "it works on " + to_string(device) +
+                                                ", but a gradient is on " +
+                                                to_string(gradient.device));
 }
 
 std::string entry(std::string_view prefix, const char* name) {
@@ -121,10 +122,11 @@ void GradScaler::unscale(TensorView gradient, Stream stream) {
 void GradScaler::unscale_all(std::span<const TensorView> gradients, Stream stream) {
     for (const TensorView& gradient : gradients) {
         check_gradient(gradient, impl_->device);
-        require(gradient.dtype == DType::float32,
-                "unscale takes float32 gradients, not " + std::string(to_string(gradient.dtype)) +
-                    ", in which they may be too small to be told from zero: use check(), and let "
-                    "the optimizer's step divide");
+        check_scaler(
+            gradient.dtype == DType::float32,
+            "unscale takes float32 gradients, not " + std::string(to_string(gradient.dtype)) +
+                ", in which they may be too small to be told from zero: use check(), and let "
+                "the optimizer's step divide");
     }
     if (!impl_->enabled) {
         return;
@@ -192,12 +194,12 @@ void GradScaler::load(const Checkpoint& checkpoint, std::string_view prefix, Str
     const std::int64_t good_steps = checkpoint.integer(entry(prefix, "good_steps"));
     ScalerState state;
     state.skipped_steps = checkpoint.integer(entry(prefix, "skipped_steps"));
-    require(std::isfinite(scale) && scale > 0.0F,
-            "the checkpoint's scale must be positive, not " + std::to_string(scale));
-    require(good_steps >= 0 && good_steps <= std::numeric_limits<std::int32_t>::max() &&
-                state.skipped_steps >= 0,
-            "the checkpoint's counts of steps are " + std::to_string(good_steps) + " and " +
-                std::to_string(state.skipped_steps) + ", which no scaler has written");
+    check_scaler(std::isfinite(scale) && scale > 0.0F,
+                 "the checkpoint's scale must be positive, not " + std::to_string(scale));
+    check_scaler(good_steps >= 0 && good_steps <= std::numeric_limits<std::int32_t>::max() &&
+                     state.skipped_steps >= 0,
+                 "the checkpoint's counts of steps are " + std::to_string(good_steps) + " and " +
+                     std::to_string(state.skipped_steps) + ", which no scaler has written");
     state.good_steps = static_cast<std::int32_t>(good_steps);
     state.scale = impl_->enabled ? scale : 1.0F;
     impl_->unscaled = false;
