@@ -7,6 +7,9 @@ jobs := $(shell nproc)
 # Tests wait more than they compute.
 test_jobs := $(shell expr 2 \* $$(nproc))
 setup := @sh cmake/setup.sh
+build := sh cmake/build.sh
+# Whether tests and benchmarks include the GPU parts: AUTO (if CUDA and NCCL are found), ON, OFF.
+CUDA ?= AUTO
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
@@ -17,28 +20,30 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
 
 demo: ## train a small language model through two failures, on this machine
+	@echo "make demo: about $$($(build) estimate release $(jobs) 290 90 regroup byte_lm) minutes on $(jobs) cores: builds, then trains for a minute"
 	$(setup) build
-	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target regroup byte_lm
+	@cmake --preset release -DREGROUP_CUDA=OFF >/dev/null
+	@$(build) release $(jobs) regroup byte_lm
 	@bash examples/demo.sh build/release
 
 test: ## build everything and run every test; with a current PyTorch too, if it is there
+	@echo "make test: about $$($(build) estimate release $(jobs) 1200 1200) minutes on $(jobs) cores: builds everything, then runs the tests"
 	$(setup) test
-	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs)
+	@cmake --preset release -DREGROUP_CUDA=$(CUDA) >/dev/null
+	@$(build) release $(jobs)
 	@ctest --preset release -j $(test_jobs) --output-junit tests.xml; status=$$?; \
 		sh tests/skipped.sh build/release/tests.xml; exit $$status
 
 test-browser: ## check the daemon's web page in a real browser
 	$(setup) browser
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target regroup elastic
+	@$(build) release $(jobs) regroup elastic
 	@ctest --preset release -L browser
 
 chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run); needs root
 	$(setup) test
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target regroup chaos chaos_worker delay_proxy \
+	@$(build) release $(jobs) regroup chaos chaos_worker delay_proxy \
 		clock_shim
 	@build/release/tests/chaos/chaos --regroup=build/release/launcher/regroup \
 		--worker=build/release/tests/chaos/chaos_worker \
@@ -49,28 +54,28 @@ chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run)
 simulate: ## run the whole protocol through simulated disasters: SEEDS=1000000 FROM=1
 	$(setup) build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target swarm
+	@$(build) release $(jobs) swarm
 	@sh tests/simulation/simulate.sh build/release/tests/simulation/swarm \
 	    $(or $(FROM),1) $(or $(SEEDS),1000000) $(jobs)
 
 fuzz: ## feed random input to everything that reads bytes of others: FUZZ_SECONDS=60 TARGETS=...
 	$(setup) sanitize
 	@cmake --preset fuzz >/dev/null
-	@cmake --build --preset fuzz -j $(jobs)
+	@$(build) fuzz $(jobs)
 	@sh tests/fuzz/fuzz.sh build/fuzz $(or $(FUZZ_SECONDS),60) $(TARGETS)
 
 test-pytorch: ## get two PyTorch releases (12 GB, once) and libraries, and run the tests with them
 	$(setup) pytorch
 	@sh tests/pytorch/setup.sh current newest clients
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs)
+	@$(build) release $(jobs)
 	@ctest --preset release -L pytorch
 
 test-kubernetes: ## get the schemas of Kubernetes and of custom resources, and check the manifests
 	$(setup) test
 	@sh tests/kubernetes/setup.sh
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target regroup
+	@$(build) release $(jobs) regroup
 	@ctest --preset release -L kubernetes
 
 test-gpu: ## check the NCCL back end on this machine's GPUs, if it has any
@@ -85,7 +90,7 @@ gpu-bundle: ## pack these checks and measurements for a GPU machine without a ne
 bench: ## measure start, restart and traffic beside torchrun and mpirun
 	$(setup) bench
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target all tests/bench/all
+	@$(build) release $(jobs) all tests/bench/all
 	@sh tests/bench/run.sh build/release
 
 docs: ## write the reference of the SDK's headers into build/release/docs/html
@@ -96,7 +101,7 @@ docs: ## write the reference of the SDK's headers into build/release/docs/html
 package: ## build Debian packages into build/package
 	$(setup) package
 	@cmake --preset package >/dev/null
-	@cmake --build --preset package -j $(jobs)
+	@$(build) package $(jobs)
 	@cpack --preset package
 
 package-test: ## install them into a clean Debian 12 and run them there; needs root
@@ -116,7 +121,7 @@ lint: ## check format, the rules of the house and clang-tidy
 	$(setup) lint
 	@find $(sources) -name '*.h' -o -name '*.cc' | xargs clang-format-19 --dry-run --Werror
 	@cmake --preset lint >/dev/null
-	@cmake --build --preset lint -j $(jobs) --target tidy_test
+	@$(build) lint $(jobs) tidy_test
 	@build/lint/tests/tidy/tidy_test --gtest_brief=1
 	@cmake --build --preset lint -j $(jobs) -- -k 0
 
@@ -131,7 +136,7 @@ install: build ## install programs, SDK and guides below PREFIX=/usr/local
 build: ## build everything, optimised
 	$(setup) build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(jobs) --target all tests/bench/all
+	@$(build) release $(jobs) all tests/bench/all
 
 asan: ## build and test with address and undefined-behaviour sanitizers
 tsan: ## build and test with the thread sanitizer
@@ -139,7 +144,7 @@ gcc: ## build and test with g++ and the address sanitizer
 asan tsan gcc:
 	$(setup) sanitize
 	@cmake --preset $@ >/dev/null
-	@cmake --build --preset $@ -j $(jobs)
+	@$(build) $@ $(jobs)
 	@ctest --preset $@ -j $(jobs)
 
 clean: ## remove everything that was built, but not what was downloaded for tests

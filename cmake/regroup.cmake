@@ -88,6 +88,24 @@ function(regroup_precompile_asio)
     endforeach()
 endfunction()
 
+# regroup_optimize_lightly(TARGETS...): -O1 suffices for code that starts, reports and prints once.
+function(regroup_optimize_lightly)
+    foreach(target ${ARGN})
+        target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+    endforeach()
+endfunction()
+
+# regroup_no_optimization(TARGETS...): compiled as the tests themselves are, with the headers that
+# were parsed for them.
+function(regroup_no_optimization)
+    foreach(target ${ARGN})
+        target_compile_options(${target} PRIVATE "$<$<CONFIG:RelWithDebInfo>:-O0;-g0>")
+        if(TARGET regroup_test_headers)
+            target_precompile_headers(${target} REUSE_FROM regroup_test_headers)
+        endif()
+    endforeach()
+endfunction()
+
 # regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [PARAMETERS names...])
 # One GoogleTest program, registered with ctest as one test of that label, which counts as skipped if
 # each of its cases was. Only the tests themselves are compiled without optimisation, which is most of
@@ -102,9 +120,8 @@ function(regroup_test name label)
     target_link_libraries(${name} PRIVATE regroup_options ${ARG_LINK} regroup_test_main)
     if(ARG_OPTIMIZED)
         target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O2>)
-    elseif(TARGET regroup_test_headers)
-        target_compile_options(${name} PRIVATE "$<$<CONFIG:RelWithDebInfo>:-O0;-g0>")
-        target_precompile_headers(${name} REUSE_FROM regroup_test_headers)
+    else()
+        regroup_no_optimization(${name})
     endif()
     set(tests ${label}.${name})
     if(ARG_PARAMETERS)
