@@ -8,6 +8,7 @@
 #include "agent/workers/error_file.h"
 #include "launcher/report.h"
 #include "launcher/torchrun_report.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
@@ -49,7 +50,7 @@ void EndingReport::tell(const agent::Quit& quit, const Seen& seen) {
         }
         tell_failure(*quit.verdict);
     } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
-        const bool met_nobody = quit.exit_code == agent::kExitNoRendezvous;
+        const bool met_nobody = quit.exit_code == kExitNoRendezvous;
         const bool is_refused = quit.reason.cause == agent::QuitCause::refused;
         output_.say(line + (met_nobody || is_refused ? seen.endpoint_note : ""));
         tell_parent(std::nullopt, line);

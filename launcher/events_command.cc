@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "agent/core/agent_core.h"
 #include "launcher/event_reader.h"
 #include "launcher/event_text.h"
 #include "launcher/flag_table.h"

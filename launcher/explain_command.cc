@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <variant>
 
-#include "agent/core/agent_core.h"
 #include "agent/explain/explanation.h"
 #include "launcher/flag_table.h"
 #include "launcher/hang_files.h"
 #include "launcher/say.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::launcher {
 
@@ -32,7 +32,7 @@ int explain_command(std::span<const std::string> arguments) {
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
         complain(kName, parsed.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
@@ -41,7 +41,7 @@ int explain_command(std::span<const std::string> arguments) {
     const auto& paths = std::get<std::vector<std::string>>(*parsed);
     if (paths.empty()) {
         complain(kName, "needs the folder of a hang (regroup explain --help)");
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     HangFiles files;
     for (const std::string& path : paths) {
@@ -58,7 +58,7 @@ int explain_command(std::span<const std::string> arguments) {
         if (files.complaints.empty()) {
             complain(kName, paths.front() + " has no stacks and no flight records");
         }
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     const agent::Explanation explanation = agent::explain(files.facts);
     if (as_json) {

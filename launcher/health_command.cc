@@ -8,11 +8,11 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/core/agent_core.h"
 #include "agent/health/node_check.h"
 #include "agent/process/linux_launcher.h"
 #include "launcher/flag_table.h"
 #include "launcher/say.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::launcher {
 
@@ -112,7 +112,7 @@ int check(const HealthOptions& options) {
     }
     const bool healthy = health::fault(findings).empty();
     print(healthy ? "this node may take part in a job" : "this node may not take part in a job");
-    return healthy ? 0 : agent::kExitUnhealthy;
+    return healthy ? 0 : kExitUnhealthy;
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ int health_command(const std::vector<std::string>& arguments) {
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
         complain("regroup health", parsed.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
@@ -133,7 +133,7 @@ int health_command(const std::vector<std::string>& arguments) {
     const auto& words = std::get<std::vector<std::string>>(*parsed);
     if (!words.empty()) {
         complain("regroup health", "takes no '" + words.front() + "'");
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     return check(options);
 }

@@ -8,6 +8,7 @@
 #include "launcher/host.h"
 #include "launcher/report.h"
 #include "launcher/state.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/net/listen.h"
 
 namespace regroup::launcher {
@@ -144,7 +145,7 @@ void HostedDaemon::leave(const agent::Quit& quit, std::function<void()> done) {
         done_();
     } else if (quit.verdict) {
         daemon_->flush(kFlushLimit, [this] { done_(); });
-    } else if (quit.exit_code == agent::kExitRequeue) {
+    } else if (quit.exit_code == kExitRequeue) {
         leave_at_ = after(clock_.now(), options_.shutdown_timeout);
         linger(text_of(quit.reason), false);
     } else {

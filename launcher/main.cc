@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/core/agent_core.h"
 #include "agent/health/node_check.h"
 #include "agent/process/limit_signals.h"
 #include "agent/process/system_calls.h"
@@ -27,6 +26,7 @@
 #include "launcher/token_command.h"
 #include "launcher/top/command.h"
 #include "launcher/trace_command.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace {
 
@@ -71,7 +71,7 @@ int unknown_command(const std::string& word) {
     regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
                                                (near ? "; did you mean " + *near + "?" : "") +
                                                " (regroup --help lists them)");
-    return regroup::agent::kExitUsage;
+    return regroup::kExitUsage;
 }
 
 int end_as(const regroup::launcher::Ending& ending) {
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     regroup::agent::outlive_limits();
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     if (argc > 0 && is_called(argv[0], "torchrun")) {
-        return may_run() ? run(Front::torchrun, arguments) : regroup::agent::kExitJobFailed;
+        return may_run() ? run(Front::torchrun, arguments) : regroup::kExitJobFailed;
     }
     const std::string command = arguments.empty() ? "--help" : arguments.front();
     const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (!may_run()) {
-        return regroup::agent::kExitUnhealthy;
+        return regroup::kExitUnhealthy;
     }
     if (command == "token") {
         return regroup::launcher::token_command(rest);

@@ -3,12 +3,12 @@
 
 #include <unistd.h>
 
-#include "agent/core/agent_core.h"
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/trust.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::launcher {
 
@@ -44,7 +44,7 @@ Result<EventReader::Options> reader_options(const ObserverOptions& options) {
 
 int usage_error(const std::string& command, const std::string& line) {
     complain(command, line);
-    return agent::kExitUsage;
+    return kExitUsage;
 }
 
 int exit_code_of(const std::string& command, const Result<void>& read) {
@@ -52,8 +52,7 @@ int exit_code_of(const std::string& command, const Result<void>& read) {
         return 0;
     }
     complain(command, read.error().detail);
-    return read.error().code == Errc::disconnected ? agent::kExitNoRendezvous
-                                                   : agent::kExitJobFailed;
+    return read.error().code == Errc::disconnected ? kExitNoRendezvous : kExitJobFailed;
 }
 
 }  // namespace regroup::launcher

@@ -15,7 +15,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
@@ -23,6 +22,7 @@
 #include "launcher/say.h"
 #include "launcher/status_text.h"
 #include "launcher/trust.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/client/answer_parts.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
@@ -276,12 +276,11 @@ int report(Operate::Action action, const std::string& command, const OperateOpti
            const Result<Operated>& answer) {
     if (!answer) {
         complain("regroup " + command, answer.error().detail);
-        return answer.error().code == Errc::disconnected ? agent::kExitNoRendezvous
-                                                         : agent::kExitJobFailed;
+        return answer.error().code == Errc::disconnected ? kExitNoRendezvous : kExitJobFailed;
     }
     if (!answer->done) {
         complain("regroup " + command, answer->text);
-        return agent::kExitJobFailed;
+        return kExitJobFailed;
     }
     if (action != Operate::Action::status) {
         print(answer->text);
@@ -302,7 +301,7 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     describe(flags, action, options);
     const auto complain = [&](const std::string& line) {
         launcher::complain("regroup " + command, line);
-        return agent::kExitUsage;
+        return kExitUsage;
     };
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/journal_source.h"
 #include "launcher/say.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/journal/replay.h"
 
 namespace regroup::launcher {
@@ -69,7 +69,7 @@ int replay_job(const KeptJob& job) {
     progress.clear();
     if (!result) {
         complain(kReplayCommand, result.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     std::printf("%s: %zu of %zu assignments, in %zu entries\n",
                 result->is_same() ? "identical" : "DIFFERENT", result->identical,
@@ -104,7 +104,7 @@ int replay_command(std::span<const std::string> arguments) {
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
         complain(kReplayCommand, parsed.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
@@ -114,12 +114,12 @@ int replay_command(std::span<const std::string> arguments) {
     if (rest.size() != 1) {
         complain(kReplayCommand, rest.empty() ? "needs a FILE (regroup replay --help)"
                                               : "takes one FILE, not '" + rest[1] + "' as well");
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     const Result<JournalSource> source = open_journal_source(rest.front());
     if (!source) {
         complain(kReplayCommand, source.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (only_list) {
         return list(*source);
@@ -129,12 +129,12 @@ int replay_command(std::span<const std::string> arguments) {
         complain(kReplayCommand,
                  source->path + (id.empty() ? " has no job"
                                             : " has no job " + id + "; --list shows those it has"));
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     const Result<KeptJob> job = source->open(*chosen);
     if (!job) {
         complain(kReplayCommand, job.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (as_lines) {
         Progress progress(kReplayCommand);
@@ -143,7 +143,7 @@ int replay_command(std::span<const std::string> arguments) {
         if (!written) {
             complain(kReplayCommand, written.error().detail);
         }
-        return written ? 0 : agent::kExitUsage;
+        return written ? 0 : kExitUsage;
     }
     return replay_job(*job);
 }

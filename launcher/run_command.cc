@@ -34,6 +34,7 @@
 #include "launcher/systemd/service_manager.h"
 #include "launcher/trace_file.h"
 #include "launcher/worker_command.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/client/deliver.h"
 
 namespace regroup::launcher {
@@ -66,11 +67,11 @@ std::vector<int> signals_of(const RunOptions& options) {
 // before the first round ends the process by that signal.
 Ending as_torchrun(const Ending& ending, bool has_run) {
     if (ending.signal != 0) {
-        return has_run ? Ending{agent::kExitJobFailed, 0} : ending;
+        return has_run ? Ending{kExitJobFailed, 0} : ending;
     }
-    const bool is_usage = ending.exit_code == agent::kExitUsage && !has_run;
+    const bool is_usage = ending.exit_code == kExitUsage && !has_run;
     const bool kept = ending.exit_code == 0 || is_usage;
-    return {kept ? ending.exit_code : agent::kExitJobFailed, 0};
+    return {kept ? ending.exit_code : kExitJobFailed, 0};
 }
 
 agent::HangLimits hang_limits(const RunOptions& options) {
@@ -142,15 +143,15 @@ class Node {
         }
         if (const Result<void> opened = open_records(); !opened) {
             output_.say(opened.error().detail);
-            return {agent::kExitUsage, 0};
+            return {kExitUsage, 0};
         }
         if (const Result<void> hosted = daemon_.open(plan_); !hosted) {
             output_.say(hosted.error().detail);
-            return {agent::kExitUsage, 0};
+            return {kExitUsage, 0};
         }
         if (const Result<void> probed = open_probes(); !probed) {
             output_.say(probed.error().detail);
-            return {agent::kExitUsage, 0};
+            return {kExitUsage, 0};
         }
         if (supervisor_ != nullptr && daemon_.is_open()) {
             supervisor_->tell(ssh::Serving{plan_.endpoint.port});
@@ -163,7 +164,7 @@ class Node {
         agent::AgentOptions options = agent_options(warden);
         if (const Result<void> watching = open_watchdog(options.command); !watching) {
             output_.say(watching.error().detail);
-            return {agent::kExitJobFailed, 0};
+            return {kExitJobFailed, 0};
         }
         agent_ = std::make_unique<agent::Agent>(io_, clock_, output_, std::move(options));
         if (daemon_.is_open() && plan_.fixed_master) {
@@ -175,12 +176,12 @@ class Node {
         const Result<void> started = agent_->start([this](const agent::Quit& quit) { end(quit); });
         if (!started) {
             output_.say(started.error().detail);
-            return {agent::kExitJobFailed, 0};
+            return {kExitJobFailed, 0};
         }
         const Result<agent::QuitSignals> signals = listen_for_signals(warden.fd());
         if (!signals) {
             output_.say(signals.error().detail);
-            return {agent::kExitJobFailed, 0};
+            return {kExitJobFailed, 0};
         }
         tell_manager();
         io_.run();
@@ -400,7 +401,7 @@ class Node {
     // if it is no daemon or has refused this node.
     [[nodiscard]] std::string endpoint_note(const agent::Quit& quit) const {
         const bool is_refused = quit.reason.cause == agent::QuitCause::refused;
-        if (!is_refused && quit.exit_code != agent::kExitNoRendezvous) {
+        if (!is_refused && quit.exit_code != kExitNoRendezvous) {
             return "";
         }
         const std::string holder =
@@ -436,11 +437,10 @@ class Node {
     bool signalled_ = false;
     /// Slurm's next SIGTERM does not mean that its time to save is over. That of launch-ssh does.
     const bool repeats_sigterm_ = supervisor_ == nullptr && repeats_sigterm(process_environment());
-    Ending ending_{agent::kExitJobFailed, 0};  ///< Until there is a verdict or another reason.
+    Ending ending_{kExitJobFailed, 0};  ///< Until there is a verdict or another reason.
 };
 
-Ending ending_of(const Failure& failure, const std::string& who,
-                 int exit_code = agent::kExitUsage) {
+Ending ending_of(const Failure& failure, const std::string& who, int exit_code = kExitUsage) {
     complain(who, failure.detail);
     return {exit_code, 0};
 }
@@ -556,7 +556,7 @@ Ending run_command(Front front, std::span<const std::string> arguments,
         agent::Warden::split(signals_of(prepared->options), last_word_sender(prepared->plan),
                              [&prepared] { clean_up_after(*prepared); });
     if (!warden) {
-        return ending_of(warden.error(), who, agent::kExitJobFailed);
+        return ending_of(warden.error(), who, kExitJobFailed);
     }
     prepared->manager = std::move(manager);
     Node node(std::move(*prepared), supervisor);

@@ -11,7 +11,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
 
-#include "agent/core/agent_core.h"
 #include "agent/process/descriptor_limit.h"
 #include "agent/process/line_writer.h"
 #include "launcher/event_log.h"
@@ -24,6 +23,7 @@
 #include "launcher/systemd/passed_socket.h"
 #include "launcher/systemd/service_manager.h"
 #include "launcher/trust.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/http/guard.h"
 #include "rendezvous/net/address.h"
@@ -222,7 +222,7 @@ int serve_command(std::span<const std::string> arguments) {
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
         complain(kServeCommand, parsed.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
@@ -230,26 +230,26 @@ int serve_command(std::span<const std::string> arguments) {
     }
     if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
         complain(kServeCommand, "takes no '" + rest.front() + "'; jobs are started by regroup run");
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     boost::asio::io_context io(1);
     ServiceManager manager;
     Result<Place> place = find_place(io, listen);
     if (!place) {
         complain(kServeCommand, place.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
 
     Result<security::Credentials> credentials = read_credentials(trust);
     if (!credentials) {
         complain(kServeCommand, credentials.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     const bool is_local = !place->host.empty() && is_loopback_host(place->host);
     if (!is_local && !credentials->can_prove() && !credentials->insecure) {
         complain(kServeCommand, no_credentials(place->name).detail +
                                     "; 127.0.0.1:29400 serves this user on this host only");
-        return agent::kExitUsage;
+        return kExitUsage;
     }
 
     std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
@@ -261,7 +261,7 @@ int serve_command(std::span<const std::string> arguments) {
         EventLog::open(io, event_log, "daemon", [&log](const std::string& line) { log.say(line); });
     if (!events) {
         complain(kServeCommand, events.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
                               [&log](const std::string& line) { log.say(line); });
@@ -275,13 +275,13 @@ int serve_command(std::span<const std::string> arguments) {
     }
     if (const Result<void> set = daemon.set_credentials(*std::move(credentials)); !set) {
         complain(kServeCommand, set.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     const Result<std::uint16_t> port = place->socket ? daemon.listen(*std::move(place->socket))
                                                      : daemon.listen(place->host, place->port);
     if (!port) {
         log.say("cannot listen: " + port.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (state.advertise.empty()) {
         state.advertise =
@@ -292,7 +292,7 @@ int serve_command(std::span<const std::string> arguments) {
         (*events)->write_events_of(daemon, true);
     }
     if (!use_state(io, clock, daemon, state, place->port, log)) {
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     place->port = *port;
     // Before anybody hears that the daemon is there, and may stop it.

@@ -8,13 +8,13 @@
 #include <unistd.h>
 #include <variant>
 
-#include "agent/core/agent_core.h"
 #include "launcher/cluster/sbatch_script.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/run_options.h"
 #include "launcher/say.h"
 #include "launcher/trust.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher {
@@ -153,7 +153,7 @@ Failure start_sbatch(const std::string& script) {
 }
 
 int submit(SubmitOptions& options) {
-    const auto fail = [](const std::string& sentence, int code = agent::kExitUsage) {
+    const auto fail = [](const std::string& sentence, int code = kExitUsage) {
         complain(kCommand, sentence);
         return code;
     };
@@ -185,7 +185,7 @@ int submit(SubmitOptions& options) {
         std::fputs(script->c_str(), stdout);
         return 0;
     }
-    return fail(start_sbatch(*script).detail, agent::kExitJobFailed);
+    return fail(start_sbatch(*script).detail, kExitJobFailed);
 }
 
 }  // namespace
@@ -196,7 +196,7 @@ int submit_command(const std::vector<std::string>& arguments) {
     describe(flags, options);
     const auto fail = [](const std::string& sentence) {
         complain("regroup submit", sentence);
-        return agent::kExitUsage;
+        return kExitUsage;
     };
     const bool asks_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
     if (!asks_help && (arguments.empty() || arguments[0] != "slurm")) {
@@ -208,7 +208,7 @@ int submit_command(const std::vector<std::string>& arguments) {
     auto parsed = flags.parse(rest);
     if (!parsed) {
         complain(kCommand, parsed.error().detail);
-        return agent::kExitUsage;
+        return kExitUsage;
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);

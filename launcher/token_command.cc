@@ -6,11 +6,11 @@
 #include <variant>
 #include <vector>
 
-#include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/say.h"
 #include "launcher/trust.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher {
@@ -108,7 +108,7 @@ int token_command(std::span<const std::string> arguments) {
     describe(flags, options);
     const auto fail = [](const std::string& sentence) {
         complain("regroup token", sentence);
-        return agent::kExitUsage;
+        return kExitUsage;
     };
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {

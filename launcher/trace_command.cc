@@ -6,13 +6,13 @@
 #include <variant>
 #include <vector>
 
-#include "agent/core/agent_core.h"
 #include "launcher/event_reader.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/journal_source.h"
 #include "launcher/observer_flags.h"
 #include "launcher/say.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/view/event_line.h"
 #include "rendezvous/view/job_history.h"
 #include "rendezvous/view/trace_json.h"
@@ -31,7 +31,7 @@ int put(TraceSource source, const std::vector<std::string>& lines) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
         std::fflush(stdout) != 0) {
         complain(kTraceCommand, "cannot write the trace to stdout");
-        return agent::kExitJobFailed;
+        return kExitJobFailed;
     }
     return 0;
 }

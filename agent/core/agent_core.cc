@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/core/node_state.h"
 
 namespace regroup::agent {

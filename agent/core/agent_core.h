@@ -33,14 +33,6 @@ struct AgentConfig {
     Duration recheck_interval{};
 };
 
-/// Exit codes of an agent that no worker caused.
-inline constexpr int kExitJobFailed = 1;
-inline constexpr int kExitUsage = 2;
-inline constexpr int kExitNoRendezvous = 3;
-inline constexpr int kExitNoProgress = 4;  ///< Rounds in a row without a new committed step.
-inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again. EX_TEMPFAIL
-inline constexpr int kExitUnhealthy = 76;  ///< Start this node on another machine.
-
 /// One node of a job, as a pure state machine: it joins, runs its assignments, reports, and stops
 /// when asked. It has no socket, process, clock or thread. The agent and the simulator drive this
 /// class.

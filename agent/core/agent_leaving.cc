@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/core/agent_core.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/core/node_state.h"
 
 namespace regroup::agent {

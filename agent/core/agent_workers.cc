@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/core/agent_core.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::agent {
 

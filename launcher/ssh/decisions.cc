@@ -5,8 +5,8 @@
 
 #include <boost/asio/ip/address.hpp>
 
-#include "agent/core/agent_core.h"
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::launcher::ssh {
 namespace {
@@ -50,7 +50,7 @@ Ending common_ending(const std::vector<HostEnding>& endings, std::optional<std::
     const HostEnding of_head = head ? endings.at(*head) : std::nullopt;
     // A head that was not needed has not failed.
     const bool has_failed = of_head && of_head->by_verdict && !succeeded(*of_head) &&
-                            of_head->exit_code != agent::kExitNoRendezvous;
+                            of_head->exit_code != kExitNoRendezvous;
     if (const Ending* good = first(succeeded); good != nullptr && !has_failed) {
         return *good;
     }
@@ -65,8 +65,7 @@ Ending common_ending(const std::vector<HostEnding>& endings, std::optional<std::
         return *judged;
     }
     const auto failed = [](const Ending& ending) {
-        return ending.signal != 0 ||
-               (ending.exit_code != 0 && ending.exit_code != agent::kExitRequeue);
+        return ending.signal != 0 || (ending.exit_code != 0 && ending.exit_code != kExitRequeue);
     };
     if (const Ending* bad = first(failed)) {
         return *bad;

@@ -5,10 +5,10 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/core/agent_core.h"
 #include "agent/process/quit_signals.h"
 #include "agent/process/warden.h"
 #include "launcher/host.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/security/key.h"
 #include "rendezvous/text/describe.h"
@@ -61,7 +61,7 @@ Ending Launch::run() {
         agent::QuitSignals::listen(io_, -1, agent::kAgentSignals, std::move(handlers));
     if (!signals) {
         output_.say(signals.error().detail);
-        return {.exit_code = agent::kExitJobFailed};
+        return {.exit_code = kExitJobFailed};
     }
     connect_more();
     io_.run();
@@ -345,7 +345,7 @@ void Launch::handle_end(Host& host, agent::ExitStatus status) {
     }
     // The others would wait for a node that does not come, or does not come back.
     const bool is_usage =
-        host.ending && !host.ending->by_verdict && host.ending->exit_code == agent::kExitUsage;
+        host.ending && !host.ending->by_verdict && host.ending->exit_code == kExitUsage;
     const bool is_early_head = stage_ == Stage::starting && host.index == head_;
     const bool too_few = count(Host::State::ordered) + count(Host::State::ready) < nodes_min();
     if (!stopping_ && (is_early_head || ((is_usage || !host.ending) && too_few && !is_over()))) {

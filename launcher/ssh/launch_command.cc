@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "agent/core/agent_core.h"
 #include "agent/process/descriptor_limit.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/cluster/sbatch_script.h"
@@ -20,6 +19,7 @@
 #include "launcher/ssh/messages.h"
 #include "launcher/ssh/options.h"
 #include "launcher/trust.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::launcher::ssh {
 namespace {
@@ -142,7 +142,7 @@ Result<LaunchPlan> make_plan(LaunchOptions options) {
 Ending launch_command(std::span<const std::string> arguments) {
     const auto fail = [](const Failure& failure) {
         complain("regroup launch-ssh", failure.detail);
-        return Ending{.exit_code = agent::kExitUsage};
+        return Ending{.exit_code = kExitUsage};
     };
     Result<std::variant<LaunchOptions, ShowText>> parsed = parse_launch_options(arguments);
     if (!parsed) {

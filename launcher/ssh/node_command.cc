@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "agent/core/agent_core.h"
 #include "agent/process/unique_fd.h"
 #include "launcher/say.h"
 #include "launcher/ssh/messages.h"
 #include "launcher/ssh/supervisor.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher::ssh {
@@ -24,7 +24,7 @@ constexpr Duration kSetupLimit = std::chrono::seconds(60);
 
 Ending usage_ending(const std::string& sentence) {
     complain("regroup", sentence);
-    return {agent::kExitUsage, 0};
+    return {kExitUsage, 0};
 }
 
 // Workers must not read the launcher's orders, and inherit stdin.
@@ -105,14 +105,14 @@ Ending node_command(std::span<const std::string> arguments) {
     supervisor.introduce(*setup);
     if (const Result<void> settled = settle(*setup); !settled) {
         supervisor.tell(Refused{settled.error().detail});
-        return {agent::kExitUsage, 0};
+        return {kExitUsage, 0};
     }
     supervisor.tell(Ready{address_of_connection()});
     const Result<std::optional<Order>> second = supervisor.read(setup->start_limit);
     const auto* start = second && *second ? std::get_if<Start>(&**second) : nullptr;
     if (start == nullptr) {
         // The launcher has ended, or has left this host out.
-        return second ? Ending{agent::kExitJobFailed, 0} : usage_ending(second.error().detail);
+        return second ? Ending{kExitJobFailed, 0} : usage_ending(second.error().detail);
     }
     const Ending ending = run_as_told(supervisor, *start);
     supervisor.tell(Ended{ending.exit_code, ending.signal, ending.by_verdict, ending.report});

@@ -16,7 +16,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/run_plan.h"
@@ -27,6 +26,7 @@
 #include "launcher/top/view.h"
 #include "launcher/trust.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/view/event_line.h"
 
 namespace regroup::launcher::top {
@@ -82,9 +82,9 @@ class Top {
         deadline_.expires_after(options_.limit);
         deadline_.async_wait([this](ErrorCode error) {
             if (!error && !answered_) {
-                end(agent::kExitNoRendezvous, "no daemon has answered within " +
-                                                  format_duration(options_.limit) +
-                                                  (trouble_.empty() ? "" : ": " + trouble_));
+                end(kExitNoRendezvous, "no daemon has answered within " +
+                                           format_duration(options_.limit) +
+                                           (trouble_.empty() ? "" : ": " + trouble_));
             }
         });
         follower_.start();
@@ -106,7 +106,7 @@ class Top {
                     if (answered_) {
                         lose(why);
                     } else {
-                        end(agent::kExitJobFailed, why);
+                        end(kExitJobFailed, why);
                     }
                 },
                 [this](const std::string& why) { lose(why); }};
@@ -318,7 +318,7 @@ int top_command(std::span<const std::string> arguments) {
     describe(flags, options);
     const auto complain = [](const std::string& text) {
         launcher::complain(kName, text);
-        return agent::kExitUsage;
+        return kExitUsage;
     };
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
@@ -349,7 +349,7 @@ int top_command(std::span<const std::string> arguments) {
     } catch (const std::exception& error) {
         // Caught, so that the terminal is given back first.
         launcher::complain(kName, std::string("failed: ") + error.what());
-        return agent::kExitJobFailed;
+        return kExitJobFailed;
     }
     if (signal != 0) {
         std::signal(signal, SIG_DFL);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::rendezvous {

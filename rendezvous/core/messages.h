@@ -413,12 +413,6 @@ struct Recovered {
     Incident incident;
 };
 
-/// Exit codes of a job whose end is not a worker's exit code.
-inline constexpr int kExitNoProgress = 4;  ///< Round after round without one more committed step.
-inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again.
-/// Some ranks have finished, and the others did not within the finish timeout. As timeout(1).
-inline constexpr int kExitUnfinished = 124;
-
 /// How and why a job ended. Never changes once it is set.
 struct Verdict {
     Outcome outcome = Outcome::stopped;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "daemon_harness.h"
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/support/program.h"
 

@@ -6,6 +6,7 @@
 
 #include "daemon_shelf.h"
 #include "journal_stories.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::rendezvous {
 namespace {

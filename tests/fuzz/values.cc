@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/values.h"
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/protocol/codec.h"
 
 namespace regroup::fuzz {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/exit_code.h"
 #include "tests/simulation/checker_samples.h"
 #include "tests/simulation/simulation.h"
 
@@ -263,12 +264,12 @@ TEST_F(ChangeCheckersTest, NodeToldToLeaveInOrderExitsForRequeue) {
     (void)running.step(now, agent::LinkUp{});
     (void)running.step(now, agent::Received{Assign{assignment}});
     ASSERT_EQ(running.report().state, NodeState::running);
-    for (const int code : {agent::kExitRequeue, 1}) {
+    for (const int code : {kExitRequeue, 1}) {
         watch(make_boundary_checker());
         const agent::PauseWorkers pause{RoundId{1}, true, minutes(1), {}};
         checker->on_agent_effect(now, 0, running, pause);
         checker->on_agent_effect(now, 0, running, agent::Quit{code, 0, {}});
-        EXPECT_EQ(violation().empty(), code == agent::kExitRequeue) << violation();
+        EXPECT_EQ(violation().empty(), code == kExitRequeue) << violation();
     }
 }
 

@@ -2,6 +2,7 @@
 //
 // A launcher that serves the rendezvous of its job: daemon and agent share one process.
 #include "agent/text/cause_text.h"
+#include "rendezvous/base/exit_code.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
@@ -37,7 +38,7 @@ void Simulation::host_ended() {
         return;
     }
     lingers_ = text_of(quit->reason);
-    const bool waits = quit->exit_code == agent::kExitRequeue && !quit->verdict;
+    const bool waits = quit->exit_code == kExitRequeue && !quit->verdict;
     const Duration limit = quit->verdict ? kFlushLimit
                            : waits       ? world_.job.policy.shutdown_timeout
                                          : Duration::zero();

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/exit_code.h"
 #include "tests/simulation/checker_samples.h"
 #include "tests/simulation/simulation.h"
 
@@ -185,7 +186,7 @@ TEST_F(RecoveryCheckersTest, AgentExitsForRequeueOnlyAfterItsWorkersHaveSaved) {
         if (saved) {
             checker->on_saved(now, 0, 11, {1, RoundId{1}}, 5);
         }
-        agent_does(agent::Quit{agent::kExitRequeue, 0, {}});
+        agent_does(agent::Quit{kExitRequeue, 0, {}});
         EXPECT_EQ(violation().empty(), saved) << violation();
     }
 }
@@ -199,7 +200,7 @@ TEST_F(RecoveryCheckersTest, WorkerThatFailsCountsAsUnsavedThoughItsPeersHaveSav
         checker->on_saved(now, 0, 12, {1, RoundId{1}}, 5);
         checker->on_process_end(now, 0, 11, true);
         checker->on_process_end(now, 0, 12, both);
-        agent_does(agent::Quit{agent::kExitRequeue, 0, {}});
+        agent_does(agent::Quit{kExitRequeue, 0, {}});
         EXPECT_EQ(violation().empty(), both) << violation();
     }
 }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/core/agent_core.h"
+#include "rendezvous/base/exit_code.h"
 
 namespace regroup::agent {
 

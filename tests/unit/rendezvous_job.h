@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/support/words.h"

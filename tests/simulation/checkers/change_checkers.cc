@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
@@ -238,8 +239,8 @@ class BoundaryChecker final : public Checker {
         const bool in_order = told != told_to_leave_.end() && told->second.trained &&
                               told->second.at > trouble_until_ && now > trouble_until_ &&
                               now < told->second.until;
-        if (in_order && !quit->verdict && quit->exit_code != agent::kExitRequeue &&
-            quit->exit_code != 0 && core.report().draining.empty()) {
+        if (in_order && !quit->verdict && quit->exit_code != kExitRequeue && quit->exit_code != 0 &&
+            core.report().draining.empty()) {
             violated("host " + std::to_string(host) +
                      " was told to leave at a step boundary, nothing had gone wrong, and it ended "
                      "with code " +

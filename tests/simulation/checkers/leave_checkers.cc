@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/base/exit_code.h"
 #include "tests/simulation/checker.h"
 
 namespace regroup::simulation {
@@ -145,7 +146,7 @@ class DrainChecker final : public Checker {
         }
         const auto* quit = std::get_if<agent::Quit>(&effect);
         const bool all = known.saved.size() >= known.training && known.ends.size() < 2;
-        if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict && !all) {
+        if (quit != nullptr && quit->exit_code == kExitRequeue && !quit->verdict && !all) {
             violated("host " + std::to_string(host) + " ended with code 75, but not all of its " +
                      std::to_string(known.training) + " workers have saved their state");
         }

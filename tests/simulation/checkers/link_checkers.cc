@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/base/exit_code.h"
 #include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
