@@ -11,9 +11,7 @@
 #include "agent/last_words.h"
 #include "agent/narrator.h"
 #include "agent/output/log_reader.h"
-#include "agent/part_options.h"
 #include "agent/text/cause_text.h"
-#include "agent/watch/node_watch.h"
 #include "agent/watch/telemetry.h"
 #include "rendezvous/text/describe.h"
 
@@ -42,7 +40,7 @@ struct Agent::Impl {
           options(with_checks(std::move(options_in))),
           core(options.core, clock.now()),
           narrator(clock_in, output_in, options, core),
-          workers(io_in, clock_in, output_in, group_options(options),
+          workers(io_in, clock_in, output_in, options.core, options.group,
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           narrator.exited(*exited);
@@ -51,12 +49,15 @@ struct Agent::Impl {
                       feed(event);
                       watch.attached();
                   }),
-          watch(io_in, clock_in, workers.launcher(), watch_options(options), watch_handlers()),
-          store(io_in, round_store_options(options, output_in)),
-          health(io_in, workers.launcher(), options.health, options.core,
-                 [this](const std::string& line) { output.say(line); }),
+          watch(io_in, clock_in, workers.launcher(), options.core, options.watch, watch_handlers()),
+          store(io_in, options.store, say()),
+          health(io_in, workers.launcher(), options.health, options.core, say()),
           timer(io_in),
           progress_timer(io_in) {}
+
+    [[nodiscard]] std::function<void(const std::string&)> say() {
+        return [this](const std::string& line) { output.say(line); };
+    }
 
     // ---- Events and effects. Events that effects cause wait in a queue.
 
@@ -169,7 +170,7 @@ struct Agent::Impl {
             first_began = clock.now();
         }
         narrator.round_begins(effect.assignment);
-        watch.round_began(effect.assignment, options.core.offer.workers);
+        watch.round_began(effect.assignment);
         begin_store(effect.assignment);
     }
 
@@ -247,8 +248,8 @@ struct Agent::Impl {
             .on_hang = [this](const HangSuspected& event) { feed(event); },
             .on_work = [this](const WorkersAtWork& event) { feed(event); },
             .on_stacks = [this](const StacksSaved& event) { feed(event); },
-            .say = [this](const std::string& line) { output.say(line); },
-            .on_event = options.on_event,
+            .say = say(),
+            .on_event = options.group.on_event,
             .ask_for_records =
                 [this](std::uint32_t local_rank, const std::string& prefix,
                        const RecordSaver::Answer& answer) {

@@ -15,8 +15,7 @@
 #include "agent/health/node_check.h"
 #include "agent/process/output_relay.h"
 #include "agent/round_store.h"
-#include "agent/watch/progress_watch.h"
-#include "agent/watch/record_saver.h"
+#include "agent/watch/node_watch.h"
 #include "agent/workers/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
@@ -26,23 +25,13 @@ namespace regroup::agent {
 
 struct AgentOptions {
     AgentConfig core;
+    WorkerGroupOptions group;
+    RoundStoreOptions store;
+    NodeWatchOptions watch;
+    health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
     std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemons. See ControlClient.
     security::Credentials credentials;            ///< Of this node, towards the daemons.
-    WorkerCommand command;
-    OutputOptions output;
-    std::string host;       ///< Short name of the host, for prefixes.
-    std::string full_host;  ///< For failure reports.
-    StoreMode store_mode = StoreMode::local;
-    /// If not 0, the daemon in this process passes store connections from this port, its own, to
-    /// the agent in every round. If 0, each round has a store port of its own. Not used with
-    /// StoreMode::relay.
-    std::uint16_t fixed_store_port = 0;
-    store::Dialect store_dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
-    bool announces = true;  ///< Print the ranks of this node in each round.
-    HangLimits hangs{};
-    health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
-    std::string search_path;        ///< The value of PATH, to find tools that show stacks.
-    TorchPipe torch_pipe{};         ///< How the workers' flight records of NCCL are asked for.
+    bool announces = true;                        ///< Print the ranks of this node in each round.
     /// Called with the bytes that the warden must send to the daemon if this process is killed (see
     /// Warden::set_last_word), whenever they change. `name`: the daemon's host as the user wrote
     /// it. May be empty.
@@ -55,8 +44,6 @@ struct AgentOptions {
     std::function<std::optional<AgentConfig>()> host_rendezvous;
     /// A daemon that this process starts would read the journal of the one before it.
     bool daemon_remembers = false;
-    /// Called for each start and end of a worker. May be empty.
-    EventSink on_event;
 };
 
 /// One node of a job. Carries out the effects of AgentCore: launches, signals and waits for

@@ -18,16 +18,16 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 // Strangers can cause sentences at any rate.
-constexpr int kSaidMax = 10;
+constexpr int kToldMax = 10;
 
 }  // namespace
 
-RoundStore::RoundStore(asio::io_context& io, RoundStoreOptions options)
-    : io_(io), options_(std::move(options)), server_(io, [this] {
+RoundStore::RoundStore(asio::io_context& io, RoundStoreOptions options, Say say)
+    : io_(io), options_(options), say_(std::move(say)), server_(io, [this] {
           store::StoreServer::Options server;
           server.older_dialect = options_.dialect;
           server.objection = objection();
-          server.on_refusal = [this](const std::string& sentence) { say(sentence); };
+          server.on_refusal = [this](const std::string& sentence) { tell(sentence); };
           return server;
       }()) {}
 
@@ -70,7 +70,7 @@ Result<std::uint16_t> RoundStore::offer() {
 }
 
 void RoundStore::begin(const rendezvous::Assignment& assignment) {
-    said_ = 0;
+    told_ = 0;
     relay_.reset();
     relay_client_.reset();
     relay_server_.reset();
@@ -96,17 +96,18 @@ void RoundStore::relay_for(const rendezvous::Assignment& assignment) {
     relay_ = rendezvous::Endpoint{own.address().to_string(), own.port()};
     const std::optional<security::Key> key = security::Key::from_secret(assignment.store_key);
     if (!key) {
-        say("the node of group rank 0 gave no key for the store of the round; all nodes need the "
+        tell(
+            "the node of group rank 0 gave no key for the store of the round; all nodes need the "
             "same version of regroup");
         own_.reset();
         return;
     }
     const std::string name = "regroup store, round " + std::to_string(number(assignment.round));
-    const auto tell = [this](const std::string& sentence) { say(sentence); };
+    const auto on_trouble = [this](const std::string& sentence) { tell(sentence); };
     if (assignment.group_rank != 0) {
         store::RelayClient::Options options;
         options.objection = objection();
-        options.on_trouble = tell;
+        options.on_trouble = on_trouble;
         relay_client_ = std::make_unique<store::RelayClient>(
             io_, *std::exchange(own_, std::nullopt),
             store::RelayClient::Server{assignment.master_addr, assignment.master_port},
@@ -114,7 +115,7 @@ void RoundStore::relay_for(const rendezvous::Assignment& assignment) {
         return;
     }
     store::RelayServer::Options options;
-    options.on_refusal = tell;
+    options.on_refusal = on_trouble;
     server_.serve(*std::exchange(own_, std::nullopt));
     relay_server_ = std::make_unique<store::RelayServer>(
         io_, server_, security::Tls::server(*key, name), *std::exchange(offered_, std::nullopt),
@@ -125,16 +126,16 @@ void RoundStore::adopt(tcp::socket socket, std::string_view first_bytes) {
     if (is_fixed()) {
         server_.adopt(std::move(socket), first_bytes);
     } else {
-        say("a client of the store came to the daemon; in this job workers reach the store through "
+        tell(
+            "a client of the store came to the daemon; in this job workers reach the store through "
             "their own agent (MASTER_ADDR and MASTER_PORT)");
     }
 }
 
-void RoundStore::say(const std::string& sentence) {
-    if (said_ < kSaidMax) {
-        ++said_;
-        options_.say(said_ < kSaidMax ? sentence
-                                      : sentence + " (further ones of this round are not told)");
+void RoundStore::tell(const std::string& sentence) {
+    if (told_ < kToldMax) {
+        ++told_;
+        say_(told_ < kToldMax ? sentence : sentence + " (further ones of this round are not told)");
     }
 }
 

@@ -38,18 +38,20 @@ enum class StoreMode : std::uint8_t {
 
 struct RoundStoreOptions {
     StoreMode mode = StoreMode::local;
-    /// If not 0, the daemon in this process passes store connections from this port to `adopt`.
-    /// Not used with StoreMode::relay.
+    /// If not 0, the daemon in this process passes store connections from this port, its own, to
+    /// the agent in every round. If 0, each round has a store port of its own. Not used with
+    /// StoreMode::relay.
     std::uint16_t fixed_port = 0;
     store::Dialect dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
-    std::function<void(const std::string& line)> say;
 };
 
 /// One node's part in the store of each round. A socket serves one round; the next one needs a new
 /// one. One thread, which outlives this object.
 class RoundStore {
    public:
-    RoundStore(boost::asio::io_context& io, RoundStoreOptions options);
+    using Say = std::function<void(const std::string& line)>;
+
+    RoundStore(boost::asio::io_context& io, RoundStoreOptions options, Say say);
     ~RoundStore();
     RoundStore(const RoundStore&) = delete;
     RoundStore& operator=(const RoundStore&) = delete;
@@ -72,13 +74,14 @@ class RoundStore {
    private:
     [[nodiscard]] bool is_fixed() const noexcept;
     void relay_for(const rendezvous::Assignment& assignment);
-    void say(const std::string& sentence);
+    void tell(const std::string& sentence);
     [[nodiscard]] store::Objection objection();
 
     boost::asio::io_context& io_;
     const RoundStoreOptions options_;
+    Say say_;
     security::PeerUsers peer_users_;
-    int said_ = 0;  ///< Sentences in this round.
+    int told_ = 0;  ///< Sentences in this round.
     store::StoreServer server_;
     std::unique_ptr<store::RelayServer> relay_server_;
     std::unique_ptr<store::RelayClient> relay_client_;

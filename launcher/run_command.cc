@@ -162,7 +162,7 @@ class Node {
                 "trace from it");
         }
         agent::AgentOptions options = agent_options(warden);
-        if (const Result<void> watching = open_watchdog(options.command); !watching) {
+        if (const Result<void> watching = open_watchdog(options.group.command); !watching) {
             output_.say(watching.error().detail);
             return {kExitJobFailed, 0};
         }
@@ -216,26 +216,29 @@ class Node {
         options.endpoints = plan_.other_endpoints;
         options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
         options.credentials = plan_.credentials;
-        options.command = std::move(command_);
-        options.output = output_plan_.options;
-        options.host = short_host_name();
-        options.full_host = full_host_name();
-        options.store_mode = plan_.store_mode;
-        options.store_dialect = run_options_.store_dialect;
-        options.hangs = hang_limits(run_options_);
+        options.group.command = std::move(command_);
+        options.group.output = output_plan_.options;
+        options.group.host = short_host_name();
+        options.group.full_host = full_host_name();
+        options.store.mode = plan_.store_mode;
+        options.store.dialect = run_options_.store_dialect;
+        options.store.fixed_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
+        options.watch.limits = hang_limits(run_options_);
+        options.watch.folder = output_plan_.options.folder;
+        // Folders in torchrun's layout have only torchrun's files, for tools that read them.
+        options.watch.keeps_ledger = output_plan_.options.layout != agent::OutputLayout::torchrun;
         options.health = health_checks(run_options_, plan_.agent, output_plan_.options.folder);
         const char* path = std::getenv("PATH");
-        options.search_path = path != nullptr ? path : "";
-        options.torch_pipe = torch_pipe();
+        options.watch.search_path = path != nullptr ? path : "";
+        options.watch.torch_pipe = torch_pipe();
         options.announces = run_options_.front != Front::torchrun;
         if (run_options_.console_events || event_log_) {
-            options.on_event = [this](const agent::WorkerEvent& event) { record(event); };
+            options.group.on_event = [this](const agent::WorkerEvent& event) { record(event); };
         }
         options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
                                          const std::string& name, const std::string& bytes) {
             warden.set_last_word({daemon.host, daemon.port, name, bytes});
         };
-        options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
         return options;
     }
 

@@ -58,8 +58,11 @@ std::string round_name(RoundId round) {
 }  // namespace
 
 NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
-                     NodeWatchOptions options, Handlers handlers)
-    : options_(std::move(options)),
+                     const AgentConfig& config, NodeWatchOptions options, Handlers handlers)
+    : job_(config.job),
+      node_(config.offer.name),
+      workers_(config.offer.workers),
+      options_(std::move(options)),
       handlers_(std::move(handlers)),
       hangs_(io, clock, options_.limits,
              {[this] { return looks(); }, [this] { return output(); }, handlers_.finished,
@@ -73,11 +76,10 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
     }
 }
 
-void NodeWatch::round_began(const Assignment& assignment, std::uint32_t workers) {
+void NodeWatch::round_began(const Assignment& assignment) {
     assignment_ = assignment;
-    workers_ = workers;
     hang_.clear();
-    hangs_.begin(assignment.first_rank, workers);
+    hangs_.begin(assignment.first_rank, workers_);
 }
 
 std::vector<LiveWorker> NodeWatch::workers() const {
@@ -207,7 +209,7 @@ void NodeWatch::save(const std::shared_ptr<HangSave>& hang, const std::string& r
         finish_if_saved(*hang);
     });
     const std::string heading =
-        "job " + options_.job + ", " + round_name(hang->assignment.round) + ": " + reason;
+        "job " + job_ + ", " + round_name(hang->assignment.round) + ": " + reason;
     stacks_.save(hang->folder, hang->subjects, heading, [this, hang](const SavedStacks& saved) {
         hang->saved_stacks = saved;
         finish_if_saved(*hang);
@@ -216,11 +218,11 @@ void NodeWatch::save(const std::shared_ptr<HangSave>& hang, const std::string& r
 
 void NodeWatch::write_facts(HangSave& hang, const std::string& reason) const {
     NodeFacts facts;
-    facts.job = options_.job;
+    facts.job = job_;
     facts.round = number(hang.assignment.round);
     facts.reason = reason;
     facts.world_size = hang.assignment.world_size;
-    facts.node = options_.node;
+    facts.node = node_;
     facts.ranks = hang.facts;
     const std::string name = "node" + std::to_string(hang.assignment.group_rank) + ".json";
     Result<void> done = files::make_own_folder(hang.folder);
@@ -272,7 +274,7 @@ void NodeWatch::tell(const TellRecovery& recovery) {
         return;
     }
     const Result<void> kept =
-        ledger_->append(ledger_line(options_.job, recovery.incident, universal_time()));
+        ledger_->append(ledger_line(job_, recovery.incident, universal_time()));
     if (!kept && !std::exchange(ledger_trouble_, true)) {
         handlers_.say(kept.error().detail + "; recoveries are missing there while that lasts");
     } else if (kept) {

@@ -11,7 +11,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/core/agent_events.h"
+#include "agent/core/agent_core.h"
 #include "agent/ledger.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/watch/hang_watch.h"
@@ -24,9 +24,7 @@
 namespace regroup::agent {
 
 struct NodeWatchOptions {
-    std::string job;
-    std::string node;  ///< The node's name.
-    HangLimits limits;
+    HangLimits limits{};
     /// The folder of this run, for stacks and the ledger. Empty: stacks go to a new temporary
     /// folder, and there is no ledger.
     std::filesystem::path folder;
@@ -56,9 +54,9 @@ class NodeWatch {
 
     /// All references outlive this object.
     NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
-              NodeWatchOptions options, Handlers handlers);
+              const AgentConfig& config, NodeWatchOptions options, Handlers handlers);
 
-    void round_began(const Assignment& assignment, std::uint32_t workers);
+    void round_began(const Assignment& assignment);
     /// A worker has got a page.
     void attached() { hangs_.attached(); }
     /// The round is stopping. May be called again.
@@ -87,6 +85,9 @@ class NodeWatch {
     void record(const Assignment& assignment, const std::vector<StackSubject>& subjects,
                 const std::filesystem::path& folder) const;
 
+    const std::string job_;
+    const std::string node_;  ///< The node's name.
+    const std::uint32_t workers_;
     NodeWatchOptions options_;
     Handlers handlers_;
     HangWatch hangs_;
@@ -95,8 +96,7 @@ class NodeWatch {
     std::optional<Ledger> ledger_;
     bool ledger_trouble_ = false;  ///< An error of the ledger was printed and lasts.
     Assignment assignment_;
-    std::uint32_t workers_ = 0;  ///< Of this node in the present round.
-    std::string hang_;           ///< The printed text of the hang; empty: none.
+    std::string hang_;  ///< The printed text of the hang; empty: none.
 };
 
 }  // namespace regroup::agent

@@ -17,11 +17,12 @@
 namespace regroup::agent {
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
-                         WorkerGroupOptions options,
+                         const AgentConfig& config, WorkerGroupOptions options,
                          std::function<void(const AgentEvent&)> on_event)
     : io_(io),
       clock_(clock),
       output_(output),
+      config_(config),
       options_(std::move(options)),
       on_event_(std::move(on_event)),
       no_input_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
@@ -68,7 +69,8 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
     process.assignment = assignment;
     WorkerIdentity identity = identity_of(assignment, local_rank);
     identity.ahead = ahead;
-    const WorkerOutput plan = plan_output(options_.output, identity, options_.node, options_.host);
+    const WorkerOutput plan =
+        plan_output(options_.output, identity, config_.offer.name, options_.host);
     make_folder(worker_folder(options_.output, identity));
     process.error_file = identity.error_file = plan.error_file;
     if (!plan.error_file.empty()) {
@@ -175,13 +177,13 @@ ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity, const OutputRel
 WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
                                         std::uint32_t local_rank) const {
     WorkerIdentity identity;
-    identity.job = options_.job;
+    identity.job = config_.job;
     identity.assignment = assignment;
     identity.relay = relay_;
-    identity.role = options_.role;
+    identity.role = config_.offer.role;
     identity.local_rank = local_rank;
-    identity.local_world_size = options_.workers;
-    identity.max_restarts = options_.max_restarts;
+    identity.local_world_size = config_.offer.workers;
+    identity.max_restarts = config_.policy.restarts_max;
     identity.signals_to_handle = options_.command.signals_to_handle;
     identity.network_interface = network_interface_;
     identity.watchdog_file = options_.command.watchdog_file;

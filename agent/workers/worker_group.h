@@ -58,13 +58,8 @@ struct WorkerCommand {
 };
 
 struct WorkerGroupOptions {
-    std::string job;
-    std::string node;       ///< The node's name.
     std::string host;       ///< Short name of the host, for prefixes.
     std::string full_host;  ///< For failure reports.
-    std::string role;
-    std::uint32_t workers = 1;
-    std::uint32_t max_restarts = 0;
     WorkerCommand command;
     OutputOptions output;
     EventSink on_event;  ///< May be empty.
@@ -91,7 +86,8 @@ class WorkerGroup {
     /// `on_event` gets the end of each worker, failed starts (from within launch()), and the
     /// messages of workers over their links. It must not destroy this object.
     WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
-                WorkerGroupOptions options, std::function<void(const AgentEvent&)> on_event);
+                const AgentConfig& config, WorkerGroupOptions options,
+                std::function<void(const AgentEvent&)> on_event);
 
     /// Opens the link for workers with the SDK. Without it they are treated like all other workers.
     /// Errors: system.
@@ -220,6 +216,7 @@ class WorkerGroup {
     boost::asio::io_context& io_;
     const Clock& clock_;
     OutputRelay& output_;
+    const AgentConfig config_;
     const WorkerGroupOptions options_;
     std::function<void(const AgentEvent&)> on_event_;
     const UniqueFd no_input_;  ///< /dev/null, for workers that do not read stdin.

@@ -326,7 +326,7 @@ WorkerFailure WorkerGroup::failure_of(const Process& process) {
     WorkerFailure result;
     result.rank = process.assignment.first_rank + process.local_rank;
     result.local_rank = process.local_rank;
-    result.node = options_.node;
+    result.node = config_.offer.name;
     result.host = options_.full_host;
     result.time = wall_clock_time();
     result.last_output = output_.last_output(process.local_rank);

@@ -99,17 +99,17 @@ void WorkerGroup::assign(const Assignment& assignment,
         }
         worker_link::AssignWorker message;
         message.round = number(assignment.round);
-        message.job = options_.job;
+        message.job = config_.job;
         message.rank = assignment.first_rank + local_rank;
         message.world_size = assignment.world_size;
         message.local_rank = local_rank;
-        message.local_world_size = options_.workers;
+        message.local_world_size = config_.offer.workers;
         message.group_rank = assignment.group_rank;
         message.group_world_size = assignment.group_world_size;
         message.role_rank = assignment.role_first_rank + local_rank;
         message.role_world_size = assignment.role_world_size;
         message.restart_count = assignment.restart_count;
-        message.max_restarts = options_.max_restarts;
+        message.max_restarts = config_.policy.restarts_max;
         const rendezvous::Endpoint store = store_of(identity_of(assignment, local_rank));
         message.master_addr = store.host;
         message.master_port = store.port;
@@ -122,7 +122,7 @@ void WorkerGroup::assign(const Assignment& assignment,
     for (const std::uint32_t local_rank : local_ranks) {
         const WorkerIdentity identity = identity_of(assignment, local_rank);
         const WorkerOutput plan =
-            plan_output(options_.output, identity, options_.node, options_.host);
+            plan_output(options_.output, identity, config_.offer.name, options_.host);
         output_.replan(local_rank, plan.out, plan.err);
     }
     begin_records();

@@ -33,9 +33,8 @@ class Node {
    public:
     explicit Node(StoreMode mode, std::uint16_t fixed_port = 0) {
         loop_.on_loop([&] {
-            store_ = std::make_unique<RoundStore>(
-                loop_.io(),
-                RoundStoreOptions{mode, fixed_port, store::Dialect::v1_13, loop_.collector()});
+            store_ = std::make_unique<RoundStore>(loop_.io(), RoundStoreOptions{mode, fixed_port},
+                                                  loop_.collector());
         });
     }
     ~Node() {

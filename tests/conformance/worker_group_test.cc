@@ -47,10 +47,11 @@ class WorkerGroupTest : public ::testing::Test {
     WorkerGroupTest() : output_(io_, clock_, {}) {}
 
     void start(std::vector<std::string> steps, std::uint32_t workers = 1) {
+        AgentConfig config;
+        config.job = "test";
+        config.offer.name = "a";
+        config.offer.workers = workers;
         WorkerGroupOptions options;
-        options.job = "test";
-        options.node = "a";
-        options.workers = workers;
         options.output = output_options_;
         options.command.executable = LINK_HELPER;
         options.command.arguments = {LINK_HELPER};
@@ -59,7 +60,7 @@ class WorkerGroupTest : public ::testing::Test {
         for (char** entry = environ; *entry != nullptr; ++entry) {
             options.command.environment.emplace_back(*entry);
         }
-        group_.emplace(io_, clock_, output_, std::move(options),
+        group_.emplace(io_, clock_, output_, config, std::move(options),
                        [this](const AgentEvent& event) { hear(event); });
         ASSERT_TRUE(group_->open_link());
         assignment_.round = RoundId{1};
