@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
 #include <utility>
+
+#include "rendezvous/base/text.h"
 
 extern char** environ;
 
@@ -188,13 +189,11 @@ Result<void> FlagTable::read_environment() {
             }
             continue;
         }
-        int number = 0;
-        const char* end = text + std::char_traits<char>::length(text);
-        const auto [stop, error] = std::from_chars(text, end, number);
-        if (error != std::errc() || stop != end) {
+        const auto number = parse_number<int>(text);
+        if (!number) {
             return complaint(variable + "='" + text + "' must be 0 or 1");
         }
-        *entry.toggle = number != 0;
+        *entry.toggle = *number != 0;
     }
     return {};
 }

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 
 namespace regroup::launcher {
 
@@ -14,26 +13,12 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
 
-std::vector<std::string> split(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::istringstream stream(text);
-    for (std::string part; std::getline(stream, part, separator);) {
-        parts.push_back(part);
-    }
-    return parts;
-}
-
-std::string trimmed(const std::string& text) {
-    const std::size_t begin = text.find_first_not_of(' ');
-    return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-}
-
-std::optional<std::uint8_t> parse_streams(const std::string& text) {
+std::optional<std::uint8_t> parse_streams(std::string_view text) {
     const auto number = parse_number<std::uint8_t>(text);
     return number && *number <= 3 ? number : std::nullopt;
 }
 
-std::optional<int> signal_number(const std::string& name) {
+std::optional<int> signal_number(std::string_view name) {
     for (int number = 1; number < NSIG; ++number) {
         const char* abbreviation = ::sigabbrev_np(number);
         if (abbreviation != nullptr && name == std::string("SIG") + abbreviation) {
@@ -45,8 +30,8 @@ std::optional<int> signal_number(const std::string& name) {
 
 }  // namespace
 
-std::string in_quotes(const std::string& text) {
-    return "'" + text + "'";
+std::string in_quotes(std::string_view text) {
+    return "'" + std::string(text) + "'";
 }
 
 std::string seconds_text(Duration duration) {
@@ -133,10 +118,7 @@ FlagTable::Take streams_into(agent::StreamSpec& out) {
             out.all = *all;
             return "";
         }
-        if (text.ends_with(',')) {
-            return wrong;
-        }
-        for (const std::string& part : split(text, ',')) {
+        for (const std::string_view part : split(text, ',')) {
             const std::size_t colon = part.find(':');
             const auto rank = parse_number<std::uint32_t>(part.substr(0, colon));
             const auto streams =
@@ -146,16 +128,19 @@ FlagTable::Take streams_into(agent::StreamSpec& out) {
             }
             out.by_local_rank[*rank] = *streams;
         }
-        return out.by_local_rank.empty() ? wrong : "";
+        return "";
     };
 }
 
 FlagTable::Take local_ranks_into(std::optional<std::set<std::uint32_t>>& out) {
     return [&out](const std::string& text) -> std::string {
         out.reset();
-        for (const std::string& part : split(text, ',')) {
+        if (text.empty()) {
+            return "";
+        }
+        for (const std::string_view part : split(text, ',')) {
             const auto rank = parse_number<std::uint32_t>(trimmed(part));
-            if (!rank || text.ends_with(',')) {
+            if (!rank) {
                 return "must be a list of local ranks such as 0,3, not " + in_quotes(text);
             }
             if (!out) {
@@ -188,13 +173,17 @@ FlagTable::Take signals_into(std::vector<int>& numbers, std::string& names) {
     return [&numbers, &names](const std::string& text) -> std::string {
         numbers.clear();
         names = text;
-        for (const std::string& part : split(text, ',')) {
+        std::vector<std::string_view> parts = split(text, ',');
+        if (parts.back().empty()) {
+            parts.pop_back();
+        }
+        for (const std::string_view part : parts) {
             const auto number = signal_number(trimmed(part));
             if (!number) {
                 return "names no signal of this system: " + in_quotes(part);
             }
             if (*number == SIGKILL || *number == SIGSTOP) {
-                return "cannot have " + part + ", which no process can handle";
+                return "cannot have " + std::string(part) + ", which no process can handle";
             }
             numbers.push_back(*number);
         }

@@ -4,30 +4,23 @@
 // or returns the error.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/output/output_layout.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/core/job_policy.h"
 #include "rendezvous/store/store_wire.h"
 
 namespace regroup::launcher {
 
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-    Number number{};
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
-}
-
-[[nodiscard]] std::string in_quotes(const std::string& text);
+[[nodiscard]] std::string in_quotes(std::string_view text);
 /// "3600 seconds".
 [[nodiscard]] std::string seconds_text(Duration duration);
 

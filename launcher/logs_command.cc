@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/logs_command.h"
 
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "launcher/log_follower.h"
 #include "launcher/observer_flags.h"
 #include "launcher/say.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 
@@ -22,13 +22,6 @@ using rendezvous::LogStream;
 
 constexpr const char* kLogsCommand = "regroup logs";
 constexpr std::int64_t kLogLinesMax = 10000;
-
-std::optional<std::uint32_t> rank_of(const std::string& text) {
-    std::uint32_t rank = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, rank);
-    return error == std::errc() && rest == end ? std::optional(rank) : std::nullopt;
-}
 
 std::optional<std::vector<LogStream>> streams_of(const std::string& word) {
     if (word == "both") {
@@ -94,7 +87,7 @@ int logs_command(std::span<const std::string> arguments) {
                                              ? "needs the RANK (regroup status lists them)"
                                              : "takes [JOB] RANK, not '" + rest[2] + "' as well");
     }
-    const std::optional<std::uint32_t> rank = rank_of(rest.back());
+    const auto rank = parse_number<std::uint32_t>(rest.back());
     if (!rank) {
         return usage_error(kLogsCommand, "'" + rest.back() + "' is no rank");
     }

@@ -24,7 +24,8 @@ void add_observer_flags(FlagTable& flags, ObserverOptions& out) {
 }
 
 Result<EventReader::Options> reader_options(const ObserverOptions& options) {
-    const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
+    const auto endpoints =
+        rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return endpoints.error();
     }

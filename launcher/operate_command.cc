@@ -322,7 +322,8 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     if (!takes_node && !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
     }
-    const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
+    const auto endpoints =
+        rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }

@@ -81,27 +81,20 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
          "--rdzv-conf=last_call_timeout=5"},
         [&conf](const std::string& text) -> std::string {
             conf.clear();
-            std::size_t begin = 0;
-            const auto trim = [](const std::string& part) {
-                const std::size_t first = part.find_first_not_of(" \n\r\x09");
-                return first == part.npos
-                           ? ""
-                           : part.substr(first, part.find_last_not_of(" \n\r\x09") + 1 - first);
-            };
-            while (!trim(text).empty() && begin <= text.size()) {
-                const std::size_t end = std::min(text.find(',', begin), text.size());
-                const std::string pair = trim(text.substr(begin, end - begin));
+            if (trimmed(text).empty()) {
+                return "";
+            }
+            for (const std::string_view pair : split(text, ',')) {
                 const std::size_t equals = pair.find('=');
-                const std::string key = trim(pair.substr(0, equals));
-                const std::string value = equals == pair.npos ? "" : trim(pair.substr(equals + 1));
+                const std::string key(trimmed(pair.substr(0, equals)));
+                const std::string value(equals == pair.npos ? ""
+                                                            : trimmed(pair.substr(equals + 1)));
                 if (key.empty() || value.empty()) {
-                    return "must be KEY=VALUE,..., not " + in_quotes(pair);
+                    return "must be KEY=VALUE,..., not " + in_quotes(trimmed(pair));
                 }
-                if (conf.contains(key)) {
+                if (!conf.emplace(key, value).second) {
                     return "gives " + key + " twice";
                 }
-                conf[key] = value;
-                begin = end + 1;
             }
             return "";
         });

@@ -10,6 +10,7 @@
 #include "launcher/completion.h"
 #include "launcher/flag_values.h"
 #include "launcher/run_flags.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 
@@ -153,8 +154,7 @@ Result<void> apply_allocation(const FlagTable& flags, RunOptions& options) {
     const std::string& host = by_address ? allocation.address : allocation.head;
     const std::uint16_t port =
         allocation.port != 0 ? allocation.port : port_of_job(options.rdzv_id);
-    options.rdzv_endpoint =
-        (host.find(':') == host.npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+    options.rdzv_endpoint = host_and_port(host, port);
     if (!options.is_host) {
         options.is_host = allocation.is_head;
     }

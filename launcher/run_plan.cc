@@ -2,7 +2,6 @@
 #include "launcher/run_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <filesystem>
 #include <unistd.h>
@@ -16,9 +15,6 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::uint16_t kMasterPort = 29500;
-// The percent sign precedes the interface of an IPv6 address.
-constexpr const char* kHostCharacters =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
 
 std::string hex(std::uint32_t number) {
     char text[9];
@@ -28,14 +24,6 @@ std::string hex(std::uint32_t number) {
 
 std::uint32_t random_number() {
     return static_cast<std::uint32_t>(security::random_number());
-}
-
-std::string trimmed(const std::string& text) {
-    constexpr const char* kBlanks = " \n\r\x09";
-    const std::size_t begin = text.find_first_not_of(kBlanks);
-    return begin == std::string::npos
-               ? ""
-               : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
 // Equal for equal commands, and short. Arguments may hold secrets, so no peer gets them.
@@ -93,7 +81,7 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
                 "--rdzv-backend=c10d");
         }
         Result<rendezvous::Endpoint> endpoint =
-            parse_endpoint(options.rdzv_endpoint, kRendezvousPort);
+            rendezvous::parse_endpoint(options.rdzv_endpoint, kRendezvousPort, "--rdzv-endpoint");
         if (!endpoint) {
             return endpoint.error();
         }
@@ -194,7 +182,7 @@ Result<void> check_others(const RunOptions& options, const RunPlan& plan) {
 
 Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
     Result<std::vector<rendezvous::Endpoint>> endpoints =
-        parse_endpoints(options.rdzv_endpoint, kRendezvousPort);
+        rendezvous::parse_endpoints(options.rdzv_endpoint, kRendezvousPort, "--rdzv-endpoint");
     if (!endpoints) {
         return endpoints.error();
     }
@@ -321,83 +309,6 @@ std::string fresh_job_id() {
     char text[32];
     std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
     return std::string(text) + "-" + hex(random_number()).substr(0, 4);
-}
-
-Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint16_t default_port,
-                                            const std::string& flag) {
-    const std::string text = trimmed(given);
-    const auto bad = [&](const std::string& why) {
-        return invalid_argument(flag + " '" + text + "': " + why +
-                                "; write HOST, HOST:PORT or [IPV6]:PORT");
-    };
-    rendezvous::Endpoint endpoint{text, default_port};
-    if (text.empty()) {
-        endpoint.host = "localhost";
-        return endpoint;
-    }
-    std::string port;
-    if (text.starts_with("[")) {
-        const std::size_t bracket = text.find(']');
-        if (bracket == std::string::npos) {
-            return bad("the bracket is not closed");
-        }
-        if (bracket + 1 < text.size() && text[bracket + 1] != ':') {
-            return bad("after the bracket there must be :PORT or nothing");
-        }
-        endpoint.host = text.substr(1, bracket - 1);
-        if (bracket + 1 < text.size()) {
-            port = text.substr(bracket + 2);
-            if (port.empty()) {
-                return bad("the port is missing");
-            }
-        }
-    } else if (const std::size_t colon = text.rfind(':'); colon != std::string::npos) {
-        endpoint.host = text.substr(0, colon);
-        port = text.substr(colon + 1);
-        if (endpoint.host.find("://") != std::string::npos) {
-            return bad("it is no URL");
-        }
-        if (endpoint.host.find(':') != std::string::npos) {
-            return bad("an IPv6 address needs brackets");
-        }
-        if (port.empty()) {
-            return bad("the port is missing");
-        }
-    }
-    if (endpoint.host.empty()) {
-        return bad("the host is missing");
-    }
-    if (endpoint.host.find_first_not_of(kHostCharacters) != std::string::npos) {
-        return bad("'" + endpoint.host + "' is no host name or address");
-    }
-    if (!port.empty()) {
-        const char* end = port.data() + port.size();
-        const auto [stop, error] = std::from_chars(port.data(), end, endpoint.port);
-        if (error != std::errc() || stop != end) {
-            return bad("the port must be a number from 0 to 65535");
-        }
-    }
-    return endpoint;
-}
-
-Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& text,
-                                                          std::uint16_t default_port,
-                                                          const std::string& flag) {
-    std::vector<rendezvous::Endpoint> endpoints;
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const std::size_t end = std::min(text.find(',', begin), text.size());
-        const std::string part = text.substr(begin, end - begin);
-        if (trimmed(part).empty() && part.size() != text.size()) {
-            return invalid_argument(flag + " '" + text + "': nothing stands between two commas");
-        }
-        Result<rendezvous::Endpoint> endpoint = parse_endpoint(part, default_port, flag);
-        if (!endpoint) {
-            return endpoint.error();
-        }
-        endpoints.push_back(*std::move(endpoint));
-        begin = end + 1;
-    }
-    return endpoints;
 }
 
 Result<RunPlan> make_run_plan(const RunOptions& options) {

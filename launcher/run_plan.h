@@ -48,13 +48,4 @@ Result<RunPlan> make_run_plan(const RunOptions& options);
 /// in the same second.
 [[nodiscard]] std::string fresh_job_id();
 
-/// One or more endpoints, separated by commas. See parse_endpoint(). Errors: invalid_argument.
-Result<std::vector<rendezvous::Endpoint>> parse_endpoints(
-    const std::string& text, std::uint16_t default_port,
-    const std::string& flag = "--rdzv-endpoint");
-
-/// "host[:port]", with IPv6 in brackets. An empty text means localhost. Errors: invalid_argument.
-Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16_t default_port,
-                                            const std::string& flag = "--rdzv-endpoint");
-
 }  // namespace regroup::launcher

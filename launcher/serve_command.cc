@@ -97,8 +97,8 @@ Result<Place> find_place(boost::asio::io_context& io, const std::string& listen)
         return place_of(std::move(**passed), listen);
     }
     const bool everywhere = listen.empty() || listen.starts_with(":");
-    Result<rendezvous::Endpoint> where =
-        parse_endpoint(everywhere && !listen.empty() ? "all" + listen : listen, kRendezvousPort);
+    Result<rendezvous::Endpoint> where = rendezvous::parse_endpoint(
+        everywhere && !listen.empty() ? "all" + listen : listen, kRendezvousPort, "--listen");
     if (!where) {
         return Failure(Errc::invalid_argument,
                        "--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");

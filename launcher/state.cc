@@ -64,7 +64,7 @@ Result<std::unique_ptr<journal::Journal>> open_etcd(boost::asio::io_context& io,
     while (!rest.empty()) {
         const std::size_t end = std::min(rest.find(','), rest.size());
         Result<rendezvous::Endpoint> endpoint =
-            parse_endpoint(rest.substr(0, end), kEtcdPort, "etcd at");
+            rendezvous::parse_endpoint(rest.substr(0, end), kEtcdPort, "etcd at");
         if (!endpoint) {
             return endpoint.error();
         }

@@ -2,11 +2,11 @@
 #include "launcher/cluster/host_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <utility>
 
 #include "launcher/cluster/host_list.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 namespace {
@@ -29,14 +29,12 @@ bool consists_of(std::string_view text, const std::string& letters) {
 }
 
 Result<std::uint32_t> parse_slots(std::string_view text) {
-    std::uint32_t number = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || stop != text.data() + text.size() || number == 0 ||
-        number > kSlotsMax) {
+    const auto number = parse_number<std::uint32_t>(text);
+    if (!number || *number == 0 || *number > kSlotsMax) {
         return invalid_argument(in_quotes(text) + " is no number of workers from 1 to " +
                                 std::to_string(kSlotsMax));
     }
-    return number;
+    return *number;
 }
 
 Result<void> check_user(std::string_view user) {

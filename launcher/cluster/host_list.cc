@@ -2,9 +2,10 @@
 #include "launcher/cluster/host_list.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
+
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 namespace {
@@ -36,9 +37,7 @@ std::optional<Number> parse_digits(std::string_view text) {
     if (text.empty() || text.size() > kDigitsMax || !std::ranges::all_of(text, is_digit)) {
         return std::nullopt;
     }
-    Number number = 0;
-    std::from_chars(text.data(), text.data() + text.size(), number);
-    return number;
+    return parse_number<Number>(text);
 }
 
 std::string padded(Number number, std::size_t width) {

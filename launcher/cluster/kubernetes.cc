@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocation of a Kubernetes Indexed Job, or of a JobSet, which is made of them.
-#include <charconv>
 
 #include "launcher/cluster/allocation.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 
@@ -18,15 +18,6 @@ std::string value(const Environment& environment, const char* name) {
     return environment(name).value_or("");
 }
 
-template <class Number>
-std::optional<Number> number(const std::string& text) {
-    Number parsed = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, parsed);
-    return error == std::errc() && stop == end && !text.empty() ? std::optional(parsed)
-                                                                : std::nullopt;
-}
-
 struct Numbered {
     std::string name;
     std::uint32_t number = 0;
@@ -36,7 +27,7 @@ struct Numbered {
 std::optional<Numbered> numbered(const std::string& text) {
     const std::size_t dash = text.rfind('-');
     const auto parsed =
-        dash == text.npos ? std::nullopt : number<std::uint32_t>(text.substr(dash + 1));
+        dash == text.npos ? std::nullopt : parse_number<std::uint32_t>(text.substr(dash + 1));
     return parsed ? std::optional(Numbered{text.substr(0, dash), *parsed}) : std::nullopt;
 }
 
@@ -72,7 +63,7 @@ Result<std::optional<Allocation>> find_kubernetes_allocation(const Environment& 
     Allocation found;
     found.scheduler = "Kubernetes";
     found.nodes = 0;
-    const std::optional<std::uint32_t> parsed = number<std::uint32_t>(index);
+    const std::optional<std::uint32_t> parsed = parse_number<std::uint32_t>(index);
     if (!parsed) {
         return Failure(Errc::invalid_argument,
                        "JOB_COMPLETION_INDEX must be a number, not '" + index +
@@ -108,7 +99,8 @@ Result<std::optional<Allocation>> find_kubernetes_allocation(const Environment& 
         head = job + "-0." + job;
     }
     if (const std::size_t colon = head.find(':'); colon != head.npos) {
-        const std::optional<std::uint16_t> port = number<std::uint16_t>(head.substr(colon + 1));
+        const std::optional<std::uint16_t> port =
+            parse_number<std::uint16_t>(head.substr(colon + 1));
         if (!port || *port == 0 || colon == 0) {
             return Failure(Errc::invalid_argument,
                            "REGROUP_HEAD must be HOST or HOST:PORT, not '" + head + "'");

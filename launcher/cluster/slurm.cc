@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocation of a Slurm step, from the variables of its tasks.
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "launcher/cluster/allocation.h"
 #include "launcher/cluster/host_list.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 namespace {
@@ -28,13 +28,9 @@ Result<std::string> text_of(const Environment& environment, const std::string& n
 }
 
 Result<std::uint32_t> number_of(const std::string& name, const std::string& value) {
-    std::uint32_t number = 0;
-    const char* end = value.data() + value.size();
-    const auto [stop, error] = std::from_chars(value.data(), end, number);
-    if (error != std::errc() || stop != end) {
-        return invalid_argument(shown(name, value) + " is not a number");
-    }
-    return number;
+    const auto number = parse_number<std::uint32_t>(value);
+    return number ? Result<std::uint32_t>(*number)
+                  : invalid_argument(shown(name, value) + " is not a number");
 }
 
 Result<std::uint32_t> number_of(const Environment& environment, const std::string& name) {

@@ -33,8 +33,7 @@ std::size_t choose_head(const std::vector<ReadyHost>& ready) {
 std::string endpoint_host(const ReadyHost& head) {
     const auto address = parse_address(head.address);
     const bool is_link_local = address && address->is_v6() && address->to_v6().is_link_local();
-    const std::string& host = !address || is_link_local ? head.name : head.address;
-    return host.find(':') == host.npos ? host : "[" + host + "]";
+    return !address || is_link_local ? head.name : head.address;
 }
 
 Ending common_ending(const std::vector<HostEnding>& endings, std::optional<std::size_t> head,

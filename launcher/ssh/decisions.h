@@ -23,7 +23,7 @@ struct ReadyHost {
 /// with an address that is not of its loopback; if there is none, the first one.
 [[nodiscard]] std::size_t choose_head(const std::vector<ReadyHost>& ready);
 
-/// "10.0.0.7", "[fd00::7]": the address by which the other hosts reach the head. Its name in the
+/// The address by which the other hosts reach the head. Its name in the
 /// list if the address is unknown, or one that only a neighbour can use.
 [[nodiscard]] std::string endpoint_host(const ReadyHost& head);
 

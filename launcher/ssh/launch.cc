@@ -10,6 +10,7 @@
 #include "launcher/host.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/security/key.h"
 #include "rendezvous/text/describe.h"
 
@@ -27,10 +28,6 @@ constexpr Duration kEchoLimit = std::chrono::seconds(1);
 constexpr Duration kEchoLimitOfKeyboard = std::chrono::milliseconds(200);
 // For the bytes that are under way when a node should have ended.
 constexpr Duration kGraceOfNetwork = std::chrono::seconds(10);
-
-std::string with_port(const std::string& host, std::uint16_t port) {
-    return host + ":" + std::to_string(port);
-}
 
 // The last line that says anything.
 std::string last_line(std::string_view lines) {
@@ -253,7 +250,7 @@ void Launch::start_head() {
     }
     head_ = indices[choose_head(ready)];
     Host& head = *hosts_[*head_];
-    order(head, with_port(endpoint_host({head.name, head.address}), 0), true);
+    order(head, host_and_port(endpoint_host({head.name, head.address}), 0), true);
     deadline_.expires_after(2 * plan_.options.connect_timeout);
     deadline_.async_wait([this](const boost::system::error_code& error) {
         if (!error && stage_ == Stage::starting) {
@@ -267,7 +264,7 @@ void Launch::start_others(std::uint16_t port) {
     stage_ = Stage::running;
     deadline_.cancel();
     const Host& head = *hosts_.at(head_.value());
-    const std::string endpoint = with_port(endpoint_host({head.name, head.address}), port);
+    const std::string endpoint = host_and_port(endpoint_host({head.name, head.address}), port);
     output_.say("job " + plan_.job + " starts on " + std::to_string(nodes_) + " host(s); " +
                 head.name + " serves the rendezvous at " + endpoint);
     for (const auto& host : hosts_) {

@@ -2,13 +2,13 @@
 #include "launcher/systemd/passed_socket.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/descriptor.h"
 
 namespace regroup::launcher {
@@ -22,11 +22,7 @@ constexpr int kDescriptorsMax = 1024;  // As many as most processes may have.
 
 int number_in(const char* name) {
     const char* value = std::getenv(name);
-    const std::string text = value == nullptr ? "" : value;
-    int number = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, number);
-    return error == std::errc() && rest == end ? number : -1;
+    return value == nullptr ? -1 : parse_number<int>(value).value_or(-1);
 }
 
 int option_of(int fd, int name) {

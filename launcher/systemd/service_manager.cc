@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 
@@ -37,13 +37,6 @@ std::string take(const char* name) {
     std::string text = value == nullptr ? "" : value;
     ::unsetenv(name);
     return text;
-}
-
-std::optional<std::int64_t> number_of(const std::string& text) {
-    std::int64_t number = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, number);
-    return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
 }
 
 /// One message to the socket at `address`. `flags`: MSG_DONTWAIT for one that may be lost if
@@ -118,9 +111,9 @@ struct ServiceManager::Watch : std::enable_shared_from_this<Watch> {
 };
 
 ServiceManager::ServiceManager() : address_(take(kSocket)) {
-    const std::optional<std::int64_t> limit = number_of(take(kWatchdog));
+    const std::optional<std::int64_t> limit = parse_number<std::int64_t>(take(kWatchdog));
     const std::string pid = take(kWatchdogPid);
-    if (limit && *limit > 0 && (pid.empty() || number_of(pid) == ::getpid())) {
+    if (limit && *limit > 0 && (pid.empty() || parse_number<std::int64_t>(pid) == ::getpid())) {
         watchdog_ = microseconds(*limit);
     }
 }

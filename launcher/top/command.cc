@@ -331,7 +331,8 @@ int top_command(std::span<const std::string> arguments) {
     if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
     }
-    const auto endpoints = parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
+    const auto endpoints =
+        rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }

@@ -1,44 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/client/endpoint.h"
 
-#include <charconv>
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::rendezvous {
 
 namespace {
 
 constexpr int kFollowedMax = 3;
+// The percent sign precedes the interface of an IPv6 address.
+constexpr std::string_view kHostCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
 
 }  // namespace
 
 std::string Endpoint::text() const {
-    const bool bare_v6 = host.find(':') != std::string::npos;
-    return (bare_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+    return host_and_port(host, port);
 }
 
 std::optional<Endpoint> Endpoint::parse(std::string_view text) {
-    const std::size_t colon = text.rfind(':');
-    if (colon == text.npos || colon == 0) {
-        return std::nullopt;
+    Result<Endpoint> endpoint = parse_endpoint(text, 0, "");
+    return endpoint && endpoint->port != 0 ? std::optional(*std::move(endpoint)) : std::nullopt;
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port,
+                                const std::string& subject) {
+    text = trimmed(text);
+    const auto bad = [&](const std::string& why) {
+        return invalid_argument(subject + " '" + std::string(text) + "': " + why +
+                                "; write HOST, HOST:PORT or [IPV6]:PORT");
+    };
+    if (text.empty()) {
+        return Endpoint{"localhost", default_port};
     }
-    std::string_view host = text.substr(0, colon);
-    const std::string_view digits = text.substr(colon + 1);
-    const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
-    if (bracketed) {
-        host = host.substr(1, host.size() - 2);
+    const bool is_bracketed = text.front() == '[';
+    const std::size_t bracket = text.find(']');
+    if (is_bracketed && bracket == text.npos) {
+        return bad("the bracket is not closed");
     }
-    if (host.find_first_of(bracketed ? "[]" : ":[]") != host.npos) {
-        return std::nullopt;
+    const std::size_t colon = std::min(is_bracketed ? bracket + 1 : text.rfind(':'), text.size());
+    const std::string_view host =
+        is_bracketed ? text.substr(1, bracket - 1) : text.substr(0, colon);
+    std::string_view port = text.substr(colon);
+    if (!port.empty() && port.front() != ':') {
+        return bad("after the bracket there must be :PORT or nothing");
     }
-    Endpoint endpoint{std::string(host), 0};
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), endpoint.port);
-    const bool good =
-        error == std::errc{} && end == digits.data() + digits.size() && endpoint.port != 0;
-    return good ? std::optional(std::move(endpoint)) : std::nullopt;
+    if (host.find("://") != host.npos) {
+        return bad("it is no URL");
+    }
+    if (!is_bracketed && host.find(':') != host.npos) {
+        return bad("an IPv6 address needs brackets");
+    }
+    if (port == ":") {
+        return bad("the port is missing");
+    }
+    if (host.empty()) {
+        return bad("the host is missing");
+    }
+    if (host.find_first_not_of(kHostCharacters) != host.npos) {
+        return bad("'" + std::string(host) + "' is no host name or address");
+    }
+    port.remove_prefix(port.empty() ? 0 : 1);
+    const auto number =
+        port.empty() ? std::optional(default_port) : parse_number<std::uint16_t>(port);
+    if (!number) {
+        return bad("the port must be a number from 0 to 65535");
+    }
+    return Endpoint{std::string(host), *number};
+}
+
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text, std::uint16_t default_port,
+                                              const std::string& subject) {
+    std::vector<Endpoint> endpoints;
+    for (const std::string_view part : split(text, ',')) {
+        if (trimmed(part).empty() && part.size() != text.size()) {
+            return invalid_argument(subject + " '" + std::string(text) +
+                                    "': nothing stands between two commas");
+        }
+        Result<Endpoint> endpoint = parse_endpoint(part, default_port, subject);
+        if (!endpoint) {
+            return endpoint.error();
+        }
+        endpoints.push_back(*std::move(endpoint));
+    }
+    return endpoints;
 }
 
 EndpointTurn::EndpointTurn(std::vector<Endpoint> endpoints) : endpoints_(std::move(endpoints)) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/base/result.h"
+
 namespace regroup::rendezvous {
 
 /// The address of a daemon. `host` is a name, or an IPv4 or IPv6 address without brackets.
@@ -17,11 +19,20 @@ struct Endpoint {
 
     /// "host:port", "[::1]:29400".
     [[nodiscard]] std::string text() const;
-    /// Parses `text`, which must include the port; nullopt if it is malformed.
+    /// Like parse_endpoint(); nullopt if `text` is malformed, has no port or has port 0.
     [[nodiscard]] static std::optional<Endpoint> parse(std::string_view text);
 
     friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
+
+/// Parses "HOST[:PORT]", an IPv6 address in brackets. An empty text is localhost. Errors:
+/// invalid_argument, one line that begins with `subject`, such as the name of a flag.
+[[nodiscard]] Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port,
+                                              const std::string& subject);
+/// The same for one or more, with commas between.
+[[nodiscard]] Result<std::vector<Endpoint>> parse_endpoints(std::string_view text,
+                                                            std::uint16_t default_port,
+                                                            const std::string& subject);
 
 /// Decides which of a job's endpoints is tried next: first that of the last good connection, or the
 /// leader that a daemon named; then all in turn, with a pause after each turn.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <dirent.h>
 #include <fstream>
@@ -12,6 +11,8 @@
 #include <set>
 #include <sstream>
 #include <unistd.h>
+
+#include "rendezvous/base/text.h"
 
 namespace regroup::net {
 namespace {
@@ -31,16 +32,6 @@ std::optional<AddressBytes> parse_address(const std::string& text) {
 
 bool is_wildcard(const AddressBytes& address) {
     return address == AddressBytes{} || address == kMappedPrefix;
-}
-
-template <class Number>
-std::optional<Number> parse_number(std::string_view text, int base) {
-    Number number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-    if (error != std::errc() || end != text.data() + text.size()) {
-        return std::nullopt;
-    }
-    return number;
 }
 
 /// /proc/net/tcp prints an address as 32-bit words in hexadecimal, each in the host's byte order.

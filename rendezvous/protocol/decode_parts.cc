@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <charconv>
 #include <limits>
 #include <utility>
 
 #include "rendezvous/base/telemetry_limits.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
@@ -26,10 +26,8 @@ void read_on_exit(FieldReader& outer, std::map<int, Reaction>& out) {
         return;
     }
     for (const std::string& key : reader->keys()) {
-        std::uint64_t code = 0;
-        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), code);
-        if (error != std::errc{} || end != key.data() + key.size() || code < 1 ||
-            code > kExitCodeMax || std::to_string(code) != key) {
+        const std::uint64_t code = parse_number<std::uint64_t>(key).value_or(0);
+        if (code < 1 || code > kExitCodeMax || std::to_string(code) != key) {
             outer.complain("on_exit",
                            "has the key " + quoted(key) + ", which is no exit code from 1 to 255");
             return;

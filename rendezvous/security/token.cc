@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/security/secret_file.h"
 
@@ -41,13 +42,6 @@ bool is_id(std::string_view text) {
 
 std::string id_of(const Key& key) {
     return key.derive("regroup token id").hex().substr(0, kIdDigits);
-}
-
-std::string trimmed(std::string_view text) {
-    constexpr std::string_view kBlanks = " \t\r";
-    const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
-    text.remove_prefix(begin);
-    return std::string(text.substr(0, text.find_last_not_of(kBlanks) + 1));
 }
 
 class File {
@@ -168,7 +162,7 @@ Result<Token> read_token(const std::string& path) {
     if (!line) {
         return line.error();
     }
-    Result<Token> token = Token::parse(trimmed(*line));
+    Result<Token> token = Token::parse(std::string(trimmed(*line)));
     return token ? token
                  : Failure(Errc::invalid_argument,
                            "the token file " + path + " cannot be used: " + token.error().detail);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/listen.h"
 #include "rendezvous/server/store_probe.h"
 
@@ -69,10 +70,8 @@ std::optional<RoundKey> round_key(std::string_view job, std::string_view key) {
 }
 
 std::optional<std::uint16_t> read_port(std::string_view text) {
-    std::uint16_t port = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-    const bool whole = error == std::errc() && end == text.data() + text.size() && port > 0;
-    return whole ? std::optional(port) : std::nullopt;
+    const auto port = parse_number<std::uint16_t>(text);
+    return port && *port > 0 ? port : std::nullopt;
 }
 
 /// An id as one short line, since it comes from an unknown peer.

@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/descriptor.h"
 
@@ -29,8 +30,7 @@ Session::Session(tcp::socket socket_in, Written written_in)
     const tcp::endpoint endpoint = socket.remote_endpoint(error);
     if (!error) {
         address = net::plain(endpoint.address()).to_string();
-        peer = (address.find(':') == address.npos ? address : "[" + address + "]") + ":" +
-               std::to_string(endpoint.port());
+        peer = host_and_port(address, endpoint.port());
     }
 }
 

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "rendezvous/base/text.h"
+
 namespace regroup::store {
 namespace {
 
@@ -35,8 +37,7 @@ ClientSocket::ClientSocket() : interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOC
 
 Result<void> ClientSocket::connect(const std::string& host, std::uint16_t port, Instant deadline) {
     close();
-    peer_ = (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
-            std::to_string(port);
+    peer_ = host_and_port(host, port);
     if (!interrupt_.is_open()) {
         return Failure(Errc::system, "cannot connect to the store at " + peer_ +
                                          ": no descriptor was left for an eventfd");

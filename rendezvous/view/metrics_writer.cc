@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::rendezvous {
 
@@ -86,12 +87,6 @@ std::string limit_text(double limit) {
     std::string text;
     append(text, limit);
     return text.find_first_of(".e") == text.npos ? text + ".0" : text;
-}
-
-std::string_view trimmed(std::string_view text) noexcept {
-    const std::size_t begin = text.find_first_not_of(" \t");
-    return begin == text.npos ? std::string_view()
-                              : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
 std::string lower(std::string_view text) {

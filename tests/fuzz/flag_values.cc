@@ -16,7 +16,7 @@ using namespace regroup;
 using namespace regroup::launcher;
 
 void check_endpoints(const std::string& text) {
-    const auto endpoints = parse_endpoints(text, 29400, "--rdzv-endpoint");
+    const auto endpoints = rendezvous::parse_endpoints(text, 29400, "--rdzv-endpoint");
     if (!endpoints) {
         fuzz::require(!endpoints.error().detail.empty(), "a refusal has a reason");
         return;
@@ -24,7 +24,7 @@ void check_endpoints(const std::string& text) {
     fuzz::require(!endpoints->empty(), "a list of endpoints has one");
     for (const rendezvous::Endpoint& endpoint : *endpoints) {
         fuzz::require(!endpoint.host.empty(), "an endpoint has a host");
-        const auto again = parse_endpoints(endpoint.text(), 29400, "--rdzv-endpoint");
+        const auto again = rendezvous::parse_endpoints(endpoint.text(), 29400, "--rdzv-endpoint");
         fuzz::require(again && again->size() == 1 && again->front() == endpoint,
                       "an endpoint is read as it is printed");
     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "rendezvous/client/endpoint.h"
 
 namespace regroup::rendezvous {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 const Endpoint kA{"a", 1};
 const Endpoint kB{"b", 2};
@@ -35,6 +38,71 @@ TEST(Endpoint, EndpointIsReadAsItIsWritten) {
                              "::1:29400", "[]:1", "[[::1]:1", "[a]b]:1", "host:-1"}) {
         EXPECT_EQ(Endpoint::parse(text), std::nullopt) << text;
     }
+}
+
+struct EndpointCase {
+    const char* text;
+    const char* host;
+    int port;
+};
+
+TEST(Endpoint, WellFormedEndpointsAreAccepted) {
+    for (const EndpointCase& good : {EndpointCase{"", "localhost", 77},
+                                     {"  ", "localhost", 77},
+                                     {"host0", "host0", 77},
+                                     {" host0:1 ", "host0", 1},
+                                     {"host-0.example_x.org:65535", "host-0.example_x.org", 65535},
+                                     {"10.0.0.1:29400", "10.0.0.1", 29400},
+                                     {"10.0.0.1:0", "10.0.0.1", 0},
+                                     {"[::1]", "::1", 77},
+                                     {"[::1]:29400", "::1", 29400},
+                                     {"[fe80::1%eth0]:5", "fe80::1%eth0", 5},
+                                     {"[2001:db8::7]:00080", "2001:db8::7", 80}}) {
+        const Result<Endpoint> endpoint = parse_endpoint(good.text, 77, "--flag");
+        ASSERT_TRUE(endpoint) << good.text << ": " << endpoint.error().detail;
+        EXPECT_EQ(endpoint->host, good.host) << good.text;
+        EXPECT_EQ(endpoint->port, good.port) << good.text;
+    }
+}
+
+struct BadEndpoint {
+    const char* text;
+    const char* why;
+};
+
+TEST(Endpoint, MalformedEndpointsAreRefusedWithTheReason) {
+    for (const BadEndpoint& bad : {BadEndpoint{"host:", "the port is missing"},
+                                   {"[::1]:", "the port is missing"},
+                                   {":29400", "the host is missing"},
+                                   {"[]:29400", "the host is missing"},
+                                   {"::1", "an IPv6 address needs brackets"},
+                                   {"::1:29400", "an IPv6 address needs brackets"},
+                                   {"[::1", "the bracket is not closed"},
+                                   {"[::1]29400", "after the bracket"},
+                                   {"host:http", "the port must be a number"},
+                                   {"host:65536", "the port must be a number"},
+                                   {"host:-1", "the port must be a number"},
+                                   {"host:1 2", "the port must be a number"},
+                                   {"http://host:29400", "it is no URL"},
+                                   {"ho st:1", "'ho st' is no host name"},
+                                   {"host/path", "is no host name"}}) {
+        const Result<Endpoint> endpoint = parse_endpoint(bad.text, 77, "--flag");
+        ASSERT_FALSE(endpoint) << bad.text;
+        EXPECT_EQ(endpoint.error().code, Errc::invalid_argument);
+        EXPECT_THAT(endpoint.error().detail,
+                    AllOf(HasSubstr(bad.why), HasSubstr("'" + std::string(bad.text) + "'")));
+    }
+}
+
+TEST(Endpoint, ListHasOneOrMoreEndpoints) {
+    const auto two = parse_endpoints("a:1, b", 29400, "--flag");
+    ASSERT_TRUE(two);
+    ASSERT_EQ(two->size(), 2U);
+    EXPECT_EQ(two->at(0), (Endpoint{"a", 1}));
+    EXPECT_EQ(two->at(1), (Endpoint{"b", 29400}));
+    EXPECT_EQ(parse_endpoints("", 29400, "--flag")->size(), 1U);
+    EXPECT_FALSE(parse_endpoints("a:1,,b:2", 29400, "--flag"));
+    EXPECT_FALSE(parse_endpoints("a:1,", 29400, "--flag"));
 }
 
 TEST(EndpointTurn, OneEndpointIsTriedWithPauses) {

