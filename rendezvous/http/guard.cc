@@ -9,6 +9,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/security/base64.h"
 
 namespace regroup::http {
 
@@ -31,28 +32,6 @@ bool is_port(std::string_view text) {
     return text.size() <= 5 && std::ranges::all_of(text, [](unsigned char letter) {
                return std::isdigit(letter) != 0;
            });
-}
-
-/// RFC 4648. Any other character ends it.
-std::string from_base64(std::string_view text) {
-    constexpr std::string_view kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string bytes;
-    unsigned bits = 0;
-    int count = 0;
-    for (const char letter : text) {
-        const std::size_t digit = kDigits.find(letter);
-        if (digit == kDigits.npos) {
-            break;
-        }
-        bits = ((bits << 6U) | static_cast<unsigned>(digit)) & 0xFFFFU;
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            bytes += static_cast<char>((bits >> static_cast<unsigned>(count)) & 0xFFU);
-        }
-    }
-    return bytes;
 }
 
 Refusal refuse(unsigned status, std::string_view text, std::string log = {}) {
@@ -119,7 +98,7 @@ std::string token_of(std::string_view authorization) {
         return std::string(value);
     }
     if (scheme == "basic") {
-        const std::string pair = from_base64(value);
+        const std::string pair = security::from_base64(value).value_or("");
         const std::size_t colon = pair.find(':');
         return colon == pair.npos ? "" : pair.substr(colon + 1);
     }

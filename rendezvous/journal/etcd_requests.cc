@@ -8,11 +8,14 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/journal/base64.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/security/base64.h"
 
 namespace regroup::journal::etcd {
 
 using nlohmann::json;
+using security::from_base64;
+using security::to_base64;
 
 namespace {
 
@@ -63,12 +66,9 @@ std::int64_t number_in(const json& object, const char* field) {
     if (value.is_number_integer()) {
         return value.get<std::int64_t>();
     }
-    std::int64_t number = 0;
-    if (value.is_string()) {
-        const auto& text = value.get_ref<const std::string&>();
-        std::from_chars(text.data(), text.data() + text.size(), number);
-    }
-    return number;
+    return value.is_string()
+               ? parse_number<std::int64_t>(value.get_ref<const std::string&>()).value_or(0)
+               : 0;
 }
 
 std::vector<KeyValue> pairs_in(const json& range) {

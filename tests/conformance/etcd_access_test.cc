@@ -12,14 +12,15 @@
 #include <gmock/gmock.h>
 
 #include "etcd_side.h"
-#include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_client.h"
+#include "rendezvous/security/base64.h"
 #include "tests/support/etcd_server.h"
 
 namespace regroup::journal {
 namespace {
 
 using nlohmann::json;
+using security::to_base64;
 using ::testing::AllOf;
 using testing::EtcdServer;
 using testing::EtcdSide;

@@ -16,8 +16,8 @@
 #include <gmock/gmock.h>
 
 #include "etcd_side.h"
-#include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_requests.h"
+#include "rendezvous/security/base64.h"
 
 namespace regroup::journal {
 namespace {
@@ -26,6 +26,8 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 using nlohmann::json;
+using security::from_base64;
+using security::to_base64;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Loop;

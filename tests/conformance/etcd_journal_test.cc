@@ -11,16 +11,18 @@
 #include <gmock/gmock.h>
 
 #include "etcd_side.h"
-#include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/journal/replay.h"
+#include "rendezvous/security/base64.h"
 #include "tests/support/etcd_server.h"
 
 namespace regroup::journal {
 namespace {
 
 using nlohmann::json;
+using security::from_base64;
+using security::to_base64;
 using testing::EtcdSide;
 using ::testing::HasSubstr;
 using testing::Loop;

@@ -3,8 +3,8 @@
 // The JSON that answers an EtcdJournal, and the jobs that it is read into.
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_requests.h"
+#include "rendezvous/security/base64.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/journal_stories.h"
 
@@ -13,6 +13,8 @@ namespace {
 using namespace regroup;
 using namespace regroup::journal;
 using nlohmann::json;
+using security::from_base64;
+using security::to_base64;
 
 json pair_of(const std::string& key, const std::string& value) {
     return {{"key", to_base64(key)}, {"value", to_base64(value)}};

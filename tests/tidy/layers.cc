@@ -61,14 +61,18 @@ const std::vector<Layer>& layers() {
         return Layer{{"worker_sdk/src/" + folder}, content, uses};
     };
     static const std::vector<Layer> table = {
-        {{"rendezvous/base"}, "results, clocks, invariants, random numbers", {}},
+        {{"rendezvous/base"},
+         "results, clocks, invariants, random numbers, words and numbers in texts",
+         {}},
         {{"rendezvous/cgroup"}, "what the control groups of this process allow", {}},
         {{"rendezvous/files"},
          "files in folders that others can write to",
          {"C"},
          false,
          "know what they are for"},
-        {{"rendezvous/security/key"}, "secret keys", {"libsodium"}},
+        {{"rendezvous/security/key", "rendezvous/security/base64"},
+         "secret keys; Base64",
+         {"libsodium"}},
         {{"rendezvous/security"},
          "who a peer is: tokens, certificates, TLS, the user at the other end",
          {"rendezvous/files", "rendezvous/net", "C", "Asio", "OpenSSL"},

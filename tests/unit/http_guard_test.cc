@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/http/guard.h"
+#include "rendezvous/security/base64.h"
 
 namespace regroup::http {
 namespace {
@@ -14,27 +15,11 @@ namespace {
 using security::Peer;
 using security::Role;
 using security::Scope;
+using security::to_base64;
 using security::Token;
 using ::testing::HasSubstr;
 
 using Method = RequestHead::Method;
-
-std::string to_base64(const std::string& bytes) {
-    constexpr std::string_view kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    for (std::size_t i = 0; i < bytes.size(); i += 3) {
-        unsigned bits = 0;
-        for (std::size_t k = 0; k < 3; ++k) {
-            bits = (bits << 8U) |
-                   (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-        }
-        for (std::size_t k = 0; k < 4; ++k) {
-            text += i + k <= bytes.size() ? kDigits[(bits >> (18U - 6U * k)) & 63U] : '=';
-        }
-    }
-    return text;
-}
 
 class HttpGuard : public ::testing::Test {
    protected:

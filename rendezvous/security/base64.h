@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-namespace regroup::journal {
+namespace regroup::security {
 
-/// RFC 4648, with padding: the encoding of keys and values in etcd's JSON.
+/// RFC 4648, with padding.
 [[nodiscard]] std::string to_base64(std::string_view bytes);
 /// nullopt if `text` is not valid Base64.
 [[nodiscard]] std::optional<std::string> from_base64(std::string_view text);
 
-}  // namespace regroup::journal
+}  // namespace regroup::security
