@@ -32,7 +32,6 @@
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/systemd/service_manager.h"
-#include "launcher/trace_file.h"
 #include "launcher/worker_command.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/client/deliver.h"
@@ -141,7 +140,7 @@ class Node {
         for (const std::string& note : plan_.notes) {
             output_.say(note);
         }
-        if (const Result<void> opened = open_records(); !opened) {
+        if (const Result<void> opened = open_event_log(); !opened) {
             output_.say(opened.error().detail);
             return {kExitUsage, 0};
         }
@@ -155,11 +154,6 @@ class Node {
         }
         if (supervisor_ != nullptr && daemon_.is_open()) {
             supervisor_->tell(ssh::Serving{plan_.endpoint.port});
-        }
-        if (trace_ && !daemon_.is_open()) {
-            output_.say(
-                "--trace: another process serves the rendezvous; regroup trace gets the "
-                "trace from it");
         }
         agent::AgentOptions options = agent_options(warden);
         if (const Result<void> watching = open_watchdog(options.group.command); !watching) {
@@ -185,9 +179,6 @@ class Node {
         }
         tell_manager();
         io_.run();
-        if (trace_) {
-            trace_->finish();
-        }
         output_.flush(after(clock_.now(), kOutputFlushLimit));
         if (ending_.exit_code == 0 || !agent_->has_run()) {
             remove_temporary(output_plan_);
@@ -242,27 +233,19 @@ class Node {
         return options;
     }
 
-    /// Opens --event-log and --trace.
-    Result<void> open_records() {
-        const auto say = [this](const std::string& line) { output_.say(line); };
+    Result<void> open_event_log() {
         Result<std::unique_ptr<EventLog>> log =
-            EventLog::open(io_, run_options_.event_log, "agent", say);
+            EventLog::open(io_, run_options_.event_log, "agent",
+                           [this](const std::string& line) { output_.say(line); });
         if (!log) {
             return log.error();
         }
         event_log_ = std::move(*log);
-        if (!run_options_.trace_file.empty()) {
-            trace_ =
-                std::make_unique<TraceFile>(io_, run_options_.trace_file, plan_.agent.job, say);
-        }
-        daemon_.on_daemon([this](rendezvous::Daemon& daemon, bool restores) {
-            if (event_log_) {
+        if (event_log_) {
+            daemon_.on_daemon([this](rendezvous::Daemon& daemon, bool restores) {
                 event_log_->write_events_of(daemon, restores);
-            }
-            if (trace_) {
-                trace_->follow(daemon);
-            }
-        });
+            });
+        }
         return {};
     }
 
@@ -430,8 +413,7 @@ class Node {
     asio::io_context io_{1};
     ServiceManager manager_;
     agent::OutputRelay output_;
-    std::unique_ptr<EventLog> event_log_;  // May be null; so may the trace.
-    std::unique_ptr<TraceFile> trace_;
+    std::unique_ptr<EventLog> event_log_;  // May be null.
     HostedDaemon daemon_;
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;

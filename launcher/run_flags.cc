@@ -300,12 +300,6 @@ void declare_output(FlagTable& flags, RunOptions& options) {
             return wrong;
         });
     add_event_log_flags(flags, options.event_log, "");
-    flags.value({"--trace", "FILE", "",
-                 "Write a trace of the job for https://ui.perfetto.dev to FILE, at the end and at "
-                 "most every 10 s. The launcher that serves the rendezvous writes it; for a daemon "
-                 "of its own there is regroup trace",
-                 "--trace=job.json", "", true},
-                text_into(options.trace_file));
 }
 
 FlagTable::Take share_into(std::string& out, const std::string& what) {

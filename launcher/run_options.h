@@ -98,7 +98,6 @@ struct RunOptions {
     std::uint64_t log_file_bytes_max = 0;
     bool console_events = false;
     EventLogOptions event_log;
-    std::string trace_file;  ///< Empty: none.
 
     // Placement.
     std::string numa_binding;   ///< node, socket, exclusive, core-complex, or empty.

@@ -206,11 +206,10 @@ TEST_F(EventsCommand, DaemonThatWritesEventsToItsTerminalDoesNotReadThere) {
     EXPECT_TRUE(daemon.shows("listening")) << daemon.screen().text();
 }
 
-TEST_F(EventsCommand, LauncherWritesTheEventsOfItsJobAndOfItsWorkersAndATrace) {
-    Program job =
-        run_probe({"--standalone", "--rdzv-id=solo", "--nproc-per-node=2", "--max-restarts=1",
-                   "--event-log=" + path("log.jsonl"), "--trace=" + path("trace.json")},
-                  {"exit=3"});
+TEST_F(EventsCommand, LauncherWritesTheEventsOfItsJobAndOfItsWorkers) {
+    Program job = run_probe({"--standalone", "--rdzv-id=solo", "--nproc-per-node=2",
+                             "--max-restarts=1", "--event-log=" + path("log.jsonl")},
+                            {"exit=3"});
     EXPECT_EQ(job.wait(), 3) << job.output();
     const std::string log = read_file(path("log.jsonl"));
     const std::vector<json> events = objects_of(log, "daemon");
@@ -221,11 +220,6 @@ TEST_F(EventsCommand, LauncherWritesTheEventsOfItsJobAndOfItsWorkersAndATrace) {
     EXPECT_THAT(kinds_of(workers),
                 AllOf(Contains("worker_started").Times(4), Contains("worker_failed")));
     check("check_schema.py", EVENTS_SCHEMA, log);
-    const json trace = json::parse(read_file(path("trace.json")), nullptr, false);
-    ASSERT_TRUE(trace.is_object()) << job.output();
-    EXPECT_EQ(trace.at("otherData").at("job"), "solo");
-    EXPECT_THAT(phase_of(trace, "X"), Not(IsEmpty()));
-    EXPECT_FALSE(std::filesystem::exists(path("trace.json.part")));
 }
 
 TEST_F(EventsCommand, MistakesAreNamed) {
