@@ -2,7 +2,6 @@
 //
 // `regroup events`, `regroup trace` and --event-log, with real jobs.
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
