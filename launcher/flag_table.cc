@@ -272,21 +272,11 @@ Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments,
 
 Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse(
     std::span<const std::string> arguments) {
-    return parse(arguments, /*anywhere=*/false);
-}
-
-Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse_anywhere(
-    std::span<const std::string> arguments) {
-    return parse(arguments, /*anywhere=*/true);
-}
-
-Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse(
-    std::span<const std::string> arguments, bool anywhere) {
     std::vector<std::string> words;
     std::size_t at = 0;
     while (at < arguments.size() && arguments[at] != "--") {
         if (arguments[at].size() < 2 || arguments[at][0] != '-') {
-            if (!anywhere) {
+            if (first_word_is_program) {
                 break;
             }
             words.push_back(arguments[at++]);

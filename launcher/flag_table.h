@@ -41,7 +41,7 @@ struct Flag {
 /// - A flag has a spelling with dashes and one with underscores. An unambiguous beginning suffices;
 ///   the two spellings count as two names.
 /// - Forms: `--flag value`, `--flag=value`, `-r value`, `-r3`.
-/// - Words after the program's name, or after `--`, are no flags.
+/// - Words after the program's name (see `first_word_is_program`), or after `--`, are no flags.
 /// - The last of several values wins. The environment gives defaults.
 class FlagTable {
    public:
@@ -53,19 +53,16 @@ class FlagTable {
         entries_.reserve(128);  // The largest command has some 110.
     }
 
+    [[nodiscard]] const std::string& command() const noexcept { return command_; }
+
     /// Sets the heading in the help for the flags that are declared next.
     void group(std::string heading) { group_ = std::move(heading); }
     void value(Flag flag, Take take);
     void toggle(Flag flag, bool& out);
 
-    /// Reads the flags before the program's name, and the environment. Returns the program and its
-    /// arguments, or the help for --help. Errors: invalid_argument, one line that names the flag or
-    /// variable.
+    /// Reads the flags and the environment. Returns the other words, or the help for --help.
+    /// Errors: invalid_argument, one line that names the flag or variable.
     Result<std::variant<std::vector<std::string>, ShowText>> parse(
-        std::span<const std::string> arguments);
-    /// The same for a command that starts no program: flags may stand before and after the other
-    /// words, which are returned.
-    Result<std::variant<std::vector<std::string>, ShowText>> parse_anywhere(
         std::span<const std::string> arguments);
 
     /// After parse(): true if the flag, in either spelling, was on the command line.
@@ -87,6 +84,9 @@ class FlagTable {
     /// After parse(): the flags of the command line, in its order, repeated ones included.
     [[nodiscard]] const std::vector<Given>& given() const { return given_in_order_; }
 
+    /// The first word that is no flag is a program, whose words behind it are no flags.
+    bool first_word_is_program = false;
+
     /// Parts of the help: the usage line, the text before it, and the text after the flags.
     std::string usage;
     std::string introduction;
@@ -105,8 +105,6 @@ class FlagTable {
         bool* toggle = nullptr;
     };
 
-    Result<std::variant<std::vector<std::string>, ShowText>> parse(
-        std::span<const std::string> arguments, bool anywhere);
     void add(Entry entry);
     [[nodiscard]] std::string help() const;
     /// The entry for a word without its value. Errors: unknown or ambiguous flag.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/health_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 
 #include "agent/health/node_check.h"
 #include "agent/process/linux_launcher.h"
+#include "launcher/commands.h"
 #include "launcher/flag_table.h"
 #include "launcher/say.h"
 #include "rendezvous/base/exit_code.h"
@@ -20,11 +19,7 @@ namespace {
 
 constexpr Duration kLimit = std::chrono::seconds(60);
 
-struct HealthOptions {
-    bool full = false;
-};
-
-void describe(FlagTable& flags, HealthOptions& options) {
+void describe(FlagTable& flags, bool& full) {
     flags.usage = "regroup health [--full]";
     flags.introduction =
         "Check this node as `regroup run` does before it joins a job: its GPUs, limits and space.\n"
@@ -37,7 +32,7 @@ void describe(FlagTable& flags, HealthOptions& options) {
                   "Also compute on all CPUs and copy memory, for about 1.5 s: see --health of "
                   "regroup run",
                   "", "-", true},
-                 options.full);
+                 full);
 }
 
 std::string state_text(const health::Gpu& gpu) {
@@ -90,11 +85,11 @@ void print_facts(const health::Probed& probed) {
     }
 }
 
-int check(const HealthOptions& options) {
+Ending check(bool full) {
     boost::asio::io_context io{1};
     agent::LinuxLauncher launcher(io);
     health::CheckOptions checks;
-    checks.level = options.full ? health::Level::full : health::Level::basic;
+    checks.level = full ? health::Level::full : health::Level::basic;
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
         checks.needs.visible_gpus = visible;
     }
@@ -112,30 +107,19 @@ int check(const HealthOptions& options) {
     }
     const bool healthy = health::fault(findings).empty();
     print(healthy ? "this node may take part in a job" : "this node may not take part in a job");
-    return healthy ? 0 : kExitUnhealthy;
+    return {healthy ? 0 : kExitUnhealthy};
 }
 
 }  // namespace
 
-int health_command(const std::vector<std::string>& arguments) {
-    HealthOptions options;
+Ending health_command(std::span<const std::string> arguments) {
+    bool full = false;
     FlagTable flags("regroup health");
-    describe(flags, options);
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        complain("regroup health", parsed.error().detail);
-        return kExitUsage;
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& words = std::get<std::vector<std::string>>(*parsed);
-    if (!words.empty()) {
-        complain("regroup health", "takes no '" + words.front() + "'");
-        return kExitUsage;
-    }
-    return check(options);
+    describe(flags, full);
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        const Result<void> none = expect_no_words(words);
+        return none ? check(full) : Result<Ending>(none.error());
+    });
 }
 
 }  // namespace regroup::launcher

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/logs_command.h"
-
 #include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "launcher/commands.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/log_follower.h"
@@ -67,46 +66,29 @@ void describe_logs(FlagTable& flags, LogsOptions& out) {
     add_observer_flags(flags, out.observer);
 }
 
-}  // namespace
-
-int logs_command(std::span<const std::string> arguments) {
-    LogsOptions options;
-    FlagTable flags(kLogsCommand);
-    describe_logs(flags, options);
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        return usage_error(kLogsCommand, parsed.error().detail);
+Result<Ending> show(LogsOptions& options, const Words& words) {
+    if (words.empty() || words.size() > 2) {
+        return invalid_argument(words.empty() ? "needs the RANK (regroup status lists them)"
+                                              : "takes [JOB] RANK, not '" + words[2] + "' as well");
     }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
-    if (rest.empty() || rest.size() > 2) {
-        return usage_error(kLogsCommand, rest.empty()
-                                             ? "needs the RANK (regroup status lists them)"
-                                             : "takes [JOB] RANK, not '" + rest[2] + "' as well");
-    }
-    const auto rank = parse_number<std::uint32_t>(rest.back());
+    const auto rank = parse_number<std::uint32_t>(words.back());
     if (!rank) {
-        return usage_error(kLogsCommand, "'" + rest.back() + "' is no rank");
+        return invalid_argument("'" + words.back() + "' is no rank");
     }
     const auto streams = streams_of(options.stream);
     if (!streams) {
-        return usage_error(kLogsCommand,
-                           "--stream must be out, err or both, not '" + options.stream + "'");
+        return invalid_argument("--stream must be out, err or both, not '" + options.stream + "'");
     }
-    options.observer.job = rest.size() == 2 ? rest.front() : "";
-    Result<EventReader::Options> reader = reader_options(options.observer);
-    if (!reader) {
-        return usage_error(kLogsCommand, reader.error().detail);
+    options.observer.job = words.size() == 2 ? words.front() : "";
+    Result<DaemonAccess> access = daemon_access(options.observer, security::Role::operator_role);
+    if (!access) {
+        return access.error();
     }
-    LogFollower::Options follower{.endpoints = std::move(reader->endpoints),
-                                  .wish = reader->wish,
+    LogFollower::Options follower{.endpoints = std::move(access->endpoints),
+                                  .wish = access->wish,
                                   .streams = *streams,
-                                  .limit = reader->limit,
-                                  .identity = std::move(reader->identity)};
-    follower.identity.scope.role = security::Role::operator_role;
+                                  .limit = options.observer.limit,
+                                  .identity = std::move(access->identity)};
     follower.wish.action = rendezvous::Operate::Action::logs;
     follower.wish.follow = options.follow;
     follower.wish.log.rank = *rank;
@@ -118,7 +100,16 @@ int logs_command(std::span<const std::string> arguments) {
         std::fflush(to);
     };
     handlers.on_note = [](const std::string& note) { complain(kLogsCommand, note); };
-    return exit_code_of(kLogsCommand, LogFollower(std::move(follower), std::move(handlers)).run());
+    return ending_of(kLogsCommand, LogFollower(std::move(follower), std::move(handlers)).run());
+}
+
+}  // namespace
+
+Ending logs_command(std::span<const std::string> arguments) {
+    LogsOptions options;
+    FlagTable flags(kLogsCommand);
+    describe_logs(flags, options);
+    return run_with(flags, arguments, [&](const Words& words) { return show(options, words); });
 }
 
 }  // namespace regroup::launcher

@@ -2,89 +2,109 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "agent/health/node_check.h"
 #include "agent/process/limit_signals.h"
 #include "agent/process/system_calls.h"
-#include "launcher/events_command.h"
-#include "launcher/explain_command.h"
-#include "launcher/health_command.h"
-#include "launcher/logs_command.h"
-#include "launcher/operate_command.h"
-#include "launcher/replay_command.h"
+#include "launcher/commands.h"
 #include "launcher/run_command.h"
-#include "launcher/run_options.h"
 #include "launcher/say.h"
-#include "launcher/serve_command.h"
-#include "launcher/ssh/launch_command.h"
 #include "launcher/ssh/messages.h"
-#include "launcher/ssh/node_command.h"
-#include "launcher/submit_command.h"
-#include "launcher/token_command.h"
-#include "launcher/top/command.h"
-#include "launcher/trace_command.h"
 #include "rendezvous/base/exit_code.h"
 
 namespace {
 
-constexpr const char* kHelp =
-    "regroup: an elastic launcher and rendezvous daemon for distributed training\n"
-    "\n"
-    "Usage: regroup COMMAND [...]\n"
-    "\n"
-    "  run      start a job's workers on this node (takes torchrun's flags)\n"
-    "  launch   the same, for scripts that take --local-rank (torch.distributed.launch)\n"
-    "  submit   submit a job to Slurm\n"
-    "  launch-ssh  start a job on several hosts by ssh\n"
-    "  serve    run the rendezvous daemon alone\n"
-    "  status   show the jobs of a daemon once\n"
-    "  top      follow the jobs of a daemon on the terminal\n"
-    "  events   show what has happened to a job, and follow it\n"
-    "  logs     show or follow the output of a rank, wherever it runs\n"
-    "  trace    print a job as a trace for Perfetto\n"
-    "  drain    let one node leave its job at the next step boundary\n"
-    "  release  let a quarantined node take part again\n"
-    "  stop     end a job on all its nodes\n"
-    "  explain  say which ranks wait for which in a hang that was saved\n"
-    "  replay   print the decisions of a daemon and their reasons, from its journal\n"
-    "  health   check this node: GPUs, limits, space\n"
-    "  token    make the token by which hosts trust each other\n"
-    "  version  print the version\n"
-    "\n"
-    "regroup COMMAND --help explains the flags. For example:\n"
-    "  regroup run --nproc-per-node=2 ./train --epochs 5\n"
-    "\n"
-    "Under the name torchrun (a link to this program) it works like `regroup run`, with the exit\n"
-    "codes and the output of torchrun, for scripts that cannot be edited.\n";
-
+using regroup::launcher::Ending;
 using regroup::launcher::Front;
+using Arguments = std::span<const std::string>;
 
-int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{"run",     "launch",     "serve",  "status",  "top",
-                                            "drain",   "stop",       "replay", "release", "token",
-                                            "version", "events",     "trace",  "health",  "explain",
-                                            "submit",  "launch-ssh", "logs"};
-    const auto near = regroup::launcher::nearest(word, commands);
-    regroup::launcher::complain("regroup", "unknown command '" + word + "'" +
-                                               (near ? "; did you mean " + *near + "?" : "") +
-                                               " (regroup --help lists them)");
-    return regroup::kExitUsage;
+struct Command {
+    std::string name;
+    std::string help;  ///< Empty for those that people do not call.
+    Ending (*run)(Arguments arguments);
+};
+
+/// In the order of the help.
+const std::vector<Command>& commands() {
+    namespace launcher = regroup::launcher;
+    static const std::vector<Command> all = {
+        {"run", "start a job's workers on this node (takes torchrun's flags)",
+         [](Arguments words) { return launcher::run_command(Front::run, words); }},
+        {"launch", "the same, for scripts that take --local-rank (torch.distributed.launch)",
+         [](Arguments words) { return launcher::run_command(Front::launch, words); }},
+        {"submit", "submit a job to Slurm", launcher::submit_command},
+        {"launch-ssh", "start a job on several hosts by ssh", launcher::ssh::launch_command},
+        {"serve", "run the rendezvous daemon alone", launcher::serve_command},
+        {"status", "show the jobs of a daemon once", launcher::status_command},
+        {"top", "follow the jobs of a daemon on the terminal", launcher::top::top_command},
+        {"events", "show what has happened to a job, and follow it", launcher::events_command},
+        {"logs", "show or follow the output of a rank, wherever it runs", launcher::logs_command},
+        {"trace", "print a job as a trace for Perfetto", launcher::trace_command},
+        {"drain", "let one node leave its job at the next step boundary", launcher::drain_command},
+        {"release", "let a quarantined node take part again", launcher::release_command},
+        {"stop", "end a job on all its nodes", launcher::stop_command},
+        {"explain", "explain a saved hang: which rank waits for which", launcher::explain_command},
+        {"replay", "print the decisions of a daemon and their reasons, from its journal",
+         launcher::replay_command},
+        {"health", "check this node: GPUs, limits, space", launcher::health_command},
+        {"token", "make the token by which hosts trust each other", launcher::token_command},
+        {regroup::health::kProbeWord, "",
+         [](Arguments words) {
+             return Ending{regroup::health::answer_probe({words.begin(), words.end()})};
+         }},
+        {launcher::ssh::kNodeCommand, "", launcher::ssh::node_command},
+    };
+    return all;
 }
 
-int end_as(const regroup::launcher::Ending& ending) {
+void print_help() {
+    std::fputs(
+        "regroup: an elastic launcher and rendezvous daemon for distributed training\n"
+        "\n"
+        "Usage: regroup COMMAND [...]\n"
+        "\n",
+        stdout);
+    for (const Command& command : commands()) {
+        if (!command.help.empty()) {
+            std::printf("  %-10s  %s\n", command.name.c_str(), command.help.c_str());
+        }
+    }
+    std::fputs(
+        "  version     print the version\n"
+        "\n"
+        "regroup COMMAND --help explains the flags. For example:\n"
+        "  regroup run --nproc-per-node=2 ./train --epochs 5\n"
+        "\n"
+        "Under the name torchrun (a link to this program) it works like `regroup run`, with the "
+        "exit\n"
+        "codes and the output of torchrun, for scripts that cannot be edited.\n",
+        stdout);
+}
+
+Ending unknown_command(const std::string& word) {
+    std::vector<std::string> names{"version"};
+    for (const Command& command : commands()) {
+        if (!command.help.empty()) {
+            names.push_back(command.name);
+        }
+    }
+    const auto near = regroup::launcher::nearest(word, names);
+    return regroup::launcher::usage_error("regroup",
+                                          "unknown command '" + word + "'" +
+                                              (near ? "; did you mean " + *near + "?" : "") +
+                                              " (regroup --help lists them)");
+}
+
+int end_as(const Ending& ending) {
     if (ending.signal != 0) {
         std::fflush(nullptr);
         std::signal(ending.signal, SIG_DFL);
         std::raise(ending.signal);
     }
     return ending.exit_code;
-}
-
-int run(Front front, const std::vector<std::string>& arguments) {
-    return end_as(regroup::launcher::run_command(front, arguments));
 }
 
 bool is_called(const char* path, const std::string& name) {
@@ -110,71 +130,22 @@ int main(int argc, char** argv) {
     regroup::agent::outlive_limits();
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     if (argc > 0 && is_called(argv[0], "torchrun")) {
-        return may_run() ? run(Front::torchrun, arguments) : regroup::kExitJobFailed;
+        return may_run() ? end_as(regroup::launcher::run_command(Front::torchrun, arguments))
+                         : regroup::kExitJobFailed;
     }
-    const std::string command = arguments.empty() ? "--help" : arguments.front();
-    const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
-                                        arguments.end());
-    if (command == "--help" || command == "-h" || command == "help") {
-        std::fputs(kHelp, stdout);
+    const std::string word = arguments.empty() ? "--help" : arguments.front();
+    if (word == "--help" || word == "-h" || word == "help") {
+        print_help();
         return 0;
     }
-    if (command == "version" || command == "--version") {
+    if (word == "version" || word == "--version") {
         std::puts("regroup " REGROUP_VERSION);
         return 0;
     }
     if (!may_run()) {
         return regroup::kExitUnhealthy;
     }
-    if (command == "token") {
-        return regroup::launcher::token_command(rest);
-    }
-    if (command == "submit") {
-        return regroup::launcher::submit_command(rest);
-    }
-    if (command == "health") {
-        return regroup::launcher::health_command(rest);
-    }
-    if (command == regroup::health::kProbeWord) {
-        return regroup::health::answer_probe(rest);
-    }
-    if (command == "serve") {
-        return regroup::launcher::serve_command(rest);
-    }
-    if (command == "run" || command == "launch") {
-        return run(command == "run" ? Front::run : Front::launch, rest);
-    }
-    if (command == "launch-ssh") {
-        return end_as(regroup::launcher::ssh::launch_command(rest));
-    }
-    if (command == regroup::launcher::ssh::kNodeCommand) {
-        return end_as(regroup::launcher::ssh::node_command(rest));
-    }
-    if (command == "top") {
-        return regroup::launcher::top::top_command(rest);
-    }
-    if (command == "events") {
-        return regroup::launcher::events_command(rest);
-    }
-    if (command == "logs") {
-        return regroup::launcher::logs_command(rest);
-    }
-    if (command == "trace") {
-        return regroup::launcher::trace_command(rest);
-    }
-    if (command == "explain") {
-        return regroup::launcher::explain_command(rest);
-    }
-    if (command == "replay") {
-        return regroup::launcher::replay_command(rest);
-    }
-    using Action = regroup::rendezvous::Operate::Action;
-    for (const auto& [word, action] :
-         {std::pair("drain", Action::drain), std::pair("release", Action::release),
-          std::pair("stop", Action::stop), std::pair("status", Action::status)}) {
-        if (command == word) {
-            return regroup::launcher::operate_command(action, rest);
-        }
-    }
-    return unknown_command(command);
+    const auto command = std::ranges::find(commands(), word, &Command::name);
+    return end_as(command == commands().end() ? unknown_command(word)
+                                              : command->run(Arguments(arguments).subspan(1)));
 }

@@ -23,9 +23,12 @@ void add_observer_flags(FlagTable& flags, ObserverOptions& out) {
     add_trust_flags(flags, out.trust);
 }
 
-Result<EventReader::Options> reader_options(const ObserverOptions& options) {
-    const auto endpoints =
-        rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
+void add_job_flag(FlagTable& flags, const std::string& help, std::string& out) {
+    flags.value({"--job", "ID", "", help, "--job=nightly", "-", true}, name_into(out));
+}
+
+Result<DaemonAccess> daemon_access(const ObserverOptions& options, security::Role role) {
+    auto endpoints = rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
     if (!endpoints) {
         return endpoints.error();
     }
@@ -33,27 +36,28 @@ Result<EventReader::Options> reader_options(const ObserverOptions& options) {
     if (!credentials) {
         return credentials.error();
     }
-    EventReader::Options reader;
-    reader.endpoints = *endpoints;
-    reader.wish.job = options.job;
-    reader.wish.action = rendezvous::Operate::Action::events;
-    reader.wish.author = user_name(::getuid()) + "@" + short_host_name();
-    reader.limit = options.limit;
-    reader.identity = {std::move(*credentials), {security::Role::observer, options.job}};
-    return reader;
+    DaemonAccess access{*std::move(endpoints), {*std::move(credentials), {role, options.job}}, {}};
+    access.wish.job = options.job;
+    access.wish.author = user_name(::getuid()) + "@" + short_host_name();
+    return access;
 }
 
-int usage_error(const std::string& command, const std::string& line) {
-    complain(command, line);
-    return kExitUsage;
-}
-
-int exit_code_of(const std::string& command, const Result<void>& read) {
-    if (read) {
-        return 0;
+Result<EventReader::Options> reader_options(const ObserverOptions& options) {
+    Result<DaemonAccess> access = daemon_access(options, security::Role::observer);
+    if (!access) {
+        return access.error();
     }
-    complain(command, read.error().detail);
-    return read.error().code == Errc::disconnected ? kExitNoRendezvous : kExitJobFailed;
+    access->wish.action = rendezvous::Operate::Action::events;
+    return EventReader::Options{std::move(access->endpoints), std::move(access->wish),
+                                options.limit, std::move(access->identity)};
+}
+
+Ending ending_of(const std::string& command, const Result<void>& done) {
+    if (done) {
+        return {};
+    }
+    complain(command, done.error().detail);
+    return {done.error().code == Errc::disconnected ? kExitNoRendezvous : kExitJobFailed};
 }
 
 }  // namespace regroup::launcher

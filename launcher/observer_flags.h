@@ -2,14 +2,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "launcher/command.h"
 #include "launcher/event_reader.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/security/credentials.h"
 
 namespace regroup::launcher {
 
-/// The flags of commands that read the events of a daemon.
+/// The flags of commands that ask a daemon.
 struct ObserverOptions {
     std::string endpoints = "localhost";
     std::string job;
@@ -18,14 +20,22 @@ struct ObserverOptions {
 };
 /// Declares --endpoint, --timeout and those of add_trust_flags().
 void add_observer_flags(FlagTable& flags, ObserverOptions& out);
+/// Declares --job.
+void add_job_flag(FlagTable& flags, const std::string& help, std::string& out);
 
+/// Where such a command finds the daemons, and who asks them.
+struct DaemonAccess {
+    std::vector<rendezvous::Endpoint> endpoints;
+    security::Identity identity;
+    rendezvous::Operate wish;  ///< With the job and the author.
+};
 /// Errors: those of the endpoints and of read_credentials(); one sentence.
+Result<DaemonAccess> daemon_access(const ObserverOptions& options, security::Role role);
+
+/// The same for a reader of events.
 Result<EventReader::Options> reader_options(const ObserverOptions& options);
 
-/// The exit code after a line on stderr about the command line.
-int usage_error(const std::string& command, const std::string& line);
-
-/// The exit code of such a command, after a line on stderr if it has failed.
-int exit_code_of(const std::string& command, const Result<void>& read);
+/// The ending of such a command, after a line on stderr if it has failed.
+Ending ending_of(const std::string& command, const Result<void>& done);
 
 }  // namespace regroup::launcher

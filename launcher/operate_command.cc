@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/operate_command.h"
-
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "launcher/flag_table.h"
+#include "launcher/commands.h"
 #include "launcher/flag_values.h"
-#include "launcher/host.h"
-#include "launcher/run_plan.h"
+#include "launcher/observer_flags.h"
 #include "launcher/say.h"
 #include "launcher/status_text.h"
-#include "launcher/trust.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/client/answer_parts.h"
 #include "rendezvous/client/control_client.h"
@@ -35,32 +29,25 @@ using rendezvous::Operate;
 using rendezvous::Operated;
 
 struct OperateOptions {
-    std::string endpoints = "localhost";
-    std::string job;
+    ObserverOptions observer;
     std::string reason;
-    Duration limit = std::chrono::seconds(10);
     bool wait = false;
     Duration wait_limit = std::chrono::minutes(5);
-    security::CredentialSources trust;
     bool json = false;
 };
-
-std::string author() {
-    return user_name(::getuid()) + "@" + short_host_name();
-}
 
 /// Sends a command to the daemon that leads, and waits for its answer. With `drain --wait` it waits
 /// for the second answer, which comes when the node has left.
 class Conversation {
    public:
-    Conversation(const std::vector<rendezvous::Endpoint>& endpoints, const Operate& wish,
-                 const OperateOptions& options, security::Identity identity)
-        : wish_(wish),
+    Conversation(DaemonAccess access, const OperateOptions& options)
+        : wish_(std::move(access.wish)),
           options_(options),
-          deadline_(io_, options.limit),
+          deadline_(io_, options.observer.limit),
           second_(io_),
           signals_(io_),
-          client_(io_, endpoints, handlers(), std::chrono::seconds(30), std::move(identity)) {}
+          client_(io_, std::move(access.endpoints), handlers(), std::chrono::seconds(30),
+                  std::move(access.identity)) {}
 
     /// Errors: disconnected, with the last cause, when no daemon answers in time; deadline_exceeded
     /// when --wait-timeout is over; closed when a signal ends the wait; the code of the daemon when
@@ -166,7 +153,7 @@ class Conversation {
                   (wish_.action == Operate::Action::status ? "; is it a regroup daemon?"
                                                            : "; it may do it yet");
         }
-        return "no daemon has answered within " + format_duration(options_.limit) + why;
+        return "no daemon has answered within " + format_duration(options_.observer.limit) + why;
     }
     [[nodiscard]] std::string patience_is_over() const {
         return "node " + wish_.node + " has not left within " +
@@ -191,7 +178,7 @@ class Conversation {
     }
 
     boost::asio::io_context io_{1};
-    const Operate& wish_;
+    const Operate wish_;
     const OperateOptions& options_;
     rendezvous::AnswerParts parts_;
     Result<Operated> answer_ = Operated{};
@@ -237,15 +224,11 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
                           "command line; 3 if no daemon answers."
                         : "; 2 for a mistake on the command line;\n3 if no daemon answers.");
     flags.group("Flags");
-    flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
-                 "Address of the daemon: the same as --rdzv-endpoint of the nodes",
-                 "--endpoint=node0:29400", "-", true},
-                text_into(out.endpoints));
-    flags.value({"--job", "ID", "",
-                 "Name of the job (--rdzv-id). Needed if the daemon has several jobs; status "
-                 "without it shows all",
-                 "--job=nightly", "-", true},
-                name_into(out.job));
+    add_job_flag(
+        flags,
+        "Name of the job (--rdzv-id). Needed if the daemon has several jobs" +
+            std::string(action == Operate::Action::status ? "; without it all are shown" : ""),
+        out.observer.job);
     if (action == Operate::Action::status) {
         flags.toggle({"--json", "", "", "Print a JSON object instead of tables", "", "-", true},
                      out.json);
@@ -266,21 +249,14 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
                      "--wait-timeout=60", "-", true},
                     seconds_into(out.wait_limit));
     }
-    flags.value({"--timeout", "SECONDS", "10", "How long to wait for an answer of the daemon",
-                 "--timeout=3", "-", true},
-                seconds_into(out.limit));
-    add_trust_flags(flags, out.trust);
+    add_observer_flags(flags, out.observer);
 }
 
-int report(Operate::Action action, const std::string& command, const OperateOptions& options,
-           const Result<Operated>& answer) {
-    if (!answer) {
-        complain("regroup " + command, answer.error().detail);
-        return answer.error().code == Errc::disconnected ? kExitNoRendezvous : kExitJobFailed;
-    }
-    if (!answer->done) {
-        complain("regroup " + command, answer->text);
-        return kExitJobFailed;
+Ending report(const FlagTable& flags, Operate::Action action, const OperateOptions& options,
+              const Result<Operated>& answer) {
+    if (!answer || !answer->done) {
+        return ending_of(flags.command(),
+                         answer ? Failure(Errc::closed, answer->text) : answer.error());
     }
     if (action != Operate::Action::status) {
         print(answer->text);
@@ -289,62 +265,68 @@ int report(Operate::Action action, const std::string& command, const OperateOpti
     } else {
         std::fputs(status_table(answer->text).c_str(), stdout);
     }
-    return 0;
+    return {};
+}
+
+Result<std::string> node_in(const Words& words, Operate::Action action) {
+    if (!names_node(action)) {
+        const Result<void> none = expect_no_words(words);
+        return none ? std::string() : Result<std::string>(none.error());
+    }
+    if (words.size() == 1) {
+        return words.front();
+    }
+    return invalid_argument(!words.empty() ? "takes one NODE, not '" + words[1] + "' as well"
+                            : action == Operate::Action::drain
+                                ? "needs the NODE that is to leave (regroup status lists them)"
+                                : "needs the NODE that is quarantined (regroup status lists them)");
+}
+
+Ending operate(Operate::Action action, std::span<const std::string> arguments) {
+    OperateOptions options;
+    FlagTable flags("regroup " + std::string(to_string(action)));
+    describe(flags, action, options);
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        const Result<std::string> node = node_in(words, action);
+        if (!node) {
+            return node.error();
+        }
+        const bool only_reads = action == Operate::Action::status;
+        Result<DaemonAccess> access =
+            daemon_access(options.observer,
+                          only_reads ? security::Role::observer : security::Role::operator_role);
+        if (!access) {
+            return access.error();
+        }
+        Operate& wish = access->wish;
+        wish.action = action;
+        wish.node = *node;
+        wish.reason = options.reason;
+        wish.wait = options.wait;
+        wish.parts = only_reads;
+        Conversation conversation(*std::move(access), options);
+        Ending ending = report(flags, action, options, conversation.run());
+        ending.signal = conversation.signal();
+        return ending;
+    });
 }
 
 }  // namespace
 
-int operate_command(Operate::Action action, std::span<const std::string> arguments) {
-    const std::string command(to_string(action));
-    OperateOptions options;
-    FlagTable flags("regroup " + command);
-    describe(flags, action, options);
-    const auto complain = [&](const std::string& line) {
-        launcher::complain("regroup " + command, line);
-        return kExitUsage;
-    };
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        return complain(parsed.error().detail);
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
-    const bool takes_node = names_node(action);
-    if (takes_node && rest.size() != 1) {
-        return complain(!rest.empty() ? "takes one NODE, not '" + rest[1] + "' as well"
-                        : action == Operate::Action::drain
-                            ? "needs the NODE that is to leave (regroup status lists them)"
-                            : "needs the NODE that is quarantined (regroup status lists them)");
-    }
-    if (!takes_node && !rest.empty()) {
-        return complain("takes no '" + rest.front() + "'");
-    }
-    const auto endpoints =
-        rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
-    if (!endpoints) {
-        return complain(endpoints.error().detail);
-    }
-    Operate wish{options.job, action,         takes_node ? rest.front() : "",
-                 author(),    options.reason, options.wait};
-    wish.parts = action == Operate::Action::status;
-    Result<security::Credentials> credentials = read_credentials(options.trust);
-    if (!credentials) {
-        return complain(credentials.error().detail);
-    }
-    const bool only_reads = action == Operate::Action::status;
-    Conversation conversation(
-        *endpoints, wish, options,
-        {std::move(*credentials),
-         {only_reads ? security::Role::observer : security::Role::operator_role, options.job}});
-    const int code = report(action, command, options, conversation.run());
-    if (conversation.signal() != 0) {
-        std::signal(conversation.signal(), SIG_DFL);
-        std::raise(conversation.signal());
-    }
-    return code;
+Ending drain_command(std::span<const std::string> arguments) {
+    return operate(Operate::Action::drain, arguments);
+}
+
+Ending release_command(std::span<const std::string> arguments) {
+    return operate(Operate::Action::release, arguments);
+}
+
+Ending stop_command(std::span<const std::string> arguments) {
+    return operate(Operate::Action::stop, arguments);
+}
+
+Ending status_command(std::span<const std::string> arguments) {
+    return operate(Operate::Action::status, arguments);
 }
 
 }  // namespace regroup::launcher

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/replay_command.h"
-
 #include <cstdio>
 #include <ctime>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
+#include "launcher/commands.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/journal_source.h"
@@ -37,12 +36,12 @@ std::string time_text(std::int64_t ms) {
     return text;
 }
 
-int list(const JournalSource& source) {
+Result<Ending> list(const JournalSource& source) {
     for (const StoredJob& job : source.jobs) {
         print(time_text(job.key.began_ms) + "  " + job.key.id +
               (job.ended ? "" : "  (the daemon's)"));
     }
-    return 0;
+    return Ending{};
 }
 
 /// The same job, which shows how many of its entries have been read. Output on a terminal shows
@@ -62,27 +61,62 @@ KeptJob with_progress(const KeptJob& job, Progress& progress) {
             }};
 }
 
-int replay_job(const KeptJob& job) {
+Result<Ending> replay_job(const KeptJob& job) {
     print("job " + job.key.id + ", begun " + time_text(job.key.began_ms));
     Progress progress(kReplayCommand);
     const Result<journal::Replayed> result = journal::replay(with_progress(job, progress), tell);
     progress.clear();
     if (!result) {
-        complain(kReplayCommand, result.error().detail);
-        return kExitUsage;
+        return result.error();
     }
     std::printf("%s: %zu of %zu assignments, in %zu entries\n",
                 result->is_same() ? "identical" : "DIFFERENT", result->identical,
                 result->assignments, result->entries);
-    return result->is_same() ? 0 : 1;
+    return Ending{result->is_same() ? 0 : kExitJobFailed};
+}
+
+struct ReplayOptions {
+    std::string job;
+    bool as_lines = false;
+    bool only_list = false;
+};
+
+Result<Ending> replay(const ReplayOptions& options, const Words& words) {
+    if (words.size() != 1) {
+        return invalid_argument(words.empty() ? "needs a FILE (regroup replay --help)"
+                                              : "takes one FILE, not '" + words[1] + "' as well");
+    }
+    const Result<JournalSource> source = open_journal_source(words.front());
+    if (!source) {
+        return source.error();
+    }
+    if (options.only_list) {
+        return list(*source);
+    }
+    const StoredJob* chosen = source->last_job(options.job);
+    if (chosen == nullptr) {
+        return invalid_argument(
+            source->path + (options.job.empty()
+                                ? " has no job"
+                                : " has no job " + options.job + "; --list shows those it has"));
+    }
+    const Result<KeptJob> job = source->open(*chosen);
+    if (!job) {
+        return job.error();
+    }
+    if (!options.as_lines) {
+        return replay_job(*job);
+    }
+    Progress progress(kReplayCommand);
+    const Result<void> written = journal::to_lines(with_progress(*job, progress), tell);
+    progress.clear();
+    return written ? Result<Ending>(Ending{}) : written.error();
 }
 
 }  // namespace
 
-int replay_command(std::span<const std::string> arguments) {
-    std::string id;
-    bool as_lines = false;
-    bool only_list = false;
+Ending replay_command(std::span<const std::string> arguments) {
+    ReplayOptions options;
     FlagTable flags(kReplayCommand);
     flags.usage = "regroup replay [FLAGS] FILE";
     flags.introduction =
@@ -95,57 +129,14 @@ int replay_command(std::span<const std::string> arguments) {
     flags.group("Flags");
     flags.value({"--job", "ID", "", "Name of the job. Without it, the job that began last",
                  "--job=nightly", "-", true},
-                text_into(id));
-    flags.toggle({"--list", "", "", "List the jobs and do nothing else", "", "-", true}, only_list);
+                text_into(options.job));
+    flags.toggle({"--list", "", "", "List the jobs and do nothing else", "", "-", true},
+                 options.only_list);
     flags.toggle(
         {"--export", "", "", "Print the journal of the job as lines of JSON, and do nothing else",
          "", "-", true},
-        as_lines);
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        complain(kReplayCommand, parsed.error().detail);
-        return kExitUsage;
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
-    if (rest.size() != 1) {
-        complain(kReplayCommand, rest.empty() ? "needs a FILE (regroup replay --help)"
-                                              : "takes one FILE, not '" + rest[1] + "' as well");
-        return kExitUsage;
-    }
-    const Result<JournalSource> source = open_journal_source(rest.front());
-    if (!source) {
-        complain(kReplayCommand, source.error().detail);
-        return kExitUsage;
-    }
-    if (only_list) {
-        return list(*source);
-    }
-    const StoredJob* chosen = source->last_job(id);
-    if (chosen == nullptr) {
-        complain(kReplayCommand,
-                 source->path + (id.empty() ? " has no job"
-                                            : " has no job " + id + "; --list shows those it has"));
-        return kExitUsage;
-    }
-    const Result<KeptJob> job = source->open(*chosen);
-    if (!job) {
-        complain(kReplayCommand, job.error().detail);
-        return kExitUsage;
-    }
-    if (as_lines) {
-        Progress progress(kReplayCommand);
-        const Result<void> written = journal::to_lines(with_progress(*job, progress), tell);
-        progress.clear();
-        if (!written) {
-            complain(kReplayCommand, written.error().detail);
-        }
-        return written ? 0 : kExitUsage;
-    }
-    return replay_job(*job);
+        options.as_lines);
+    return run_with(flags, arguments, [&](const Words& words) { return replay(options, words); });
 }
 
 }  // namespace regroup::launcher

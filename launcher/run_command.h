@@ -4,23 +4,14 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "launcher/cluster/allocation.h"
+#include "launcher/command.h"
 #include "launcher/run_options.h"
 #include "launcher/ssh/supervisor.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher {
-
-/// How the process must end.
-struct Ending {
-    int exit_code = 0;
-    int signal = 0;  ///< If not 0, the process ends by this signal, so that the parent sees it.
-    bool by_verdict = false;  ///< The job has ended, and all its nodes end so.
-    /// Lines that are the same on all nodes of the job, if another process prints them.
-    std::vector<std::string> report = {};
-};
 
 /// The launcher on another machine, for a node that it has started.
 struct Supervision {

@@ -214,6 +214,7 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
     SpecialFlags special;
     FlagTable flags(name_of(front));
     flags.usage = std::string(name_of(front)) + " [FLAGS] PROGRAM [ARGUMENTS...]";
+    flags.first_word_is_program = true;
     flags.introduction = kIntroduction;
     flags.footer = kFooter;
     declare_run_flags(flags, options, special);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/serve_command.h"
-
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -13,6 +11,7 @@
 
 #include "agent/process/descriptor_limit.h"
 #include "agent/process/line_writer.h"
+#include "launcher/commands.h"
 #include "launcher/event_log.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
@@ -166,8 +165,17 @@ FlagTable::Take host_name_into(std::set<std::string>& names) {
     };
 }
 
-/// The parts of the help around the flags.
-void describe_command(FlagTable& flags) {
+struct ServeOptions {
+    std::string listen;
+    StateOptions state;
+    store::Dialect dialect = store::Dialect::v1_13;
+    bool serves_torchrun = false;
+    EventLogOptions event_log;
+    std::set<std::string> http_hosts{full_host_name(), short_host_name()};
+    security::CredentialSources trust;
+};
+
+void describe(FlagTable& flags, ServeOptions& out) {
     flags.usage = "regroup serve [FLAGS]";
     flags.introduction =
         "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
@@ -182,25 +190,12 @@ void describe_command(FlagTable& flags) {
         "daemon takes them up again. Jobs in memory are closed. regroup stop ends a job.\n"
         "Exit code: 0 after SIGTERM or SIGINT; 2 for a mistake on the command line, or a port or\n"
         "a --state that cannot be used.";
-}
-
-}  // namespace
-
-int serve_command(std::span<const std::string> arguments) {
-    std::string listen;
-    StateOptions state;
-    store::Dialect dialect = store::Dialect::v1_13;
-    bool serves_torchrun = false;
-    std::set<std::string> http_hosts{full_host_name(), short_host_name()};
-    FlagTable flags("regroup serve");
-    describe_command(flags);
     flags.group("Flags");
     flags.value({"--listen", "ADDR:PORT", ":29400",
                  "Address and port to listen on. [IPV6]:PORT for IPv6. Without ADDR, all addresses",
                  "--listen=10.0.0.1:29400", "-", true},
-                text_into(listen));
-    add_state_flags(flags, state);
-    security::CredentialSources trust;
+                text_into(out.listen));
+    add_state_flags(flags, out.state);
     flags.toggle(
         {"--serve-torchrun", "", "",
          "Let launchers of PyTorch's torchrun meet at this daemon, too. They unpickle what "
@@ -208,48 +203,34 @@ int serve_command(std::span<const std::string> arguments) {
          "processes of this user on this host are served, and with --insecure everybody "
          "who reaches the port",
          "--serve-torchrun", "-", true},
-        serves_torchrun);
-    flags.value(store_dialect_flag("-"), dialect_into(dialect));
-    EventLogOptions event_log;
-    add_event_log_flags(flags, event_log, "-");
+        out.serves_torchrun);
+    flags.value(store_dialect_flag("-"), dialect_into(out.dialect));
+    add_event_log_flags(flags, out.event_log, "-");
     flags.value(
         {"--http-host", "NAME", "",
          "A further name by which browsers and scrapers call this daemon; may be given more "
          "than once. Its addresses, its host name and localhost need no flag",
          "--http-host=jobs.example.org", "-", true},
-        host_name_into(http_hosts));
-    add_trust_flags(flags, trust);
-    const auto parsed = flags.parse(arguments);
-    if (!parsed) {
-        complain(kServeCommand, parsed.error().detail);
-        return kExitUsage;
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
-        complain(kServeCommand, "takes no '" + rest.front() + "'; jobs are started by regroup run");
-        return kExitUsage;
-    }
+        host_name_into(out.http_hosts));
+    add_trust_flags(flags, out.trust);
+}
+
+Result<Ending> serve(ServeOptions options) {
     boost::asio::io_context io(1);
     ServiceManager manager;
-    Result<Place> place = find_place(io, listen);
+    Result<Place> place = find_place(io, options.listen);
     if (!place) {
-        complain(kServeCommand, place.error().detail);
-        return kExitUsage;
+        return place.error();
     }
 
-    Result<security::Credentials> credentials = read_credentials(trust);
+    Result<security::Credentials> credentials = read_credentials(options.trust);
     if (!credentials) {
-        complain(kServeCommand, credentials.error().detail);
-        return kExitUsage;
+        return credentials.error();
     }
     const bool is_local = !place->host.empty() && is_loopback_host(place->host);
     if (!is_local && !credentials->can_prove() && !credentials->insecure) {
-        complain(kServeCommand, no_credentials(place->name).detail +
-                                    "; 127.0.0.1:29400 serves this user on this host only");
-        return kExitUsage;
+        return invalid_argument(no_credentials(place->name).detail +
+                                "; 127.0.0.1:29400 serves this user on this host only");
     }
 
     std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
@@ -257,42 +238,40 @@ int serve_command(std::span<const std::string> arguments) {
     agent::raise_descriptor_limit();
     const SteadyClock clock;
     Log log(io, clock);
-    const Result<std::unique_ptr<EventLog>> events =
-        EventLog::open(io, event_log, "daemon", [&log](const std::string& line) { log.say(line); });
+    const Result<std::unique_ptr<EventLog>> events = EventLog::open(
+        io, options.event_log, "daemon", [&log](const std::string& line) { log.say(line); });
     if (!events) {
-        complain(kServeCommand, events.error().detail);
-        return kExitUsage;
+        return events.error();
     }
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
                               [&log](const std::string& line) { log.say(line); });
-    daemon.set_older_dialect(dialect);
+    daemon.set_older_dialect(options.dialect);
     if (!place->host.empty()) {
-        http_hosts.insert(place->host);
+        options.http_hosts.insert(place->host);
     }
-    daemon.set_http_hosts(http_hosts);
-    if (serves_torchrun) {
+    daemon.set_http_hosts(options.http_hosts);
+    if (options.serves_torchrun) {
         daemon.serve_torchrun();
     }
     if (const Result<void> set = daemon.set_credentials(*std::move(credentials)); !set) {
-        complain(kServeCommand, set.error().detail);
-        return kExitUsage;
+        return set.error();
     }
     const Result<std::uint16_t> port = place->socket ? daemon.listen(*std::move(place->socket))
                                                      : daemon.listen(place->host, place->port);
     if (!port) {
         log.say("cannot listen: " + port.error().detail);
-        return kExitUsage;
+        return Ending{kExitUsage};
     }
-    if (state.advertise.empty()) {
-        state.advertise =
+    if (options.state.advertise.empty()) {
+        options.state.advertise =
             rendezvous::Endpoint{place->host.empty() ? full_host_name() : place->host, *port}
                 .text();
     }
     if (*events) {
         (*events)->write_events_of(daemon, true);
     }
-    if (!use_state(io, clock, daemon, state, place->port, log)) {
-        return kExitUsage;
+    if (!use_state(io, clock, daemon, options.state, place->port, log)) {
+        return Ending{kExitUsage};
     }
     place->port = *port;
     // Before anybody hears that the daemon is there, and may stop it.
@@ -308,7 +287,19 @@ int serve_command(std::span<const std::string> arguments) {
     }
 
     run_until_signal(io, signals, daemon, log, manager);
-    return 0;
+    return Ending{};
+}
+
+}  // namespace
+
+Ending serve_command(std::span<const std::string> arguments) {
+    ServeOptions options;
+    FlagTable flags(kServeCommand);
+    describe(flags, options);
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        const Result<void> none = expect_no_words(words, "; jobs are started by regroup run");
+        return none ? serve(std::move(options)) : none.error();
+    });
 }
 
 }  // namespace regroup::launcher

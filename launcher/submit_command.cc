@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/submit_command.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <variant>
 
 #include "launcher/cluster/sbatch_script.h"
+#include "launcher/commands.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/run_options.h"
@@ -152,18 +151,14 @@ Failure start_sbatch(const std::string& script) {
                 "; submit on a host of the cluster, or print the script with --dry-run"};
 }
 
-int submit(SubmitOptions& options) {
-    const auto fail = [](const std::string& sentence, int code = kExitUsage) {
-        complain(kCommand, sentence);
-        return code;
-    };
+Result<Ending> submit(SubmitOptions& options) {
     const auto parsed = check_run(options.job);
     if (!parsed) {
-        return fail(parsed.error().detail);
+        return parsed.error();
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
-        return 0;
+        return Ending{};
     }
     const auto& run = std::get<RunOptions>(*parsed);
     if (options.job.name.empty()) {
@@ -172,10 +167,10 @@ int submit(SubmitOptions& options) {
     options.job.regroup = own_path();
     const Result<std::string> script = sbatch_script(options.job);
     if (!script) {
-        return fail(script.error().detail);
+        return script.error();
     }
     if (const Result<void> trusted = ensure_token(options, run); !trusted) {
-        return fail(trusted.error().detail);
+        return trusted.error();
     }
     std::error_code ignored;
     if (run.program.find('/') != run.program.npos && !fs::exists(run.program, ignored)) {
@@ -183,39 +178,30 @@ int submit(SubmitOptions& options) {
     }
     if (options.dry_run) {
         std::fputs(script->c_str(), stdout);
-        return 0;
+        return Ending{};
     }
-    return fail(start_sbatch(*script).detail, kExitJobFailed);
+    complain(kCommand, start_sbatch(*script).detail);
+    return Ending{kExitJobFailed};
 }
 
 }  // namespace
 
-int submit_command(const std::vector<std::string>& arguments) {
+Ending submit_command(std::span<const std::string> arguments) {
     SubmitOptions options;
     FlagTable flags(kCommand);
+    flags.first_word_is_program = true;
     describe(flags, options);
-    const auto fail = [](const std::string& sentence) {
-        complain("regroup submit", sentence);
-        return kExitUsage;
-    };
     const bool asks_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
     if (!asks_help && (arguments.empty() || arguments[0] != "slurm")) {
-        return fail(arguments.empty() ? "name the scheduler: regroup submit slurm ..."
-                                      : "knows no scheduler '" + arguments[0] +
-                                            "'; write regroup submit slurm ...");
+        return usage_error("regroup submit", arguments.empty()
+                                                 ? "name the scheduler: regroup submit slurm ..."
+                                                 : "knows no scheduler '" + arguments[0] +
+                                                       "'; write regroup submit slurm ...");
     }
-    const std::vector<std::string> rest(arguments.begin() + (asks_help ? 0 : 1), arguments.end());
-    auto parsed = flags.parse(rest);
-    if (!parsed) {
-        complain(kCommand, parsed.error().detail);
-        return kExitUsage;
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    options.job.run = std::move(std::get<std::vector<std::string>>(*parsed));
-    return submit(options);
+    return run_with(flags, arguments.subspan(asks_help ? 0 : 1), [&](const Words& words) {
+        options.job.run = words;
+        return submit(options);
+    });
 }
 
 }  // namespace regroup::launcher

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/token_command.h"
-
 #include <cstdio>
 #include <optional>
 #include <variant>
 #include <vector>
 
+#include "launcher/commands.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/say.h"
@@ -102,41 +101,31 @@ Result<std::string> run(const TokenOptions& options) {
 
 }  // namespace
 
-int token_command(std::span<const std::string> arguments) {
+Ending token_command(std::span<const std::string> arguments) {
     TokenOptions options;
     FlagTable flags("regroup token");
     describe(flags, options);
-    const auto fail = [](const std::string& sentence) {
-        complain("regroup token", sentence);
-        return kExitUsage;
-    };
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        return fail(parsed.error().detail);
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
-    if (!rest.empty()) {
-        return fail("takes no '" + rest.front() + "'");
-    }
-    if (options.generate && !options.role.empty()) {
-        return fail("--generate makes a full token; derive others from it by a second command");
-    }
-    if (options.role.empty() && (!options.job.empty() || !options.out.empty())) {
-        return fail("--job and --out go with --role");
-    }
-    if (options.file.empty()) {
-        options.file = usual_token_file();
-    }
-    const Result<std::string> done = run(options);
-    if (!done) {
-        return fail(done.error().detail);
-    }
-    std::printf("%s\n", done->c_str());
-    return 0;
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        if (const Result<void> none = expect_no_words(words); !none) {
+            return none.error();
+        }
+        if (options.generate && !options.role.empty()) {
+            return invalid_argument(
+                "--generate makes a full token; derive others from it by a second command");
+        }
+        if (options.role.empty() && (!options.job.empty() || !options.out.empty())) {
+            return invalid_argument("--job and --out go with --role");
+        }
+        if (options.file.empty()) {
+            options.file = usual_token_file();
+        }
+        const Result<std::string> done = run(options);
+        if (!done) {
+            return done.error();
+        }
+        std::printf("%s\n", done->c_str());
+        return Ending{};
+    });
 }
 
 }  // namespace regroup::launcher

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/trace_command.h"
-
 #include <cstdio>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "launcher/commands.h"
 #include "launcher/event_reader.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
@@ -25,31 +24,30 @@ using rendezvous::TraceSource;
 
 constexpr const char* kTraceCommand = "regroup trace";
 
-int put(TraceSource source, const std::vector<std::string>& lines) {
+Result<Ending> put(TraceSource source, const std::vector<std::string>& lines) {
     source.lines.assign(lines.begin(), lines.end());
     const std::string text = rendezvous::trace_json(source);
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
         std::fflush(stdout) != 0) {
         complain(kTraceCommand, "cannot write the trace to stdout");
-        return kExitJobFailed;
+        return Ending{kExitJobFailed};
     }
-    return 0;
+    return Ending{};
 }
 
-int trace_from_journal(const std::string& path, const std::string& id) {
+Result<Ending> trace_from_journal(const std::string& path, const std::string& id) {
     const Result<JournalSource> source = open_journal_source(path);
     if (!source) {
-        return usage_error(kTraceCommand, source.error().detail);
+        return source.error();
     }
     const journal::StoredJob* const chosen = source->last_job(id);
     if (chosen == nullptr) {
-        return usage_error(kTraceCommand, source->path + " has no job" +
-                                              (id.empty() ? "" : " " + id) +
-                                              "; regroup replay --list shows those it has");
+        return invalid_argument(source->path + " has no job" + (id.empty() ? "" : " " + id) +
+                                "; regroup replay --list shows those it has");
     }
     Result<journal::KeptJob> job = source->open(*chosen);
     if (!job) {
-        return usage_error(kTraceCommand, job.error().detail);
+        return job.error();
     }
     TraceSource trace{chosen->key.id, chosen->key.began_ms, {}};
     // The same events as those of the daemon. The history keeps the samples of the steps.
@@ -74,7 +72,7 @@ int trace_from_journal(const std::string& path, const std::string& id) {
                 }
             });
         if (!read) {
-            return usage_error(kTraceCommand, read.error().detail);
+            return read.error();
         }
         more = *read;
     }
@@ -82,10 +80,10 @@ int trace_from_journal(const std::string& path, const std::string& id) {
     return put(std::move(trace), lines);
 }
 
-int trace_from_daemon(const ObserverOptions& options) {
+Result<Ending> trace_from_daemon(const ObserverOptions& options) {
     Result<EventReader::Options> reader = reader_options(options);
     if (!reader) {
-        return usage_error(kTraceCommand, reader.error().detail);
+        return reader.error();
     }
     TraceSource trace;
     std::vector<std::string> lines;
@@ -94,7 +92,7 @@ int trace_from_daemon(const ObserverOptions& options) {
     handlers.on_note = [](const std::string& note) { complain(kTraceCommand, note); };
     EventReader events(std::move(*reader), std::move(handlers));
     if (const Result<void> read = events.run(); !read) {
-        return exit_code_of(kTraceCommand, read);
+        return ending_of(kTraceCommand, read);
     }
     trace.job = events.job();
     trace.began_ms = events.began_ms();
@@ -103,7 +101,7 @@ int trace_from_daemon(const ObserverOptions& options) {
 
 }  // namespace
 
-int trace_command(std::span<const std::string> arguments) {
+Ending trace_command(std::span<const std::string> arguments) {
     ObserverOptions options;
     std::string journal;
     FlagTable flags(kTraceCommand);
@@ -124,20 +122,14 @@ int trace_command(std::span<const std::string> arguments) {
                  "--journal=/var/lib/regroup", "-", true},
                 text_into(journal));
     add_observer_flags(flags, options);
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        return usage_error(kTraceCommand, parsed.error().detail);
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
-    if (rest.size() > 1) {
-        return usage_error(kTraceCommand, "takes one JOB, not '" + rest[1] + "' as well");
-    }
-    options.job = rest.empty() ? "" : rest.front();
-    return journal.empty() ? trace_from_daemon(options) : trace_from_journal(journal, options.job);
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        if (words.size() > 1) {
+            return invalid_argument("takes one JOB, not '" + words[1] + "' as well");
+        }
+        options.job = words.empty() ? "" : words.front();
+        return journal.empty() ? trace_from_daemon(options)
+                               : trace_from_journal(journal, options.job);
+    });
 }
 
 }  // namespace regroup::launcher

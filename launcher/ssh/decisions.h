@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/run_command.h"
+#include "launcher/command.h"
 
 namespace regroup::launcher::ssh {
 

@@ -16,7 +16,7 @@
 #include "agent/process/linux_launcher.h"
 #include "agent/process/output_relay.h"
 #include "launcher/cluster/host_file.h"
-#include "launcher/run_command.h"
+#include "launcher/command.h"
 #include "launcher/ssh/decisions.h"
 #include "launcher/ssh/host_session.h"
 #include "launcher/ssh/options.h"

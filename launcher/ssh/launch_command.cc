@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/ssh/launch_command.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include "agent/process/descriptor_limit.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/cluster/sbatch_script.h"
+#include "launcher/commands.h"
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/ssh/environment.h"
@@ -141,8 +140,7 @@ Result<LaunchPlan> make_plan(LaunchOptions options) {
 
 Ending launch_command(std::span<const std::string> arguments) {
     const auto fail = [](const Failure& failure) {
-        complain("regroup launch-ssh", failure.detail);
-        return Ending{.exit_code = kExitUsage};
+        return usage_error("regroup launch-ssh", failure.detail);
     };
     Result<std::variant<LaunchOptions, ShowText>> parsed = parse_launch_options(arguments);
     if (!parsed) {

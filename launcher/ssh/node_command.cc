@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/ssh/node_command.h"
-
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +9,8 @@
 #include <vector>
 
 #include "agent/process/unique_fd.h"
+#include "launcher/commands.h"
+#include "launcher/run_command.h"
 #include "launcher/say.h"
 #include "launcher/ssh/messages.h"
 #include "launcher/ssh/supervisor.h"
@@ -23,8 +23,7 @@ namespace {
 constexpr Duration kSetupLimit = std::chrono::seconds(60);
 
 Ending usage_ending(const std::string& sentence) {
-    complain("regroup", sentence);
-    return {kExitUsage, 0};
+    return usage_error("regroup", sentence);
 }
 
 // Workers must not read the launcher's orders, and inherit stdin.

@@ -98,6 +98,7 @@ void declare_own_flags(FlagTable& flags, LaunchOptions& out) {
 
 void describe(FlagTable& flags) {
     flags.usage = "regroup launch-ssh --hosts=LIST|--hostfile=FILE [FLAGS] PROGRAM [ARGUMENTS...]";
+    flags.first_word_is_program = true;
     flags.introduction = kIntroduction;
     flags.footer = kFooter;
 }

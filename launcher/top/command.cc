@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/top/command.h"
-
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -16,15 +14,14 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "launcher/flag_table.h"
+#include "launcher/commands.h"
 #include "launcher/flag_values.h"
-#include "launcher/run_plan.h"
+#include "launcher/observer_flags.h"
 #include "launcher/say.h"
 #include "launcher/top/follower.h"
 #include "launcher/top/plain_lines.h"
 #include "launcher/top/terminal.h"
 #include "launcher/top/view.h"
-#include "launcher/trust.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/view/event_line.h"
@@ -45,12 +42,9 @@ constexpr std::size_t kLinesPerHeading = 20;
 constexpr const char* kName = "regroup top";
 
 struct Options {
-    std::string endpoints = "localhost";
-    std::string job;
+    ObserverOptions observer;
     Duration interval = std::chrono::seconds(1);
     std::uint32_t count = 0;
-    Duration limit = std::chrono::seconds(10);
-    security::CredentialSources trust;
 };
 
 /// "21:30:05 UTC".
@@ -65,25 +59,23 @@ std::string time_of_day() {
 /// Shows each status of the daemon, on a screen or as lines.
 class Top {
    public:
-    Top(const std::vector<rendezvous::Endpoint>& endpoints, const Options& options,
-        security::Identity identity)
+    Top(DaemonAccess access, const Options& options)
         : options_(options),
           deadline_(io_),
           redraw_(io_),
           signals_(io_),
           input_(io_),
-          view_(options.endpoints, options.job,
+          view_(options.observer.endpoints, options.observer.job,
                 std::max<Duration>(std::chrono::seconds(10), 3 * options.interval)),
-          follower_(io_, endpoints, options.job, options.interval, std::move(identity),
-                    handlers()) {}
+          follower_(io_, access.endpoints, options.observer.job, options.interval,
+                    std::move(access.identity), handlers()) {}
 
-    /// Returns the exit code.
-    int run() {
-        deadline_.expires_after(options_.limit);
+    Ending run() {
+        deadline_.expires_after(options_.observer.limit);
         deadline_.async_wait([this](ErrorCode error) {
             if (!error && !answered_) {
                 end(kExitNoRendezvous, "no daemon has answered within " +
-                                           format_duration(options_.limit) +
+                                           format_duration(options_.observer.limit) +
                                            (trouble_.empty() ? "" : ": " + trouble_));
             }
         });
@@ -93,10 +85,8 @@ class Top {
         if (!complaint_.empty()) {
             complain(kName, complaint_);
         }
-        return code_;
+        return {code_, signal_};
     }
-    /// The signal that ended it, or 0.
-    [[nodiscard]] int signal() const noexcept { return signal_; }
 
    private:
     Follower::Handlers handlers() {
@@ -291,72 +281,38 @@ void describe(FlagTable& flags, Options& out) {
         "Exit code: 0 for success; 1 if the daemon refuses; 2 for a mistake on the command line;\n"
         "3 if no daemon answers at first. Later it waits until one answers again.";
     flags.group("Flags");
-    flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
-                 "Address of the daemon: the same as --rdzv-endpoint of the nodes",
-                 "--endpoint=node0:29400", "-", true},
-                text_into(out.endpoints));
-    flags.value({"--job", "ID", "", "Show this job only (--rdzv-id). Without it: all jobs",
-                 "--job=nightly", "-", true},
-                name_into(out.job));
+    add_job_flag(flags, "Show this job only (--rdzv-id). Without it: all jobs", out.observer.job);
     flags.value(
         {"--interval", "SECONDS", "1", "Time between two answers of the daemon, from 0.2 to 60",
          "--interval=10", "-", true},
         interval_into(out.interval));
     flags.value({"--count", "N", "", "End after so many answers", "--count=1", "-", true},
                 number_into<std::uint32_t>(out.count, 1, 1'000'000'000));
-    flags.value({"--timeout", "SECONDS", "10", "How long to wait for the first answer",
-                 "--timeout=3", "-", true},
-                seconds_into(out.limit));
-    add_trust_flags(flags, out.trust);
+    add_observer_flags(flags, out.observer);
 }
 
 }  // namespace
 
-int top_command(std::span<const std::string> arguments) {
+Ending top_command(std::span<const std::string> arguments) {
     Options options;
     FlagTable flags(kName);
     describe(flags, options);
-    const auto complain = [](const std::string& text) {
-        launcher::complain(kName, text);
-        return kExitUsage;
-    };
-    const auto parsed = flags.parse_anywhere(arguments);
-    if (!parsed) {
-        return complain(parsed.error().detail);
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
-        return complain("takes no '" + rest.front() + "'");
-    }
-    const auto endpoints =
-        rendezvous::parse_endpoints(options.endpoints, kRendezvousPort, "--endpoint");
-    if (!endpoints) {
-        return complain(endpoints.error().detail);
-    }
-    Result<security::Credentials> credentials = read_credentials(options.trust);
-    if (!credentials) {
-        return complain(credentials.error().detail);
-    }
-    int code = 0;
-    int signal = 0;
-    try {
-        Top top(*endpoints, options,
-                {std::move(*credentials), {security::Role::observer, options.job}});
-        code = top.run();
-        signal = top.signal();
-    } catch (const std::exception& error) {
-        // Caught, so that the terminal is given back first.
-        launcher::complain(kName, std::string("failed: ") + error.what());
-        return kExitJobFailed;
-    }
-    if (signal != 0) {
-        std::signal(signal, SIG_DFL);
-        std::raise(signal);
-    }
-    return code;
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        if (const Result<void> none = expect_no_words(words); !none) {
+            return none.error();
+        }
+        Result<DaemonAccess> access = daemon_access(options.observer, security::Role::observer);
+        if (!access) {
+            return access.error();
+        }
+        try {
+            return Top(*std::move(access), options).run();
+        } catch (const std::exception& error) {
+            // Caught, so that the terminal is given back first.
+            complain(kName, std::string("failed: ") + error.what());
+            return Ending{kExitJobFailed};
+        }
+    });
 }
 
 }  // namespace regroup::launcher::top
