@@ -159,20 +159,20 @@ TEST(NcclWaits, WatchdogLooksOftenOnlyWhileAThreadWaits) {
         after(SteadyClock().now(), testing::kPatience));
     ASSERT_EQ(connected.state, nccl::CommState::ready);
     const auto launch = [&](ncclComm_t comm, ncclRedOp_t /*reduction*/, cudaStream_t stream) {
-        void* const word = lane->barrier_word();
+        void* const word = lane->memory().barrier_word();
         return api.all_reduce(word, word, 1, ncclInt32, ncclSum, comm, stream);
     };
-    const auto state = std::make_shared<Work::State>(lane->waiters());
+    const auto state = lane->in_flight().make_work();
     const Instant now = SteadyClock().now();
-    lane->issue({{.operation = {}, .launch = launch, .work = state}});
+    lane->issuer().issue({{.operation = {}, .launch = launch, .work = state}});
     constexpr Duration kSeldom = std::chrono::milliseconds(1);
-    EXPECT_EQ(lane->patience(now), kSeldom);
+    EXPECT_EQ(lane->in_flight().patience(now), kSeldom);
     {
         const std::jthread waiter([&] { EXPECT_TRUE(error_of(Work(state))); });
-        while (lane->patience(now) == kSeldom) {
+        while (lane->in_flight().patience(now) == kSeldom) {
             std::this_thread::yield();
         }
-        lane->end({Errc::fenced, "over", {}});
+        lane->in_flight().end({Errc::fenced, "over", {}});
     }
     nccl::Lane::abort_all(api, {&lane, 1});
     reaper->await_all();

@@ -27,7 +27,6 @@
 #include "worker_sdk/src/cuda/environment.h"
 #include "worker_sdk/src/nccl/bootstrap.h"
 #include "worker_sdk/src/nccl/communicator.h"
-#include "worker_sdk/src/nccl/lane.h"
 
 namespace regroup::gpu {
 namespace {
@@ -35,9 +34,8 @@ namespace {
 constexpr std::size_t kCount = 1024;
 
 void require_ready(nccl::Communicator& communicator, nccl::CommReport report) {
-    nccl::Backoff backoff;
-    for (; report.state == nccl::CommState::in_progress; report = communicator.poll()) {
-        backoff.pause();
+    if (report.state == nccl::CommState::in_progress) {
+        report = communicator.await_ready(Instant::max());
     }
     if (report.state != nccl::CommState::ready) {
         throw Error(Errc::system, "NCCL: " + report.text);

@@ -3,7 +3,9 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace regroup::nccl {
 namespace {
@@ -12,11 +14,12 @@ std::vector<Proposal> gather(Lane& lane, const Signature& signature, const Propo
     constexpr std::size_t kWords = sizeof(Proposal) / sizeof(std::uint64_t);
     const Backend& backend = lane.backend();
     const cuda::DeviceScope scope(backend.runtime, lane.identity().device.index);
-    auto* const table = static_cast<Proposal*>(lane.table());
+    Proposal* const table = lane.memory().proposals();
     Proposal* const own = table + lane.identity().rank;
-    void* const stream = lane.own_stream();
-    lane.proposal() = mine;
-    backend.runtime.copy(own, &lane.proposal(), sizeof mine, stream);
+    void* const stream = lane.issuer().own_stream();
+    Proposal& on_host = lane.memory().proposal();
+    on_host = mine;
+    backend.runtime.copy(own, &on_host, sizeof mine, stream);
     // In the group's own stream: the caller's may be held up, or captured into a graph.
     Call call{.operation = {.signature = signature, .options = {.stream = Stream{stream}}},
               .launch =
@@ -24,11 +27,11 @@ std::vector<Proposal> gather(Lane& lane, const Signature& signature, const Propo
                                                    cudaStream_t into) {
                       return api.all_gather(own, table, kWords, ncclUint64, comm, into);
                   },
-              .work = std::make_shared<Work::State>(lane.waiters())};
+              .work = lane.in_flight().make_work()};
     const Work work(call.work);
     std::vector<Call> calls;
     calls.push_back(std::move(call));
-    lane.issue(std::move(calls));
+    lane.issuer().issue(std::move(calls));
     work.wait();
     std::vector<Proposal> proposals(lane.identity().members.size());
     backend.runtime.copy(proposals.data(), table, proposals.size() * sizeof(Proposal), stream);
@@ -36,16 +39,38 @@ std::vector<Proposal> gather(Lane& lane, const Signature& signature, const Propo
     return proposals;
 }
 
+std::vector<Proposal> exchange(Lane& lane, const Plan& plan) {
+    try {
+        return gather(lane, plan.signature,
+                      {.digest = plan.digest, .is_able = plan.obstacle ? 0U : 1U});
+    } catch (const Error& error) {
+        const std::string text = plan.purpose + ": " + error.what();
+        lane.in_flight().post({error.code(), text, {}});  // Ignored if the group has ended with it.
+        throw Error(error.code(), text);
+    }
+}
+
 }  // namespace
 
-std::vector<Proposal> exchange(Lane& lane, const std::string& purpose, const Signature& signature,
-                               const Proposal& mine) {
-    try {
-        return gather(lane, signature, mine);
-    } catch (const Error& error) {
-        const std::string text = purpose + ": " + error.what();
-        lane.post({error.code(), text, {}});  // Ignored if the group has ended with this.
-        throw Error(error.code(), text);
+void agree(Lane& lane, const Plan& plan) {
+    const std::vector<Proposal> proposals = exchange(lane, plan);
+    const GroupIdentity& identity = lane.identity();
+    const auto name_of = [&](std::vector<Proposal>::const_iterator place) {
+        return identity.name_of(
+            identity.members[static_cast<std::size_t>(place - proposals.begin())]);
+    };
+    const auto other = std::ranges::find_if(
+        proposals, [&](const Proposal& each) { return each.digest != plan.digest; });
+    if (other != proposals.end()) {
+        throw Error(Errc::invalid_argument,
+                    plan.purpose + ": " + plan.difference(name_of(other), other->digest));
+    }
+    if (plan.obstacle) {
+        throw Error(*plan.obstacle);
+    }
+    const auto unable = std::ranges::find(proposals, 0U, &Proposal::is_able);
+    if (unable != proposals.end()) {
+        throw Error(Errc::system, plan.purpose + ": " + name_of(unable) + " " + plan.undone);
     }
 }
 

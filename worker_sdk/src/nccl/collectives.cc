@@ -253,8 +253,8 @@ Work NcclProcessGroup::issue(const OperationRequest& request) {
     }
     Call call{.operation = {.signature = signature_of(request, bounds_.world_size),
                             .options = request.options},
-              .launch = Launch(backend_, request, bounds_, lane_->barrier_word()),
-              .work = std::make_shared<Work::State>(lane_->waiters())};
+              .launch = Launch(backend_, request, bounds_, lane_->memory().barrier_word()),
+              .work = lane_->in_flight().make_work()};
     if (is_reduction(request.kind)) {
         call.operation.reduction = request.reduction;
     }
@@ -269,7 +269,7 @@ Work NcclProcessGroup::issue(const OperationRequest& request) {
     }
     std::vector<Call> calls;
     calls.push_back(std::move(call));
-    lane_->issue(std::move(calls));
+    lane_->issuer().issue(std::move(calls));
     return work;
 }
 

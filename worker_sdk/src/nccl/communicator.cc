@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/nccl/communicator.h"
 
+#include <algorithm>
 #include <atomic>
+#include <poll.h>
+#include <sched.h>
 #include <thread>
 #include <utility>
 
@@ -13,6 +16,19 @@ namespace {
 /// From 2.31 on ncclCommDestroy holds a barrier among the ranks of a node that has no deadline.
 /// After ncclCommFinalize, ncclCommAbort frees the same without asking anybody.
 constexpr int kDestroyWaitsForOthers = 23100;
+
+/// Waits a little, longer with every turn: NCCL has no call to wait for the end of its work.
+void pause(int turns) {
+    constexpr int kYields = 50;
+    constexpr long kLongest = 1'000'000;
+    if (turns < kYields) {
+        ::sched_yield();
+        return;
+    }
+    const timespec span{.tv_sec = 0,
+                        .tv_nsec = std::min(20'000L * (turns - kYields + 1), kLongest)};
+    (void)::ppoll(nullptr, 0, &span, nullptr);
+}
 
 }  // namespace
 
@@ -116,6 +132,27 @@ CommReport Communicator::poll_locked() {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = api_.comm_get_async_error(comm_, &state);
     return report(asked == ncclSuccess ? state : asked);
+}
+
+CommReport Communicator::await_ready(Instant deadline) {
+    for (int turns = 0;; ++turns) {
+        CommReport report = poll();
+        if (report.state != CommState::in_progress || SteadyClock().now() >= deadline) {
+            return report;
+        }
+        pause(turns);
+    }
+}
+
+bool Communicator::has_place(int rank, int world_size) {
+    int own_rank = rank;
+    int count = world_size;
+    const CommReport told = call([&](ncclComm_t comm) {
+        const ncclResult_t counted = api_.comm_count(comm, &count);
+        return is_good(counted) ? api_.comm_user_rank(comm, &own_rank) : counted;
+    });
+    return told.state == CommState::gone ||
+           (told.state == CommState::ready && own_rank == rank && count == world_size);
 }
 
 CommReport Communicator::begin_leaving() {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/clock.h"
 #include "worker_sdk/src/nccl/nccl_api.h"
 
 namespace regroup::nccl {
@@ -60,8 +61,13 @@ class Communicator {
     /// Any other single call.
     CommReport call(const std::function<ncclResult_t(ncclComm_t)>& body);
     CommReport poll();
+    /// Polls until the communicator is not `in_progress` any more, or until the deadline.
+    CommReport await_ready(Instant deadline);
     /// As `poll`, but `ready` if another thread is in a call: that thread sees errors itself.
     CommReport glance();
+
+    /// Whether it has `world_size` ranks and this one is `rank`. True if it is gone.
+    [[nodiscard]] bool has_place(int rank, int world_size);
 
     CommReport begin_leaving();
     /// Requires that `poll` says `ready` after begin_leaving.

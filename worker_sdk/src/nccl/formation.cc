@@ -187,7 +187,7 @@ void Formation::connect(Lane& lane, std::vector<ncclUniqueId> ids) {
     if (report.state == CommState::failed) {
         meeting_.fail(errc_of(report.result), "NCCL could not connect the ranks: " + report.text);
     }
-    if (const auto failure = lane.failure()) {
+    if (const auto failure = lane.in_flight().failure()) {
         meeting_.fail(failure->code, "while NCCL connected the ranks: " + failure->cause);
     }
     const std::string missing = meeting_.missing_ranks("begun");
@@ -234,10 +234,10 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
                            .round = ContextScope::of(context_)};
     std::iota(identity.members.begin(), identity.members.end(), 0U);
     const std::shared_ptr<Lane> lane = Lane::make(backend_, std::move(identity), wakeup, reaper);
-    const RoundScope::Registration forming(ContextScope::of(context_),
-                                           [&lane](const std::string& reason) {
-                                               lane->post({Errc::fenced, "aborted: " + reason, {}});
-                                           });
+    const RoundScope::Registration forming(
+        ContextScope::of(context_), [&lane](const std::string& reason) {
+            lane->in_flight().post({Errc::fenced, "aborted: " + reason, {}});
+        });
     meeting_.await({"all"}, "come", "here");
     if (!formation_.share_gpus) {
         refuse_shared_gpus();
@@ -249,7 +249,7 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
     try {
         connect(*lane, std::move(ids));
     } catch (const Error& error) {
-        lane->post({error.code(), error.what(), {}});
+        lane->in_flight().post({error.code(), error.what(), {}});
         throw;
     }
     return std::make_unique<NcclProcessGroup>(backend_, std::move(watchdog), lane);

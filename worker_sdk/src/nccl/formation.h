@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "worker_sdk/src/nccl/lane.h"
+#include "worker_sdk/src/nccl/backend.h"
 
 namespace regroup::nccl {
 

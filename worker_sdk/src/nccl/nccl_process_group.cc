@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <utility>
 
 #include "rendezvous/base/result.h"
@@ -22,15 +21,6 @@ constexpr int kMembersColor = 0;
 
 std::string title(const std::string& name) {
     return "new_group \"" + name + "\"";
-}
-
-/// The first rank whose proposal `is_other`.
-template <class Predicate>
-std::optional<std::size_t> first_rank(const std::vector<Proposal>& proposals,
-                                      const Predicate& is_other) {
-    const auto found = std::ranges::find_if(proposals, is_other);
-    return found == proposals.end() ? std::nullopt
-                                    : std::optional<std::size_t>(found - proposals.begin());
 }
 
 Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
@@ -86,7 +76,7 @@ void NcclProcessGroup::end_batch() {
         batch_.reset();
     }
     try {
-        lane_->issue(calls);
+        lane_->issuer().issue(calls);
     } catch (const Error& error) {
         for (const Call& call : calls) {
             call.work->fail(error.code(), error.what());
@@ -110,39 +100,29 @@ void NcclProcessGroup::fail_batch(std::string_view reason) noexcept {
 
 void NcclProcessGroup::abort(std::string_view reason) noexcept {
     fail_batch(reason);
-    lane_->post({Errc::fenced, "aborted: " + std::string(reason), {}});
-}
-
-/// Of a rank of this group.
-std::string NcclProcessGroup::rank_name(std::size_t rank) const {
-    return lane_->identity().name_of(lane_->identity().members[rank]);
+    lane_->in_flight().post({Errc::fenced, "aborted: " + std::string(reason), {}});
 }
 
 Buffer NcclProcessGroup::allocate(std::size_t bytes) {
     Buffer buffer;
-    std::optional<Error> problem;
+    std::optional<Error> obstacle;
     try {
-        buffer = Lane::allocate(lane_, bytes);
+        buffer = GpuMemory::allocate({lane_, &lane_->memory()}, bytes);
     } catch (const Error& error) {
-        problem = error;
+        obstacle = error;
     }
-    const std::vector<Proposal> proposals = exchange(
-        *lane_, "allocate", {.count = 2, .kind = OperationKind::all_gather, .dtype = DType::uint64},
-        {.digest = bytes, .is_able = problem ? 0U : 1U});
-    const auto is_other = [bytes](const Proposal& each) { return each.digest != bytes; };
-    if (const auto rank = first_rank(proposals, is_other)) {
-        throw Error(Errc::invalid_argument, "allocate: " + rank_name(*rank) + " asks for " +
-                                                std::to_string(proposals[*rank].digest) +
-                                                " bytes, " + rank_name(bounds_.rank) + " for " +
-                                                std::to_string(bytes));
-    }
-    if (problem) {
-        throw Error(*problem);
-    }
-    if (const auto rank = first_rank(proposals, std::not_fn(&Proposal::is_able))) {
-        throw Error(Errc::system, "allocate: " + rank_name(*rank) + " could not allocate " +
-                                      std::to_string(bytes) + " bytes of GPU memory");
-    }
+    const std::string wanted = std::to_string(bytes);
+    const GroupIdentity& identity = lane_->identity();
+    agree(*lane_,
+          {.purpose = "allocate",
+           .signature = {.count = 2, .kind = OperationKind::all_gather, .dtype = DType::uint64},
+           .digest = bytes,
+           .obstacle = obstacle,
+           .undone = "could not allocate " + wanted + " bytes of GPU memory",
+           .difference = [&](const std::string& who, std::uint64_t theirs) {
+               return who + " asks for " + std::to_string(theirs) + " bytes, " +
+                      identity.name_of(identity.members[identity.rank]) + " for " + wanted;
+           }});
     return buffer;
 }
 
@@ -163,32 +143,26 @@ GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ra
     return identity;
 }
 
-/// Throws on every rank if the ranks pass other `ranks` or names, or if one of them has a
-/// `problem`.
+/// Throws on every rank if the ranks pass other `ranks` or names, or if one of them has an
+/// `obstacle`.
 void NcclProcessGroup::agree_on(const std::vector<std::uint32_t>& ranks, const std::string& name,
-                                const std::optional<Error>& problem) {
+                                const std::optional<Error>& obstacle) {
     std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
     words.push_back(checksum(name));
     words.push_back(splits_);
     const std::uint64_t digest = checksum(words);
-    const std::vector<Proposal> proposals =
-        exchange(*lane_, title(name),
-                 {.tag = static_cast<std::uint32_t>(digest) | 1U, .kind = OperationKind::new_group},
-                 {.digest = digest, .is_able = problem ? 0U : 1U});
-    const auto is_other = [digest](const Proposal& each) { return each.digest != digest; };
-    if (const auto rank = first_rank(proposals, is_other)) {
-        throw Error(Errc::invalid_argument,
-                    title(name) + ": the ranks do not agree: " + rank_name(*rank) +
-                        " calls new_group with another name or other ranks; all ranks must call "
-                        "it alike, in the same order");
-    }
-    if (problem) {
-        throw Error(problem->code(), title(name) + ": " + problem->what());
-    }
-    if (const auto rank = first_rank(proposals, std::not_fn(&Proposal::is_able))) {
-        throw Error(Errc::system, title(name) + ": " + rank_name(*rank) +
-                                      " could not set up its part of the group");
-    }
+    agree(*lane_,
+          {.purpose = title(name),
+           .signature = {.tag = static_cast<std::uint32_t>(digest) | 1U,
+                         .kind = OperationKind::new_group},
+           .digest = digest,
+           .obstacle = obstacle,
+           .undone = "could not set up its part of the group",
+           .difference = [](const std::string& who, std::uint64_t /*theirs*/) {
+               return "the ranks do not agree: " + who +
+                      " calls new_group with another name or other ranks; all ranks must call "
+                      "it alike, in the same order";
+           }});
 }
 
 void NcclProcessGroup::split(int color, int key, const std::string& name) {
@@ -197,7 +171,7 @@ void NcclProcessGroup::split(int color, int key, const std::string& name) {
     if (report.state == CommState::ready) {
         return;
     }
-    GroupFailure failure{Errc::fenced, "the group was given up", {}};
+    GroupFailure failure = given_up();
     if (report.state == CommState::failed) {
         failure = failure_of_nccl(report, what);
     } else if (report.state == CommState::in_progress) {
@@ -206,14 +180,14 @@ void NcclProcessGroup::split(int color, int key, const std::string& name) {
                    "not formed within " + format_duration(limit) +
                        ": a rank of the parent has not called it",
                    what};
-        failure.expired = {.number = lane_->last_collective(), .limit = limit};
-    } else if (const auto met = lane_->failure()) {
+        failure.expired = {.number = lane_->issuer().last_collective(), .limit = limit};
+    } else if (const auto met = lane_->in_flight().failure()) {
         failure = *met;
     }
-    lane_->post(failure);
+    lane_->in_flight().post(failure);
     if (failure.code == Errc::disconnected || failure.may_be_peer || failure.expired) {
         // The watchdog learns which peer is gone, or has not called it.
-        failure = lane_->await_end().value_or(failure);
+        failure = lane_->in_flight().await_end().value_or(failure);
     }
     throw Error(failure.code, what + ": " + failure.cause);
 }
@@ -222,7 +196,7 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
                                                           std::string_view name) {
     const std::string text(name);
     check_members(ranks, bounds_.world_size, name);
-    if (const auto failure = lane_->failure()) {
+    if (const auto failure = lane_->in_flight().failure()) {
         throw Error(failure->code, title(text) + ": the group has ended: " + failure->cause);
     }
     ++splits_;
@@ -237,24 +211,23 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     GroupIdentity identity = identity_of(ranks, text);
     const auto key = static_cast<int>(identity.rank);
     std::shared_ptr<Lane> lane;
-    std::optional<Error> problem;
+    std::optional<Error> obstacle;
     try {
         lane = Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
     } catch (const Error& error) {
-        problem = error;
+        obstacle.emplace(error.code(), title(text) + ": " + error.what());
     }
-    agree_on(ranks, text, problem);
+    agree_on(ranks, text, obstacle);
     split(kMembersColor, key, text);
     if (!lane_->communicator().hand_child_to(lane->communicator())) {
-        const GroupFailure failure =
-            lane_->failure().value_or(GroupFailure{Errc::fenced, "the group was given up", {}});
+        const GroupFailure failure = lane_->in_flight().failure().value_or(given_up());
         throw Error(failure.code, title(text) + ": " + failure.cause);
     }
     watchdog_->add(lane);
-    if (!lane->has_expected_place()) {
+    if (!lane->communicator().has_place(key, static_cast<int>(ranks.size()))) {
         const GroupFailure failure{Errc::system, "NCCL has made a group of other ranks",
                                    title(text) + " on " + to_string(bounds_.device)};
-        lane_->post(failure);
+        lane_->in_flight().post(failure);
         throw Error(failure.code, failure.operation + ": " + failure.cause);
     }
     auto group = std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));

@@ -35,11 +35,11 @@ class NcclProcessGroup final : public ProcessGroup {
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) override;
     [[nodiscard]] Buffer allocate(std::size_t bytes) override;
-    void use_stream(Stream stream) override { lane_->use_stream(stream); }
+    void use_stream(Stream stream) override { lane_->issuer().use_stream(stream); }
     [[nodiscard]] std::optional<Stream> current_stream() const override {
-        return lane_->current_stream();
+        return lane_->issuer().current_stream();
     }
-    void use_own_stream() override { lane_->use_stream(std::nullopt); }
+    void use_own_stream() override { lane_->issuer().use_stream(std::nullopt); }
     void abort(std::string_view reason) noexcept override;
 
    protected:
@@ -48,11 +48,10 @@ class NcclProcessGroup final : public ProcessGroup {
     void end_batch() override;
 
    private:
-    [[nodiscard]] std::string rank_name(std::size_t rank) const;
     [[nodiscard]] GroupIdentity identity_of(const std::vector<std::uint32_t>& ranks,
                                             const std::string& name) const;
     void agree_on(const std::vector<std::uint32_t>& ranks, const std::string& name,
-                  const std::optional<Error>& problem);
+                  const std::optional<Error>& obstacle);
     void split(int color, int key, const std::string& name);
     void fail_batch(std::string_view reason) noexcept;
 

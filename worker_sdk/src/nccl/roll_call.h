@@ -7,7 +7,7 @@
 
 #include "worker_sdk/src/group/standing.h"
 #include "worker_sdk/src/nccl/control_ring.h"
-#include "worker_sdk/src/nccl/lane.h"
+#include "worker_sdk/src/nccl/group_identity.h"
 
 namespace regroup::nccl {
 

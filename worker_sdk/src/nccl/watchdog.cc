@@ -59,7 +59,7 @@ void Watchdog::add(std::shared_ptr<Lane> lane) {
     {
         const std::lock_guard lock(mutex_);
         for (const auto& [rank, when] : departed_) {
-            lane->note_departure(rank, when);
+            lane->in_flight().note_departure(rank, when);
         }
         lanes_.push_back(std::move(lane));
         for (const std::uint32_t ended : {0U, scope}) {
@@ -75,9 +75,9 @@ void Watchdog::add(std::shared_ptr<Lane> lane) {
 }
 
 void Watchdog::release(const std::shared_ptr<Lane>& lane) noexcept {
-    const bool in_order = lane->is_idle() && !lane->failure();
+    const bool in_order = lane->in_flight().is_idle() && !lane->in_flight().failure();
     if (!in_order) {
-        lane->post(
+        lane->in_flight().post(
             {Errc::fenced, "aborted: the group was destroyed with operations in flight", {}});
         return;  // The thread ends the lane and then removes it.
     }
@@ -138,7 +138,7 @@ void Watchdog::turn() {
 void Watchdog::wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant now) {
     Duration patience = std::chrono::milliseconds(held_ ? 1 : 100);
     for (const std::shared_ptr<Lane>& lane : watched) {
-        patience = std::min(patience, lane->patience(now));
+        patience = std::min(patience, lane->in_flight().patience(now));
     }
     if (ring_) {
         ring_->watch(poll_);
@@ -154,7 +154,7 @@ void Watchdog::hear(Instant now) {
             const std::lock_guard lock(mutex_);
             departed_.emplace(notice.origin, now);
             for (const std::shared_ptr<Lane>& lane : lanes_) {
-                lane->note_departure(notice.origin, now);
+                lane->in_flight().note_departure(notice.origin, now);
             }
             continue;
         }
@@ -190,9 +190,10 @@ void Watchdog::hear_standing(const Notice& notice, Instant now) {
         return each->identity().scope == notice.scope;
     });
     // A rank that has released its lane takes part in nothing any more.
-    roll_call_->hear(notice, lane == watched.end() ? Standing() : (*lane)->standing(), now);
+    roll_call_->hear(notice, lane == watched.end() ? Standing() : (*lane)->in_flight().standing(),
+                     now);
     if (lane != watched.end()) {
-        if (const auto failure = (*lane)->compare(notice.origin, notice.standing)) {
+        if (const auto failure = (*lane)->in_flight().compare(notice.origin, notice.standing)) {
             end_all(*failure);
         }
     }
@@ -208,7 +209,7 @@ void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure fail
                ring_) {
         if (!held_) {
             if (failure.expired) {
-                roll_call_->tell(scope, lane->standing(), now);
+                roll_call_->tell(scope, lane->in_flight().standing(), now);
             }
             held_ = Held{.lane = lane, .failure = std::move(failure), .since = now};
         }
@@ -266,7 +267,7 @@ void Watchdog::finish(std::uint32_t scope, const GroupFailure& failure) {
     }
     for (const std::shared_ptr<Lane>& lane : ended) {
         // Release waiting callers first; the reaper frees the GPU's part later.
-        lane->end(failure);
+        lane->in_flight().end(failure);
     }
     if (!ended.empty()) {
         reaper_->take(
