@@ -5,8 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "worker_sdk/mpi/session.h"
-
 namespace regroup::mpi {
 
 void require_equal(std::size_t sent, std::size_t received) {
@@ -24,24 +22,18 @@ ReductionCall::ReductionCall(int count_in, MPI_Datatype type_in, MPI_Op op_in)
 
 namespace {
 
-Collective collective(Work work = {}) {
-    auto started = std::make_unique<CompoundRequest>();
-    started->work = std::move(work);
-    return started;
-}
-
 /// Folds all ranks' values in the order of the ranks into `receive`, which may be null.
 Collective reduce_by_gathering(ProcessGroup& group, const ReductionCall& call, const void* send,
                                void* receive) {
     Collective started = collective();
     started->scratch.resize(group.world_size() * call.bytes);
     std::byte* const all = started->scratch.data();
-    started->work = group.all_gather(moved(send, call.bytes), moved(all, started->scratch.size()));
+    started->work = group.all_gather(moved(const_cast<void*>(send), call.bytes),
+                                     moved(all, started->scratch.size()));
     if (receive != nullptr && call.bytes > 0) {
         started->conclude = [call, all, receive, ranks = group.world_size()] {
             for (std::uint32_t rank = 1; rank < ranks; ++rank) {
-                fold(call.op, call.type, {row(all, rank, call.bytes), call.bytes},
-                     {all, call.bytes});
+                call.type.fold(call.op, {all + rank * call.bytes, call.bytes}, {all, call.bytes});
             }
             std::memcpy(receive, all, call.bytes);
         };
@@ -57,9 +49,16 @@ void place(const void* send, void* receive, std::size_t bytes) {
     }
 }
 
-Collective start_reduce(const void* send, void* receive, const ReductionCall& call, int root,
-                        MPI_Comm comm) {
-    Communicator& ranks = session().communicator(comm);
+Collective start_all_reduce(MPI_Comm comm, const void* send, void* receive, int count,
+                            MPI_Datatype type, MPI_Op op) {
+    return all_reduce(*session().communicator(comm).group, ReductionCall(count, type, op), send,
+                      receive);
+}
+
+Collective start_reduce(MPI_Comm comm, const void* send, void* receive, int count,
+                        MPI_Datatype type, MPI_Op op, int root) {
+    const ReductionCall call(count, type, op);
+    const Communicator& ranks = session().communicator(comm);
     ProcessGroup& group = *ranks.group;
     const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
     if (group.rank() == at) {
@@ -77,96 +76,58 @@ Collective start_reduce(const void* send, void* receive, const ReductionCall& ca
     return reduce_by_gathering(group, call, receive != nullptr ? receive : send, receive);
 }
 
-Collective start_broadcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
-    Communicator& ranks = session().communicator(comm);
-    const std::size_t bytes = bytes_of(count, type);
-    require_buffer(buffer, bytes);
+Collective start_broadcast(MPI_Comm comm, const Side& side, int root) {
+    const Communicator& ranks = session().communicator(comm);
     return collective(
-        ranks.group->broadcast(moved(buffer, bytes), rank_in(ranks, root, MPI_ERR_ROOT)));
+        ranks.group->broadcast(moved(side.part()), rank_in(ranks, root, MPI_ERR_ROOT)));
 }
 
-Collective start_all_gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                            int receive_count, MPI_Datatype receive_type, MPI_Comm comm) {
+Collective start_all_gather(MPI_Comm comm, const Side& send, const Side& receive) {
     ProcessGroup& group = *session().communicator(comm).group;
-    const std::size_t bytes = bytes_of(receive_count, receive_type);
-    require_buffer(receive, bytes);
-    if (send == MPI_IN_PLACE) {
-        send = row(receive, group.rank(), bytes);
-    } else {
-        require_equal(bytes_of(send_count, send_type), bytes);
-        require_buffer(send, bytes);
-    }
-    return collective(
-        group.all_gather(moved(send, bytes), moved(receive, group.world_size() * bytes)));
+    const Part rows = receive.part();
+    const Part own = send.part_or(rows.row(group.rank()));
+    require_equal(own.bytes, rows.bytes);
+    return collective(group.all_gather(moved(own), moved(rows, group.world_size())));
 }
 
-Collective start_gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                        int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm) {
-    Communicator& ranks = session().communicator(comm);
+Collective start_gather(MPI_Comm comm, const Side& send, const Side& receive, int root) {
+    const Communicator& ranks = session().communicator(comm);
     ProcessGroup& group = *ranks.group;
     const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
     if (group.rank() != at) {
-        const std::size_t bytes = bytes_of(send_count, send_type);
-        require_buffer(send, bytes);
-        return collective(group.gather(moved(send, bytes), {}, at));
+        return collective(group.gather(moved(send.part()), {}, at));
     }
-    const std::size_t bytes = bytes_of(receive_count, receive_type);
-    require_buffer(receive, bytes);
-    if (send == MPI_IN_PLACE) {
-        send = row(receive, at, bytes);
-    } else {
-        require_equal(bytes_of(send_count, send_type), bytes);
-        require_buffer(send, bytes);
-    }
-    return collective(
-        group.gather(moved(send, bytes), moved(receive, group.world_size() * bytes), at));
+    const Part rows = receive.part();
+    const Part own = send.part_or(rows.row(at));
+    require_equal(own.bytes, rows.bytes);
+    return collective(group.gather(moved(own), moved(rows, group.world_size()), at));
 }
 
-Collective start_scatter(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                         int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm) {
-    Communicator& ranks = session().communicator(comm);
+Collective start_scatter(MPI_Comm comm, const Side& send, const Side& receive, int root) {
+    const Communicator& ranks = session().communicator(comm);
     ProcessGroup& group = *ranks.group;
     const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
     if (group.rank() != at) {
-        const std::size_t bytes = bytes_of(receive_count, receive_type);
-        require_buffer(receive, bytes);
-        return collective(group.scatter({}, moved(receive, bytes), at));
+        return collective(group.scatter({}, moved(receive.part()), at));
     }
-    const std::size_t bytes = bytes_of(send_count, send_type);
-    require_buffer(send, bytes);
-    if (receive == MPI_IN_PLACE) {
-        receive = row(const_cast<void*>(send), at, bytes);  // Its own row, onto itself.
-    } else {
-        require_equal(bytes, bytes_of(receive_count, receive_type));
-        require_buffer(receive, bytes);
-    }
-    return collective(
-        group.scatter(moved(send, group.world_size() * bytes), moved(receive, bytes), at));
+    const Part rows = send.part();
+    const Part own = receive.part_or(rows.row(at));  // Its own row, onto itself.
+    require_equal(rows.bytes, own.bytes);
+    return collective(group.scatter(moved(rows, group.world_size()), moved(own), at));
 }
 
-Collective start_all_to_all(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                            int receive_count, MPI_Datatype receive_type, MPI_Comm comm) {
+Collective start_all_to_all(MPI_Comm comm, const Side& send, const Side& receive) {
     ProcessGroup& group = *session().communicator(comm).group;
-    const std::size_t bytes = bytes_of(receive_count, receive_type);
-    const std::size_t all = group.world_size() * bytes;
-    require_buffer(receive, bytes);
+    const Part rows = receive.part();
+    const std::size_t all = group.world_size() * rows.bytes;
     Collective started = collective();
-    if (send == MPI_IN_PLACE) {
-        const auto* const rows = static_cast<const std::byte*>(receive);
-        started->scratch.assign(rows, rows + all);
-        send = started->scratch.data();
-    } else {
-        require_equal(bytes_of(send_count, send_type), bytes);
-        require_buffer(send, bytes);
+    if (send.buffer == MPI_IN_PLACE) {
+        started->scratch.assign(rows.data, rows.data + all);
     }
-    started->work = group.all_to_all(moved(send, all), moved(receive, all));
+    const Part sent = send.part_or({started->scratch.data(), rows.bytes});
+    require_equal(sent.bytes, rows.bytes);
+    started->work = group.all_to_all(moved(sent.data, all), moved(rows.data, all));
     return started;
-}
-
-Collective start_all_reduce(const void* send, void* receive, int count, MPI_Datatype type,
-                            MPI_Op op, MPI_Comm comm) {
-    return start_all_reduce(*session().communicator(comm).group, ReductionCall(count, type, op),
-                            send, receive);
 }
 
 Collective start_barrier(MPI_Comm comm) {
@@ -175,8 +136,8 @@ Collective start_barrier(MPI_Comm comm) {
 
 }  // namespace
 
-Collective start_all_reduce(ProcessGroup& group, const ReductionCall& call, const void* send,
-                            void* receive) {
+Collective all_reduce(ProcessGroup& group, const ReductionCall& call, const void* send,
+                      void* receive) {
     require_buffer(receive, call.bytes);
     place(send, receive, call.bytes);
     if (const auto reduction = group_reduction(call.op, call.type)) {
@@ -190,114 +151,90 @@ Collective start_all_reduce(ProcessGroup& group, const ReductionCall& call, cons
 using namespace regroup::mpi;
 
 int MPI_Barrier(MPI_Comm comm) {
-    return complete(__func__, comm, [&] { return start_barrier(comm); });
+    return complete(__func__, comm, start_barrier);
 }
 
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] { return start_barrier(comm); });
+    return begin(__func__, comm, request, start_barrier);
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
-    return complete(__func__, comm,
-                    [&] { return start_broadcast(buffer, count, type, root, comm); });
+    return complete(__func__, comm, start_broadcast, Side{buffer, count, type}, root);
 }
 
 int MPI_Ibcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
                MPI_Request* request) {
-    return begin(__func__, comm, request,
-                 [&] { return start_broadcast(buffer, count, type, root, comm); });
+    return begin(__func__, comm, request, start_broadcast, Side{buffer, count, type}, root);
 }
 
 int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                   MPI_Comm comm) {
-    return complete(__func__, comm,
-                    [&] { return start_all_reduce(send, receive, count, type, op, comm); });
+    return complete(__func__, comm, start_all_reduce, send, receive, count, type, op);
 }
 
 int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request,
-                 [&] { return start_all_reduce(send, receive, count, type, op, comm); });
+    return begin(__func__, comm, request, start_all_reduce, send, receive, count, type, op);
 }
 
 int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
                MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_reduce(send, receive, ReductionCall(count, type, op), root, comm);
-    });
+    return complete(__func__, comm, start_reduce, send, receive, count, type, op, root);
 }
 
 int MPI_Ireduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
                 MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_reduce(send, receive, ReductionCall(count, type, op), root, comm);
-    });
+    return begin(__func__, comm, request, start_reduce, send, receive, count, type, op, root);
 }
 
 int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                   int receive_count, MPI_Datatype receive_type, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_all_gather(send, send_count, send_type, receive, receive_count, receive_type,
-                                comm);
-    });
+    return complete(__func__, comm, start_all_gather, Side{send, send_count, send_type},
+                    Side{receive, receive_count, receive_type});
 }
 
 int MPI_Iallgather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                    int receive_count, MPI_Datatype receive_type, MPI_Comm comm,
                    MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_all_gather(send, send_count, send_type, receive, receive_count, receive_type,
-                                comm);
-    });
+    return begin(__func__, comm, request, start_all_gather, Side{send, send_count, send_type},
+                 Side{receive, receive_count, receive_type});
 }
 
 int MPI_Gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_gather(send, send_count, send_type, receive, receive_count, receive_type, root,
-                            comm);
-    });
+    return complete(__func__, comm, start_gather, Side{send, send_count, send_type},
+                    Side{receive, receive_count, receive_type}, root);
 }
 
 int MPI_Igather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                 int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm,
                 MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_gather(send, send_count, send_type, receive, receive_count, receive_type, root,
-                            comm);
-    });
+    return begin(__func__, comm, request, start_gather, Side{send, send_count, send_type},
+                 Side{receive, receive_count, receive_type}, root);
 }
 
 int MPI_Scatter(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                 int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_scatter(send, send_count, send_type, receive, receive_count, receive_type,
-                             root, comm);
-    });
+    return complete(__func__, comm, start_scatter, Side{send, send_count, send_type},
+                    Side{receive, receive_count, receive_type}, root);
 }
 
 int MPI_Iscatter(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                  int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm,
                  MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_scatter(send, send_count, send_type, receive, receive_count, receive_type,
-                             root, comm);
-    });
+    return begin(__func__, comm, request, start_scatter, Side{send, send_count, send_type},
+                 Side{receive, receive_count, receive_type}, root);
 }
 
 int MPI_Alltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                  int receive_count, MPI_Datatype receive_type, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_all_to_all(send, send_count, send_type, receive, receive_count, receive_type,
-                                comm);
-    });
+    return complete(__func__, comm, start_all_to_all, Side{send, send_count, send_type},
+                    Side{receive, receive_count, receive_type});
 }
 
 int MPI_Ialltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                   int receive_count, MPI_Datatype receive_type, MPI_Comm comm,
                   MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_all_to_all(send, send_count, send_type, receive, receive_count, receive_type,
-                                comm);
-    });
+    return begin(__func__, comm, request, start_all_to_all, Side{send, send_count, send_type},
+                 Side{receive, receive_count, receive_type});
 }

@@ -6,25 +6,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "worker_sdk/mpi/datatype.h"
 #include "worker_sdk/mpi/request.h"
+#include "worker_sdk/mpi/session.h"
+#include "worker_sdk/mpi/side.h"
 
 namespace regroup::mpi {
 
 using Collective = std::unique_ptr<CompoundRequest>;
 
+[[nodiscard]] inline Collective collective(Work work = {}) {
+    auto started = std::make_unique<CompoundRequest>();
+    started->work = std::move(work);
+    return started;
+}
+
 /// Bytes that are moved, whatever they mean.
 [[nodiscard]] inline TensorView moved(void* data, std::size_t bytes) {
     return {data, bytes, DType::uint8};
 }
-[[nodiscard]] inline ConstTensorView moved(const void* data, std::size_t bytes) {
-    return {data, bytes, DType::uint8};
-}
-
-[[nodiscard]] inline std::byte* row(void* rows, std::uint32_t index, std::size_t bytes) {
-    return static_cast<std::byte*>(rows) + index * bytes;
+/// The first of `rows` parts.
+[[nodiscard]] inline TensorView moved(const Part& part, std::uint32_t rows = 1) {
+    return {part.data, rows * part.bytes, DType::uint8};
 }
 
 /// Throws CallError MPI_ERR_COUNT if one rank's part differs on its two sides.
@@ -45,7 +51,7 @@ struct ReductionCall {
 };
 
 /// `receive` becomes the reduction of all ranks' `send`, which may be MPI_IN_PLACE.
-[[nodiscard]] Collective start_all_reduce(ProcessGroup& group, const ReductionCall& call,
-                                          const void* send, void* receive);
+[[nodiscard]] Collective all_reduce(ProcessGroup& group, const ReductionCall& call,
+                                    const void* send, void* receive);
 
 }  // namespace regroup::mpi

@@ -4,37 +4,96 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
-#include "worker_sdk/mpi/session.h"
+#include "worker_sdk/mpi/arguments.h"
 
 namespace regroup::mpi {
 namespace {
 
+enum class Domain : std::uint8_t { values, logic, bits };
+
+struct Op {
+    const char* name;
+    Domain domain;
+    ReduceOp reduce;  ///< The logic of 0 and 1 is that of their bits.
+};
+
+/// In the order of mpi.h, whose first is 1.
+constexpr std::array kOps = {
+    Op{"MPI_SUM", Domain::values, ReduceOp::sum},
+    Op{"MPI_PROD", Domain::values, ReduceOp::product},
+    Op{"MPI_MIN", Domain::values, ReduceOp::min},
+    Op{"MPI_MAX", Domain::values, ReduceOp::max},
+    Op{"MPI_LAND", Domain::logic, ReduceOp::bit_and},
+    Op{"MPI_LOR", Domain::logic, ReduceOp::bit_or},
+    Op{"MPI_LXOR", Domain::logic, ReduceOp::bit_xor},
+    Op{"MPI_BAND", Domain::bits, ReduceOp::bit_and},
+    Op{"MPI_BOR", Domain::bits, ReduceOp::bit_or},
+    Op{"MPI_BXOR", Domain::bits, ReduceOp::bit_xor},
+};
+
+const Op& op_of(MPI_Op op) {
+    const auto number = reinterpret_cast<std::uintptr_t>(op);
+    if (number == 0 || number > kOps.size()) {
+        throw CallError(MPI_ERR_OP, "the operation is not defined in mpi.h");
+    }
+    return kOps[number - 1];
+}
+
 template <class Integer>
-constexpr Element integer_element() {
-    constexpr bool kSigned = std::is_signed_v<Integer>;
-    switch (sizeof(Integer)) {
-        case 1:
-            return kSigned ? Element::int8 : Element::uint8;
-        case 2:
-            return kSigned ? Element::int16 : Element::uint16;
-        case 4:
-            return kSigned ? Element::int32 : Element::uint32;
+Integer combined(const Op& op, Integer left, Integer right) {
+    // Sums wrap around, as in the process group.
+    const bool is_logic = op.domain == Domain::logic;
+    const std::uint64_t a = is_logic ? left != 0 : static_cast<std::uint64_t>(left);
+    const std::uint64_t b = is_logic ? right != 0 : static_cast<std::uint64_t>(right);
+    switch (op.reduce) {
+        case ReduceOp::sum:
+            return static_cast<Integer>(a + b);
+        case ReduceOp::product:
+            return static_cast<Integer>(a * b);
+        case ReduceOp::min:
+            return std::min(left, right);
+        case ReduceOp::bit_and:
+            return static_cast<Integer>(a & b);
+        case ReduceOp::bit_or:
+            return static_cast<Integer>(a | b);
+        case ReduceOp::bit_xor:
+            return static_cast<Integer>(a ^ b);
         default:
-            return kSigned ? Element::int64 : Element::uint64;
+            return std::max(left, right);
+    }
+}
+
+template <class T>
+void fold(MPI_Op op, std::span<const std::byte> values, std::span<std::byte> into) {
+    const Op& known = op_of(op);
+    for (std::size_t at = 0; at + sizeof(T) <= into.size(); at += sizeof(T)) {
+        T left{};
+        T right{};
+        std::memcpy(&left, into.data() + at, sizeof(T));
+        std::memcpy(&right, values.data() + at, sizeof(T));
+        left = combined(known, left, right);
+        std::memcpy(into.data() + at, &left, sizeof(T));
     }
 }
 
 template <class Integer>
 constexpr Datatype integer(const char* name) {
-    return {name, integer_element<Integer>(), sizeof(Integer)};
+    Datatype type{name, Kind::integer, sizeof(Integer), std::nullopt, fold<Integer>};
+    if constexpr (sizeof(Integer) != 2) {
+        type.dtype = DTypeOf<Integer>::value;
+    }
+    return type;
 }
+
+using Character = std::conditional_t<std::is_signed_v<char>, signed char, unsigned char>;
 
 /// In the order of mpi.h, whose first is 1.
 constexpr std::array kDatatypes = {
-    Datatype{"MPI_BYTE", Element::byte, 1},
-    integer<char>("MPI_CHAR"),
+    Datatype{"MPI_BYTE", Kind::byte, 1, DType::uint8, nullptr},
+    integer<Character>("MPI_CHAR"),
     integer<signed char>("MPI_SIGNED_CHAR"),
     integer<unsigned char>("MPI_UNSIGNED_CHAR"),
     integer<short>("MPI_SHORT"),
@@ -45,10 +104,10 @@ constexpr std::array kDatatypes = {
     integer<unsigned long>("MPI_UNSIGNED_LONG"),
     integer<long long>("MPI_LONG_LONG"),
     integer<unsigned long long>("MPI_UNSIGNED_LONG_LONG"),
-    Datatype{"MPI_FLOAT", Element::float32, sizeof(float)},
-    Datatype{"MPI_DOUBLE", Element::float64, sizeof(double)},
-    Datatype{"MPI_C_BOOL", Element::boolean, sizeof(bool)},
-    Datatype{"MPI_CXX_BOOL", Element::boolean, sizeof(bool)},
+    Datatype{"MPI_FLOAT", Kind::floating, sizeof(float), DType::float32, nullptr},
+    Datatype{"MPI_DOUBLE", Kind::floating, sizeof(double), DType::float64, nullptr},
+    Datatype{"MPI_C_BOOL", Kind::boolean, sizeof(bool), DType::uint8, nullptr},
+    Datatype{"MPI_CXX_BOOL", Kind::boolean, sizeof(bool), DType::uint8, nullptr},
     integer<std::int8_t>("MPI_INT8_T"),
     integer<std::uint8_t>("MPI_UINT8_T"),
     integer<std::int16_t>("MPI_INT16_T"),
@@ -60,110 +119,18 @@ constexpr std::array kDatatypes = {
     integer<MPI_Aint>("MPI_AINT"),
 };
 
-/// In the order of mpi.h, whose first is 1.
-enum class Op : std::uint8_t {
-    none,
-    sum,
-    product,
-    min,
-    max,
-    logical_and,
-    logical_or,
-    logical_xor,
-    bit_and,
-    bit_or,
-    bit_xor,
-};
-
-constexpr std::array kOpNames = {"MPI_OP_NULL", "MPI_SUM",  "MPI_PROD", "MPI_MIN",
-                                 "MPI_MAX",     "MPI_LAND", "MPI_LOR",  "MPI_LXOR",
-                                 "MPI_BAND",    "MPI_BOR",  "MPI_BXOR"};
-
-Op op_of(MPI_Op op) {
-    const auto number = reinterpret_cast<std::uintptr_t>(op);
-    if (number == 0 || number >= kOpNames.size()) {
-        throw CallError(MPI_ERR_OP, "the operation is not defined in mpi.h");
-    }
-    return static_cast<Op>(number);
-}
-
-bool is_float(Element element) {
-    return element == Element::float32 || element == Element::float64;
-}
-
-bool is_defined(Op op, Element element) {
-    const bool bits = op >= Op::bit_and;
-    const bool logic = op >= Op::logical_and && !bits;
-    if (element == Element::byte) {
-        return bits;
-    }
-    if (element == Element::boolean) {
-        return logic;
-    }
-    return !is_float(element) || !(bits || logic);
-}
-
-/// The dtype whose elements are MPI's.
-std::optional<DType> dtype_of(Element element) {
-    switch (element) {
-        case Element::int8:
-            return DType::int8;
-        case Element::byte:
-        case Element::boolean:  // Of one byte, and 0 or 1.
-        case Element::uint8:
-            return DType::uint8;
-        case Element::int32:
-            return DType::int32;
-        case Element::uint32:
-            return DType::uint32;
-        case Element::int64:
-            return DType::int64;
-        case Element::uint64:
-            return DType::uint64;
-        case Element::float32:
-            return DType::float32;
-        case Element::float64:
-            return DType::float64;
-        case Element::int16:
-        case Element::uint16:
+bool is_defined(Domain domain, Kind kind) {
+    switch (kind) {
+        case Kind::byte:
+            return domain == Domain::bits;
+        case Kind::boolean:
+            return domain == Domain::logic;
+        case Kind::floating:
+            return domain == Domain::values;
+        case Kind::integer:
             break;
     }
-    return std::nullopt;
-}
-
-template <class Integer>
-Integer combined(Op op, Integer left, Integer right) {
-    // Sums wrap around, as in the process group.
-    const auto a = static_cast<std::uint64_t>(left);
-    const auto b = static_cast<std::uint64_t>(right);
-    switch (op) {
-        case Op::sum:
-            return static_cast<Integer>(a + b);
-        case Op::product:
-            return static_cast<Integer>(a * b);
-        case Op::min:
-            return std::min(left, right);
-        case Op::logical_and:
-            return left != 0 && right != 0 ? 1 : 0;
-        case Op::logical_or:
-            return left != 0 || right != 0 ? 1 : 0;
-        case Op::logical_xor:
-            return (left != 0) != (right != 0) ? 1 : 0;
-        default:
-            return std::max(left, right);
-    }
-}
-
-template <class T>
-void fold_as(Op op, std::span<const std::byte> values, std::span<std::byte> into) {
-    for (std::size_t at = 0; at + sizeof(T) <= into.size(); at += sizeof(T)) {
-        T left{};
-        T right{};
-        std::memcpy(&left, into.data() + at, sizeof(T));
-        std::memcpy(&right, values.data() + at, sizeof(T));
-        left = combined(op, left, right);
-        std::memcpy(into.data() + at, &left, sizeof(T));
-    }
+    return true;
 }
 
 }  // namespace
@@ -177,58 +144,28 @@ const Datatype& datatype_of(MPI_Datatype type) {
     return kDatatypes[number - 1];
 }
 
+std::size_t bytes_of(int count, MPI_Datatype type) {
+    return count_of(count) * datatype_of(type).bytes;
+}
+
 void require_defined(MPI_Op op, const Datatype& type) {
-    const Op known = op_of(op);
-    if (!is_defined(known, type.element)) {
-        throw CallError(MPI_ERR_OP, std::string(kOpNames[static_cast<std::size_t>(known)]) +
-                                        " is not defined on " + type.name);
+    const Op& known = op_of(op);
+    if (!is_defined(known.domain, type.kind)) {
+        throw CallError(MPI_ERR_OP, std::string(known.name) + " is not defined on " + type.name);
     }
 }
 
 std::optional<GroupReduction> group_reduction(MPI_Op op, const Datatype& type) {
-    // The logic of 0 and 1 is that of their bits.
-    static constexpr std::array kOps = {ReduceOp::sum,     ReduceOp::product, ReduceOp::min,
-                                        ReduceOp::max,     ReduceOp::bit_and, ReduceOp::bit_or,
-                                        ReduceOp::bit_xor, ReduceOp::bit_and, ReduceOp::bit_or,
-                                        ReduceOp::bit_xor};
-    const Op known = op_of(op);
-    const bool bits = known >= Op::bit_and;
-    if (known >= Op::logical_and && !bits && type.element != Element::boolean) {
+    const Op& known = op_of(op);
+    if (known.domain == Domain::logic && type.kind == Kind::integer) {
         return std::nullopt;
     }
-    const ReduceOp reduce = kOps[static_cast<std::size_t>(known) - 1];
-    if (const auto dtype = dtype_of(type.element)) {
-        return GroupReduction{*dtype, reduce, 1};
+    if (type.dtype) {
+        return GroupReduction{*type.dtype, known.reduce, 1};
     }
-    return bits ? std::optional(GroupReduction{DType::uint8, reduce, type.bytes}) : std::nullopt;
-}
-
-void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
-          std::span<std::byte> into) {
-    const Op known = op_of(op);
-    switch (type.element) {
-        case Element::int8:
-            return fold_as<std::int8_t>(known, values, into);
-        case Element::uint8:
-            return fold_as<std::uint8_t>(known, values, into);
-        case Element::int16:
-            return fold_as<std::int16_t>(known, values, into);
-        case Element::uint16:
-            return fold_as<std::uint16_t>(known, values, into);
-        case Element::int32:
-            return fold_as<std::int32_t>(known, values, into);
-        case Element::uint32:
-            return fold_as<std::uint32_t>(known, values, into);
-        case Element::int64:
-            return fold_as<std::int64_t>(known, values, into);
-        case Element::uint64:
-            return fold_as<std::uint64_t>(known, values, into);
-        case Element::byte:
-        case Element::boolean:
-        case Element::float32:
-        case Element::float64:
-            break;  // The group reduces them.
-    }
+    return known.domain == Domain::bits
+               ? std::optional(GroupReduction{DType::uint8, known.reduce, type.bytes})
+               : std::nullopt;
 }
 
 }  // namespace regroup::mpi

@@ -8,36 +8,28 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "worker_sdk/mpi/mpi.h"
 
 namespace regroup::mpi {
 
-/// The representation of a datatype's elements in memory.
-enum class Element : std::uint8_t {
-    byte,
-    int8,
-    uint8,
-    int16,
-    uint16,
-    int32,
-    uint32,
-    int64,
-    uint64,
-    float32,
-    float64,
-    boolean,
-};
+enum class Kind : std::uint8_t { byte, boolean, integer, floating };
 
 struct Datatype {
+    /// into[i] = into[i] op values[i], for equal sizes.
+    using Fold = void (*)(MPI_Op op, std::span<const std::byte> values, std::span<std::byte> into);
+
     const char* name;  ///< "MPI_INT".
-    Element element;
+    Kind kind;
     std::size_t bytes;
+    std::optional<DType> dtype;  ///< Whose elements are MPI's.
+    Fold fold;                   ///< Of integers. The group reduces all others.
 };
 
 /// Throws CallError MPI_ERR_TYPE for a datatype that mpi.h does not define.
 [[nodiscard]] const Datatype& datatype_of(MPI_Datatype type);
+/// Of `count` elements. Throws CallError.
+[[nodiscard]] std::size_t bytes_of(int count, MPI_Datatype type);
 
 /// Throws CallError MPI_ERR_OP for an operation that mpi.h does not define, or that is undefined
 /// for `type`: bits of floats, sums of bytes.
@@ -51,10 +43,5 @@ struct GroupReduction {
     std::size_t items;
 };
 [[nodiscard]] std::optional<GroupReduction> group_reduction(MPI_Op op, const Datatype& type);
-
-/// into[i] = into[i] op values[i]. Requires `require_defined`, no `group_reduction`, and equal
-/// sizes.
-void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
-          std::span<std::byte> into);
 
 }  // namespace regroup::mpi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mpi.h: start and end, questions.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <time.h>
@@ -25,39 +26,18 @@ void give_text(const std::string& text, std::size_t bytes_max, char* out, int* l
     *length = static_cast<int>(bytes);
 }
 
+/// By code.
+constexpr std::array kErrors = {
+    "no error",          "invalid buffer",       "invalid count",    "invalid datatype",
+    "invalid tag",       "invalid communicator", "invalid rank",     "invalid request",
+    "invalid root",      "invalid operation",    "invalid argument", "communication failed",
+    "message truncated", "invalid group",
+};
+static_assert(kErrors.size() == MPI_ERR_LASTCODE);
+
 const char* describe(int code) {
-    switch (code) {
-        case MPI_SUCCESS:
-            return "no error";
-        case MPI_ERR_BUFFER:
-            return "invalid buffer";
-        case MPI_ERR_COUNT:
-            return "invalid count";
-        case MPI_ERR_TYPE:
-            return "invalid datatype";
-        case MPI_ERR_TAG:
-            return "invalid tag";
-        case MPI_ERR_COMM:
-            return "invalid communicator";
-        case MPI_ERR_RANK:
-            return "invalid rank";
-        case MPI_ERR_REQUEST:
-            return "invalid request";
-        case MPI_ERR_ROOT:
-            return "invalid root";
-        case MPI_ERR_OP:
-            return "invalid operation";
-        case MPI_ERR_ARG:
-            return "invalid argument";
-        case MPI_ERR_TRUNCATE:
-            return "message truncated";
-        case MPI_ERR_GROUP:
-            return "invalid group";
-        case MPI_ERR_OTHER:
-            return "communication failed";
-        default:
-            return "unknown error";
-    }
+    return code >= 0 && code < MPI_ERR_LASTCODE ? kErrors[static_cast<std::size_t>(code)]
+                                                : "unknown error";
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "worker_sdk/mpi/session.h"
+#include "worker_sdk/mpi/arguments.h"
 
 namespace regroup::mpi {
 namespace {

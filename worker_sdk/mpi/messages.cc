@@ -8,6 +8,7 @@
 #include "worker_sdk/mpi/datatype.h"
 #include "worker_sdk/mpi/request.h"
 #include "worker_sdk/mpi/session.h"
+#include "worker_sdk/mpi/side.h"
 
 namespace regroup::mpi {
 namespace {
@@ -41,28 +42,25 @@ Request message_of_nobody() {
     return request;
 }
 
-Request start_send(const void* buffer, int count, MPI_Datatype type, int to, int tag,
-                   MPI_Comm comm) {
+Request start_send(MPI_Comm comm, const Side& side, int to, int tag) {
     const Communicator& ranks = session().communicator(comm);
-    const std::size_t bytes = bytes_of(count, type);
     if (to == MPI_PROC_NULL) {
         return message_of_nobody();
     }
-    require_buffer(buffer, bytes);
-    return std::make_unique<SendRequest>(
-        ranks.mail->send(buffer, bytes, rank_in(ranks, to, MPI_ERR_RANK), tag_to_send(tag)));
+    const Part sent = side.part();
+    return std::make_unique<SendRequest>(ranks.mail->send(
+        sent.data, sent.bytes, rank_in(ranks, to, MPI_ERR_RANK), tag_to_send(tag)));
 }
 
-Request start_receive(void* buffer, int count, MPI_Datatype type, int from, int tag,
-                      MPI_Comm comm) {
+Request start_receive(MPI_Comm comm, const Side& side, int from, int tag) {
     const Communicator& ranks = session().communicator(comm);
-    const std::size_t bytes = bytes_of(count, type);
     if (from == MPI_PROC_NULL) {
         return message_of_nobody();
     }
-    require_buffer(buffer, bytes);
+    const Part into = side.part();
     return std::make_unique<ReceiveRequest>(
-        ranks.mail, ranks.mail->post(buffer, bytes, source_of(ranks, from), tag_to_receive(tag)));
+        ranks.mail,
+        ranks.mail->post(into.data, into.bytes, source_of(ranks, from), tag_to_receive(tag)));
 }
 
 MPI_Status status_of(const Message& message) {
@@ -121,26 +119,24 @@ class Probe {
 using namespace regroup::mpi;
 
 int MPI_Send(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
-    return complete(__func__, comm, [&] { return start_send(buffer, count, type, to, tag, comm); });
+    return complete(__func__, comm, start_send, Side{buffer, count, type}, to, tag);
 }
 
 int MPI_Recv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
              MPI_Status* status) {
     return carry_out(__func__, comm, [&] {
-        give(start_receive(buffer, count, type, from, tag, comm)->finish(), status);
+        give(start_receive(comm, {buffer, count, type}, from, tag)->finish(), status);
     });
 }
 
 int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    return begin(__func__, comm, request,
-                 [&] { return start_send(buffer, count, type, to, tag, comm); });
+    return begin(__func__, comm, request, start_send, Side{buffer, count, type}, to, tag);
 }
 
 int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    return begin(__func__, comm, request,
-                 [&] { return start_receive(buffer, count, type, from, tag, comm); });
+    return begin(__func__, comm, request, start_receive, Side{buffer, count, type}, from, tag);
 }
 
 int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
@@ -148,8 +144,8 @@ int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int t
                  int receive_tag, MPI_Comm comm, MPI_Status* status) {
     return carry_out(__func__, comm, [&] {
         const Request received =
-            start_receive(receive, receive_count, receive_type, from, receive_tag, comm);
-        start_send(send, send_count, send_type, to, send_tag, comm)->finish();
+            start_receive(comm, {receive, receive_count, receive_type}, from, receive_tag);
+        start_send(comm, {send, send_count, send_type}, to, send_tag)->finish();
         give(received->finish(), status);
     });
 }

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker_sdk/mpi/datatype.h"
-
 namespace regroup::mpi {
 namespace {
 

@@ -77,17 +77,19 @@ class CompoundRequest final : public regroup_mpi_request {
 };
 
 /// Carries out `start`, which returns a Request, and waits for it.
-template <class Start>
-int complete(const char* function, MPI_Comm comm, const Start& start) {
-    return carry_out(function, comm, [&] { start()->finish(); });
+template <class Start, class... Arguments>
+int complete(const char* function, MPI_Comm comm, const Start& start,
+             const Arguments&... arguments) {
+    return carry_out(function, comm, [&] { start(comm, arguments...)->finish(); });
 }
 
 /// Carries out `start`, which returns a Request, and gives it to the program.
-template <class Start>
-int begin(const char* function, MPI_Comm comm, MPI_Request* request, const Start& start) {
+template <class Start, class... Arguments>
+int begin(const char* function, MPI_Comm comm, MPI_Request* request, const Start& start,
+          const Arguments&... arguments) {
     return carry_out(function, comm, [&] {
         require_pointer(request, "request");
-        auto started = start();
+        auto started = start(comm, arguments...);
         started->comm = comm;
         *request = started.release();
     });

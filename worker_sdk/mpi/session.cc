@@ -15,7 +15,6 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/printable.h"
-#include "worker_sdk/mpi/datatype.h"
 
 namespace regroup::mpi {
 namespace {
@@ -290,17 +289,6 @@ const std::string& last_sentence() {
     return last_error_sentence;
 }
 
-std::size_t count_of(int count) {
-    if (count < 0) {
-        throw CallError(MPI_ERR_COUNT, "the count " + std::to_string(count) + " is negative");
-    }
-    return static_cast<std::size_t>(count);
-}
-
-std::size_t bytes_of(int count, MPI_Datatype type) {
-    return count_of(count) * datatype_of(type).bytes;
-}
-
 std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code) {
     if (rank < 0 || static_cast<std::uint32_t>(rank) >= communicator.group->world_size()) {
         throw CallError(error_code, "rank " + std::to_string(rank) +
@@ -308,15 +296,6 @@ std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code
                                         std::to_string(communicator.group->world_size()));
     }
     return static_cast<std::uint32_t>(rank);
-}
-
-void require_buffer(const void* buffer, std::size_t bytes) {
-    if (bytes > 0 && buffer == nullptr) {
-        throw CallError(MPI_ERR_BUFFER, "a buffer of " + std::to_string(bytes) + " bytes is null");
-    }
-    if (bytes > 0 && buffer == MPI_IN_PLACE) {
-        throw CallError(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed here");
-    }
 }
 
 }  // namespace regroup::mpi

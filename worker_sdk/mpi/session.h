@@ -7,14 +7,13 @@
 #include <regroup/context.h>
 #include <regroup/process_group.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "worker_sdk/mpi/arguments.h"
 #include "worker_sdk/mpi/mailbox.h"
 #include "worker_sdk/mpi/mpi.h"
 
@@ -24,17 +23,6 @@ struct regroup_mpi_group {
 };
 
 namespace regroup::mpi {
-
-/// A call that cannot be carried out as it is; `code` is MPI's.
-class CallError : public std::runtime_error {
-   public:
-    CallError(int code, const std::string& detail) : std::runtime_error(detail), code_(code) {}
-
-    [[nodiscard]] int code() const noexcept { return code_; }
-
-   private:
-    int code_;
-};
 
 struct Communicator {
     Communicator(std::unique_ptr<ProcessGroup> group_in, std::string name_in,
@@ -123,26 +111,7 @@ int carry_out(const char* function, MPI_Comm communicator, const std::function<v
 /// The sentence of the last error that a call returned on this thread; empty if there was none.
 [[nodiscard]] const std::string& last_sentence();
 
-// Arguments. Each throws CallError.
-
-/// A count of elements, and of their bytes.
-[[nodiscard]] std::size_t count_of(int count);
-[[nodiscard]] std::size_t bytes_of(int count, MPI_Datatype type);
+/// Throws CallError with this code if the communicator has no such rank.
 [[nodiscard]] std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code);
-/// Refuses a null buffer, unless `bytes` is 0.
-void require_buffer(const void* buffer, std::size_t bytes);
-template <class T>
-void require_pointer(const T* pointer, const char* name) {
-    if (pointer == nullptr) {
-        throw CallError(MPI_ERR_ARG, std::string("the pointer ") + name + " is null");
-    }
-}
-
-/// Sets a result of a call.
-template <class T>
-void give(T value, T* out, const char* name) {
-    require_pointer(out, name);
-    *out = value;
-}
 
 }  // namespace regroup::mpi

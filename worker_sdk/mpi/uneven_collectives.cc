@@ -5,16 +5,9 @@
 #include <utility>
 
 #include "worker_sdk/mpi/collectives.h"
-#include "worker_sdk/mpi/session.h"
 
 namespace regroup::mpi {
 namespace {
-
-/// A rank's part of a buffer.
-struct Part {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-};
 
 void move(const Part& from, const Part& to) {
     if (from.bytes > 0 && from.data != to.data) {
@@ -64,7 +57,7 @@ struct Rows {
 /// sizes: sends[r] goes to rank r, receives[r] comes from it. A part of no bytes is not sent.
 Collective exchange(const Communicator& ranks, const std::vector<Part>& sends,
                     const std::vector<Part>& receives) {
-    auto started = std::make_unique<CompoundRequest>();
+    Collective started = collective();
     const std::uint32_t own = ranks.group->rank();
     require_equal(sends[own].bytes, receives[own].bytes);
     move(sends[own], receives[own]);
@@ -82,29 +75,29 @@ Collective exchange(const Communicator& ranks, const std::vector<Part>& sends,
     return started;
 }
 
-/// The parts of a buffer, by rank: counts[r] elements from displacements[r] on.
-std::vector<Part> parts_of(const void* buffer, const int* counts, const int* displacements,
-                           MPI_Datatype type, std::uint32_t world) {
-    require_pointer(counts, "counts");
-    require_pointer(displacements, "displacements");
-    const auto width = static_cast<std::ptrdiff_t>(datatype_of(type).bytes);
-    std::vector<Part> parts(world);
-    for (std::uint32_t rank = 0; rank < world; ++rank) {
-        parts[rank].bytes = bytes_of(counts[rank], type);
-        require_buffer(buffer, parts[rank].bytes);
-        if (parts[rank].bytes > 0) {
-            parts[rank].data =
-                static_cast<std::byte*>(const_cast<void*>(buffer)) + displacements[rank] * width;
-        }
-    }
-    return parts;
-}
+/// One side of a transfer that is a part for each rank: counts[r] elements from displacements[r]
+/// on.
+struct Sides {
+    const void* buffer;
+    const int* counts;
+    const int* displacements;
+    MPI_Datatype type;
 
-Part part_of(const void* buffer, int count, MPI_Datatype type) {
-    const std::size_t bytes = bytes_of(count, type);
-    require_buffer(buffer, bytes);
-    return {static_cast<std::byte*>(const_cast<void*>(buffer)), bytes};
-}
+    /// By rank. Throws CallError.
+    [[nodiscard]] std::vector<Part> parts(std::uint32_t world) const {
+        require_pointer(counts, "counts");
+        require_pointer(displacements, "displacements");
+        const auto width = static_cast<std::ptrdiff_t>(datatype_of(type).bytes);
+        std::vector<Part> all(world);
+        for (std::uint32_t rank = 0; rank < world; ++rank) {
+            const Part part = Side{buffer, counts[rank], type}.part();
+            if (part.bytes > 0) {
+                all[rank] = {part.data + displacements[rank] * width, part.bytes};
+            }
+        }
+        return all;
+    }
+};
 
 /// The checked arguments of a reduction whose results go to the ranks in parts.
 struct ScatteredReduction {
@@ -133,14 +126,14 @@ struct ScatteredReduction {
     }
 };
 
-Collective start_reduce_scatter(ProcessGroup& group, const ScatteredReduction& call,
-                                const void* send, void* receive) {
+Collective reduce_scatter(ProcessGroup& group, const ScatteredReduction& call, const void* send,
+                          void* receive) {
     const std::size_t own_count = call.counts[group.rank()];
     const std::size_t own_bytes = own_count * call.whole.type.bytes;
     require_buffer(receive, own_bytes);
     const void* const input = send == MPI_IN_PLACE ? receive : send;
     require_buffer(input, call.whole.bytes);
-    auto started = std::make_unique<CompoundRequest>();
+    Collective started = collective();
     const auto reduction = group_reduction(call.whole.op, call.whole.type);
     if (!reduction || send == MPI_IN_PLACE) {
         const auto* const values = static_cast<const std::byte*>(input);
@@ -156,7 +149,7 @@ Collective start_reduce_scatter(ProcessGroup& group, const ScatteredReduction& c
         return started;
     }
     // Every rank gets all results, and takes its own.
-    started->parts.push_back(start_all_reduce(group, call.whole, MPI_IN_PLACE, all));
+    started->parts.push_back(all_reduce(group, call.whole, MPI_IN_PLACE, all));
     if (own_bytes > 0) {
         started->conclude = [own = all + call.first * call.whole.type.bytes, receive, own_bytes] {
             std::memcpy(receive, own, own_bytes);
@@ -165,97 +158,75 @@ Collective start_reduce_scatter(ProcessGroup& group, const ScatteredReduction& c
     return started;
 }
 
-Collective start_all_gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                            const int receive_counts[], const int displacements[],
-                            MPI_Datatype receive_type, MPI_Comm comm) {
-    const Communicator& ranks = session().communicator(comm);
-    const std::uint32_t world = ranks.group->world_size();
-    const auto rows = std::make_shared<Rows>(
-        parts_of(receive, receive_counts, displacements, receive_type, world));
-    const Part& own_row = rows->own[ranks.group->rank()];
-    const Part own = send == MPI_IN_PLACE ? own_row : part_of(send, send_count, send_type);
+Collective start_uneven_all_gather(MPI_Comm comm, const Side& send, const Sides& receive) {
+    ProcessGroup& group = *session().communicator(comm).group;
+    const auto rows = std::make_shared<Rows>(receive.parts(group.world_size()));
+    const Part& own_row = rows->own[group.rank()];
+    const Part own = send.part_or(own_row);
     require_equal(own.bytes, own_row.bytes);
-    auto started = std::make_unique<CompoundRequest>();
-    started->work = ranks.group->all_gather(moved(own.data, own.bytes),
-                                            moved(rows->data, rows->bytes), rows->counts);
+    Collective started =
+        collective(group.all_gather(moved(own), moved(rows->data, rows->bytes), rows->counts));
     started->conclude = [rows] { rows->unpack(); };
     return started;
 }
 
-Collective start_gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                        const int receive_counts[], const int displacements[],
-                        MPI_Datatype receive_type, int root, MPI_Comm comm) {
+Collective start_uneven_gather(MPI_Comm comm, const Side& send, const Sides& receive, int root) {
     const Communicator& ranks = session().communicator(comm);
-    const std::uint32_t world = ranks.group->world_size();
     const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
-    std::vector<Part> sends(world);
-    std::vector<Part> rows(world);
+    std::vector<Part> sends(ranks.group->world_size());
+    std::vector<Part> rows(ranks.group->world_size());
     if (ranks.group->rank() == at) {
-        rows = parts_of(receive, receive_counts, displacements, receive_type, world);
+        rows = receive.parts(ranks.group->world_size());
+        sends[at] = send.part_or(rows[at]);
+    } else {
+        sends[at] = send.part();
     }
-    sends[at] = send == MPI_IN_PLACE && ranks.group->rank() == at
-                    ? rows[at]
-                    : part_of(send, send_count, send_type);
     return exchange(ranks, sends, rows);
 }
 
-Collective start_scatter(const void* send, const int send_counts[], const int displacements[],
-                         MPI_Datatype send_type, void* receive, int receive_count,
-                         MPI_Datatype receive_type, int root, MPI_Comm comm) {
+Collective start_uneven_scatter(MPI_Comm comm, const Sides& send, const Side& receive, int root) {
     const Communicator& ranks = session().communicator(comm);
-    const std::uint32_t world = ranks.group->world_size();
     const std::uint32_t at = rank_in(ranks, root, MPI_ERR_ROOT);
-    std::vector<Part> sends(world);
-    std::vector<Part> rows(world);
+    std::vector<Part> sends(ranks.group->world_size());
+    std::vector<Part> rows(ranks.group->world_size());
     if (ranks.group->rank() == at) {
-        sends = parts_of(send, send_counts, displacements, send_type, world);
+        sends = send.parts(ranks.group->world_size());
+        rows[at] = receive.part_or(sends[at]);
+    } else {
+        rows[at] = receive.part();
     }
-    rows[at] = receive == MPI_IN_PLACE && ranks.group->rank() == at
-                   ? sends[at]
-                   : part_of(receive, receive_count, receive_type);
     return exchange(ranks, sends, rows);
 }
 
-Collective start_all_to_all(const void* send, const int send_counts[],
-                            const int send_displacements[], MPI_Datatype send_type, void* receive,
-                            const int receive_counts[], const int receive_displacements[],
-                            MPI_Datatype receive_type, MPI_Comm comm) {
-    const Communicator& ranks = session().communicator(comm);
-    const std::uint32_t world = ranks.group->world_size();
-    const auto rows = std::make_shared<Rows>(
-        parts_of(receive, receive_counts, receive_displacements, receive_type, world));
-    const bool in_place = send == MPI_IN_PLACE;
-    const auto sends = std::make_shared<Rows>(
-        in_place ? rows->own : parts_of(send, send_counts, send_displacements, send_type, world),
-        in_place);
-    require_equal(sends->counts[ranks.group->rank()], rows->counts[ranks.group->rank()]);
+Collective start_uneven_all_to_all(MPI_Comm comm, const Sides& send, const Sides& receive) {
+    ProcessGroup& group = *session().communicator(comm).group;
+    const std::uint32_t world = group.world_size();
+    const auto rows = std::make_shared<Rows>(receive.parts(world));
+    const bool in_place = send.buffer == MPI_IN_PLACE;
+    const auto sends = std::make_shared<Rows>(in_place ? rows->own : send.parts(world), in_place);
+    require_equal(sends->counts[group.rank()], rows->counts[group.rank()]);
     sends->pack();
-    auto started = std::make_unique<CompoundRequest>();
-    started->work =
-        ranks.group->all_to_all(moved(sends->data, sends->bytes), moved(rows->data, rows->bytes),
-                                sends->counts, rows->counts);
+    Collective started =
+        collective(group.all_to_all(moved(sends->data, sends->bytes),
+                                    moved(rows->data, rows->bytes), sends->counts, rows->counts));
     started->conclude = [sends, rows] { rows->unpack(); };
     return started;
 }
 
-Collective start_reduce_scatter(const void* send, void* receive, const int receive_counts[],
-                                MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+Collective start_reduce_scatter(MPI_Comm comm, const void* send, void* receive,
+                                const int* receive_counts, MPI_Datatype type, MPI_Op op) {
     ProcessGroup& group = *session().communicator(comm).group;
     require_pointer(receive_counts, "counts");
-    std::vector<std::size_t> counts;
-    for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
-        counts.push_back(count_of(receive_counts[rank]));
-    }
-    return start_reduce_scatter(
-        group, ScatteredReduction(std::move(counts), group.rank(), type, op), send, receive);
+    std::vector<std::size_t> counts(group.world_size());
+    std::transform(receive_counts, receive_counts + counts.size(), counts.begin(), count_of);
+    return reduce_scatter(group, {std::move(counts), group.rank(), type, op}, send, receive);
 }
 
-Collective start_reduce_scatter_block(const void* send, void* receive, int receive_count,
-                                      MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+Collective start_reduce_scatter_block(MPI_Comm comm, const void* send, void* receive,
+                                      int receive_count, MPI_Datatype type, MPI_Op op) {
     ProcessGroup& group = *session().communicator(comm).group;
     const std::vector<std::size_t> counts(group.world_size(), count_of(receive_count));
-    return start_reduce_scatter(group, ScatteredReduction(counts, group.rank(), type, op), send,
-                                receive);
+    return reduce_scatter(group, {counts, group.rank(), type, op}, send, receive);
 }
 
 }  // namespace
@@ -266,100 +237,84 @@ using namespace regroup::mpi;
 int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                    const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
                    MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_all_gather(send, send_count, send_type, receive, receive_counts, displacements,
-                                receive_type, comm);
-    });
+    return complete(__func__, comm, start_uneven_all_gather, Side{send, send_count, send_type},
+                    Sides{receive, receive_counts, displacements, receive_type});
 }
 
 int MPI_Iallgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                     const int receive_counts[], const int displacements[],
                     MPI_Datatype receive_type, MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_all_gather(send, send_count, send_type, receive, receive_counts, displacements,
-                                receive_type, comm);
-    });
+    return begin(__func__, comm, request, start_uneven_all_gather,
+                 Side{send, send_count, send_type},
+                 Sides{receive, receive_counts, displacements, receive_type});
 }
 
 int MPI_Gatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                 const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
                 int root, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_gather(send, send_count, send_type, receive, receive_counts, displacements,
-                            receive_type, root, comm);
-    });
+    return complete(__func__, comm, start_uneven_gather, Side{send, send_count, send_type},
+                    Sides{receive, receive_counts, displacements, receive_type}, root);
 }
 
 int MPI_Igatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                  const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
                  int root, MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_gather(send, send_count, send_type, receive, receive_counts, displacements,
-                            receive_type, root, comm);
-    });
+    return begin(__func__, comm, request, start_uneven_gather, Side{send, send_count, send_type},
+                 Sides{receive, receive_counts, displacements, receive_type}, root);
 }
 
 int MPI_Scatterv(const void* send, const int send_counts[], const int displacements[],
                  MPI_Datatype send_type, void* receive, int receive_count,
                  MPI_Datatype receive_type, int root, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_scatter(send, send_counts, displacements, send_type, receive, receive_count,
-                             receive_type, root, comm);
-    });
+    return complete(__func__, comm, start_uneven_scatter,
+                    Sides{send, send_counts, displacements, send_type},
+                    Side{receive, receive_count, receive_type}, root);
 }
 
 int MPI_Iscatterv(const void* send, const int send_counts[], const int displacements[],
                   MPI_Datatype send_type, void* receive, int receive_count,
                   MPI_Datatype receive_type, int root, MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_scatter(send, send_counts, displacements, send_type, receive, receive_count,
-                             receive_type, root, comm);
-    });
+    return begin(__func__, comm, request, start_uneven_scatter,
+                 Sides{send, send_counts, displacements, send_type},
+                 Side{receive, receive_count, receive_type}, root);
 }
 
 int MPI_Alltoallv(const void* send, const int send_counts[], const int send_displacements[],
                   MPI_Datatype send_type, void* receive, const int receive_counts[],
                   const int receive_displacements[], MPI_Datatype receive_type, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_all_to_all(send, send_counts, send_displacements, send_type, receive,
-                                receive_counts, receive_displacements, receive_type, comm);
-    });
+    return complete(__func__, comm, start_uneven_all_to_all,
+                    Sides{send, send_counts, send_displacements, send_type},
+                    Sides{receive, receive_counts, receive_displacements, receive_type});
 }
 
 int MPI_Ialltoallv(const void* send, const int send_counts[], const int send_displacements[],
                    MPI_Datatype send_type, void* receive, const int receive_counts[],
                    const int receive_displacements[], MPI_Datatype receive_type, MPI_Comm comm,
                    MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_all_to_all(send, send_counts, send_displacements, send_type, receive,
-                                receive_counts, receive_displacements, receive_type, comm);
-    });
+    return begin(__func__, comm, request, start_uneven_all_to_all,
+                 Sides{send, send_counts, send_displacements, send_type},
+                 Sides{receive, receive_counts, receive_displacements, receive_type});
 }
 
 int MPI_Reduce_scatter(const void* send, void* receive, const int receive_counts[],
                        MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_reduce_scatter(send, receive, receive_counts, type, op, comm);
-    });
+    return complete(__func__, comm, start_reduce_scatter, send, receive, receive_counts, type, op);
 }
 
 int MPI_Ireduce_scatter(const void* send, void* receive, const int receive_counts[],
                         MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_reduce_scatter(send, receive, receive_counts, type, op, comm);
-    });
+    return begin(__func__, comm, request, start_reduce_scatter, send, receive, receive_counts, type,
+                 op);
 }
 
 int MPI_Reduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
                              MPI_Op op, MPI_Comm comm) {
-    return complete(__func__, comm, [&] {
-        return start_reduce_scatter_block(send, receive, receive_count, type, op, comm);
-    });
+    return complete(__func__, comm, start_reduce_scatter_block, send, receive, receive_count, type,
+                    op);
 }
 
 int MPI_Ireduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
                               MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-    return begin(__func__, comm, request, [&] {
-        return start_reduce_scatter_block(send, receive, receive_count, type, op, comm);
-    });
+    return begin(__func__, comm, request, start_reduce_scatter_block, send, receive, receive_count,
+                 type, op);
 }
