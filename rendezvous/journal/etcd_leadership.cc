@@ -16,14 +16,13 @@ using net::kAwait;
 constexpr Duration kPollInterval = std::chrono::milliseconds(200);
 constexpr std::int64_t kPageEntries = 256;
 constexpr Duration kPageLimit = std::chrono::seconds(10);
-// With several endpoints each has its own reason, and a later reason may be the one to act on.
 constexpr std::size_t kReasonsMax = 4;
 
 }  // namespace
 
-asio::awaitable<void> EtcdJournal::Impl::wait_on(asio::steady_timer* timer, Duration span) {
-    timer->expires_after(span);
-    co_await timer->async_wait(kAwait);
+asio::awaitable<void> wait_on(asio::steady_timer& timer, Duration span) {
+    timer.expires_after(span);
+    co_await timer.async_wait(kAwait);
 }
 
 asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
@@ -44,14 +43,14 @@ asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
         if (won) {
             co_await lead(self);
         } else {
-            co_await wait_on(&self->pause, kPollInterval);
+            co_await wait_on(self->pause, kPollInterval);
         }
     }
 }
 
 void EtcdJournal::Impl::follow(const std::string& leader) {
     following = leader;
-    away_for_writes = false;  // The writes are the next leader's now.
+    outage.forget_writes();
     etcd_is_back();
     const bool own = leader == options.advertise;
     hooks.log(own ? "etcd still has the lead of an earlier process of this daemon; this one "
@@ -64,7 +63,7 @@ void EtcdJournal::Impl::follow(const std::string& leader) {
 asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
     self->elected = true;
     self->keeping = true;
-    ++self->term;
+    ++self->term.number;
     self->watch_lease();
     // `keep` renews the lease while the jobs are read, however long that takes.
     asio::co_spawn(self->io, keep(self), asio::detached);
@@ -74,24 +73,25 @@ asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
         self->take_up(std::move(jobs));
     }
     while ((self->elected || self->keeping) && !self->closed) {
-        co_await wait_on(&self->pause, kPollInterval);
+        co_await wait_on(self->pause, kPollInterval);
     }
     self->lease_timer.cancel();
     if (!self->closed) {
-        co_await revoke(self);  // Others need not wait for the rest of the lease.
-        co_await wait_on(&self->pause, 2 * kPollInterval);  // Other daemons go first.
+        co_await revoke(self,
+                        &self->lead_client);  // Others need not wait for the rest of the lease.
+        co_await wait_on(self->pause, 2 * kPollInterval);  // Other daemons go first.
     }
 }
 
 // Uses this daemon's clock and no connection to etcd.
 void EtcdJournal::Impl::watch_lease() {
-    lease_timer.expires_after(std::max(Duration::zero(), lease_ends - clock.now()));
+    lease_timer.expires_after(std::max(Duration::zero(), term.lease_ends - clock.now()));
     lease_timer.async_wait([weak = self](const boost::system::error_code& error) {
         const Self impl = weak.lock();
         if (error || !impl || !impl->elected || impl->closed) {
             return;
         }
-        if (impl->clock.now() < impl->lease_ends) {
+        if (impl->clock.now() < impl->term.lease_ends) {
             impl->watch_lease();
         } else {
             impl->lose("etcd has not renewed the lease in time");
@@ -99,10 +99,16 @@ void EtcdJournal::Impl::watch_lease() {
     });
 }
 
-asio::awaitable<void> EtcdJournal::Impl::revoke(Self self) {
-    json request = {{"ID", std::to_string(self->lease)}};
+asio::awaitable<void> EtcdJournal::Impl::revoke(Self self, EtcdClient* client) {
+    json request = {{"ID", std::to_string(self->term.lease)}};
     static_cast<void>(
-        co_await self->lead_client.call("/v3/lease/revoke", std::move(request), kEtcdCallLimit));
+        co_await client->call("/v3/lease/revoke", std::move(request), kEtcdCallLimit));
+}
+
+asio::awaitable<void> EtcdJournal::Impl::give_back(Self self, std::function<void()> done) {
+    EtcdClient client(self->io, client_options(self->options));
+    co_await revoke(self, &client);
+    done();
 }
 
 asio::awaitable<std::optional<std::string>> EtcdJournal::Impl::ask_leader(Self self, bool* known) {
@@ -130,22 +136,23 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
         self->complain(granted.error(), /*writes=*/true);
         co_return false;
     }
-    self->lease = etcd::number_in(*granted, "ID");
-    self->lease_ends = after(asked, std::chrono::seconds(etcd::number_in(*granted, "TTL")));
-    json wish = etcd::campaign(self->leader_key(), self->options.advertise, self->lease);
+    self->term.lease = etcd::number_in(*granted, "ID");
+    self->term.lease_ends = after(asked, std::chrono::seconds(etcd::number_in(*granted, "TTL")));
+    json wish = etcd::campaign(self->leader_key(), self->options.advertise, self->term.lease);
     const Result<json> answer =
         co_await self->lead_client.call("/v3/kv/txn", std::move(wish), kEtcdCallLimit);
     if (!answer) {
         self->complain(answer.error(), /*writes=*/true);
-        co_await revoke(self);  // The campaign may have succeeded without an answer.
+        co_await revoke(self,
+                        &self->lead_client);  // The campaign may have succeeded without an answer.
         co_return false;
     }
     if (etcd::field_of(*answer, "succeeded") != true) {
-        co_await revoke(self);
+        co_await revoke(self, &self->lead_client);
         co_return false;
     }
     self->etcd_is_back(/*writes=*/true);
-    self->revision = etcd::number_in(etcd::field_of(*answer, "header"), "revision");
+    self->term.revision = etcd::number_in(etcd::field_of(*answer, "header"), "revision");
     co_return true;
 }
 
@@ -163,7 +170,7 @@ asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<etcd::JobsR
         }
         if (!page) {
             self->complain(page.error());
-            co_await wait_on(&self->pause, kEtcdRetryInterval);
+            co_await wait_on(self->pause, kEtcdRetryInterval);
             continue;
         }
         // Page by page: between two pages the lease is renewed and agents are answered.
@@ -180,10 +187,10 @@ asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<etcd::JobsR
 void EtcdJournal::Impl::take_up(std::vector<etcd::JobsReader::Job> jobs) {
     leading = true;
     following.reset();
-    kept.clear();
+    writes.forget_jobs();
     std::vector<KeptJob> handed_over;
     for (etcd::JobsReader::Job& job : jobs) {
-        kept[job.job.key] = {job.records, job.bytes};
+        writes.take_up(job.job.key, job.records, job.bytes);
         handed_over.push_back(std::move(job.job));
     }
     hooks.log("this daemon leads");
@@ -194,13 +201,13 @@ asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {
     const Duration interval = self->options.lease / 3;
     Duration wait = interval;
     while (self->elected && !self->closed) {
-        co_await wait_on(&self->keep_pause, wait);
+        co_await wait_on(self->keep_pause, wait);
         const Instant asked = self->clock.now();
-        if (!self->elected || self->closed || asked >= self->lease_ends) {
+        if (!self->elected || self->closed || asked >= self->term.lease_ends) {
             break;  // The timer decides at the end of the lease.
         }
-        json renewal = {{"ID", std::to_string(self->lease)}};
-        const Duration limit = std::min(interval, self->lease_ends - asked);
+        json renewal = {{"ID", std::to_string(self->term.lease)}};
+        const Duration limit = std::min(interval, self->term.lease_ends - asked);
         const Result<json> answer =
             co_await self->lease_client.call("/v3/lease/keepalive", std::move(renewal), limit);
         if (!self->elected || self->closed) {
@@ -209,7 +216,7 @@ asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {
         if (!answer) {
             self->complain(answer.error());
             wait = std::min(kEtcdRetryInterval,
-                            std::max(Duration::zero(), self->lease_ends - self->clock.now()));
+                            std::max(Duration::zero(), self->term.lease_ends - self->clock.now()));
             continue;
         }
         const std::int64_t seconds = etcd::number_in(etcd::field_of(*answer, "result"), "TTL");
@@ -218,7 +225,7 @@ asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {
             break;
         }
         self->etcd_is_back();
-        self->lease_ends = after(asked, std::chrono::seconds(seconds));
+        self->term.lease_ends = after(asked, std::chrono::seconds(seconds));
         self->watch_lease();
         wait = interval;
     }
@@ -233,7 +240,6 @@ void EtcdJournal::Impl::lose(const std::string& why) {
     elected = false;
     const bool led = std::exchange(leading, false);
     writes.clear();
-    writes_bytes = 0;
     stalled_since = Instant::max();
     cancel_timers();
     if (!led) {
@@ -246,13 +252,7 @@ void EtcdJournal::Impl::lose(const std::string& why) {
 }
 
 void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
-    away_for_writes = away_for_writes || writes_fail;
-    if (closed) {
-        return;
-    }
-    away = true;
-    away_because = failure.detail;
-    if (said.size() == kReasonsMax || !said.insert(failure.detail).second) {
+    if (closed || !outage.begin(failure.detail, writes_fail)) {
         return;
     }
     if (!elected) {
@@ -262,16 +262,29 @@ void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
     hooks.log(failure.detail + "; running rounds continue, decisions wait until etcd is back" +
               (writes_fail ? ""
                            : ", and this daemon leads for at most " +
-                                 format_duration(lease_ends - clock.now()) + " more"));
+                                 format_duration(term.lease_ends - clock.now()) + " more"));
 }
 
 void EtcdJournal::Impl::etcd_is_back(bool written) {
-    away_for_writes = away_for_writes && !written;
-    if (away && !away_for_writes) {
-        away = false;
-        said.clear();
+    if (outage.end(written)) {
         hooks.log("etcd is back");
     }
+}
+
+bool EtcdOutage::begin(const std::string& reason, bool writes) {
+    of_writes_ = of_writes_ || writes;
+    reason_ = reason;
+    return said_.size() < kReasonsMax && said_.insert(reason).second;
+}
+
+bool EtcdOutage::end(bool written) {
+    of_writes_ = of_writes_ && !written;
+    if (reason_.empty() || of_writes_) {
+        return false;
+    }
+    reason_.clear();
+    said_.clear();
+    return true;
 }
 
 }  // namespace regroup::journal

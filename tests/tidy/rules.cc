@@ -208,6 +208,7 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
 std::vector<std::string> note_outliers(const SourceFile& file) {
     constexpr std::size_t kFileLinesMax = 400;
     constexpr std::size_t kFunctionLinesMax = 70;
+    constexpr std::size_t kMembersMax = 40;
     Report report(file);
     const std::size_t lines = line_of(file.text, file.text.size()) - 1;
     if (file.is_cpp() && lines > kFileLinesMax) {
@@ -215,6 +216,9 @@ std::vector<std::string> note_outliers(const SourceFile& file) {
     }
     if (file.is_cpp()) {
         for (const Finding& finding : find_long_functions(file.code, kFunctionLinesMax)) {
+            report.add(finding.at, finding.what);
+        }
+        for (const Finding& finding : find_wide_classes(file.code, kMembersMax)) {
             report.add(finding.at, finding.what);
         }
     }

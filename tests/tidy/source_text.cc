@@ -241,4 +241,36 @@ std::vector<Finding> find_long_functions(std::string_view code, std::size_t line
     return findings;
 }
 
+std::vector<Finding> find_wide_classes(std::string_view code, std::size_t members_max) {
+    static constexpr std::string_view kNoMembers[] = {"using ", "friend ",   "class ", "struct ",
+                                                      "enum ",  "template ", "}",      "#"};
+    std::vector<Finding> findings;
+    std::size_t end = 0;
+    for (std::size_t line = 0; line < code.size(); line = end + 1) {
+        end = std::min(code.find('\n', line), code.size());
+        const std::string_view head = code.substr(line, end - line);
+        const std::size_t indent = std::min(head.find_first_not_of(' '), head.size());
+        const std::string_view text = head.substr(indent);
+        if ((!text.starts_with("class ") && !text.starts_with("struct ")) || !text.ends_with("{")) {
+            continue;
+        }
+        const std::string close = "\n" + std::string(indent, ' ') + "}";
+        const std::string member = "\n" + std::string(indent + 4, ' ');
+        const std::string_view body = code.substr(end, code.find(close, end) - end);
+        std::size_t members = 0;
+        for (std::size_t at = body.find(member); at != kNowhere; at = body.find(member, at + 1)) {
+            const std::string_view rest = body.substr(at + member.size());
+            members += rest.empty() || rest.front() == ' ' || rest.front() == '\n' ||
+                               std::ranges::any_of(kNoMembers,
+                                                   [rest](auto no) { return rest.starts_with(no); })
+                           ? 0
+                           : 1;
+        }
+        if (members > members_max) {
+            findings.push_back({line, "a class of " + std::to_string(members) + " members"});
+        }
+    }
+    return findings;
+}
+
 }  // namespace regroup::tidy

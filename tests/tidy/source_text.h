@@ -58,4 +58,8 @@ struct Include {
 [[nodiscard]] std::vector<Finding> find_long_functions(std::string_view code,
                                                        std::size_t lines_max);
 
+/// Classes with more than `members_max` functions and data, as far as indentation shows them.
+[[nodiscard]] std::vector<Finding> find_wide_classes(std::string_view code,
+                                                     std::size_t members_max);
+
 }  // namespace regroup::tidy

@@ -244,5 +244,18 @@ TEST(Rules, OutliersAreNoted) {
     EXPECT_THAT(note_outliers(file), ElementsAre(HasSubstr(":1: a function of 82 lines")));
 }
 
+TEST(Rules, WideClassesAreNoted) {
+    std::string body =
+        "   public:\n    using Type = int;\n    struct Part {\n        int a = 0;\n    };\n";
+    for (int member = 0; member < 40; ++member) {
+        body += "    void call(int number,\n              int other);\n";
+    }
+    const auto notes = [&](const std::string& more) {
+        return note_outliers(SourceFile("agent/agent.h", "class Agent {\n" + body + more + "};\n"));
+    };
+    EXPECT_THAT(notes(""), IsEmpty());
+    EXPECT_THAT(notes("    int more_ = 0;\n"), ElementsAre(HasSubstr(":1: a class of 41 members")));
+}
+
 }  // namespace
 }  // namespace regroup::tidy
