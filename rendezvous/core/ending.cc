@@ -4,109 +4,114 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/core/node_state.h"
-#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/transitions.h"
 
-namespace regroup::rendezvous {
+namespace regroup::rendezvous::core {
 
-bool RendezvousCore::all_finished(Instant /*clock*/) const {
-    return round_.all_finished();
-}
+namespace {
 
-bool RendezvousCore::must_end(Instant clock) const {
-    return decisive_evidence(clock).has_value() ||
-           (phase_ == Phase::changing && clock >= round_.change->deadline);
-}
-
-std::optional<std::size_t> RendezvousCore::decisive_evidence(Instant clock) const {
-    if (const auto decisive = round_.evidence.decisive()) {
+// The evidence that ends the round, if any. A broken link ends it at `link_deadline`.
+std::optional<std::size_t> decisive_evidence(const Job& job, Instant clock) {
+    if (const auto decisive = job.round.evidence.decisive()) {
         return decisive;
     }
-    if (clock < link_deadline()) {
+    if (clock < link_deadline(job)) {
         return std::nullopt;
     }
-    const std::vector<Evidence>& entries = round_.evidence.entries();
+    const std::vector<Evidence>& entries = job.round.evidence.entries();
     const auto live = std::find_if(entries.begin(), entries.end(), [&](const Evidence& entry) {
         const auto* broken = entry.as<Evidence::LinkBroken>();
-        return broken != nullptr && round_.live_breaks.contains(broken->said_by);
+        return broken != nullptr && job.round.live_breaks.contains(broken->said_by);
     });
     return live == entries.end() ? std::nullopt
                                  : std::optional(static_cast<std::size_t>(live - entries.begin()));
 }
 
+}  // namespace
+
+bool all_finished(const Job& job, Instant /*clock*/) {
+    return job.round.all_finished();
+}
+
+bool must_end(const Job& job, Instant clock) {
+    return decisive_evidence(job, clock).has_value() ||
+           (job.phase == Phase::changing && clock >= job.round.change->deadline);
+}
+
 // Usually one of the two workers is dead, and its node reports that soon, or is lost itself. While
 // a member is under suspicion, the round waits: the member will be lost, which explains the break,
 // or report.
-Instant RendezvousCore::link_deadline() const {
-    const bool may_end = phase_ == Phase::training || phase_ == Phase::changing;
-    if (!may_end || round_.live_breaks.empty() || !round_.missing.empty()) {
+Instant link_deadline(const Job& job) {
+    if (!trains(job) || job.round.live_breaks.empty() || !job.round.missing.empty()) {
         return Instant::max();
     }
-    return after(*round_.evidence.link_broke_at(), policy_.regroup_window);
+    return after(*job.round.evidence.link_broke_at(), job.policy.regroup_window);
 }
 
-void RendezvousCore::begin_ending(Instant now) {
-    const std::optional<std::size_t> by = decisive_evidence(now);
+void begin_ending(Job& job, Instant now) {
+    const std::optional<std::size_t> by = decisive_evidence(job, now);
     Instant sign = now;
     if (by) {
-        const Evidence& evidence = round_.evidence.entries()[*by];
+        const Evidence& evidence = job.round.evidence.entries()[*by];
         const bool of_link = evidence.as<Evidence::LinkBroken>() != nullptr ||
                              evidence.as<Evidence::RoundAbandoned>() != nullptr;
-        sign = of_link ? round_.evidence.link_broke_at().value_or(evidence.at) : evidence.at;
-        for (const auto& [id, assignment] : round_.members) {
-            const Node& node = nodes_.at(id);
-            if (node.report.round == round_.id && node.saw_end_at >= round_.began) {
+        sign = of_link ? job.round.evidence.link_broke_at().value_or(evidence.at) : evidence.at;
+        for (const auto& [id, assignment] : job.round.members) {
+            const Node& node = job.nodes.at(id);
+            if (node.report.round == job.round.id && node.saw_end_at >= job.round.began) {
                 sign = std::min(sign, node.saw_end_at);
             }
         }
     }
-    if (phase_ == Phase::training || ledger_.awaits_training()) {
-        ledger_.begin(round_.id, !by, sign, now);
+    if (job.phase == Phase::training || job.ledger.awaits_training()) {
+        job.ledger.begin(job.round.id, !by, sign, now);
     } else if (by) {
-        ledger_.mark_unplanned(sign);
+        job.ledger.mark_unplanned(sign);
     }
     RoundEnd end;
     end.by = by;
     if (!by) {
-        end.planned = round_.change->cause;
-        end.planned.boundary_missed = phase_ == Phase::changing;
+        end.planned = job.round.change->cause;
+        end.planned.boundary_missed = job.phase == Phase::changing;
     }
-    round_.end = std::move(end);
-    round_.evidence.end(by);
-    round_.told_at = round_.told_at.value_or(now);
-    round_.ended_at = now;
-    round_.inquiry.reset();
-    phase_ = Phase::ending;
-    note(now, JobEvent::Kind::ending).detail = round_.cause_of_end();
-    overdue_at_ = std::min(overdue_at_, after(after(now, policy_.shutdown_timeout), kStopMargin));
-    concern_members();
+    job.round.end = std::move(end);
+    job.round.evidence.end(by);
+    job.round.told_at = job.round.told_at.value_or(now);
+    job.round.ended_at = now;
+    job.round.hang.close();
+    job.phase = Phase::ending;
+    note(job, now, JobEvent::Kind::ending).detail = job.round.cause_of_end();
+    job.overdue_at =
+        std::min(job.overdue_at, after(after(now, job.policy.shutdown_timeout), kStopMargin));
+    concern_members(job);
 }
 
-bool RendezvousCore::is_out(Instant /*clock*/) const {
-    const std::set<NodeId>& working = places_.in(Place::working);
-    return working.empty() || (round_.change && working.size() <= round_.change->leavers.size() &&
-                               std::all_of(working.begin(), working.end(),
-                                           [&](const NodeId& id) { return leaves_unawaited(id); }));
+bool is_out(const Job& job, Instant /*clock*/) {
+    const std::set<NodeId>& working = job.places.in(Place::working);
+    return working.empty() ||
+           (job.round.change && working.size() <= job.round.change->leavers.size() &&
+            std::all_of(working.begin(), working.end(),
+                        [&](const NodeId& id) { return leaves_unawaited(job, id); }));
 }
 
-void RendezvousCore::end_round(Instant now) {
-    const std::set<NodeId>& working = places_.in(Place::working);
-    round_.end->leaver_may_be_gone =
-        round_.change && (round_.change->leaver_gone ||
-                          std::any_of(working.begin(), working.end(),
-                                      [&](const NodeId& id) { return may_be_saving(id); }));
-    round_.judgement = round_.evidence.judge(*round_.end);
-    ledger_.stopped(now, round_.judgement.cause);
+void end_round(Job& job, Instant now) {
+    const std::set<NodeId>& working = job.places.in(Place::working);
+    job.round.end->leaver_may_be_gone =
+        job.round.change && (job.round.change->leaver_gone ||
+                             std::any_of(working.begin(), working.end(),
+                                         [&](const NodeId& id) { return may_be_saving(job, id); }));
+    job.round.judgement = job.round.evidence.judge(*job.round.end);
+    job.ledger.stopped(now, job.round.judgement.cause);
     const bool all_leave =
-        round_.change && round_.change->kind == Change::Kind::job_drain &&
-        (round_.change->boundary != Change::Boundary::ahead || round_.stopped_for_change());
+        job.round.change && job.round.change->kind == Change::Kind::job_drain &&
+        (job.round.change->boundary != Change::Boundary::ahead || job.round.stopped_for_change());
     if (all_leave) {
-        close_drained(now);
-    } else if (std::optional<Verdict> verdict = charge(now)) {
-        close(now, std::move(*verdict));
+        close_drained(job, now);
+    } else if (std::optional<Verdict> verdict = charge(job, now)) {
+        close(job, now, std::move(*verdict));
     } else {
-        begin_forming(now);
+        begin_forming(job, now);
     }
 }
 
-}  // namespace regroup::rendezvous
+}  // namespace regroup::rendezvous::core

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "rendezvous/base/exit_code.h"
-#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/transitions.h"
 
-namespace regroup::rendezvous {
+namespace regroup::rendezvous::core {
 
 namespace {
 
@@ -18,79 +18,76 @@ constexpr Duration kTellAfter = std::chrono::seconds(5);
 }  // namespace
 
 // Only what a member says about its own ranks counts.
-void RendezvousCore::observe_finished(Instant now, const NodeId& id, const Node& node) {
+void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    const RankSet::Range own{round_.members.at(id).first_rank, node.offer.workers};
-    const std::uint64_t before = round_.finished_ranks.size();
+    const RankSet::Range own{job.round.members.at(id).first_rank, node.offer.workers};
+    const std::uint64_t before = job.round.finished_ranks.size();
     if (report.state == NodeState::finished) {
-        round_.finished_ranks.add(own);
+        job.round.finished_ranks.add(own);
     }
     for (const RankSet::Range& range : report.finished.ranges()) {
         const std::uint64_t end = std::uint64_t{range.first} + range.count;
         if (range.first >= own.first && end <= std::uint64_t{own.first} + own.count) {
-            round_.finished_ranks.add(range);
+            job.round.finished_ranks.add(range);
         }
     }
-    if (round_.finished_ranks.size() == before) {
+    if (job.round.finished_ranks.size() == before) {
         return;
     }
-    round_.finished_since = round_.finished_since.value_or(now);
-    if (const PartialFinish finish = partial_finish(now);
-        round_.finish_told && !finish.awaited.empty()) {
-        note(now, JobEvent::Kind::finished, id, node).detail = finish;
+    job.round.finished_since = job.round.finished_since.value_or(now);
+    if (const PartialFinish finish = partial_finish(job, now);
+        job.round.finish_told && !finish.awaited.empty()) {
+        note(job, now, JobEvent::Kind::finished, id, node).detail = finish;
     }
 }
 
-PartialFinish RendezvousCore::partial_finish(Instant now) const {
+PartialFinish partial_finish(const Job& job, Instant now) {
     PartialFinish result;
-    const bool trains = phase_ == Phase::training || phase_ == Phase::changing;
-    if (!trains || !round_.finished_since || round_.members.empty()) {
+    if (!trains(job) || !job.round.finished_since || job.round.members.empty()) {
         return result;
     }
-    result.finished = round_.finished_ranks;
-    result.awaited =
-        RankSummary::of_others(round_.finished_ranks, round_.members.begin()->second.world_size);
-    result.since = std::max(Duration::zero(), now - *round_.finished_since);
-    if (policy_.finish_timeout > Duration::zero()) {
-        result.left = std::max(Duration::zero(), policy_.finish_timeout - result.since);
+    result.finished = job.round.finished_ranks;
+    result.awaited = RankSummary::of_others(job.round.finished_ranks,
+                                            job.round.members.begin()->second.world_size);
+    result.since = std::max(Duration::zero(), now - *job.round.finished_since);
+    if (job.policy.finish_timeout > Duration::zero()) {
+        result.left = std::max(Duration::zero(), job.policy.finish_timeout - result.since);
     }
     return result;
 }
 
-Instant RendezvousCore::tell_finish_at() const {
-    const bool trains = phase_ == Phase::training || phase_ == Phase::changing;
-    return trains && round_.finished_since && !round_.finish_told
-               ? after(*round_.finished_since, kTellAfter)
+Instant tell_finish_at(const Job& job) {
+    return trains(job) && job.round.finished_since && !job.round.finish_told
+               ? after(*job.round.finished_since, kTellAfter)
                : Instant::max();
 }
 
 // The members hear it with the answers to their heartbeats.
-void RendezvousCore::tell_finish(Instant now) {
-    round_.finish_told = true;
-    note(now, JobEvent::Kind::finished).detail = partial_finish(now);
+void tell_finish(Job& job, Instant now) {
+    job.round.finish_told = true;
+    note(job, now, JobEvent::Kind::finished).detail = partial_finish(job, now);
 }
 
-Instant RendezvousCore::finish_deadline() const {
-    const bool trains = phase_ == Phase::training || phase_ == Phase::changing;
-    return trains && round_.finished_since && policy_.finish_timeout > Duration::zero()
-               ? after(*round_.finished_since, policy_.finish_timeout)
+Instant finish_deadline(const Job& job) {
+    return trains(job) && job.round.finished_since && job.policy.finish_timeout > Duration::zero()
+               ? after(*job.round.finished_since, job.policy.finish_timeout)
                : Instant::max();
 }
 
-bool RendezvousCore::is_unfinished(Instant clock) const {
-    return clock >= finish_deadline();
+bool is_unfinished(const Job& job, Instant clock) {
+    return clock >= finish_deadline(job);
 }
 
-void RendezvousCore::close_unfinished(Instant now) {
+void close_unfinished(Job& job, Instant now) {
     Ending ending(Ending::Kind::unfinished);
-    ending.partial_finish = partial_finish(now);
-    ending.waited = policy_.finish_timeout;
+    ending.partial_finish = partial_finish(job, now);
+    ending.waited = job.policy.finish_timeout;
     Verdict verdict;
     verdict.outcome = Outcome::failed;
     verdict.author = Author(Author::Kind::rendezvous);
     verdict.exit_code = kExitUnfinished;
     verdict.reason = std::move(ending);
-    close(now, std::move(verdict));
+    close(job, now, std::move(verdict));
 }
 
-}  // namespace regroup::rendezvous
+}  // namespace regroup::rendezvous::core

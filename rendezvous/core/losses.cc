@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/observe.h"
 
-namespace regroup::rendezvous {
+namespace regroup::rendezvous::core {
 
 namespace {
 
@@ -16,117 +16,117 @@ constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
 // A small limit is enough: most nodes that were lost while they were to leave never come back.
 constexpr std::size_t kWishesKept = 64;
 
-}  // namespace
-
-void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, Instant sign) {
-    const auto found = nodes_.find(id);
-    if (found == nodes_.end()) {
-        return;
-    }
-    const Node& node = found->second;
-    if (how.is_charged() && node.wish && node.wish->said.empty()) {
-        // An operator's request still holds if the node comes back with the same agent.
-        kept_wishes_.emplace_back(id, *node.wish);
-        if (kept_wishes_.size() > kWishesKept) {
-            kept_wishes_.pop_front();
-        }
-    }
-    if (phase_ != Phase::closed) {
-        note(now, how.is_loss() ? JobEvent::Kind::lost : JobEvent::Kind::left, id, node).detail =
-            how;
-    }
-    observe_loss(now, id, node, how, sign);
-    if (is_member(node) && !node.report.elastic) {
-        --round_.non_elastic_members;
-    }
-    round_.remove(id);
-    offers_.remove(id, node.offer);
-    detector_.forget(id);
-    prestarts_.remove(id);
-    places_.remove(id);
-    concerned_.erase(id);
-    nodes_bytes_ -= node.bytes;
-    nodes_.erase(found);
-    place_leavers(now);
-}
-
-void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& node,
-                                  const Departure& how, Instant sign) {
+void observe_loss(Job& job, Instant now, const NodeId& id, const Node& node, const Departure& how,
+                  Instant sign) {
     const auto named = Evidence::NodeGone{node.offer.name, how, false};
-    if (was_member(node) && how.is_loss() && round_.evidence.has_lost_nodes()) {
-        round_.evidence.add({sign, named});
-        round_.judgement.cause = round_.cause_of_end();
-        ledger_.blame(round_.judgement.cause);
+    if (was_member(job, node) && how.is_loss() && job.round.evidence.has_lost_nodes()) {
+        job.round.evidence.add({sign, named});
+        job.round.judgement.cause = job.round.cause_of_end();
+        job.ledger.blame(job.round.judgement.cause);
     }
-    if (!is_member(node)) {
+    if (!is_member(job, node)) {
         return;
     }
     if (node.place == Place::finished) {
         // A killed node may come back. Another one is gone even if its Leave message was lost.
-        if (round_.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
-            round_.finished_and_gone.insert(node.offer.name);
+        if (job.round.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
+            job.round.finished_and_gone.insert(node.offer.name);
         }
     } else if (node.place == Place::out) {
-        if (phase_ == Phase::ending && how.is_loss() && round_.evidence.has_lost_nodes()) {
-            round_.evidence.add({sign, named});
+        if (job.phase == Phase::ending && how.is_loss() && job.round.evidence.has_lost_nodes()) {
+            job.round.evidence.add({sign, named});
         }
-    } else if (leaves_unawaited(id)) {
-        round_.change->leaver_gone = true;
-    } else if (how.kind == Departure::Kind::left && leaves_with_change(id) &&
-               (phase_ == Phase::changing || may_be_saving(id))) {
+    } else if (leaves_unawaited(job, id)) {
+        job.round.change->leaver_gone = true;
+    } else if (how.kind == Departure::Kind::left && leaves_with_change(job, id) &&
+               (job.phase == Phase::changing || may_be_saving(job, id))) {
         // The others are at the same boundary, or will not reach it: if the node left before the
         // boundary, the failures of its peers follow from that.
-        Change& change = *round_.change;
+        Change& change = *job.round.change;
         change.leaver_gone = true;
         change.boundary = std::max(change.boundary, Change::Boundary::seen_by_leaver);
         if (change.kind == Change::Kind::leave) {
             change.deadline = std::min(change.deadline, after(now, kBoundaryMargin));
         }
     } else {
-        round_.evidence.add({sign, Evidence::NodeGone{node.offer.name, how, true}});
-        if (phase_ == Phase::ending) {
-            ledger_.seen_at(sign);
-            ledger_.mark_stop_unplanned(sign);
+        job.round.evidence.add({sign, Evidence::NodeGone{node.offer.name, how, true}});
+        if (job.phase == Phase::ending) {
+            job.ledger.seen_at(sign);
+            job.ledger.mark_stop_unplanned(sign);
         }
     }
 }
 
-void RendezvousCore::observe_silence(Instant now) {
+}  // namespace
+
+void lose(Job& job, Instant now, const NodeId& id, const Departure& how, Instant sign) {
+    const auto found = job.nodes.find(id);
+    if (found == job.nodes.end()) {
+        return;
+    }
+    const Node& node = found->second;
+    if (how.is_charged() && node.wish && node.wish->said.empty()) {
+        // An operator's request still holds if the node comes back with the same agent.
+        job.kept_wishes.emplace_back(id, *node.wish);
+        if (job.kept_wishes.size() > kWishesKept) {
+            job.kept_wishes.pop_front();
+        }
+    }
+    if (job.phase != Phase::closed) {
+        note(job, now, how.is_loss() ? JobEvent::Kind::lost : JobEvent::Kind::left, id, node)
+            .detail = how;
+    }
+    observe_loss(job, now, id, node, how, sign);
+    if (is_member(job, node) && !node.report.elastic) {
+        --job.round.non_elastic_members;
+    }
+    job.round.remove(id);
+    job.offers.remove(id, node.offer);
+    job.detector.forget(id);
+    job.prestarts.remove(id);
+    job.places.remove(id);
+    job.outbox.concerned.erase(id);
+    job.nodes_bytes -= node.bytes;
+    job.nodes.erase(found);
+    place_leavers(job, now);
+}
+
+void observe_silence(Job& job, Instant now) {
     struct Silent {
         NodeId id;
         Departure how;
         Instant sign;
     };
     std::vector<Silent> silent;
-    for (auto& [id, how] : detector_.lost(now)) {
-        silent.push_back({id, std::move(how), detector_.first_sign(id)});
+    for (auto& [id, how] : job.detector.lost(now)) {
+        silent.push_back({id, std::move(how), job.detector.first_sign(id)});
     }
     for (const Silent& node : silent) {
         // Nodes lost at the same moment must not form a round with each other.
-        detector_.suspect(node.id, now);
-        place(now, node.id, nodes_.at(node.id));
+        job.detector.suspect(node.id, now);
+        place(job, now, node.id, job.nodes.at(node.id));
     }
     for (const Silent& node : silent) {
-        lose(now, node.id, node.how, node.sign);
+        lose(job, now, node.id, node.how, node.sign);
     }
 }
 
-void RendezvousCore::lose_overdue(Instant now) {
-    overdue_at_ = Instant::max();
+void lose_overdue(Job& job, Instant now) {
+    job.overdue_at = Instant::max();
     std::vector<NodeId> overdue;
     for (const Place place : {Place::working, Place::outstanding}) {
-        for (const NodeId& id : places_.in(place)) {
-            const Instant until = out_by(id, nodes_.at(id));
+        for (const NodeId& id : job.places.in(place)) {
+            const Instant until = out_by(job, id, job.nodes.at(id));
             if (until <= now) {
                 overdue.push_back(id);
             } else {
-                overdue_at_ = std::min(overdue_at_, until);
+                job.overdue_at = std::min(job.overdue_at, until);
             }
         }
     }
     for (const NodeId& id : overdue) {
-        lose(now, id, {Departure::Kind::stuck}, now);
+        lose(job, now, id, {Departure::Kind::stuck}, now);
     }
 }
 
-}  // namespace regroup::rendezvous
+}  // namespace regroup::rendezvous::core

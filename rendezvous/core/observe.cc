@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a RendezvousCore records events. Nothing is decided here.
+#include "rendezvous/core/observe.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "rendezvous/core/message_bytes.h"
-#include "rendezvous/core/node_state.h"
+#include "rendezvous/core/orders.h"
 #include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/transitions.h"
 
-namespace regroup::rendezvous {
+namespace regroup::rendezvous::core {
 
 namespace {
 
@@ -43,274 +46,116 @@ bool is_older(const NodeReport& a, const NodeReport& b) noexcept {
     return a.round != b.round ? a.round < b.round : progress(a.state) < progress(b.state);
 }
 
-}  // namespace
-
-bool RendezvousCore::is_proven(const NodeId& node, const Offer& offer) const {
-    const auto found = nodes_.find(node);
-    return found == nodes_.end() || found->second.offer.secret == offer.secret;
-}
-
-bool RendezvousCore::has_member(const NodeId& node) const {
-    const auto found = nodes_.find(node);
-    return found != nodes_.end() && is_member(found->second);
-}
-
-void RendezvousCore::observe(Instant now, const NodeJoined& event) {
-    if (!is_proven(event.node, event.offer)) {
-        return;
-    }
-    if (phase_ == Phase::closed) {
-        effects_.push_back({event.node, Closed{*verdict_, !knows(event.node)}});
-        return;
-    }
-    if (const std::optional<Refused> refused = refusal(now, event)) {
-        effects_.push_back({event.node, *refused});
-        tell_refused(now, refused->reason);
-        return;
-    }
-    const auto [found, is_new] = nodes_.try_emplace(event.node);
-    Node& node = found->second;
-    const bool begins_to_host =
-        event.offer.ends_with_daemon && (is_new || !node.offer.ends_with_daemon);
-    if (is_new) {
-        node.report = event.report;
-        node.out_since = now;
-        node.joined = ++nodes_joined_;
-        const auto kept = std::find_if(kept_wishes_.begin(), kept_wishes_.end(),
-                                       [&](const auto& wish) { return wish.first == event.node; });
-        if (kept != kept_wishes_.end()) {
-            node.wish = std::move(kept->second);
-            kept_wishes_.erase(kept);
-        }
-    } else {
-        offers_.remove(event.node, node.offer);
-    }
-    node.offer = event.offer;
-    offers_.add(event.node, event.offer);
-    embedded_daemon_ = embedded_daemon_ || event.offer.ends_with_daemon;
-    if (is_member(node) && event.report.round == round_.id) {
-        // The node was away when the incident was reported. If it had received the report, it
-        // recognizes the repetition.
-        for (Incident& incident : ledger_.again(round_.id)) {
-            effects_.push_back({event.node, Recovered{std::move(incident)}});
-        }
-    }
-    hear(now, event.node, node, event.report);
-    if (is_new) {
-        note(now, JobEvent::Kind::joined, event.node, node);
-        place_leavers(now);
-    }
-    if (phase_ == Phase::forming || is_member(node)) {
-        // Answering the first heartbeat is early enough for Waiting or Alive. Usually the round has
-        // formed by then.
-        speaker_.reset();
-        concern(event.node);
-    }
-    if (begins_to_host) {
-        // Other such nodes belong to processes that hosted the daemon before this one.
-        std::vector<NodeId> ended;
-        for (const auto& [id, other] : nodes_) {
-            if (id != event.node && other.offer.ends_with_daemon && detector_.suspects(id)) {
-                ended.push_back(id);
-            }
-        }
-        for (const NodeId& id : ended) {
-            lose(now, id, {Departure::Kind::launcher_ended}, now);
-        }
-    }
-}
-
-// Nodes that wait for others must know why one does not join. Nobody can make them hear it more
-// often than they can read.
-void RendezvousCore::tell_refused(Instant now, const Refusal& refusal) {
-    if (now < refusals_untold_until_) {
-        return;
-    }
-    refusals_untold_until_ = after(now, kRefusalPause);
-    for (const NodeId& id : places_.in(Place::ready)) {
-        Waiting word = waiting(now, id, nodes_.at(id));
-        word.detail = Situation();
-        word.detail.kind = Situation::Kind::refused;
-        word.detail.refusal = refusal;
-        effects_.push_back({id, std::move(word)});
-    }
-}
-
-void RendezvousCore::observe(Instant now, const NodeReported& event) {
-    // A node brings its round when it joins, and gets each later one from here. If another counted,
-    // the node would count as out of all rounds that follow.
-    const RoundId latest = std::max(round_.id, round_floor_);
-    const auto found = nodes_.find(event.node);
-    if (found != nodes_.end() && (phase_ == Phase::closed || event.report.round <= latest)) {
-        hear(now, event.node, found->second, event.report);
-    } else if (phase_ == Phase::closed) {
-        effects_.push_back({event.node, Closed{*verdict_}});
-    } else {
-        effects_.push_back({event.node, Fenced{}});
-    }
-}
-
-void RendezvousCore::observe(Instant now, const NodeDisconnected& event) {
-    const auto found = nodes_.find(event.node);
-    if (found == nodes_.end()) {
-        return;
-    }
-    const Node& node = found->second;
-    if (node.member_of == RoundId::none && node.report.round == RoundId::none) {
-        // It has nothing to come back for: it can join again as a new node.
-        lose(now, event.node, {Departure::Kind::disconnected}, now);
-        return;
-    }
-    // A node that only says that it was in a round is not kept for as long as a member.
-    const bool was_here = node.member_of != RoundId::none;
-    detector_.suspect(event.node, now, was_here ? Duration::max() : FailureDetector::kReturnCycle);
-    place(now, event.node, found->second);
-}
-
-void RendezvousCore::observe(Instant now, const NodeLeft& event) {
-    const auto kind = event.killed ? Departure::Kind::killed : Departure::Kind::left;
-    lose(now, event.node, {kind, {}, 1, event.reason}, now);
-}
-
-void RendezvousCore::observe(Instant /*now*/, const StopRequested& event) {
-    stop_ = stop_.value_or(event);
-}
-
-void RendezvousCore::observe(Instant now, const DrainRequested& event) {
-    if (phase_ == Phase::closed) {
-        return;
-    }
-    for (auto& [id, node] : nodes_) {
-        // An id identifies one node, a name all launchers on a host.
-        if ((id == event.node || node.offer.name == event.node) && !node.wish) {
-            node.wish = LeaveWish{"", event.author, event.reason};
-            note(now, JobEvent::Kind::draining, id, node).detail = why_leaving(node);
-            place(now, id, node);
-            concern(id);
-        }
-    }
-}
-
-void RendezvousCore::observe(Instant now, const ReleaseRequested& event) {
-    if (phase_ == Phase::closed || !failures_.release(event.node)) {
-        return;
-    }
-    JobEvent& released = note(now, JobEvent::Kind::released);
-    released.node = event.node;
-    released.detail = JobEvent::Release{event.author, event.reason};
-    place_named(now, {event.node});
-}
-
-void RendezvousCore::observe(Instant /*now*/, const JobFollows& event) {
-    round_floor_ = std::max(round_floor_, event.last);
-}
-
-void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
-    if (phase_ != Phase::closed) {
-        note(now, JobEvent::Kind::restored);
-    }
-    detector_.suspect_all(now);
-    place_all(now);
-    // Nodes could not connect while the daemon was away.
-    const Instant back = detector_.last_deadline();
-    const auto prolong = [&](Instant& deadline) {
-        if (deadline != Instant::max() && deadline != Instant::min()) {
-            deadline = std::max(deadline, back);
-        }
-    };
-    prolong(last_call_until_);
-    prolong(overdue_at_);
-    if (round_.change && in_round()) {
-        prolong(round_.change->deadline);
-        // All nodes were to leave with a process that has ended already.
-        round_.change->lost_with_daemon = embedded_daemon_;
-    }
-    embedded_daemon_ = false;
-    if (round_.inquiry) {
-        prolong(round_.inquiry->deadline);
-    }
-    if (round_.finished_since && policy_.finish_timeout > Duration::zero()) {
-        // So long, the others could not say that they have finished, too.
-        round_.finished_since = std::max(*round_.finished_since, back - policy_.finish_timeout);
-    }
-    if (in_round() && !ledger_.awaits_training()) {
-        reached_.missed_some();
-    }
-}
-
-void RendezvousCore::observe(Instant now, const NodeResumed& event) {
-    const auto found = nodes_.find(event.node);
-    if (found == nodes_.end()) {
-        return;
-    }
-    if (!detector_.suspects(event.node)) {
-        detector_.heard(event.node, now);
-    }
-    const Resumed& resumed = event.resumed;
-    if (!is_member(found->second) || resumed.round != round_.id) {
-        return;
-    }
-    budget_.reach(resumed.step);
-    round_.trains_since.reset();
-    const bool had_committed = std::exchange(round_.has_committed, true);
-    if (!ledger_.awaits_training()) {
-        if (!had_committed) {
-            note(now, JobEvent::Kind::running);
-        }
-        // The node repeats Resumed until it is answered.
-        for (Incident& incident : ledger_.again(round_.id)) {
-            effects_.push_back({event.node, Recovered{std::move(incident)}});
-        }
-        return;
-    }
-    // If a waiting node holds a later step than the round began with, the round must begin again
-    // with that node. A late Resumed does not count: the round has committed more steps since.
-    const auto held_by = [&](const NodeId& id) { return nodes_.at(id).report.held_step; };
-    const std::set<NodeId>& ready = places_.in(Place::ready);
-    const auto furthest =
-        std::max_element(ready.begin(), ready.end(),
-                         [&](const NodeId& a, const NodeId& b) { return held_by(a) < held_by(b); });
-    if (phase_ == Phase::training && resumed.step > 0 && resumed.ago <= policy_.heartbeat_timeout &&
-        furthest != ready.end() && held_by(*furthest) > resumed.step) {
-        round_.add_report(event.node,
-                          {now, Evidence::BegunBehind{
-                                    {name_of(*furthest), held_by(*furthest), resumed.step - 1}}});
-        return;
-    }
-    begin_training(
-        now, ledger_.resumed(now, resumed, reached_.before(resumed.step), reached_.is_stale()));
-    reached_.begun(resumed.step);
-    begin_planned_incident(now);
-}
-
-void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
-    detector_.heard(id, now);
-    speaker_ = id;
-    // A daemon that is younger than the job continues the job's numbers. Before its first round the
-    // highest reported number counts, in whatever order the nodes report.
-    const RoundId known =
-        round_.id == RoundId::none ? RoundId::none : std::max(round_.id, round_floor_);
-    if (report.round > known && report.round <= kRoundClaimMax) {
-        round_floor_ =
-            std::max(round_floor_, static_cast<RoundId>(number(report.round) + kUnseenRounds));
-    }
-    if (!is_older(report, node.report)) {
-        learn(now, id, node, report);
-    }
-    weigh(id, node);
-    place(now, id, node);
-}
-
-void RendezvousCore::weigh(const NodeId& id, Node& node) {
-    nodes_bytes_ -= node.bytes;
+void weigh(Job& job, const NodeId& id, Node& node) {
+    job.nodes_bytes -= node.bytes;
     node.bytes = kNodeBytes + kIdCopies * id.size() + bytes_of(node.offer) + bytes_of(node.report);
-    nodes_bytes_ += node.bytes;
+    job.nodes_bytes += node.bytes;
 }
 
-void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
-    const bool member = is_member(node);
+void observe_links(Job& job, Instant now, const NodeId& id, const NodeReport& report,
+                   const NodeReport& before) {
+    const auto named = [&](std::uint32_t rank) { return name_with(job, rank).value_or(""); };
+    for (const BrokenLink& link : report.broken_links) {
+        const auto& told = before.broken_links;
+        if (before.round != report.round ||
+            std::find(told.begin(), told.end(), link) == told.end()) {
+            job.round.add_report(id,
+                                 {now, Evidence::LinkBroken{id,
+                                                            {link.rank, named(link.rank), link.peer,
+                                                             named(link.peer), false, link.text}}});
+        }
+    }
+}
+
+void observe_boundary(Job& job, Instant now, const NodeId& id, const Node& node) {
+    if (job.phase != Phase::changing) {
+        return;
+    }
+    job.ledger.at_boundary(std::min(now, node.saw_end_at));
+    const bool stays = node.report.state == NodeState::stopped && !leaves_with_change(job, id);
+    job.round.change->boundary =
+        std::max(job.round.change->boundary,
+                 stays ? Change::Boundary::seen_by_stayer : Change::Boundary::seen_by_leaver);
+}
+
+// Records what a member's report says about the round.
+void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
+                    const NodeReport& before) {
+    const NodeReport& report = node.report;
+    const bool is_first = before.round != report.round;
+    const bool is_ahead =
+        job.phase == Phase::training ||
+        (job.phase == Phase::changing && job.round.change->boundary == Change::Boundary::ahead);
+    observe_links(job, now, id, report, before);
+    observe_finished(job, now, id, node);
+    if (report.store_spent && (is_first || !before.store_spent)) {
+        job.round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
+    }
+    if (report.failure) {
+        const bool is_hang = job.round.hang.open() && report.failure->kind == FailureKind::hang;
+        if (!leaves_unawaited(job, id) && (is_first || before.failure != report.failure)) {
+            const Boxed<WorkerFailure> failure(*report.failure);
+            note(job, now, JobEvent::Kind::failed, id, node).detail = failure;
+            job.round.add_report(
+                id, {is_hang ? job.round.hang.open()->sign : now, Evidence::WorkerFailed{failure}});
+        }
+    } else if (report.state == NodeState::finished) {
+        ++job.round.finished;
+        if (job.phase == Phase::training && job.round.members.at(id).group_rank != 0) {
+            job.round.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
+        }
+        job.round.hang.forget(id);
+        observe_boundary(job, now, id, node);
+    } else if (report.state == NodeState::running) {
+        if (job.phase != Phase::ending) {
+            observe_hang(job, now, id, node);
+        }
+    } else if (report.store_spent) {
+        return;
+    } else if (job.phase == Phase::training ||
+               (is_ahead && report.state == NodeState::stopped && !report.broken_links.empty())) {
+        job.round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, false}});
+    } else if (report.state == NodeState::stopped) {
+        observe_boundary(job, now, id, node);
+    }
+}
+
+// A member reports that it runs the round, or how far it has come.
+void observe_training(Job& job, Instant now, const NodeId& id, const NodeReport& before,
+                      const NodeReport& report) {
+    if (report.failure && !report.failure->start_error.empty()) {
+        return;  // The round does not run.
+    }
+    const bool all_run = job.round.unconfirmed.erase(id) > 0 && job.round.unconfirmed.empty();
+    job.program_has_run = job.program_has_run || all_run;
+    const bool had_committed = job.round.has_committed;
+    job.round.has_committed = had_committed || report.held_step > job.round.held_before;
+    if (!job.ledger.awaits_training()) {
+        // The first round. It is not known yet whether its programs will tell their steps.
+        if ((all_run && !job.round.announces_training) ||
+            (!had_committed && job.round.has_committed)) {
+            note(job, now, JobEvent::Kind::running);
+        }
+        return;
+    }
+    // After lost steps the round may train for long below the job's highest step.
+    const bool goes_on = before.round == job.round.id && before.held_step > 0;
+    const bool trains =
+        report.step > job.round.step_before || (goes_on && report.held_step > before.held_step);
+    if (!job.round.announces_training) {
+        if (job.round.unconfirmed.empty()) {
+            begin_training(job, now, job.ledger.running(now, job.budget.step()));
+        }
+    } else if (!job.round.trains_since && trains) {
+        // Resumed may still arrive, and has more details.
+        job.round.trains_since = now;
+    }
+}
+
+void learn(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    const bool member = is_member(job, node);
     if (member && node.report.elastic != report.elastic) {
-        round_.non_elastic_members += report.elastic ? std::size_t(-1) : std::size_t{1};
+        job.round.non_elastic_members += report.elastic ? std::size_t(-1) : std::size_t{1};
     }
     const bool was_out = node.report.state == NodeState::stopped;
     if (report.state == NodeState::stopped && (!was_out || report.round > node.report.round)) {
@@ -331,137 +176,286 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     }
     if (!report.draining.empty() && !node.wish) {
         node.wish = LeaveWish{report.draining, "", ""};
-        note(now, JobEvent::Kind::draining, id, node).detail = why_leaving(node);
+        note(job, now, JobEvent::Kind::draining, id, node).detail = why_leaving(job, node);
     } else if (report.draining.empty() && node.wish && !node.wish->said.empty()) {
         node.wish.reset();
     }
     if (report.elastic) {
-        is_elastic_ = true;
-        budget_.expect_steps();
+        job.is_elastic = true;
+        job.budget.expect_steps();
     }
-    budget_.reach(report.step);
-    if (!member || report.round != round_.id) {
+    job.budget.reach(report.step);
+    if (!member || report.round != job.round.id) {
         const bool is_news = report.round != before.round && node.place == Place::working;
-        if (member && report.round > round_.id && is_news) {
-            round_.add_report(id, {now, Evidence::Superseded{{node.offer.name, report.round}}});
+        if (member && report.round > job.round.id && is_news) {
+            job.round.add_report(id, {now, Evidence::Superseded{{node.offer.name, report.round}}});
         }
         return;
     }
-    if (phase_ == Phase::ending && node.saw_end_at >= round_.began) {
-        ledger_.seen_at(node.saw_end_at);
+    if (job.phase == Phase::ending && node.saw_end_at >= job.round.began) {
+        job.ledger.seen_at(node.saw_end_at);
     }
     // Before Resumed it is not known at which step the round began.
-    if (!ledger_.awaits_training()) {
-        reached_.heard(report);
+    if (!job.ledger.awaits_training()) {
+        job.reached.heard(report);
     }
-    observe_training(now, id, before, report);
+    observe_training(job, now, id, before, report);
     if (node.place == Place::working) {
-        observe_member(now, id, node, before);
+        observe_member(job, now, id, node, before);
     }
 }
 
-// A member reports that it runs the round, or how far it has come.
-void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeReport& before,
-                                      const NodeReport& report) {
-    if (report.failure && !report.failure->start_error.empty()) {
-        return;  // The round does not run.
+// Any message from a node: the node is alive, and `report` is its state.
+void hear(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    job.detector.heard(id, now);
+    job.outbox.speaker = id;
+    // A daemon that is younger than the job continues the job's numbers. Before its first round the
+    // highest reported number counts, in whatever order the nodes report.
+    const RoundId known =
+        job.round.id == RoundId::none ? RoundId::none : std::max(job.round.id, job.round_floor);
+    if (report.round > known && report.round <= RendezvousCore::kRoundClaimMax) {
+        job.round_floor =
+            std::max(job.round_floor, static_cast<RoundId>(number(report.round) + kUnseenRounds));
     }
-    const bool all_run = round_.unconfirmed.erase(id) > 0 && round_.unconfirmed.empty();
-    program_has_run_ = program_has_run_ || all_run;
-    const bool had_committed = round_.has_committed;
-    round_.has_committed = had_committed || report.held_step > round_.held_before;
-    if (!ledger_.awaits_training()) {
-        // The first round. It is not known yet whether its programs will tell their steps.
-        if ((all_run && !round_.announces_training) || (!had_committed && round_.has_committed)) {
-            note(now, JobEvent::Kind::running);
-        }
+    if (!is_older(report, node.report)) {
+        learn(job, now, id, node, report);
+    }
+    weigh(job, id, node);
+    place(job, now, id, node);
+}
+
+// Nodes that wait for others must know why one does not join. Nobody can make them hear it more
+// often than they can read.
+void tell_refused(Job& job, Instant now, const Refusal& refusal) {
+    if (now < job.refusals_untold_until) {
         return;
     }
-    // After lost steps the round may train for long below the job's highest step.
-    const bool goes_on = before.round == round_.id && before.held_step > 0;
-    const bool trains =
-        report.step > round_.step_before || (goes_on && report.held_step > before.held_step);
-    if (!round_.announces_training) {
-        if (round_.unconfirmed.empty()) {
-            begin_training(now, ledger_.running(now, budget_.step()));
-        }
-    } else if (!round_.trains_since && trains) {
-        // Resumed may still arrive, and has more details.
-        round_.trains_since = now;
+    job.refusals_untold_until = after(now, kRefusalPause);
+    for (const NodeId& id : job.places.in(Place::ready)) {
+        Waiting word = waiting(job, now, id, job.nodes.at(id));
+        word.detail = Situation();
+        word.detail.kind = Situation::Kind::refused;
+        word.detail.refusal = refusal;
+        job.outbox.send(id, std::move(word));
     }
 }
 
-void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& node,
-                                    const NodeReport& before) {
-    const NodeReport& report = node.report;
-    const bool is_first = before.round != report.round;
-    const bool is_ahead =
-        phase_ == Phase::training ||
-        (phase_ == Phase::changing && round_.change->boundary == Change::Boundary::ahead);
-    observe_links(now, id, report, before);
-    observe_finished(now, id, node);
-    if (report.store_spent && (is_first || !before.store_spent)) {
-        round_.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
-    }
-    if (report.failure) {
-        const bool is_hang = round_.inquiry && report.failure->kind == FailureKind::hang;
-        if (!leaves_unawaited(id) && (is_first || before.failure != report.failure)) {
-            const Boxed<WorkerFailure> failure(*report.failure);
-            note(now, JobEvent::Kind::failed, id, node).detail = failure;
-            round_.add_report(
-                id, {is_hang ? round_.inquiry->sign : now, Evidence::WorkerFailed{failure}});
-        }
-    } else if (report.state == NodeState::finished) {
-        ++round_.finished;
-        if (phase_ == Phase::training && round_.members.at(id).group_rank != 0) {
-            round_.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
-        }
-        round_.hanging.erase(id);
-        if (round_.inquiry) {
-            round_.inquiry->unanswered.erase(id);
-        }
-        observe_boundary(now, id, node);
-    } else if (report.state == NodeState::running) {
-        if (phase_ != Phase::ending) {
-            observe_hang(now, id, node);
-        }
-    } else if (report.store_spent) {
-        return;
-    } else if (phase_ == Phase::training ||
-               (is_ahead && report.state == NodeState::stopped && !report.broken_links.empty())) {
-        round_.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, false}});
-    } else if (report.state == NodeState::stopped) {
-        observe_boundary(now, id, node);
-    }
+}  // namespace
+
+bool is_proven(const Job& job, const NodeId& node, const Offer& offer) {
+    const auto found = job.nodes.find(node);
+    return found == job.nodes.end() || found->second.offer.secret == offer.secret;
 }
 
-void RendezvousCore::observe_boundary(Instant now, const NodeId& id, const Node& node) {
-    if (phase_ != Phase::changing) {
+void observe(Job& job, Instant now, const NodeJoined& event) {
+    if (!is_proven(job, event.node, event.offer)) {
         return;
     }
-    ledger_.at_boundary(std::min(now, node.saw_end_at));
-    const bool stays = node.report.state == NodeState::stopped && !leaves_with_change(id);
-    round_.change->boundary =
-        std::max(round_.change->boundary,
-                 stays ? Change::Boundary::seen_by_stayer : Change::Boundary::seen_by_leaver);
+    if (job.phase == Phase::closed) {
+        job.outbox.send(event.node, Closed{*job.verdict, !job.nodes.contains(event.node)});
+        return;
+    }
+    if (const std::optional<Refused> refused = refusal(job, now, event)) {
+        job.outbox.send(event.node, *refused);
+        tell_refused(job, now, refused->reason);
+        return;
+    }
+    const auto [found, is_new] = job.nodes.try_emplace(event.node);
+    Node& node = found->second;
+    const bool begins_to_host =
+        event.offer.ends_with_daemon && (is_new || !node.offer.ends_with_daemon);
+    if (is_new) {
+        node.report = event.report;
+        node.out_since = now;
+        node.joined = ++job.nodes_joined;
+        const auto kept = std::find_if(job.kept_wishes.begin(), job.kept_wishes.end(),
+                                       [&](const auto& wish) { return wish.first == event.node; });
+        if (kept != job.kept_wishes.end()) {
+            node.wish = std::move(kept->second);
+            job.kept_wishes.erase(kept);
+        }
+    } else {
+        job.offers.remove(event.node, node.offer);
+    }
+    node.offer = event.offer;
+    job.offers.add(event.node, event.offer);
+    job.embedded_daemon = job.embedded_daemon || event.offer.ends_with_daemon;
+    if (is_member(job, node) && event.report.round == job.round.id) {
+        // The node was away when the incident was reported. If it had received the report, it
+        // recognizes the repetition.
+        for (Incident& incident : job.ledger.again(job.round.id)) {
+            job.outbox.send(event.node, Recovered{std::move(incident)});
+        }
+    }
+    hear(job, now, event.node, node, event.report);
+    if (is_new) {
+        note(job, now, JobEvent::Kind::joined, event.node, node);
+        place_leavers(job, now);
+    }
+    if (job.phase == Phase::forming || is_member(job, node)) {
+        // Answering the first heartbeat is early enough for Waiting or Alive. Usually the round has
+        // formed by then.
+        job.outbox.speaker.reset();
+        job.outbox.concern(event.node);
+    }
+    if (begins_to_host) {
+        // Other such nodes belong to processes that hosted the daemon before this one.
+        std::vector<NodeId> ended;
+        for (const auto& [id, other] : job.nodes) {
+            if (id != event.node && other.offer.ends_with_daemon && job.detector.suspects(id)) {
+                ended.push_back(id);
+            }
+        }
+        for (const NodeId& id : ended) {
+            lose(job, now, id, {Departure::Kind::launcher_ended}, now);
+        }
+    }
 }
 
-void RendezvousCore::observe_links(Instant now, const NodeId& id, const NodeReport& report,
-                                   const NodeReport& before) {
-    const auto named = [&](std::uint32_t rank) {
-        const std::optional<NodeId> found = node_with(rank);
-        return found ? name_of(*found) : std::string();
+void observe(Job& job, Instant now, const NodeReported& event) {
+    // A node brings its round when it joins, and gets each later one from here. If another counted,
+    // the node would count as out of all rounds that follow.
+    const RoundId latest = std::max(job.round.id, job.round_floor);
+    const auto found = job.nodes.find(event.node);
+    if (found != job.nodes.end() && (job.phase == Phase::closed || event.report.round <= latest)) {
+        hear(job, now, event.node, found->second, event.report);
+    } else if (job.phase == Phase::closed) {
+        job.outbox.send(event.node, Closed{*job.verdict});
+    } else {
+        job.outbox.send(event.node, Fenced{});
+    }
+}
+
+void observe(Job& job, Instant now, const NodeDisconnected& event) {
+    const auto found = job.nodes.find(event.node);
+    if (found == job.nodes.end()) {
+        return;
+    }
+    const Node& node = found->second;
+    if (node.member_of == RoundId::none && node.report.round == RoundId::none) {
+        // It has nothing to come back for: it can join again as a new node.
+        lose(job, now, event.node, {Departure::Kind::disconnected}, now);
+        return;
+    }
+    // A node that only says that it was in a round is not kept for as long as a member.
+    const bool was_here = node.member_of != RoundId::none;
+    job.detector.suspect(event.node, now,
+                         was_here ? Duration::max() : FailureDetector::kReturnCycle);
+    place(job, now, event.node, found->second);
+}
+
+void observe(Job& job, Instant now, const NodeLeft& event) {
+    const auto kind = event.killed ? Departure::Kind::killed : Departure::Kind::left;
+    lose(job, now, event.node, {kind, {}, 1, event.reason}, now);
+}
+
+void observe(Job& job, Instant /*now*/, const StopRequested& event) {
+    job.stop = job.stop.value_or(event);
+}
+
+void observe(Job& job, Instant now, const DrainRequested& event) {
+    if (job.phase == Phase::closed) {
+        return;
+    }
+    for (auto& [id, node] : job.nodes) {
+        // An id identifies one node, a name all launchers on a host.
+        if ((id == event.node || node.offer.name == event.node) && !node.wish) {
+            node.wish = LeaveWish{"", event.author, event.reason};
+            note(job, now, JobEvent::Kind::draining, id, node).detail = why_leaving(job, node);
+            place(job, now, id, node);
+            job.outbox.concern(id);
+        }
+    }
+}
+
+void observe(Job& job, Instant now, const ReleaseRequested& event) {
+    if (job.phase == Phase::closed || !job.failures.release(event.node)) {
+        return;
+    }
+    readmit(job, now, {event.node}, JobEvent::Release{event.author, event.reason});
+}
+
+void observe(Job& job, Instant /*now*/, const JobFollows& event) {
+    job.round_floor = std::max(job.round_floor, event.last);
+}
+
+void observe(Job& job, Instant now, const Restarted& /*event*/) {
+    if (job.phase != Phase::closed) {
+        note(job, now, JobEvent::Kind::restored);
+    }
+    job.detector.suspect_all(now);
+    place_all(job, now);
+    // Nodes could not connect while the daemon was away.
+    const Instant back = job.detector.last_deadline();
+    const auto prolong = [&](Instant& deadline) {
+        if (deadline != Instant::max() && deadline != Instant::min()) {
+            deadline = std::max(deadline, back);
+        }
     };
-    for (const BrokenLink& link : report.broken_links) {
-        const auto& told = before.broken_links;
-        if (before.round != report.round ||
-            std::find(told.begin(), told.end(), link) == told.end()) {
-            round_.add_report(id,
-                              {now, Evidence::LinkBroken{id,
-                                                         {link.rank, named(link.rank), link.peer,
-                                                          named(link.peer), false, link.text}}});
-        }
+    prolong(job.formation.last_call_until);
+    prolong(job.overdue_at);
+    if (job.round.change && in_round(job)) {
+        prolong(job.round.change->deadline);
+        // All nodes were to leave with a process that has ended already.
+        job.round.change->lost_with_daemon = job.embedded_daemon;
+    }
+    job.embedded_daemon = false;
+    job.round.hang.prolong(back);
+    if (job.round.finished_since && job.policy.finish_timeout > Duration::zero()) {
+        // So long, the others could not say that they have finished, too.
+        job.round.finished_since =
+            std::max(*job.round.finished_since, back - job.policy.finish_timeout);
+    }
+    if (in_round(job) && !job.ledger.awaits_training()) {
+        job.reached.missed_some();
     }
 }
 
-}  // namespace regroup::rendezvous
+void observe(Job& job, Instant now, const NodeResumed& event) {
+    const auto found = job.nodes.find(event.node);
+    if (found == job.nodes.end()) {
+        return;
+    }
+    if (!job.detector.suspects(event.node)) {
+        job.detector.heard(event.node, now);
+    }
+    const Resumed& resumed = event.resumed;
+    if (!is_member(job, found->second) || resumed.round != job.round.id) {
+        return;
+    }
+    job.budget.reach(resumed.step);
+    job.round.trains_since.reset();
+    const bool had_committed = std::exchange(job.round.has_committed, true);
+    if (!job.ledger.awaits_training()) {
+        if (!had_committed) {
+            note(job, now, JobEvent::Kind::running);
+        }
+        // The node repeats Resumed until it is answered.
+        for (Incident& incident : job.ledger.again(job.round.id)) {
+            job.outbox.send(event.node, Recovered{std::move(incident)});
+        }
+        return;
+    }
+    // If a waiting node holds a later step than the round began with, the round must begin again
+    // with that node. A late Resumed does not count: the round has committed more steps since.
+    const auto held_by = [&](const NodeId& id) { return job.nodes.at(id).report.held_step; };
+    const std::set<NodeId>& ready = job.places.in(Place::ready);
+    const auto furthest =
+        std::max_element(ready.begin(), ready.end(),
+                         [&](const NodeId& a, const NodeId& b) { return held_by(a) < held_by(b); });
+    if (job.phase == Phase::training && resumed.step > 0 &&
+        resumed.ago <= job.policy.heartbeat_timeout && furthest != ready.end() &&
+        held_by(*furthest) > resumed.step) {
+        job.round.add_report(
+            event.node, {now, Evidence::BegunBehind{{name_of(job, *furthest), held_by(*furthest),
+                                                     resumed.step - 1}}});
+        return;
+    }
+    begin_training(
+        job, now,
+        job.ledger.resumed(now, resumed, job.reached.before(resumed.step), job.reached.is_stale()));
+    job.reached.begun(resumed.step);
+    begin_planned_incident(job, now);
+}
+
+}  // namespace regroup::rendezvous::core

@@ -4,112 +4,120 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/core/node_state.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/observe.h"
+#include "rendezvous/core/orders.h"
+#include "rendezvous/core/transitions.h"
 
 namespace regroup::rendezvous {
 
-std::string_view to_string(Phase phase) noexcept {
-    switch (phase) {
-        case Phase::forming:
-            return "forming";
-        case Phase::training:
-            return "training";
-        case Phase::changing:
-            return "changing";
-        case Phase::ending:
-            return "ending";
-        case Phase::closed:
-            return "closed";
-    }
-    return "unknown";
+namespace {
+
+Effects decide(core::Job& job, Instant now, Instant clock) {
+    transit(job, now, clock);
+    reconcile(job, now);
+    return std::exchange(job.outbox.effects, {});
 }
+
+// When it is taken for granted that the round trains, because Resumed has not arrived by then.
+Instant trains_by(const core::Job& job) {
+    return job.round.trains_since ? after(*job.round.trains_since, job.policy.heartbeat_timeout)
+                                  : Instant::max();
+}
+
+// When the inquiry into a hang is due to go on; Instant::max(): there is none.
+Instant inquiry_deadline(const core::Job& job) {
+    return job.round.hang.open() ? job.round.hang.open()->deadline : Instant::max();
+}
+
+}  // namespace
 
 RendezvousCore::RendezvousCore(JobPolicy policy)
-    : policy_(std::move(policy)),
-      detector_(policy_.heartbeat_timeout, policy_.regroup_window),
-      budget_(policy_),
-      failures_(policy_.budgets.node_failures_max, policy_.budgets.node_failures_window) {
-    ENSURE(validate(policy_).has_value());
+    : job_(std::make_unique<core::Job>(std::move(policy))) {}
+RendezvousCore::RendezvousCore(const RendezvousCore& other)
+    : job_(std::make_unique<core::Job>(*other.job_)) {}
+RendezvousCore& RendezvousCore::operator=(const RendezvousCore& other) {
+    return *this = RendezvousCore(other);
 }
+RendezvousCore::RendezvousCore(RendezvousCore&&) noexcept = default;
+RendezvousCore& RendezvousCore::operator=(RendezvousCore&&) noexcept = default;
+RendezvousCore::~RendezvousCore() = default;
 
 Effects RendezvousCore::step(Instant now, const Event& event) {
-    job_events_.clear();
-    std::visit([&](const auto& e) { observe(now, e); }, event);
-    transit(now, Instant::min());
-    reconcile(now);
-    return std::exchange(effects_, {});
+    job_->outbox.events.clear();
+    std::visit([&](const auto& e) { observe(*job_, now, e); }, event);
+    return decide(*job_, now, Instant::min());
 }
 
 Effects RendezvousCore::advance(Instant now) {
-    job_events_.clear();
-    observe_silence(now);
-    if (phase_ != Phase::closed) {
-        const std::vector<std::string> released = failures_.expire(now);
-        note_released(now, released);
-        place_named(now, released);
-        if (now >= back_off_until_) {
-            back_off_until_ = Instant::max();
+    core::Job& job = *job_;
+    job.outbox.events.clear();
+    observe_silence(job, now);
+    if (job.phase != Phase::closed) {
+        readmit(job, now, job.failures.expire(now));
+        if (now >= job.formation.back_off_until) {
+            job.formation.back_off_until = Instant::max();
         }
-        if (now >= overdue_at_) {
-            lose_overdue(now);
+        if (now >= job.overdue_at) {
+            lose_overdue(job, now);
         }
-        if (now >= give_up_at_) {
-            give_up_at_ = first_gives_up_at();  // The node that was to give up may be gone.
+        if (now >= job.formation.give_up_at) {
+            // The node that was to give up may be gone.
+            job.formation.give_up_at = first_gives_up_at(job);
         }
-        if (round_.inquiry && now >= round_.inquiry->deadline) {
-            overdue_inquiry(now);
+        if (now >= inquiry_deadline(job)) {
+            overdue_inquiry(job, now);
         }
-        if (now >= tell_finish_at()) {
-            tell_finish(now);
+        if (now >= tell_finish_at(job)) {
+            tell_finish(job, now);
         }
-        if (round_.trains_since && now >= after(*round_.trains_since, policy_.heartbeat_timeout)) {
-            const Instant since = *std::exchange(round_.trains_since, std::nullopt);
-            begin_training(now, ledger_.running(since, budget_.step()));
-            begin_planned_incident(now);
+        if (now >= trains_by(job)) {
+            const Instant since = *std::exchange(job.round.trains_since, std::nullopt);
+            begin_training(job, now, job.ledger.running(since, job.budget.step()));
+            begin_planned_incident(job, now);
         }
     }
-    transit(now, now);
-    reconcile(now);
-    return std::exchange(effects_, {});
+    return decide(job, now, now);
+}
+
+const std::vector<JobEvent>& RendezvousCore::job_events() const noexcept {
+    return job_->outbox.events;
 }
 
 Instant RendezvousCore::next_deadline() const {
-    Instant next = detector_.next_deadline();
-    if (phase_ == Phase::closed) {
+    const core::Job& job = *job_;
+    Instant next = job.detector.next_deadline();
+    if (job.phase == Phase::closed) {
         return next;
     }
-    next = std::min({next, back_off_until_, overdue_at_, grow_at(), link_deadline(),
-                     failures_.next_deadline(), tell_finish_at(), finish_deadline()});
-    if (phase_ == Phase::forming) {
-        if (can_form(Instant::max())) {
-            next = std::min(next, last_call_until_);
+    next = std::min({next, job.formation.back_off_until, job.overdue_at, grow_at(job),
+                     link_deadline(job), job.failures.next_deadline(), tell_finish_at(job),
+                     finish_deadline(job), inquiry_deadline(job), trains_by(job)});
+    if (job.phase == Phase::forming) {
+        if (can_form(job, Instant::max())) {
+            next = std::min(next, job.formation.last_call_until);
         }
-        next = nobody_came(Instant::max()) ? std::min(next, give_up_at_) : next;
+        if (nobody_came(job, Instant::max())) {
+            next = std::min(next, job.formation.give_up_at);
+        }
     }
-    if (phase_ == Phase::changing) {
-        next = std::min(next, round_.change->deadline);
-    }
-    if (round_.inquiry) {
-        next = std::min(next, round_.inquiry->deadline);
-    }
-    if (round_.trains_since) {
-        next = std::min(next, after(*round_.trains_since, policy_.heartbeat_timeout));
-    }
-    return next;
+    return job.phase == Phase::changing ? std::min(next, job.round.change->deadline) : next;
 }
 
 bool RendezvousCore::is_routine(const Event& event) const {
+    const core::Job& job = *job_;
     const auto* reported = std::get_if<NodeReported>(&event);
-    if (reported == nullptr || phase_ == Phase::closed) {
+    if (reported == nullptr || job.phase == Phase::closed) {
         return false;
     }
-    const auto found = nodes_.find(reported->node);
-    if (found == nodes_.end() || detector_.suspects(reported->node)) {
+    const auto found = job.nodes.find(reported->node);
+    if (found == job.nodes.end() || job.detector.suspects(reported->node)) {
         return false;
     }
-    const Node& node = found->second;
+    const core::Node& node = found->second;
     const NodeReport& report = reported->report;
-    if (round_.inquiry || node.report.hang || round_.unconfirmed.contains(reported->node)) {
+    if (job.round.hang.open() || node.report.hang ||
+        job.round.unconfirmed.contains(reported->node)) {
         return false;
     }
     NodeReport expected = node.report;
@@ -123,132 +131,85 @@ bool RendezvousCore::is_routine(const Event& event) const {
         return false;
     }
     // The first step of a round is news.
-    const bool in_it = is_member(node) && report.round == round_.id;
-    if (in_it && (!round_.has_committed || (ledger_.awaits_training() && !round_.trains_since)) &&
+    const bool in_it = is_member(job, node) && report.round == job.round.id;
+    const bool awaits_step =
+        !job.round.has_committed || (job.ledger.awaits_training() && !job.round.trains_since);
+    if (in_it && awaits_step &&
         (report.held_step != node.report.held_step || report.step != node.report.step)) {
         return false;
     }
-    return !needs_telling(desired({}, reported->node, node), node);
+    return !needs_telling(desired(job, {}, reported->node, node), node);
 }
 
-// ---- The places of nodes.
-
-bool RendezvousCore::leaves_with_change(const NodeId& id) const {
-    return round_.change &&
-           (round_.change->kind == Change::Kind::job_drain || round_.change->leavers.contains(id));
+bool RendezvousCore::is_proven(const NodeId& node, const Offer& offer) const {
+    return core::is_proven(*job_, node, offer);
 }
 
-bool RendezvousCore::leaves_unawaited(const NodeId& id) const {
-    return round_.change && round_.change->boundary == Change::Boundary::seen_by_stayer &&
-           round_.change->leavers.contains(id);
+bool RendezvousCore::knows(const NodeId& node) const {
+    return job_->nodes.contains(node);
 }
 
-bool RendezvousCore::may_be_saving(const NodeId& id) const {
-    return leaves_with_change(id) && round_.change->boundary != Change::Boundary::ahead;
+bool RendezvousCore::has_member(const NodeId& node) const {
+    const auto found = job_->nodes.find(node);
+    return found != job_->nodes.end() && core::is_member(*job_, found->second);
 }
 
-// Between two rounds there is no step boundary to save state at. A node that holds state takes part
-// in the next round, and leaves from there. If no round can form, it saves the state that it holds.
-bool RendezvousCore::leaves_later(const NodeId& id, const Node& node) const {
-    return phase_ == Phase::forming && may_keep_state(node.report) &&
-           node.report.round != RoundId::none && nodes_.size() >= policy_.nodes_min &&
-           !leaves_unawaited(id) && !(round_.stopped_for_change() && leaves_with_change(id));
+std::size_t RendezvousCore::nodes_count() const noexcept {
+    return job_->nodes.size();
 }
 
-Place RendezvousCore::place_of(const NodeId& id, const Node& node) const {
-    const NodeReport& report = node.report;
-    const bool has_workers = !has_no_workers(report);
-    if (is_member(node)) {
-        if (report.round < round_.id || has_workers) {
-            return Place::working;
-        }
-        const bool finished = report.round == round_.id && report.state == NodeState::finished;
-        return finished ? Place::finished : Place::out;
-    }
-    if (phase_ == Phase::closed) {
-        return Place::away;
-    }
-    if (node.wish && !leaves_later(id, node)) {
-        return Place::leaving;
-    }
-    if (failures_.is_quarantined(node.offer.name)) {
-        return Place::quarantined;
-    }
-    if (has_workers || detector_.suspects(id)) {
-        return was_member(node) || report.held_step > 0 ? Place::outstanding : Place::away;
-    }
-    return Place::ready;
+std::size_t RendezvousCore::nodes_bytes() const noexcept {
+    return job_->nodes_bytes;
 }
 
-void RendezvousCore::place(Instant now, const NodeId& id, Node& node) {
-    const Place place = place_of(id, node);
-    const bool is_new_place = std::exchange(node.place, place) != place;
-    if (place != Place::ready) {
-        if (is_new_place) {
-            prestarts_.remove(id);
-        }
-    } else if (node.report.elastic) {
-        prestarts_.set_warm(id);
-    }
-    if (place == Place::outstanding && !has_no_workers(node.report)) {
-        node.stray_since = std::min(node.stray_since, now);
-        overdue_at_ = std::min(overdue_at_, out_by(id, node));
-    } else {
-        node.stray_since = Instant::max();
-    }
-    places_.put(id, place, !node.wish && !failures_.is_kept_out(node.offer.name));
-    if (is_member(node)) {
-        round_.note_member(id, place == Place::working && node.report.state == NodeState::running,
-                           detector_.suspects(id));
-    }
+std::size_t RendezvousCore::nodes_called(const std::string& name) const {
+    return static_cast<std::size_t>(std::ranges::count_if(job_->nodes, [&](const auto& entry) {
+        return entry.first == name || entry.second.offer.name == name;
+    }));
 }
 
-void RendezvousCore::place_all(Instant now) {
-    for (auto& [id, node] : nodes_) {
-        place(now, id, node);
-    }
+std::string RendezvousCore::name_of(const NodeId& id) const {
+    return core::name_of(*job_, id);
 }
 
-void RendezvousCore::place_named(Instant now, const std::vector<std::string>& names) {
-    if (names.empty()) {
-        return;
-    }
-    for (auto& [id, node] : nodes_) {
-        if (std::find(names.begin(), names.end(), node.offer.name) != names.end()) {
-            place(now, id, node);
-        }
-    }
+std::optional<NodeId> RendezvousCore::node_with(std::uint32_t rank) const {
+    return core::node_with(*job_, rank);
 }
 
-void RendezvousCore::place_leavers(Instant now) {
-    if (phase_ != Phase::forming || places_.not_staying().empty()) {
-        return;
-    }
-    const std::set<NodeId> leavers = places_.not_staying();
-    for (const NodeId& id : leavers) {
-        place(now, id, nodes_.at(id));
-        if (nodes_.at(id).place == Place::leaving) {
-            concern(id);
-        }
-    }
+bool RendezvousCore::is_quarantined(const std::string& name) const {
+    return job_->failures.is_quarantined(name);
 }
 
-Instant RendezvousCore::out_by(const NodeId& id, const Node& node) const {
-    if (detector_.suspects(id)) {
-        return detector_.lost_at(id);
-    }
-    Instant since = node.stray_since;
-    if (is_member(node)) {
-        since = phase_ == Phase::ending && !leaves_unawaited(id)
-                    ? round_.ended_at.value_or(Instant::max())
-                    : Instant::max();
-    }
-    if (since == Instant::max()) {
-        return since;
-    }
-    const Instant usual = after(after(since, policy_.shutdown_timeout), kStopMargin);
-    const Instant user = node.in_user_code_until;
-    return user == Instant::min() ? usual : std::max(usual, after(user, kStopMargin));
+const JobPolicy& RendezvousCore::policy() const noexcept {
+    return job_->policy;
+}
+
+Phase RendezvousCore::phase() const noexcept {
+    return job_->phase;
+}
+
+RoundId RendezvousCore::round() const noexcept {
+    return job_->round.id;
+}
+
+const std::optional<Verdict>& RendezvousCore::verdict() const noexcept {
+    return job_->verdict;
+}
+
+bool RendezvousCore::is_backing_off() const noexcept {
+    return job_->formation.is_backing_off();
+}
+
+Duration RendezvousCore::absence_limit() const noexcept {
+    return job_->detector.absence_limit();
+}
+
+Situation RendezvousCore::situation(Instant now) const {
+    return core::situation(*job_, now);
+}
+
+JobStatus RendezvousCore::status(Instant now) const {
+    return core::status(*job_, now);
 }
 
 }  // namespace regroup::rendezvous

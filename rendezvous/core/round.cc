@@ -35,12 +35,9 @@ void Round::note_member(const NodeId& member, bool runs, bool is_missing) {
 void Round::remove(const NodeId& member) {
     members.erase(member);
     unconfirmed.erase(member);
-    hanging.erase(member);
+    hang.forget(member);
     live_breaks.erase(member);
     missing.erase(member);
-    if (inquiry) {
-        inquiry->unanswered.erase(member);
-    }
 }
 
 bool Round::stopped_for_change() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/core/evidence.h"
+#include "rendezvous/core/hang_inquiry.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::rendezvous {
@@ -37,27 +38,16 @@ struct Change {
     bool lost_with_daemon = false;
 };
 
-/// A hang, from the first report of it until the round ends because of it.
-struct Inquiry {
-    NodeId node{};  ///< The node that reported it.
-    Hang hang{};
-    Instant sign{};  ///< Since when there was no progress.
-    Instant deadline{};
-    std::uint32_t alarm = 0;
-    std::set<NodeId> unanswered{};  ///< Members whose stacks are not saved yet.
-    /// The rank that the round waits for. While it is not set, agents save the stacks.
-    std::optional<HangCulprit> culprit{};
-    NodeId culprit_node{};
-};
-
 /// The state of one round, current or past. Built when the round forms and replaced as a whole; no
 /// field of it is ever reset.
 struct Round {
+    using Named = std::pair<NodeId, std::string>;
+
     RoundId id = RoundId::none;
     Instant began{};
     Cause cause{};                                            ///< Why it was formed.
     std::map<NodeId, Assignment> members{};                   ///< The remaining members.
-    std::vector<std::pair<NodeId, std::string>> roster{};     ///< All ids and names, by group rank.
+    std::vector<Named> roster{};                              ///< All ids and names, by group rank.
     std::map<std::uint32_t, NodeId> by_rank{};                ///< All ids, by first rank.
     std::map<std::string, std::set<std::string>> commands{};  ///< Of its nodes, by role.
     std::size_t non_elastic_members = 0;      ///< Members whose workers end with the round.
@@ -84,9 +74,7 @@ struct Round {
     std::set<NodeId> live_breaks{};
     std::set<NodeId> missing{};  ///< Members under suspicion.
     std::optional<Change> change{};
-    std::optional<Inquiry> inquiry{};
-    std::uint32_t alarms = 0;
-    std::set<NodeId> hanging{};  ///< Members with workers that report a hang.
+    HangInquiry hang{};
 
     std::optional<Instant> told_at{};   ///< When the daemon ordered it to change or to end.
     std::optional<Instant> ended_at{};  ///< When the daemon ordered it to end.

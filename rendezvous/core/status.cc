@@ -7,10 +7,26 @@
 #include <tuple>
 #include <utility>
 
-#include "rendezvous/core/node_state.h"
-#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/orders.h"
+#include "rendezvous/core/transitions.h"
 
 namespace regroup::rendezvous {
+
+std::string_view to_string(Phase phase) noexcept {
+    switch (phase) {
+        case Phase::forming:
+            return "forming";
+        case Phase::training:
+            return "training";
+        case Phase::changing:
+            return "changing";
+        case Phase::ending:
+            return "ending";
+        case Phase::closed:
+            return "closed";
+    }
+    return "unknown";
+}
 
 std::string_view to_string(JobStatus::Place place) noexcept {
     switch (place) {
@@ -44,129 +60,25 @@ std::string_view to_string(JobStatus::Budget::Kind kind) noexcept {
     return "unknown";
 }
 
-std::string RendezvousCore::name_of(const NodeId& id) const {
-    const auto found = nodes_.find(id);
-    // An id is for the node and the daemon only.
-    return found == nodes_.end() ? "a lost node" : found->second.offer.name;
-}
+namespace core {
 
-std::optional<NodeId> RendezvousCore::node_with(std::uint32_t rank) const {
-    const auto above = round_.by_rank.upper_bound(rank);
-    if (above == round_.by_rank.begin()) {
-        return std::nullopt;
-    }
-    const auto& [first_rank, id] = *std::prev(above);
-    const bool has_it =
-        round_.members.contains(id) && rank - first_rank < nodes_.at(id).offer.workers;
-    return has_it ? std::optional(id) : std::nullopt;
-}
+namespace {
 
-std::size_t RendezvousCore::nodes_called(const std::string& name) const {
-    return static_cast<std::size_t>(std::count_if(
-        nodes_.begin(), nodes_.end(),
-        [&](const auto& entry) { return entry.first == name || entry.second.offer.name == name; }));
-}
-
-bool RendezvousCore::is_quarantined(const NodeId& node) const {
-    const auto found = nodes_.find(node);
-    return found != nodes_.end() && failures_.is_quarantined(found->second.offer.name);
-}
-
-Situation RendezvousCore::situation(Instant now) const {
-    using Kind = Situation::Kind;
-    Situation s;
-    s.round = round_.id;
-    s.nodes_min = policy_.nodes_min;
-    s.nodes_max = policy_.nodes_max;
-    s.ready = places_.count(Place::ready);
-    s.members = round_.members.size();
-    const auto until = [&](Instant at) { s.left = std::max(Duration::zero(), at - now); };
-    const auto await = [&](Place place) {
-        for (const NodeId& id : places_.in(place)) {
-            if (s.awaited.size() == Situation::kNamesMax) {
-                s.more_awaited = true;
-                break;
-            }
-            if (place != Place::working || !leaves_unawaited(id)) {
-                s.awaited.push_back(name_of(id));
-            }
-        }
-    };
-    s.partial_finish = partial_finish(now);
-    switch (phase_) {
-        case Phase::forming:
-            if (s.ready < policy_.nodes_min) {
-                s.kind = Kind::gathering;
-                add_quarantined(now, s);
-            } else if (is_backing_off()) {
-                s.kind = Kind::backing_off;
-                s.cause = round_.judgement.cause;
-                until(back_off_until_);
-            } else if (places_.count(Place::outstanding) > 0) {
-                s.kind = Kind::awaiting;
-                Instant last = Instant::min();
-                for (const NodeId& id : places_.in(Place::outstanding)) {
-                    last = std::max(last, out_by(id, nodes_.at(id)));
-                }
-                await(Place::outstanding);
-                until(last);
-            } else {
-                s.kind = Kind::last_call;
-                until(std::max(last_call_until_, now));
-            }
-            break;
-        case Phase::training:
-            s.kind = round_.inquiry ? Kind::hanging : Kind::training;
-            if (round_.inquiry) {
-                s.hang = round_.inquiry->hang.text;
-                s.culprit = round_.inquiry->culprit;
-            }
-            break;
-        case Phase::changing:
-            s.kind = Kind::changing;
-            s.cause = round_.change->cause;
-            await(Place::working);
-            until(round_.change->deadline);
-            break;
-        case Phase::ending: {
-            s.kind = Kind::ending;
-            s.cause = round_.cause_of_end();
-            await(Place::working);
-            const Instant usual =
-                after(after(*round_.ended_at, policy_.shutdown_timeout), kStopMargin);
-            Instant last = usual;
-            for (const NodeId& id : places_.in(Place::working)) {
-                const Instant out = out_by(id, nodes_.at(id));
-                last = out == Instant::max() ? last : std::max(last, out);
-            }
-            s.in_user_code = last > usual;
-            until(last);
-            break;
-        }
-        case Phase::closed:
-            s.kind = Kind::closed;
-            s.author = verdict_->author;
-            s.ending = verdict_->reason;
-            break;
-    }
-    return s;
-}
-
-void RendezvousCore::add_quarantined(Instant now, Situation& situation) const {
-    for (const NodeId& id : places_.in(Place::quarantined)) {
+void add_quarantined(const Job& job, Instant now, Situation& situation) {
+    for (const NodeId& id : job.places.in(Place::quarantined)) {
         if (situation.quarantined.size() == Situation::kQuarantinedMax) {
             situation.more_quarantined =
-                places_.count(Place::quarantined) - Situation::kQuarantinedMax;
+                job.places.count(Place::quarantined) - Situation::kQuarantinedMax;
             break;
         }
-        const std::string name = name_of(id);
-        const auto& entry = failures_.quarantined().at(name);
+        const std::string name = name_of(job, id);
+        const auto& entry = job.failures.quarantined().at(name);
         situation.quarantined.push_back(
             {name, entry.why, std::max(Duration::zero(), entry.until - now)});
     }
 }
 
-JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const Node& node) const {
+JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const Node& node) {
     JobStatus::Node row;
     row.id = id;
     row.name = node.offer.name;
@@ -177,54 +89,138 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
     // Elastic workers: the step that they hold now, which may be lower than the highest one.
     row.step = node.report.elastic ? node.report.held_step : node.report.step;
     row.held_step = node.report.held_step;
-    row.silent = std::max(Duration::zero(), now - detector_.heard_at(id));
-    if (is_member(node)) {
-        const Assignment& assignment = round_.members.at(id);
+    row.silent = std::max(Duration::zero(), now - job.detector.heard_at(id));
+    if (is_member(job, node)) {
+        const Assignment& assignment = job.round.members.at(id);
         row.place = JobStatus::Place::member;
         row.group_rank = assignment.group_rank;
         row.first_rank = assignment.first_rank;
-        row.finished = node.report.round == round_.id ? node.report.finished : RankSet();
-        row.unheard_of = node.report.round < round_.id ? round_.id : RoundId::none;
-    } else if (failures_.is_quarantined(node.offer.name)) {
+        row.finished = node.report.round == job.round.id ? node.report.finished : RankSet();
+        row.unheard_of = node.report.round < job.round.id ? job.round.id : RoundId::none;
+    } else if (job.failures.is_quarantined(node.offer.name)) {
         row.place = JobStatus::Place::quarantined;
-        row.quarantine = failures_.quarantined().at(node.offer.name).why;
-    } else if (phase_ == Phase::training && round_.members.size() >= policy_.nodes_max) {
+        row.quarantine = job.failures.quarantined().at(node.offer.name).why;
+    } else if (job.phase == Phase::training && job.round.members.size() >= job.policy.nodes_max) {
         row.place = JobStatus::Place::standby;
-        row.prestarted = prestarts_.contains(id);
+        row.prestarted = job.prestarts.contains(id);
     }
-    if (node.wish || (is_member(node) && phase_ == Phase::changing && leaves_with_change(id))) {
+    if (node.wish ||
+        (is_member(job, node) && job.phase == Phase::changing && leaves_with_change(job, id))) {
         row.place = JobStatus::Place::leaving;
-        row.leaving = why_leaving(node);
-    } else if (detector_.suspects(id)) {
+        row.leaving = why_leaving(job, node);
+    } else if (job.detector.suspects(id)) {
         row.place = JobStatus::Place::away;
     }
     return row;
 }
 
-JobStatus RendezvousCore::status(Instant now) const {
-    JobStatus status;
-    status.phase = phase_;
-    status.situation = situation(now);
-    status.round = round_.id;
-    status.world_size =
-        in_round() && !round_.members.empty() ? round_.members.begin()->second.world_size : 0;
-    status.elastic = in_round() && round_.is_elastic();
-    status.step = reached_.now();
-    status.goodput = verdict_ ? verdict_->goodput : ledger_.goodput();
-    if (!verdict_) {
-        status.goodput.lasted = now - first_began_.value_or(now);
+}  // namespace
+
+Situation situation(const Job& job, Instant now) {
+    using Kind = Situation::Kind;
+    Situation s;
+    s.round = job.round.id;
+    s.nodes_min = job.policy.nodes_min;
+    s.nodes_max = job.policy.nodes_max;
+    s.ready = job.places.count(Place::ready);
+    s.members = job.round.members.size();
+    const auto until = [&](Instant at) { s.left = std::max(Duration::zero(), at - now); };
+    const auto await = [&](Place place) {
+        for (const NodeId& id : job.places.in(place)) {
+            if (s.awaited.size() == Situation::kNamesMax) {
+                s.more_awaited = true;
+                break;
+            }
+            if (place != Place::working || !leaves_unawaited(job, id)) {
+                s.awaited.push_back(name_of(job, id));
+            }
+        }
+    };
+    s.partial_finish = partial_finish(job, now);
+    switch (job.phase) {
+        case Phase::forming:
+            if (s.ready < job.policy.nodes_min) {
+                s.kind = Kind::gathering;
+                add_quarantined(job, now, s);
+            } else if (job.formation.is_backing_off()) {
+                s.kind = Kind::backing_off;
+                s.cause = job.round.judgement.cause;
+                until(job.formation.back_off_until);
+            } else if (job.places.count(Place::outstanding) > 0) {
+                s.kind = Kind::awaiting;
+                Instant last = Instant::min();
+                for (const NodeId& id : job.places.in(Place::outstanding)) {
+                    last = std::max(last, out_by(job, id, job.nodes.at(id)));
+                }
+                await(Place::outstanding);
+                until(last);
+            } else {
+                s.kind = Kind::last_call;
+                until(std::max(job.formation.last_call_until, now));
+            }
+            break;
+        case Phase::training:
+            s.kind = job.round.hang.open() ? Kind::hanging : Kind::training;
+            if (const auto& inquiry = job.round.hang.open()) {
+                s.hang = inquiry->hang.text;
+                s.culprit = inquiry->culprit;
+            }
+            break;
+        case Phase::changing:
+            s.kind = Kind::changing;
+            s.cause = job.round.change->cause;
+            await(Place::working);
+            until(job.round.change->deadline);
+            break;
+        case Phase::ending: {
+            s.kind = Kind::ending;
+            s.cause = job.round.cause_of_end();
+            await(Place::working);
+            const Instant usual =
+                after(after(*job.round.ended_at, job.policy.shutdown_timeout), kStopMargin);
+            Instant last = usual;
+            for (const NodeId& id : job.places.in(Place::working)) {
+                const Instant out = out_by(job, id, job.nodes.at(id));
+                last = out == Instant::max() ? last : std::max(last, out);
+            }
+            s.in_user_code = last > usual;
+            until(last);
+            break;
+        }
+        case Phase::closed:
+            s.kind = Kind::closed;
+            s.author = job.verdict->author;
+            s.ending = job.verdict->reason;
+            break;
     }
-    status.restarts = budget_.restarts();
+    return s;
+}
+
+JobStatus status(const Job& job, Instant now) {
+    JobStatus status;
+    status.phase = job.phase;
+    status.situation = situation(job, now);
+    status.round = job.round.id;
+    status.world_size = in_round(job) && !job.round.members.empty()
+                            ? job.round.members.begin()->second.world_size
+                            : 0;
+    status.elastic = in_round(job) && job.round.is_elastic();
+    status.step = job.reached.now();
+    status.goodput = job.verdict ? job.verdict->goodput : job.ledger.goodput();
+    if (!job.verdict) {
+        status.goodput.lasted = now - job.first_began.value_or(now);
+    }
+    status.restarts = job.budget.restarts();
     // A rank is looked up once for each node, and not in each comparison. A row is moved once.
     std::vector<JobStatus::Node> rows;
     std::vector<std::pair<std::uint32_t, std::size_t>> order;
-    rows.reserve(nodes_.size());
-    order.reserve(nodes_.size());
-    for (const auto& [id, node] : nodes_) {
-        rows.push_back(status_of(now, id, node));
-        order.emplace_back(
-            is_member(node) ? rows.back().group_rank : std::numeric_limits<std::uint32_t>::max(),
-            rows.size() - 1);
+    rows.reserve(job.nodes.size());
+    order.reserve(job.nodes.size());
+    for (const auto& [id, node] : job.nodes) {
+        rows.push_back(status_of(job, now, id, node));
+        order.emplace_back(is_member(job, node) ? rows.back().group_rank
+                                                : std::numeric_limits<std::uint32_t>::max(),
+                           rows.size() - 1);
     }
     std::sort(order.begin(), order.end(), [&rows](const auto& a, const auto& b) {
         if (a.first != b.first) {
@@ -238,25 +234,28 @@ JobStatus RendezvousCore::status(Instant now) const {
     for (const auto& [rank, row] : order) {
         status.nodes.push_back(std::move(rows[row]));
     }
-    for (const auto& [name, entry] : failures_.quarantined()) {
+    for (const auto& [name, entry] : job.failures.quarantined()) {
         status.quarantined.push_back(
             {name, entry.why, std::max(Duration::zero(), entry.until - now)});
     }
     using Kind = JobStatus::Budget::Kind;
     status.budgets = {
-        {Kind::failures, budget_.used(Charge::failure), budget_.allowed(Charge::failure)},
-        {Kind::node_losses, budget_.used(Charge::loss), budget_.allowed(Charge::loss)},
+        {Kind::failures, job.budget.used(Charge::failure), job.budget.allowed(Charge::failure)},
+        {Kind::node_losses, job.budget.used(Charge::loss), job.budget.allowed(Charge::loss)},
     };
-    if (policy_.budgets.hangs) {
-        status.budgets.push_back({Kind::hangs, budget_.used(Charge::hang), policy_.budgets.hangs});
+    if (job.policy.budgets.hangs) {
+        status.budgets.push_back(
+            {Kind::hangs, job.budget.used(Charge::hang), job.policy.budgets.hangs});
     }
-    if (policy_.budgets.no_progress_max > 0) {
-        status.budgets.push_back({Kind::rounds_without_progress, budget_.rounds_without_progress(),
-                                  policy_.budgets.no_progress_max});
+    if (job.policy.budgets.no_progress_max > 0) {
+        status.budgets.push_back({Kind::rounds_without_progress,
+                                  job.budget.rounds_without_progress(),
+                                  job.policy.budgets.no_progress_max});
     }
-    status.incidents.assign(ledger_.recent().begin(), ledger_.recent().end());
-    status.verdict = verdict_;
+    status.incidents.assign(job.ledger.recent().begin(), job.ledger.recent().end());
+    status.verdict = job.verdict;
     return status;
 }
 
+}  // namespace core
 }  // namespace regroup::rendezvous

@@ -364,7 +364,7 @@ void JobTable::tell_log(const LogRequests::Answer& given) {
 }
 
 void JobTable::release(Job& job, const Operate& operate, const Answered& answered) {
-    if (!job.core.is_quarantined_name(operate.node)) {
+    if (!job.core.is_quarantined(operate.node)) {
         answered(false, "job " + job.key.id + " has no quarantined node " + operate.node +
                             "; regroup status lists those that it has");
         return;

@@ -65,7 +65,8 @@ Duration Simulation::calm_limit() const {
 void Simulation::await_returns() {
     const rendezvous::RendezvousCore* core = daemon().core();
     const auto aside = std::count_if(agents_.begin(), agents_.end(), [&](const auto& agent) {
-        return core != nullptr && agent->running() && core->is_quarantined(agent->node());
+        return core != nullptr && agent->running() &&
+               core->is_quarantined(core->name_of(agent->node()));
     });
     if (calm_ && aside < std::exchange(were_aside_, aside)) {
         calm_until_ = std::max(calm_until_, world_.now + calm_limit());

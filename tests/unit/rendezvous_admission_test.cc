@@ -3,6 +3,7 @@
 // Which nodes may join a job.
 #include <gtest/gtest.h>
 
+#include "rendezvous/core/failure_detector.h"
 #include "rendezvous/core/message_bytes.h"
 #include "rendezvous/core/round_claim.h"
 #include "tests/unit/rendezvous_job.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/core/failure_detector.h"
 #include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
@@ -271,7 +272,8 @@ class ProgressChecker final : public Checker {
             if (host.agent == nullptr) {
                 continue;
             }
-            if (core.is_quarantined(host.node) && host.agent->report().round != core.round()) {
+            if (core.is_quarantined(core.name_of(host.node)) &&
+                host.agent->report().round != core.round()) {
                 continue;  // The quarantined node comes back when its time is over.
             }
             const bool is_late =

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/core/restart_budget.h"
 #include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 

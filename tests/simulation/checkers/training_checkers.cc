@@ -54,7 +54,8 @@ class StepsChecker final : public Checker {
             const HostView& host = view.hosts[i];
             // A quarantined node does not count, whatever state it has.
             const bool wanted =
-                view.rendezvous != nullptr && !view.rendezvous->is_quarantined(host.node);
+                view.rendezvous != nullptr &&
+                !view.rendezvous->is_quarantined(view.rendezvous->name_of(host.node));
             const bool free = wanted && host.agent != nullptr && !host.agent->leaving() &&
                               !host.agent->draining() && host.agent->report().draining.empty() &&
                               host.agent->report().state == NodeState::stopped;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+
+#include "rendezvous/core/messages.h"
+
+namespace regroup::rendezvous {
+
+/// The inquiry into a hang of one round: the members save the stacks of all workers, then the rank
+/// that the others wait for is ended. Pure.
+class HangInquiry {
+   public:
+    /// A hang, from the first report of it until the round ends because of it.
+    struct Case {
+        NodeId node{};  ///< The node that reported it.
+        Hang hang{};
+        Instant sign{};  ///< Since when there was no progress.
+        Instant deadline{};
+        std::uint32_t alarm = 0;
+        std::set<NodeId> unanswered{};  ///< Members whose stacks are not saved yet.
+        /// The rank that the round waits for. While it is not set, agents save the stacks.
+        std::optional<HangCulprit> culprit{};
+        NodeId culprit_node{};
+    };
+    enum class News : std::uint8_t { none, opened, answered };
+
+    /// A member of `working`, the members with workers, reports. The result says whether this
+    /// opened a case, or whether the members have answered, as far as they will.
+    [[nodiscard]] News heard(Instant now, const NodeId& node, const NodeReport& report,
+                             const std::set<NodeId>& working);
+    /// The node's workers have finished, or it is gone.
+    void forget(const NodeId& node);
+    /// Nodes could not answer before `until`.
+    void prolong(Instant until);
+    /// There is nothing to inquire any more.
+    void close() noexcept { open_.reset(); }
+
+    /// The rank that the round waits for, by the positions of the ranks that have answered.
+    /// `finished`: a rank that takes part in nothing any more. `node_of`: the name of its node.
+    [[nodiscard]] std::optional<HangCulprit> suspect(
+        std::span<const RankPosition> positions, const std::optional<HangCulprit>& finished,
+        const std::function<std::string(std::uint32_t rank)>& node_of) const;
+    /// `node` is to end the worker.
+    void accuse(Instant now, HangCulprit culprit, const NodeId& node);
+
+    [[nodiscard]] const std::optional<Case>& open() const noexcept { return open_; }
+    /// What the member is to do; nullopt: nothing.
+    [[nodiscard]] std::optional<FromDaemon> order_for(const NodeId& node, RoundId round) const;
+
+   private:
+    std::optional<Case> open_;
+    std::set<NodeId> hanging_;  // Members with workers that report a hang.
+    std::uint32_t alarms_ = 0;
+};
+
+}  // namespace regroup::rendezvous

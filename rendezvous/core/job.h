@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state of a RendezvousCore, and what several of its files ask about it. Internal.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/core/failure_detector.h"
+#include "rendezvous/core/incident_ledger.h"
+#include "rendezvous/core/job_event.h"
+#include "rendezvous/core/job_policy.h"
+#include "rendezvous/core/messages.h"
+#include "rendezvous/core/node_failures.h"
+#include "rendezvous/core/node_state.h"
+#include "rendezvous/core/offer_index.h"
+#include "rendezvous/core/places.h"
+#include "rendezvous/core/prestarts.h"
+#include "rendezvous/core/rank_assignment.h"
+#include "rendezvous/core/reached_steps.h"
+#include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/core/restart_budget.h"
+#include "rendezvous/core/round.h"
+
+namespace regroup::rendezvous::core {
+
+struct Node {
+    Offer offer{};
+    NodeReport report{};
+    std::optional<LeaveWish> wish{};  ///< To leave: its own, or an operator's.
+    Instant out_since{};              ///< When it first reported `stopped` for its round.
+    /// Since when it is in no round but has workers of an older one; max: it has none.
+    Instant stray_since = Instant::max();
+    Instant in_user_code_until = Instant::min();  ///< Its workers suspend by then.
+    Instant saw_end_at = Instant::max();  ///< When its round ended while the daemon was away.
+    RoundId member_of = RoundId::none;    ///< The last round that it was a member of.
+    Place place = Place::away;            ///< The same as in `Job::places`.
+    std::size_t bytes = 0;                ///< Its part of `Job::nodes_bytes`.
+    std::uint64_t joined = 0;             ///< How many nodes had joined by then, this included.
+};
+
+/// When the next round may form.
+struct Formation {
+    /// The end of the last call; min: there is none; max: too few nodes are ready.
+    Instant last_call_until = Instant::max();
+    Instant back_off_until = Instant::max();  ///< No round forms before this; max: no back-off.
+    Instant give_up_at = Instant::max();      ///< When the first node stops waiting for others.
+
+    [[nodiscard]] bool is_backing_off() const noexcept { return back_off_until != Instant::max(); }
+};
+
+/// What the current step has to say.
+struct Outbox {
+    std::set<NodeId> concerned{};     ///< The nodes that this step concerns.
+    std::optional<NodeId> speaker{};  ///< The sender of this step's message: it gets an answer.
+    Effects effects{};
+    std::vector<JobEvent> events{};  ///< For people.
+
+    void concern(const NodeId& node) { concerned.insert(node); }
+    void send(const NodeId& node, FromDaemon message) {
+        effects.push_back({node, std::move(message)});
+    }
+};
+
+/// All data of the state machine. `phase` changes in `transit` only.
+struct Job {
+    explicit Job(JobPolicy job_policy);
+
+    JobPolicy policy;
+    FailureDetector detector;
+    RankTable ranks{};
+    RestartBudget budget;
+    NodeFailures failures;
+    IncidentLedger ledger{};
+    ReachedSteps reached{};
+    Phase phase = Phase::forming;
+    Round round{};                        ///< The current round, or the last one.
+    RoundId round_floor = RoundId::none;  ///< New rounds have higher numbers than this.
+    std::map<NodeId, Node> nodes{};       ///< Ordered: the order is part of the behaviour.
+    std::size_t nodes_bytes = 0;          ///< Of all nodes together.
+    std::uint64_t nodes_joined = 0;       ///< Over the life of the job.
+    Places places{};
+    OfferIndex offers{};
+    Prestarts prestarts{};
+    Formation formation{};
+    Instant overdue_at = Instant::max();  ///< When `lose_overdue` is next due.
+    std::optional<Instant> first_began{};
+    bool is_elastic = false;       ///< A worker of the job has been elastic.
+    bool program_has_run = false;  ///< The workers of a whole round have been started.
+    bool embedded_daemon = false;  ///< The daemon ran in one process with a node of the job.
+    /// Waiting nodes are told of no refused join before this. Only the effects of refused joins may
+    /// depend on it, since a journal has no refused joins.
+    Instant refusals_untold_until = Instant::min();
+    std::optional<StopRequested> stop{};
+    /// Operators' requests for nodes that were lost.
+    std::deque<std::pair<NodeId, LeaveWish>> kept_wishes{};
+    std::optional<Verdict> verdict{};
+    Outbox outbox{};
+};
+
+[[nodiscard]] inline bool in_round(const Job& job) noexcept {
+    return job.phase != Phase::forming && job.phase != Phase::closed;
+}
+[[nodiscard]] inline bool trains(const Job& job) noexcept {
+    return job.phase == Phase::training || job.phase == Phase::changing;
+}
+/// A round is in progress, and the node is in it.
+[[nodiscard]] inline bool is_member(const Job& job, const Node& node) noexcept {
+    return in_round(job) && node.member_of == job.round.id;
+}
+/// The last round is over, and the node was in it.
+[[nodiscard]] inline bool was_member(const Job& job, const Node& node) noexcept {
+    return job.phase == Phase::forming && job.round.id != RoundId::none &&
+           node.member_of == job.round.id;
+}
+/// For people.
+[[nodiscard]] std::string name_of(const Job& job, const NodeId& id);
+/// The member of the round, or of the last one, with this rank, if it is still there.
+[[nodiscard]] std::optional<NodeId> node_with(const Job& job, std::uint32_t rank);
+[[nodiscard]] std::optional<std::string> name_with(const Job& job, std::uint32_t rank);
+/// In the current change the node leaves at the step boundary.
+[[nodiscard]] bool leaves_with_change(const Job& job, const NodeId& id);
+/// The node leaves with the change, all are at the boundary, and the others continue without
+/// waiting for it.
+[[nodiscard]] bool leaves_unawaited(const Job& job, const NodeId& id);
+/// The node leaves with the change, all are at the boundary, and its workers may be saving their
+/// state, which must not be interrupted.
+[[nodiscard]] bool may_be_saving(const Job& job, const NodeId& id);
+[[nodiscard]] Cause why_leaving(const Job& job, const Node& node);
+/// When the node is lost if its workers are not gone by then; Instant::max(): no limit.
+[[nodiscard]] Instant out_by(const Job& job, const NodeId& id, const Node& node);
+
+/// Puts the node into the place in which it is now, by its report and the phase.
+void place(Job& job, Instant now, const NodeId& id, Node& node);
+void place_all(Job& job, Instant now);
+/// Places the leaving nodes again after a change of whether a round can form without them.
+void place_leavers(Job& job, Instant now);
+/// Nodes of these names are no longer quarantined.
+void readmit(Job& job, Instant now, const std::vector<std::string>& names,
+             const JobEvent::Detail& detail = {});
+/// Reports to members and people that `incidents` are over.
+void report_recovered(Job& job, Instant now, const std::vector<Incident>& incidents);
+void concern_members(Job& job);
+/// Records an event for people. The caller adds the details before the next event.
+JobEvent& note(Job& job, Instant now, JobEvent::Kind kind);
+JobEvent& note(Job& job, Instant now, JobEvent::Kind kind, const NodeId& id, const Node& node);
+
+}  // namespace regroup::rendezvous::core
