@@ -11,29 +11,15 @@ namespace regroup::agent {
 
 using rendezvous::RoundId;
 
-/// The state of one worker of a node.
-///
-///     state       what it is                          leaves it by
-///     gone        no process                          LaunchWorkers -> training,
-///                                                     PrestartWorkers -> idle
-///     idle        was started ahead of a round        AssignWorkers -> training
-///     training    has a place in a round              EndRound -> suspending, its message that it
-///                                                     is out -> suspended
-///     suspending  was told that its round is over     its message that it is out -> suspended
-///     suspended   out of its round, keeps its state   AssignWorkers -> training,
-///                                                     PauseWorkers -> saving
-///     saving      saves its state, and will end       its end
-///     ending      was sent a signal to end it         its end
-///
-/// The end of its process makes any worker `gone`.
+/// The state of one worker of a node. docs/design.md says which state follows which.
 enum class WorkerState : std::uint8_t {
-    gone,
-    idle,
-    training,
-    suspending,
-    suspended,
-    saving,
-    ending,
+    gone,        ///< It has no process.
+    idle,        ///< It was started ahead of a round.
+    training,    ///< It has a place in a round.
+    suspending,  ///< It was told that its round is over.
+    suspended,   ///< It is out of its round, and keeps its state.
+    saving,      ///< It saves its state, and will end.
+    ending,      ///< It was sent a signal to end it.
 };
 
 /// The target for all workers of a node.
@@ -77,35 +63,20 @@ struct Worker {
     [[nodiscard]] bool holds_state() const noexcept { return alive() && round != RoundId::none; }
 };
 
-///                 keep   out          save         end
-///     idle        -      -            kill         kill
-///     training    -      suspend *)   suspend *)   terminate
-///     suspending  -      -            -            terminate
-///     suspended   -      -            save         kill
-///     saving      -      -            -            kill
-///     ending      -      -            -            -
-///
-///     *) terminate, if it is not elastic
 [[nodiscard]] constexpr Order next_order(const Worker& worker, Wanted wanted) noexcept {
-    const bool ends = wanted == Wanted::end;
-    switch (worker.state) {
-        case WorkerState::idle:
-            return ends || wanted == Wanted::save ? Order::kill : Order::none;
-        case WorkerState::training:
-            return wanted == Wanted::keep    ? Order::none
-                   : ends || !worker.elastic ? Order::terminate
-                                             : Order::suspend;
-        case WorkerState::suspending:
-            return ends ? Order::terminate : Order::none;
-        case WorkerState::suspended:
-            return ends ? Order::kill : wanted == Wanted::save ? Order::save : Order::none;
-        case WorkerState::saving:
-            return ends ? Order::kill : Order::none;
-        case WorkerState::gone:
-        case WorkerState::ending:
-            return Order::none;
-    }
-    return Order::none;
+    using enum Order;
+    constexpr Order kOrders[][4] = {
+        // keep, out, save, end
+        {none, none, none, none},             // gone
+        {none, none, kill, kill},             // idle
+        {none, suspend, suspend, terminate},  // training
+        {none, none, none, terminate},        // suspending
+        {none, none, save, kill},             // suspended
+        {none, none, none, kill},             // saving
+        {none, none, none, none},             // ending
+    };
+    const Order order = kOrders[static_cast<int>(worker.state)][static_cast<int>(wanted)];
+    return order == suspend && !worker.elastic ? terminate : order;
 }
 
 }  // namespace regroup::agent

@@ -13,7 +13,7 @@ std::uint64_t Workers::held_step() const {
     return step;
 }
 
-Workers::Places Workers::begin(RoundId round) {
+Workers::Places Workers::assign(RoundId round) {
     Places places;
     for (std::uint32_t local_rank = 0; local_rank < size(); ++local_rank) {
         Worker& worker = workers_[local_rank];

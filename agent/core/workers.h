@@ -20,24 +20,25 @@ class Workers {
     [[nodiscard]] std::uint32_t size() const noexcept {
         return static_cast<std::uint32_t>(workers_.size());
     }
+    [[nodiscard]] auto begin() const noexcept { return workers_.begin(); }
+    [[nodiscard]] auto end() const noexcept { return workers_.end(); }
     [[nodiscard]] Worker& operator[](std::uint32_t local_rank) { return workers_[local_rank]; }
     [[nodiscard]] const Worker& operator[](std::uint32_t local_rank) const {
         return workers_[local_rank];
     }
 
-    [[nodiscard]] bool any_alive() const { return any(&Worker::alive); }
-    [[nodiscard]] bool any_holds_state() const { return any(&Worker::holds_state); }
-    [[nodiscard]] bool all_out() const {
-        return std::all_of(workers_.begin(), workers_.end(),
-                           [](const Worker& w) { return w.is_out(); });
-    }
-    [[nodiscard]] bool all_elastic() const {
-        return std::all_of(workers_.begin(), workers_.end(),
-                           [](const Worker& w) { return w.alive() && w.elastic; });
+    [[nodiscard]] bool any_alive() const { return std::ranges::any_of(workers_, &Worker::alive); }
+    [[nodiscard]] bool any_holds_state() const {
+        return std::ranges::any_of(workers_, &Worker::holds_state);
     }
     [[nodiscard]] bool any_can_save() const {
-        return std::any_of(workers_.begin(), workers_.end(),
-                           [](const Worker& w) { return w.holds_state() && w.elastic; });
+        return std::ranges::any_of(workers_,
+                                   [](const Worker& w) { return w.holds_state() && w.elastic; });
+    }
+    [[nodiscard]] bool all_out() const { return std::ranges::all_of(workers_, &Worker::is_out); }
+    [[nodiscard]] bool all_elastic() const {
+        return std::ranges::all_of(workers_,
+                                   [](const Worker& w) { return w.alive() && w.elastic; });
     }
     /// The highest step of suspended workers.
     [[nodiscard]] std::uint64_t held_step() const;
@@ -46,7 +47,7 @@ class Workers {
     struct Places {
         LocalRanks assigned, launched;
     };
-    [[nodiscard]] Places begin(RoundId round);
+    [[nodiscard]] Places assign(RoundId round);
     /// Marks the missing workers as idle. They must be started ahead of a round.
     [[nodiscard]] LocalRanks start_ahead();
     /// The next order of each worker. `signal`: for workers that must end.
@@ -58,11 +59,6 @@ class Workers {
     [[nodiscard]] LocalRanks force();
 
    private:
-    [[nodiscard]] bool any(bool (Worker::*is)() const noexcept) const {
-        return std::any_of(workers_.begin(), workers_.end(),
-                           [is](const Worker& w) { return (w.*is)(); });
-    }
-
     std::vector<Worker> workers_;
 };
 

@@ -18,9 +18,7 @@ class AgentCoreElasticTest : public AgentCoreTest {
     }
     /// Another agent: a standby, whose workers are started ahead.
     void begin_as_standby() {
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart();
         hear_that_it_is_a_standby();
     }
     void hear_that_it_is_a_standby() {
@@ -35,13 +33,16 @@ class AgentCoreElasticTest : public AgentCoreTest {
     void suspends_at(std::uint64_t step, std::uint32_t local_rank) {
         feed(WorkerSuspended{local_rank, RoundId{1}, false, step});
     }
+    void both_suspend(std::uint64_t step = 9) {
+        suspends_at(step, 0);
+        suspends_at(step, 1);
+    }
     /// Both workers of round 1 end in order, and with them the agent.
     void expect_exit_when_both_have_left(int code) {
         exits(1, 0);
         EXPECT_FALSE(quit().has_value());
         exits(1, 1);
-        ASSERT_TRUE(quit().has_value());
-        EXPECT_EQ(quit()->exit_code, code);
+        expect_exit(code);
     }
     void prepare(bool leave) { hear(rendezvous::Prepare{RoundId{1}, leave, "a node joins"}); }
     [[nodiscard]] bool reported(rendezvous::NodeState state) const {

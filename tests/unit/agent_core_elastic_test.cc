@@ -25,23 +25,19 @@ TEST_F(AgentCoreElasticTest, WorkersThatSuspendAtABoundaryBeforePrepareArrivesHa
 // ---- Losses.
 
 TEST_F(AgentCoreElasticTest, NodeReportsElasticOnceAllWorkersAre) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
+    restart();
     in_round(1);
     attach(0);
     EXPECT_TRUE(sent<Report>().empty());
     feed(WorkerAttached{1, false});
     EXPECT_FALSE(core.report().elastic);
     attach(1);
-    ASSERT_EQ(sent<Report>().size(), 1U);
-    EXPECT_TRUE(sent<Report>()[0].report.elastic);
+    EXPECT_TRUE(one(sent<Report>()).report.elastic);
 }
 
 TEST_F(AgentCoreElasticTest, StopSuspendsWorkersAndTheNextRoundAssignsThemAgain) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    ASSERT_EQ(all<EndRound>().size(), 1U);
-    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(one(all<EndRound>()).local_ranks, (Ranks{0, 1}));
     EXPECT_TRUE(all<SignalWorkers>().empty());
     suspends(1, 0);
     EXPECT_FALSE(reported(NodeState::stopped));
@@ -49,24 +45,20 @@ TEST_F(AgentCoreElasticTest, StopSuspendsWorkersAndTheNextRoundAssignsThemAgain)
     EXPECT_TRUE(reported(NodeState::stopped));
     assign(2);
     EXPECT_TRUE(all<LaunchWorkers>().empty());
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(one(all<AssignWorkers>()).local_ranks, (Ranks{0, 1}));
     EXPECT_EQ(core.report().state, NodeState::running);
 }
 
 TEST_F(AgentCoreElasticTest, OnlyTheLostWorkerIsLaunchedAgain) {
     exits(1, 0, crash(0, SIGKILL));
-    ASSERT_EQ(all<EndRound>().size(), 1U);
-    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+    EXPECT_EQ(one(all<EndRound>()).local_ranks, (Ranks{1}));
     EXPECT_TRUE(reported(NodeState::stopping));  // At once, so that the other nodes hear of it.
     suspends(1, 1);
     ASSERT_TRUE(core.report().failure.has_value());
     EXPECT_EQ(core.report().failure->signal, SIGKILL);
     assign(2);
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{1}));
-    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
-    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(one(all<AssignWorkers>()).local_ranks, (Ranks{1}));
+    EXPECT_EQ(one(all<LaunchWorkers>()).local_ranks, (Ranks{0}));
     EXPECT_TRUE(core.report().elastic);  // Until the new worker shows otherwise.
     exits(2, 0, error(0));
     ASSERT_TRUE(core.report().failure.has_value());
@@ -79,10 +71,8 @@ TEST_F(AgentCoreElasticTest, UnattachedWorkerEndsWithTheRound) {
     assign(2);
     effects.clear();
     hear(Stop{RoundId{2}, "another node is lost"});
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0}));
-    ASSERT_EQ(all<EndRound>().size(), 1U);
-    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+    EXPECT_EQ(one(all<SignalWorkers>()).local_ranks, (Ranks{0}));
+    EXPECT_EQ(one(all<EndRound>()).local_ranks, (Ranks{1}));
 }
 
 TEST_F(AgentCoreElasticTest, OnlyTheWorkerThatDoesNotSuspendInTimeIsKilled) {
@@ -110,8 +100,7 @@ TEST_F(AgentCoreElasticTest, AnnouncedFailureCountsHoweverLongTheWorkerTakesToEn
 
 TEST_F(AgentCoreElasticTest, WorkerThatSuspendsUnaskedHasLostItsPeers) {
     suspends(1, 0);
-    ASSERT_EQ(all<EndRound>().size(), 1U);
-    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+    EXPECT_EQ(one(all<EndRound>()).local_ranks, (Ranks{1}));
     EXPECT_TRUE(reported(NodeState::stopping));
     suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
@@ -121,8 +110,7 @@ TEST_F(AgentCoreElasticTest, BrokenConnectionIsReportedAtOnceAndEndsNoWorker) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     const std::uint32_t rank = core.assignment().first_rank + 1;
     const std::vector<BrokenLink> links = {{rank, 2, "closed the connection"}};
-    ASSERT_EQ(sent<Report>().size(), 1U);
-    EXPECT_EQ(sent<Report>()[0].report.broken_links, links);
+    EXPECT_EQ(one(sent<Report>()).report.broken_links, links);
     EXPECT_TRUE(reported(NodeState::running));
     EXPECT_TRUE(all<EndRound>().empty());
     // Consequences, and events of earlier rounds, are not reported.
@@ -130,8 +118,7 @@ TEST_F(AgentCoreElasticTest, BrokenConnectionIsReportedAtOnceAndEndsNoWorker) {
     feed(WorkerLostPeer{0, RoundId{0}, 3, "closed the connection"});
     EXPECT_EQ(core.report().broken_links, links);
     hear(Stop{RoundId{1}, "it broke"});
-    suspends(1, 0);
-    suspends(1, 1);
+    both_suspend();
     assign(2);
     EXPECT_TRUE(core.report().broken_links.empty());
 }
@@ -139,8 +126,7 @@ TEST_F(AgentCoreElasticTest, BrokenConnectionIsReportedAtOnceAndEndsNoWorker) {
 TEST_F(AgentCoreElasticTest, BrokenConnectionOfARoundThatNeverBeganIsIgnored) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     hear(Stop{RoundId{1}, "it broke"});
-    suspends(1, 0);
-    suspends(1, 1);
+    both_suspend();
     ASSERT_FALSE(core.report().broken_links.empty());
     hear(Stop{RoundId{2}, "over before it began"});
     EXPECT_EQ(core.report().round, RoundId{2});
@@ -151,8 +137,7 @@ TEST_F(AgentCoreElasticTest, FinishedWorkerReportsNoBrokenConnection) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     feed(WorkerAttached{1, false});
     EXPECT_TRUE(core.report().broken_links.empty());
-    ASSERT_FALSE(sent<Report>().empty());
-    EXPECT_TRUE(sent<Report>().back().report.broken_links.empty());
+    EXPECT_TRUE(last(sent<Report>()).report.broken_links.empty());
     // Also not later: its peers end at different times.
     effects.clear();
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
@@ -162,8 +147,7 @@ TEST_F(AgentCoreElasticTest, FinishedWorkerReportsNoBrokenConnection) {
 
 TEST_F(AgentCoreElasticTest, LateMessageOfAnOlderRoundSuspendsNoWorker) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    suspends(1, 0);
-    suspends(1, 1);
+    both_suspend();
     assign(2);
     effects.clear();
     suspends(1, 0);
@@ -179,14 +163,11 @@ TEST_F(AgentCoreElasticTest, EndOfARoundWithoutADaemonIsReportedWithItsAge) {
     suspends(1, 1);
     pass(std::chrono::seconds(2));
     feed(LinkUp{});
-    ASSERT_EQ(sent<rendezvous::Join>().size(), 1U);
-    EXPECT_EQ(sent<rendezvous::Join>().back().report.ended_ago, std::chrono::milliseconds(2010));
+    EXPECT_EQ(one(sent<rendezvous::Join>()).report.ended_ago, std::chrono::milliseconds(2010));
     pass(std::chrono::seconds(1));
-    ASSERT_FALSE(sent<rendezvous::Report>().empty());
-    EXPECT_EQ(sent<rendezvous::Report>().back().report.ended_ago, Duration::zero());
+    EXPECT_EQ(last(sent<rendezvous::Report>()).report.ended_ago, Duration::zero());
     assign(2);
-    feed(LinkDown{});
-    feed(LinkUp{});
+    reconnect();
     EXPECT_EQ(sent<rendezvous::Join>().back().report.ended_ago, Duration::zero());
 }
 
@@ -196,8 +177,7 @@ TEST_F(AgentCoreElasticTest, FencedWorkersSuspendAndTheNodeJoinsAgain) {
     suspends(1, 0);
     EXPECT_TRUE(sent<Join>().empty());
     suspends(1, 1);
-    ASSERT_EQ(sent<Join>().size(), 1U);
-    EXPECT_EQ(sent<Join>()[0].report.state, NodeState::stopped);
+    EXPECT_EQ(one(sent<Join>()).report.state, NodeState::stopped);
     EXPECT_TRUE(core.has_workers());
 }
 
@@ -223,25 +203,21 @@ TEST_F(AgentCoreElasticTest, ClosedEndsSuspendedWorkers) {
 TEST_F(AgentCoreElasticTest, WorkersInUserCodeAreNotEndedBeforeTheirHangLimit) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
-    ASSERT_FALSE(sent<Report>().empty());
-    EXPECT_EQ(sent<Report>().back().report.at_work, seconds(200));
+    EXPECT_EQ(last(sent<Report>()).report.at_work, seconds(200));
     pass_answered(seconds(10));
-    ASSERT_EQ(all<TellAtWork>().size(), 1U);
-    EXPECT_EQ(all<TellAtWork>()[0].left, seconds(190));
+    EXPECT_EQ(one(all<TellAtWork>()).left, seconds(190));
     EXPECT_EQ(sent<Report>().back().report.at_work, seconds(190));
     pass_answered(seconds(189));
     EXPECT_TRUE(all<SignalWorkers>().empty());
     pass_answered(seconds(1));
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+    EXPECT_TRUE(one(all<SignalWorkers>()).force());
 }
 
 TEST_F(AgentCoreElasticTest, UserCodeThatEndsInTimeGivesNoMessage) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     feed(WorkersAtWork{RoundId{1}, seconds(3)});  // A later report does not shorten the time.
-    suspends(1, 0);
-    suspends(1, 1);
+    both_suspend();
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_EQ(sent<Report>().back().report.at_work, Duration::zero());
     pass_answered(seconds(300));
@@ -271,8 +247,7 @@ TEST_F(AgentCoreElasticTest, NodeWithRankZeroReportsTheFirstStepOfARound) {
     feed(WorkerResumed{1, Resumed{RoundId{1}, 5, {}, {}, {}}});
     EXPECT_TRUE(sent<Resumed>().empty());
     feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
-    ASSERT_EQ(sent<Resumed>().size(), 1U);
-    EXPECT_EQ(sent<Resumed>()[0].step, 5U);
+    EXPECT_EQ(one(sent<Resumed>()).step, 5U);
     feed(StepsCommitted{9});
     EXPECT_EQ(core.report().step, 9U);
     EXPECT_EQ(core.report().held_step, 9U);
@@ -288,30 +263,18 @@ TEST_F(AgentCoreElasticTest, FirstStepIsReportedAgainUntilTheDaemonAnswers) {
     feed(LinkUp{});
     ASSERT_EQ(sent<Resumed>().size(), 1U);
     // The daemon may have died before it heard of it.
-    feed(LinkDown{});
-    feed(LinkUp{});
+    reconnect();
     ASSERT_EQ(sent<Resumed>().size(), 2U);
     EXPECT_EQ(sent<Resumed>()[1].step, 5U);
     now += std::chrono::seconds(7);
-    feed(LinkDown{});
-    feed(LinkUp{});
+    reconnect();
     ASSERT_EQ(sent<Resumed>().size(), 3U);
     EXPECT_EQ(sent<Resumed>()[2].ago, std::chrono::seconds(7));
     rendezvous::Incident incident;
     incident.next_round = RoundId{1};
     hear(rendezvous::Recovered{incident});
-    feed(LinkDown{});
-    feed(LinkUp{});
+    reconnect();
     EXPECT_EQ(sent<Resumed>().size(), 3U);
-}
-
-TEST_F(AgentCoreElasticTest, HangingWorkerIsKilledAndItsFailureIsAHang) {
-    hear(EndWorker{RoundId{1}, 1, "rank 1 is not in the collective"});
-    ASSERT_EQ(all<KillWorker>().size(), 1U);
-    EXPECT_EQ(all<KillWorker>()[0].local_rank, 1U);
-    exits(1, 1, crash(1, SIGKILL));
-    ASSERT_TRUE(core.report().failure.has_value());
-    EXPECT_EQ(core.report().failure->kind, FailureKind::hang);
 }
 
 }  // namespace

@@ -51,11 +51,32 @@ inline WorkerFailure early_end(std::uint32_t local_rank) {
     return failure;
 }
 
+// The last one, of at least one.
+template <class T>
+T last(const std::vector<T>& all) {
+    EXPECT_FALSE(all.empty());
+    return all.empty() ? T{} : all.back();
+}
+// The only one.
+template <class T>
+T one(const std::vector<T>& all) {
+    EXPECT_EQ(all.size(), 1U);
+    return last(all);
+}
+
 // An agent with two workers, connected, in a round if the test begins with `in_round`.
 class AgentCoreTest : public testing::Test {
    protected:
-    AgentCoreTest() : core(config_of_two_workers(), now) {
+    AgentCoreTest() { restart(); }
+
+    // Another agent, connected.
+    void restart(AgentConfig config = config_of_two_workers()) {
+        core = AgentCore(std::move(config), now);
         feed(StoreOffered{kPort});
+        feed(LinkUp{});
+    }
+    void reconnect() {
+        feed(LinkDown{});
         feed(LinkUp{});
     }
 
@@ -80,6 +101,10 @@ class AgentCoreTest : public testing::Test {
     }
     void exits_unfinished(std::uint64_t round, std::uint32_t local_rank) {
         feed(WorkerExited{RoundId{round}, local_rank, std::nullopt, false, early_end(local_rank)});
+    }
+    void both_succeed(std::uint64_t round) {
+        exits(round, 0);
+        exits(round, 1);
     }
     // Both workers end by SIGTERM.
     void both_obey(std::uint64_t round) {
@@ -136,14 +161,17 @@ class AgentCoreTest : public testing::Test {
         const auto quits = all<Quit>();
         return quits.empty() ? std::nullopt : std::optional(quits.back());
     }
-    void expect_quit(int exit_code, QuitCause cause) const {
+    void expect_exit(int exit_code) const {
         ASSERT_TRUE(quit().has_value());
         EXPECT_EQ(quit()->exit_code, exit_code);
+    }
+    void expect_quit(int exit_code, QuitCause cause) const {
+        ASSERT_NO_FATAL_FAILURE(expect_exit(exit_code));
         EXPECT_EQ(quit()->reason.cause, cause);
     }
 
     Instant now = Instant{} + std::chrono::hours(1);
-    AgentCore core;
+    AgentCore core{config_of_two_workers(), now};
     AgentEffects effects;
 };
 

@@ -79,26 +79,20 @@ TEST_F(AgentCoreHangTest, RequestForStacksOfAnotherRoundIsAnsweredWithTheReport)
     EXPECT_EQ(all<SendToDaemon>().size(), 1U);
 }
 
-TEST_F(AgentCoreHangTest, WorkerKilledForAHangFailsByAHang) {
-    in_round(1);
-    hear(EndWorker{RoundId{1}, 1, hang.text});
-    ASSERT_EQ(all<KillWorker>().size(), 1U);
-    EXPECT_EQ(all<KillWorker>().back().local_rank, 1U);
-    exits(1, 1, crash(1, SIGKILL));
-    ASSERT_TRUE(core.report().failure);
-    EXPECT_EQ(core.report().failure->kind, FailureKind::hang);
-    EXPECT_EQ(core.report().failure->evidence, hang.text);
-    EXPECT_EQ(core.report().state, NodeState::stopping);
-}
-
-TEST_F(AgentCoreHangTest, WorkerKilledForItsSilenceFailsBySilence) {
-    in_round(1);
-    hear(EndWorker{RoundId{1}, 1, "it is silent", true});
-    ASSERT_EQ(all<KillWorker>().size(), 1U);
-    EXPECT_TRUE(all<KillWorker>().back().by_silence);
-    exits(1, 1, crash(1, SIGKILL));
-    ASSERT_TRUE(core.report().failure);
-    EXPECT_TRUE(core.report().failure->by_silence);
+TEST_F(AgentCoreHangTest, WorkerKilledForAHangOrItsSilenceFailsByThat) {
+    for (const bool by_silence : {false, true}) {
+        restart();
+        in_round(1);
+        hear(EndWorker{RoundId{1}, 1, hang.text, by_silence});
+        EXPECT_EQ(one(all<KillWorker>()).local_rank, 1U);
+        EXPECT_EQ(one(all<KillWorker>()).by_silence, by_silence);
+        exits(1, 1, crash(1, SIGKILL));
+        ASSERT_TRUE(core.report().failure);
+        EXPECT_EQ(core.report().failure->kind, FailureKind::hang);
+        EXPECT_EQ(core.report().failure->evidence, hang.text);
+        EXPECT_EQ(core.report().failure->by_silence, by_silence);
+        EXPECT_EQ(core.report().state, NodeState::stopping);
+    }
 }
 
 TEST_F(AgentCoreHangTest, NextRoundBeginsWithoutOldAlarms) {

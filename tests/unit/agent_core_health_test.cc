@@ -16,9 +16,7 @@ class AgentCoreHealthTest : public AgentCoreTest {
     AgentCoreHealthTest() {
         AgentConfig config = config_of_two_workers();
         config.health_limit = std::chrono::seconds(10);
-        core = AgentCore(config, now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart(config);
         effects.clear();
     }
     void both_fail(std::uint64_t round) {
@@ -83,8 +81,7 @@ TEST_F(AgentCoreHealthTest, FencedNodeJoinsAgainOnlyAfterTheResult) {
     hear(Fenced{});
     EXPECT_TRUE(sent<Join>().empty());
     feed(NodeChecked{});
-    ASSERT_EQ(sent<Join>().size(), 1U);
-    EXPECT_EQ(sent<Join>()[0].report.state, NodeState::stopped);
+    EXPECT_EQ(one(sent<Join>()).report.state, NodeState::stopped);
 }
 
 TEST_F(AgentCoreHealthTest, OnlyOneCheckIsMadeForAllFailuresOfARound) {
@@ -127,9 +124,7 @@ TEST_F(AgentCoreHealthTest, VerdictEndsTheNodeWhileItsHealthIsChecked) {
 }
 
 TEST_F(AgentCoreHealthTest, WithoutChecksAFailureIsReportedOnceWhenTheNodeIsReady) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
+    restart();
     in_round(1);
     exits(1, 1);
     exits(1, 0, crash(0));
@@ -170,31 +165,25 @@ TEST_F(AgentCorePreflightTest, FaultyNodeEndsSoonWithoutADaemon) {
 TEST_F(AgentCorePreflightTest, HealthyNodeJoinsAsUsual) {
     feed(NodeChecked{});
     feed(LinkUp{});
-    ASSERT_EQ(sent<Join>().size(), 1U);
-    EXPECT_EQ(sent<Join>()[0].report.draining, "");
+    EXPECT_EQ(one(sent<Join>()).report.draining, "");
     EXPECT_FALSE(quit().has_value());
 }
 
-TEST_F(AgentCorePreflightTest, JoinTimeoutBeginsAfterTheCheck) {
+TEST_F(AgentCorePreflightTest, JoinTimeoutBeginsAfterTheCheckOrItsLimit) {
     AgentConfig config = config_of_two_workers();
     config.first_check_limit = std::chrono::minutes(1);
-    core = AgentCore(config, now);
-    pass(seconds(59));
-    feed(NodeChecked{});
-    pass(config.join_timeout - seconds(1));
-    EXPECT_FALSE(quit().has_value());
-    pass(seconds(1));
-    expect_quit(kExitNoRendezvous, QuitCause::no_rendezvous);
-}
-
-TEST_F(AgentCorePreflightTest, CheckThatNeverEndsDoesNotKeepTheNodeForever) {
-    AgentConfig config = config_of_two_workers();
-    config.first_check_limit = std::chrono::minutes(1);
-    core = AgentCore(config, now);
-    pass(config.join_timeout + seconds(59));
-    EXPECT_FALSE(quit().has_value());
-    pass(seconds(1));
-    EXPECT_TRUE(quit().has_value());
+    for (const bool check_ends : {true, false}) {
+        core = AgentCore(config, now);
+        effects.clear();
+        pass(check_ends ? seconds(59) : seconds(60));
+        if (check_ends) {
+            feed(NodeChecked{});
+        }
+        pass(config.join_timeout - seconds(1));
+        EXPECT_FALSE(quit().has_value());
+        pass(seconds(1));
+        expect_quit(kExitNoRendezvous, QuitCause::no_rendezvous);
+    }
 }
 
 // A node that waits for a place.
@@ -204,9 +193,7 @@ class AgentCoreStandbyHealthTest : public AgentCoreHealthTest {
         AgentConfig config = config_of_two_workers();
         config.health_limit = std::chrono::seconds(10);
         config.recheck_interval = std::chrono::seconds(30);
-        core = AgentCore(config, now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart(config);
         rendezvous::Waiting waiting;
         waiting.standby = true;
         hear(waiting);
@@ -218,8 +205,7 @@ TEST_F(AgentCoreStandbyHealthTest, StandbyIsCheckedFromTimeToTime) {
     pass_answered(seconds(29));
     EXPECT_TRUE(all<CheckNode>().empty());
     pass_answered(seconds(2));
-    ASSERT_EQ(all<CheckNode>().size(), 1U);
-    EXPECT_TRUE(all<CheckNode>()[0].waits);
+    EXPECT_TRUE(one(all<CheckNode>()).waits);
     pass_answered(seconds(30));
     EXPECT_EQ(all<CheckNode>().size(), 2U);
     EXPECT_FALSE(core.leaving());
@@ -235,8 +221,7 @@ TEST_F(AgentCoreStandbyHealthTest, StandbyThatHasAPlaceIsCheckedOnlyAfterFailure
     pass_answered(std::chrono::minutes(2));
     EXPECT_TRUE(all<CheckNode>().empty());
     both_fail(1);
-    ASSERT_EQ(all<CheckNode>().size(), 1U);
-    EXPECT_FALSE(all<CheckNode>()[0].waits);
+    EXPECT_FALSE(one(all<CheckNode>()).waits);
 }
 
 class AgentCoreElasticHealthTest : public AgentCoreElasticTest {
@@ -244,9 +229,7 @@ class AgentCoreElasticHealthTest : public AgentCoreElasticTest {
     void SetUp() override {
         AgentConfig config = config_of_two_workers();
         config.health_limit = std::chrono::seconds(10);
-        core = AgentCore(config, now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart(config);
         AgentCoreElasticTest::SetUp();
     }
 };
@@ -286,8 +269,7 @@ TEST_F(AgentCoreElasticHealthTest, NodeThatIsAskedToLeaveStillLeavesAfterTheChec
     feed(NodeChecked{});
     EXPECT_TRUE(reported(NodeState::stopped));
     hear(Prepare{RoundId{1}, true, "it wants to leave"});
-    ASSERT_FALSE(all<PauseWorkers>().empty());
-    EXPECT_TRUE(all<PauseWorkers>().back().leave);
+    EXPECT_TRUE(last(all<PauseWorkers>()).leave);
 }
 
 }  // namespace

@@ -10,10 +10,6 @@ namespace regroup::agent {
 class AgentCoreLeavingTest : public AgentCoreElasticTest {
    protected:
     void stop() { hear(rendezvous::Stop{RoundId{1}, "another node is lost"}); }
-    void both_suspend(std::uint64_t step = 9) {
-        suspends_at(step, 0);
-        suspends_at(step, 1);
-    }
     /// Both workers are out of the round and hold state.
     void stop_and_suspend() {
         stop();

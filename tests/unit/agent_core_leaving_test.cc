@@ -19,8 +19,7 @@ using std::chrono::seconds;
 TEST_F(AgentCoreLeavingTest, PrepareSuspendsWorkersAtAStepBoundaryAndKeepsTheRoundUntilThen) {
     prepare(false);
     prepare(false);
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_FALSE(all<PauseWorkers>()[0].leave);
+    EXPECT_FALSE(one(all<PauseWorkers>()).leave);
     suspends(1, 0);
     EXPECT_EQ(core.report().state, NodeState::running);
     EXPECT_TRUE(all<EndRound>().empty());
@@ -45,15 +44,13 @@ TEST_F(AgentCoreLeavingTest, SignalAsksTheDaemonForADrain) {
     EXPECT_FALSE(core.would_drain());
     EXPECT_TRUE(core.draining());
     EXPECT_TRUE(all<SendLeave>().empty());
-    ASSERT_EQ(sent<Report>().size(), 1U);
-    EXPECT_EQ(sent<Report>()[0].report.draining, "stopped by a signal");
+    EXPECT_EQ(one(sent<Report>()).report.draining, "stopped by a signal");
     EXPECT_TRUE(all<SignalWorkers>().empty());
     EXPECT_TRUE(all<PauseWorkers>().empty());
     prepare(true);
     prepare(true);
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
-    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    EXPECT_TRUE(one(all<PauseWorkers>()).leave);
+    EXPECT_FALSE(one(all<PauseWorkers>()).at_once);
     expect_exit_when_both_have_left(kExitRequeue);
     EXPECT_EQ(quit()->reason.cause, QuitCause::drained);
     EXPECT_EQ(quit()->signal, 0);
@@ -104,9 +101,7 @@ TEST_F(AgentCoreLeavingTest, EndsOfWorkersAtTheBoundaryDecideTheExitCode) {
     };
     for (const Case& one : cases) {
         SCOPED_TRACE(one.what);
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart();
         AgentCoreElasticTest::SetUp();
         prepare(true);
         one.happens();
@@ -128,8 +123,7 @@ TEST_F(AgentCoreLeavingTest, DaemonDecidesWhenTheRoundBreaksBeforeTheBoundary) {
     assign(2);
     ASSERT_EQ(all<AssignWorkers>().size(), 1U);
     hear(Prepare{RoundId{2}, true, "node a leaves"});
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_EQ(all<PauseWorkers>()[0].round, RoundId{2});
+    EXPECT_EQ(one(all<PauseWorkers>()).round, RoundId{2});
     expect_exit_when_both_have_left(kExitRequeue);
 }
 
@@ -192,8 +186,7 @@ TEST_F(AgentCoreLeavingTest, NodeOutsideALaterRoundEndsAndSavesNothing) {
     stop_and_suspend();
     hear(Prepare{RoundId{1}, true, "node a is drained", false, true});
     EXPECT_TRUE(all<PauseWorkers>().empty());
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGKILL);
+    EXPECT_EQ(one(all<SignalWorkers>()).signal, SIGKILL);
     exits(1, 0, crash(0, SIGKILL));
     exits(1, 1, crash(1, SIGKILL));
     expect_quit(kExitRequeue, QuitCause::drained);
@@ -248,9 +241,7 @@ TEST_F(AgentCoreLeavingTest, StandbyThatHostsTheRendezvousAsksTheOthersToSaveFir
 TEST_F(AgentCoreLeavingTest, NodeWithOneWorkerThatHoldsStateLeavesWithIt) {
     for (const bool by_signal : {true, false}) {
         SCOPED_TRACE(by_signal ? "by a signal" : "with all others");
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart();
         AgentCoreElasticTest::SetUp();
         exits(1, 1, crash(1, SIGKILL));
         suspends_at(12, 0);
@@ -271,8 +262,7 @@ TEST_F(AgentCoreLeavingTest, NodeWithOneWorkerThatHoldsStateLeavesWithIt) {
         }
         EXPECT_TRUE(told_to_save_at_once());
         exits(1, 0);
-        ASSERT_TRUE(quit().has_value());
-        EXPECT_EQ(quit()->exit_code, kExitRequeue);
+        expect_exit(kExitRequeue);
     }
 }
 
@@ -307,8 +297,7 @@ TEST_F(AgentCoreLeavingTest, VerdictLetsTheRemainingWorkersSave) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
     EXPECT_FALSE(quit().has_value());
     exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit(kExitRequeue);
 }
 
 TEST_F(AgentCoreLeavingTest, SignalledNodeIsDrainedThoughTheVerdictComesFirst) {

@@ -18,15 +18,13 @@ TEST_F(AgentCoreSignalTest, NodeWithoutADaemonGoesToABoundaryAndThenSaves) {
     pass_answered(milliseconds(4999));
     EXPECT_TRUE(all<PauseWorkers>().empty());
     pass_answered(milliseconds(1));
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    EXPECT_FALSE(one(all<PauseWorkers>()).at_once);
     pass_answered(milliseconds(2500));
     EXPECT_TRUE(told_to_save_at_once());
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_TRUE(std::holds_alternative<BoundaryMissed>(all<EndRound>()[0].cause));
     EXPECT_TRUE(all<SignalWorkers>().empty());
-    suspends(1, 0);
-    suspends(1, 1);
+    both_suspend();
     expect_exit_when_both_have_left(kExitRequeue);
 }
 
@@ -58,9 +56,7 @@ TEST_F(AgentCoreSignalTest, LeaveThatTakesTooLongEndsByTheSignal) {
 TEST_F(AgentCoreSignalTest, SuspendedWorkersSaveAfterHalfOfTheTime) {
     for (const bool has_daemon : {true, false}) {
         SCOPED_TRACE(has_daemon);
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart();
         AgentCoreElasticTest::SetUp();
         stop_and_suspend();
         if (!has_daemon) {
@@ -79,9 +75,7 @@ TEST_F(AgentCoreSignalTest, SuspendedWorkersSaveAfterHalfOfTheTime) {
 TEST_F(AgentCoreSignalTest, NodeWaitsAtMostTenSecondsForAnAbsentDaemon) {
     AgentConfig config = config_of_two_workers();
     config.policy.shutdown_timeout = seconds(60);
-    core = AgentCore(config, now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
+    restart(config);
     AgentCoreElasticTest::SetUp();
     feed(LinkDown{});
     EXPECT_TRUE(core.would_drain());
@@ -89,9 +83,8 @@ TEST_F(AgentCoreSignalTest, NodeWaitsAtMostTenSecondsForAnAbsentDaemon) {
     pass(seconds(9));
     EXPECT_TRUE(all<PauseWorkers>().empty()) << "it may be back, and know of a later state";
     pass(seconds(1));
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
-    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    EXPECT_TRUE(one(all<PauseWorkers>()).leave);
+    EXPECT_FALSE(one(all<PauseWorkers>()).at_once);
     expect_exit_when_both_have_left(kExitRequeue);
 }
 
@@ -100,8 +93,7 @@ TEST_F(AgentCoreSignalTest, DaemonThatReturnsInTimeLeadsTheDrain) {
     gets_signal(SIGTERM);
     pass(seconds(3));
     feed(LinkUp{});
-    ASSERT_FALSE(sent<Join>().empty());
-    EXPECT_EQ(sent<Join>().back().report.draining, "stopped by a signal");
+    EXPECT_EQ(last(sent<Join>()).report.draining, "stopped by a signal");
     prepare(true);
     EXPECT_EQ(all<PauseWorkers>().size(), 1U);
 }
@@ -109,9 +101,7 @@ TEST_F(AgentCoreSignalTest, DaemonThatReturnsInTimeLeadsTheDrain) {
 TEST_F(AgentCoreSignalTest, NodeWithoutADaemonDoesNotWaitForEndedWorkers) {
     for (const bool failed : {false, true}) {
         SCOPED_TRACE(failed);
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart();
         AgentCoreElasticTest::SetUp();
         feed(LinkDown{});
         gets_signal(SIGTERM);
@@ -158,8 +148,7 @@ TEST_F(AgentCoreSignalTest, FinishedWorkerIsEndedByTheSignal) {
     ASSERT_EQ(sent<Report>().size(), 1U);
     EXPECT_FALSE(core.would_drain());
     stop();
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (std::vector<std::uint32_t>{0}));
+    EXPECT_EQ(one(all<SignalWorkers>()).local_ranks, (std::vector<std::uint32_t>{0}));
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
 }
 

@@ -14,8 +14,7 @@ TEST_F(AgentCoreElasticTest, WorkerThatEndsWithSuccessInTheMiddleOfItsTrainingHa
     feed(early);
     EXPECT_TRUE(reported(NodeState::stopping));
     EXPECT_EQ(core.report().failure, early_end(0));
-    ASSERT_EQ(all<EndRound>().size(), 1U);
-    EXPECT_EQ(all<EndRound>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
+    EXPECT_EQ(one(all<EndRound>()).local_ranks, (std::vector<std::uint32_t>{1}));
     suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_EQ(core.report().failure, early_end(0));
@@ -47,8 +46,7 @@ TEST_F(AgentCoreElasticTest, LeavingWorkerEndsWithSuccess) {
     prepare(true);
     exits_unfinished(1, 0);
     exits_unfinished(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit(kExitRequeue);
     EXPECT_FALSE(core.report().failure);
 }
 

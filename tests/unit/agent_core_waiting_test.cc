@@ -17,13 +17,11 @@ using Ranks = std::vector<std::uint32_t>;
 
 TEST_F(AgentCoreElasticTest, DeathOfASuspendedWorkerIsNoFailure) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    suspends(1, 0);
-    suspends(1, 1);
+    both_suspend();
     exits(1, 0, crash(0));
     EXPECT_FALSE(core.report().failure.has_value());
     assign(2);
-    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
-    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(one(all<LaunchWorkers>()).local_ranks, (Ranks{0}));
 }
 
 TEST_F(AgentCoreElasticTest, DeathOfTheOnlySuspendedWorkerWithAStateIsReportedAtOnce) {
@@ -33,8 +31,7 @@ TEST_F(AgentCoreElasticTest, DeathOfTheOnlySuspendedWorkerWithAStateIsReportedAt
     suspends_at(7, 1);
     effects.clear();
     exits(1, 1, crash(1, SIGKILL));
-    ASSERT_EQ(sent<rendezvous::Report>().size(), 1U);
-    EXPECT_EQ(sent<rendezvous::Report>().back().report.held_step, 6U);
+    EXPECT_EQ(one(sent<rendezvous::Report>()).report.held_step, 6U);
     exits(1, 0, crash(0, SIGKILL));
     ASSERT_EQ(sent<rendezvous::Report>().size(), 2U);
     EXPECT_EQ(sent<rendezvous::Report>().back().report.held_step, 0U);
@@ -47,28 +44,23 @@ TEST_F(AgentCoreElasticTest, StateIsGoneWithTheLastProcessThatHadIt) {
     exits(1, 1, error(1));
     EXPECT_EQ(core.report().held_step, 0U);
     EXPECT_EQ(core.report().step, 9U);
-    ASSERT_FALSE(sent<Report>().empty());
-    EXPECT_EQ(sent<Report>().back().report.held_step, 0U);
+    EXPECT_EQ(last(sent<Report>()).report.held_step, 0U);
 }
 
 // ---- Standbys.
 
 TEST_F(AgentCoreElasticTest, StandbyStartsItsWorkersAheadAndAssignsThemLater) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
+    restart();
     Waiting waiting;
     waiting.standby = true;
     hear(waiting);
     EXPECT_TRUE(all<PrestartWorkers>().empty());
     hear_that_it_is_a_standby();
     hear_that_it_is_a_standby();
-    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
-    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(one(all<PrestartWorkers>()).local_ranks, (Ranks{0, 1}));
     EXPECT_EQ(core.report().state, NodeState::stopped);
     assign(7);
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(one(all<AssignWorkers>()).local_ranks, (Ranks{0, 1}));
     EXPECT_TRUE(all<LaunchWorkers>().empty());
     // Their Hello comes late.
     suspends(0, 0);
@@ -78,8 +70,7 @@ TEST_F(AgentCoreElasticTest, StandbyStartsItsWorkersAheadAndAssignsThemLater) {
 
 // Finished in a round that the others must repeat.
 TEST_F(AgentCoreElasticTest, FinishedNodeCanBeAStandby) {
-    exits(1, 0, std::nullopt);
-    exits(1, 1, std::nullopt);
+    both_succeed(1);
     ASSERT_EQ(core.report().state, NodeState::finished);
     hear_that_it_is_a_standby();
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
@@ -87,8 +78,7 @@ TEST_F(AgentCoreElasticTest, FinishedNodeCanBeAStandby) {
     suspends(0, 0);
     EXPECT_EQ(core.report().state, NodeState::finished);
     assign(3);
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(one(all<AssignWorkers>()).local_ranks, (Ranks{0, 1}));
 }
 
 TEST_F(AgentCoreElasticTest, WorkerThatDiesAheadOfARoundIsReplacedWithoutAFailure) {
@@ -98,8 +88,7 @@ TEST_F(AgentCoreElasticTest, WorkerThatDiesAheadOfARoundIsReplacedWithoutAFailur
     EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_FALSE(core.report().failure.has_value());
     assign(7);
-    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
-    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(one(all<LaunchWorkers>()).local_ranks, (Ranks{0}));
 }
 
 TEST_F(AgentCoreElasticTest, WorkerThatDiesAheadOfARoundIsRestartedAtGrowingIntervals) {
@@ -119,8 +108,7 @@ TEST_F(AgentCoreElasticTest, WorkerThatDiesAheadOfARoundIsRestartedAtGrowingInte
         EXPECT_TRUE(all<PrestartWorkers>().empty());
         EXPECT_FALSE(core.report().elastic);
         pass_answered(std::chrono::milliseconds(1));
-        ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
-        EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
+        EXPECT_EQ(one(all<PrestartWorkers>()).local_ranks, (Ranks{0}));
         suspends(0, 0);
         EXPECT_TRUE(core.report().elastic);
     }
@@ -144,13 +132,11 @@ TEST_F(AgentCoreElasticTest, StandbyLeavesAtOnceAsDrained) {
             hear(Prepare{RoundId{1}, true, "drained by an operator"});
         }
         EXPECT_EQ(all<SendLeave>().size(), 1U);
-        ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-        EXPECT_TRUE(all<SignalWorkers>()[0].force());
-        EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
+        EXPECT_TRUE(one(all<SignalWorkers>()).force());
+        EXPECT_EQ(one(all<SignalWorkers>()).local_ranks, (Ranks{0, 1}));
         exits(0, 0, crash(0, SIGKILL));
         exits(0, 1, crash(1, SIGKILL));
-        ASSERT_TRUE(quit().has_value());
-        EXPECT_EQ(quit()->exit_code, kExitRequeue);
+        expect_exit(kExitRequeue);
         EXPECT_EQ(quit()->signal, 0);
     }
 }
@@ -165,9 +151,7 @@ class AgentCoreReplacementTest : public AgentCoreElasticTest {
         config.policy.restarts_max = 3;
         config.policy.on_exit[2] = Reaction::fail;
         config.offer.workers = workers;
-        core = AgentCore(std::move(config), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
+        restart(config);
         in_round(1);
         for (std::uint32_t local_rank = 0; local_rank < workers; ++local_rank) {
             feed(WorkerAttached{local_rank, true, true});
@@ -178,8 +162,7 @@ class AgentCoreReplacementTest : public AgentCoreElasticTest {
 
 TEST_F(AgentCoreReplacementTest, ReplacementStartsWhileItsPeersLeaveTheRound) {
     exits(1, 0, crash(0, SIGKILL));
-    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
-    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(one(all<PrestartWorkers>()).local_ranks, (Ranks{0}));
     EXPECT_EQ(core.report().state, NodeState::stopping);
     EXPECT_TRUE(core.report().elastic);
     suspends(0, 0);
@@ -188,8 +171,7 @@ TEST_F(AgentCoreReplacementTest, ReplacementStartsWhileItsPeersLeaveTheRound) {
     EXPECT_TRUE(reported(NodeState::stopped));
     assign(2);
     EXPECT_TRUE(all<LaunchWorkers>().empty());
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(one(all<AssignWorkers>()).local_ranks, (Ranks{0, 1}));
     // The next loss may be that of the new one.
     feed(WorkerAttached{0, true, true});
     exits(0, 0, crash(0, SIGKILL));
