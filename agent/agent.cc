@@ -4,15 +4,12 @@
 #include <deque>
 #include <utility>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/health_guard.h"
-#include "agent/last_words.h"
-#include "agent/narrator.h"
+#include "agent/health/health_guard.h"
 #include "agent/output/log_reader.h"
 #include "agent/text/cause_text.h"
-#include "agent/watch/telemetry.h"
+#include "agent/text/narrator.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -22,62 +19,173 @@ namespace {
 namespace asio = boost::asio;
 using rendezvous::FromDaemon;
 
-constexpr Duration kGoodbyeLimit = std::chrono::seconds(1);
 // Time for a lost daemon to be restarted at its old place.
 constexpr Duration kHostGrace = std::chrono::seconds(5);
 // A standby with a broken GPU costs the round that takes it a failure. A check of a driver that is
 // in use takes a tenth of a second of one CPU.
 constexpr Duration kRecheckInterval = std::chrono::minutes(5);
 
-}  // namespace
-
-struct Agent::Impl {
-    Impl(asio::io_context& io_in, const Clock& clock_in, OutputRelay& output_in,
-         AgentOptions options_in)
-        : io(io_in),
-          clock(clock_in),
-          output(output_in),
-          options(with_checks(std::move(options_in))),
-          core(options.core, clock.now()),
-          narrator(clock_in, output_in, options, core),
-          workers(io_in, clock_in, output_in, options.core, options.group,
-                  [this](const AgentEvent& event) {
-                      if (const auto* exited = std::get_if<WorkerExited>(&event)) {
-                          narrator.exited(*exited);
-                          look_for_warnings(*exited);
-                      }
-                      feed(event);
-                      watch.attached();
-                  }),
-          watch(io_in, clock_in, workers.launcher(), options.core, options.watch, watch_handlers()),
-          store(io_in, options.store, say()),
-          health(io_in, workers.launcher(), options.health, options.core, say()),
-          timer(io_in),
-          progress_timer(io_in) {}
-
-    [[nodiscard]] std::function<void(const std::string&)> say() {
-        return [this](const std::string& line) { output.say(line); };
+AgentOptions with_checks(AgentOptions options) {
+    if (needs_process(options.health)) {
+        options.core.health_limit = health::time_limit(
+            options.health, HealthGuard::limit_after_failure(options.core.policy));
+        options.core.first_check_limit = health::time_limit(options.health, HealthGuard::kLimit);
+        options.core.recheck_interval = kRecheckInterval;
     }
+    return options;
+}
 
-    // ---- Events and effects. Events that effects cause wait in a queue.
+/// Feeds the core with one event after the other, and calls it at its deadlines. Events that
+/// effects cause wait in a queue.
+class CoreLoop {
+   public:
+    struct Handlers {
+        std::function<void(const AgentEffect& effect)> act;
+        std::function<std::uint64_t()> highest_step;
+        std::function<void()> on_rest;  ///< No event is left.
+    };
+
+    CoreLoop(asio::io_context& io, const Clock& clock, AgentConfig config, Handlers handlers)
+        : clock_(clock),
+          core_(std::move(config), clock.now()),
+          handlers_(std::move(handlers)),
+          timer_(io) {}
+
+    [[nodiscard]] const AgentCore& core() const noexcept { return core_; }
 
     void feed(AgentEvent event) {
-        events.push_back(std::move(event));
-        if (!busy) {
+        events_.push_back(std::move(event));
+        if (!busy_) {
             run({});
         }
     }
 
+   private:
     void run(const AgentEffects& effects) {
-        busy = true;
+        busy_ = true;
         apply(effects);
-        while (!events.empty()) {
-            const AgentEvent next = std::move(events.front());
-            events.pop_front();
+        while (!events_.empty()) {
+            const AgentEvent next = std::move(events_.front());
+            events_.pop_front();
             note_steps();
-            apply(core.step(clock.now(), next));
+            apply(core_.step(clock_.now(), next));
         }
-        busy = false;
+        busy_ = false;
+        handlers_.on_rest();
+        arm();
+    }
+
+    // Call before any event that may lead to a report. The event has no effects of its own.
+    void note_steps() {
+        if (const std::uint64_t step = handlers_.highest_step(); step != core_.report().held_step) {
+            apply(core_.step(clock_.now(), StepsCommitted{step}));
+        }
+    }
+
+    void apply(const AgentEffects& effects) {
+        for (const AgentEffect& effect : effects) {
+            handlers_.act(effect);
+        }
+    }
+
+    void arm() {
+        const Instant next = core_.next_deadline();
+        if (next == Instant::max()) {
+            timer_.cancel();
+            return;
+        }
+        timer_.expires_at(next);
+        timer_.async_wait([this](boost::system::error_code error) {
+            if (!error) {
+                note_steps();
+                run(core_.advance(clock_.now()));
+            }
+        });
+    }
+
+    const Clock& clock_;
+    AgentCore core_;
+    Handlers handlers_;
+    std::deque<AgentEvent> events_;
+    bool busy_ = false;
+    asio::steady_timer timer_;
+};
+
+/// What this node has seen of its job.
+struct Experience {
+    bool hears_daemon = false;  ///< On the present connection.
+    Instant daemon_lost_at = Instant::min();
+    bool was_standby = false;
+    RoundId first_round = RoundId::none;  ///< None: no round has begun here.
+    Instant first_began{};
+    rendezvous::Goodput recoveries{};
+
+    [[nodiscard]] bool has_run() const noexcept { return first_round != RoundId::none; }
+    void round_begins(RoundId round, Instant now) {
+        if (!has_run()) {
+            first_round = round;
+            first_began = now;
+        }
+    }
+    // A new node also hears of the recovery that began before it came.
+    void add(const rendezvous::Incident& incident) {
+        if (has_run() && incident.round >= first_round) {
+            recoveries.add(incident);
+        }
+    }
+};
+
+rendezvous::LogPart log_part(const rendezvous::ReadLog& asked, const Assignment& assignment,
+                             const rendezvous::Offer& offer, const OutputRelay& output) {
+    const std::uint32_t rank = asked.wish.rank;
+    const std::uint32_t first = assignment.first_rank;
+    if (assignment.round == RoundId::none || rank < first || rank - first >= offer.workers) {
+        return {.ticket = asked.ticket,
+                .trouble = "rank " + std::to_string(rank) + " is not here now"};
+    }
+    const bool is_stderr = asked.wish.stream == rendezvous::LogStream::err;
+    return read_log(asked, offer.name, output.file(rank - first, is_stderr));
+}
+
+}  // namespace
+
+struct Agent::Impl {
+    Impl(asio::io_context& io, const Clock& clock_in, OutputRelay& output_in,
+         AgentOptions options_in)
+        : clock(clock_in),
+          output(output_in),
+          options(with_checks(std::move(options_in))),
+          loop(io, clock, options.core,
+               {.act =
+                    [this](const AgentEffect& effect) {
+                        std::visit([&](const auto& e) { act(e); }, effect);
+                    },
+                .highest_step = [this] { return workers.highest_step(); },
+                .on_rest = [this] { settle(); }}),
+          core(loop.core()),
+          narrator(output_in, options.core, options.announces, clock.now()),
+          workers(io, clock, output, options.core, options.group,
+                  [this](const AgentEvent& event) {
+                      if (const auto* exited = std::get_if<WorkerExited>(&event)) {
+                          note(*exited);
+                      }
+                      loop.feed(event);
+                      watch.attached();
+                  }),
+          watch(io, clock, workers.launcher(), options.core, options.watch, watch_handlers()),
+          store(io, options.store, output.sayer()),
+          health(io, workers.launcher(), options.health, options.core.policy, options.core.offer,
+                 output.sayer()),
+          link(
+              io, options.core, options.daemon, [this] { return workers.live(); }, link_handlers()),
+          progress_timer(io) {}
+
+    [[nodiscard]] NodeView view() const {
+        return {core.report(),  core.assignment(), core.parting(),    core.give_up_at(),
+                core.leaving(), core.draining(),   core.has_workers()};
+    }
+
+    void settle() {
         if (core.draining()) {
             workers.announce_drain();
         }
@@ -85,44 +193,26 @@ struct Agent::Impl {
             watch.round_stops();
         } else if (core.report().state != rendezvous::NodeState::running) {
             watch.round_ended();
-            narrator.waits();
-        }
-        arm();
-    }
-
-    // Call before any event that may lead to a report. The event has no effects of its own.
-    void note_steps() {
-        if (const std::uint64_t step = workers.highest_step(); step != core.report().held_step) {
-            apply(core.step(clock.now(), StepsCommitted{step}));
+            narrator.waits(clock.now());
         }
     }
 
-    void apply(const AgentEffects& effects) {
-        for (const AgentEffect& effect : effects) {
-            std::visit([&](const auto& e) { act(e); }, effect);
+    void note(const WorkerExited& exited) {
+        if (const auto failure = core.failure_in(exited)) {
+            narrator.failed(view(), *failure, core.is_suspended(exited.local_rank));
         }
-    }
-
-    void arm() {
-        const Instant next = core.next_deadline();
-        if (next == Instant::max()) {
-            timer.cancel();
-            return;
+        // Where no check may find a fault, the core asks for none. A full disk may explain the
+        // failure.
+        if (exited.failure && !health.may_refuse()) {
+            health.check_after_failure([](const std::string& /*fault*/) {});
         }
-        timer.expires_at(next);
-        timer.async_wait([this](boost::system::error_code error) {
-            if (!error) {
-                note_steps();
-                run(core.advance(clock.now()));
-            }
-        });
     }
 
     void tell_progress() {
         progress_timer.expires_after(std::chrono::seconds(1));
         progress_timer.async_wait([this](boost::system::error_code error) {
             if (!error) {
-                narrator.progress(watch.looks());
+                narrator.progress(clock.now(), view(), watch.looks());
                 tell_progress();
             }
         });
@@ -130,54 +220,32 @@ struct Agent::Impl {
 
     // ---- Effects.
 
-    void act(const SendToDaemon& effect) {
-        if (const auto report = last_words.before(effect.message, core.report())) {
-            send(*report);
-        }
-        if (const auto* report = std::get_if<rendezvous::Report>(&effect.message)) {
-            send(report->report);
-        } else {
-            client->send(effect.message);
-        }
-        update_last_word();
-    }
-
-    void send(const rendezvous::NodeReport& report) {
-        client->send(rendezvous::Report{report, telemetry.news(report.round, workers.live())});
-    }
+    void act(const SendToDaemon& effect) { link.send(effect.message, core.report()); }
 
     void act(const SendLeave& effect) {
-        act(SendToDaemon{rendezvous::Leave{text_of(effect.reason)}});
-    }
-
-    void update_last_word() {
-        const auto daemon = rendezvous::Endpoint::parse(client->peer());
-        if (!options.on_last_word || !daemon) {
-            return;
-        }
-        options.on_last_word(*daemon, client->daemon_host(),
-                             words_if_killed(options.core, core.report()));
+        link.send(rendezvous::Leave{text_of(effect.reason)}, core.report());
     }
 
     void act(const DropLink& /*effect*/) {
-        narrator.silent(client->peer());
-        client->drop();
+        narrator.silent(link.peer());
+        link.drop();
     }
 
     void act(const BeginRound& effect) {
-        if (!std::exchange(has_run, true)) {
-            first_round = effect.assignment.round;
-            first_began = clock.now();
-        }
+        seen.round_begins(effect.assignment.round, clock.now());
         narrator.round_begins(effect.assignment);
         watch.round_began(effect.assignment);
-        begin_store(effect.assignment);
+        store.begin(effect.assignment);
+        workers.use_relay(store.relay());
+        if (const Result<void> next = offer_store(); !next) {
+            output.say("cannot offer a store for the next round: " + next.error().detail);
+        }
     }
 
-    void act(const LaunchWorkers& effect) { workers.launch(effect, client->local_address()); }
+    void act(const LaunchWorkers& effect) { workers.launch(effect, link.local_address()); }
 
     void act(const PrestartWorkers& effect) {
-        workers.prestart(effect, client->local_address());
+        workers.prestart(effect, link.local_address());
         narrator.started_ahead(effect);
     }
 
@@ -187,7 +255,7 @@ struct Agent::Impl {
 
     void act(const PauseWorkers& effect) {
         workers.pause(effect);
-        narrator.pauses(effect);
+        narrator.pauses(view(), effect);
     }
 
     void act(const SignalWorkers& effect) {
@@ -200,12 +268,12 @@ struct Agent::Impl {
     void act(const CheckNode& effect) {
         if (!effect.waits) {
             health.check_after_failure(
-                [this](const std::string& fault) { feed(NodeChecked{fault}); });
+                [this](const std::string& fault) { loop.feed(NodeChecked{fault}); });
             return;
         }
         health.check_while_waiting([this](const std::string& fault) {
             if (!fault.empty()) {
-                feed(NodeChecked{fault});
+                loop.feed(NodeChecked{fault});
             }
         });
     }
@@ -213,27 +281,23 @@ struct Agent::Impl {
     void act(const TellAtWork& effect) { narrator.waits_for_work(effect); }
 
     void act(const KillWorker& effect) {
-        narrator.hangs(effect);
+        narrator.hangs(view(), effect);
         workers.kill(effect.local_rank, describe(effect.reason), effect.by_silence);
     }
 
     void act(const TellRecovery& effect) {
-        // A new node also hears of the recovery that began before it came.
-        if (has_run && effect.incident.round >= first_round) {
-            goodput.add(effect.incident);
-        }
-        output.say_of_job(describe(effect.incident));
+        seen.add(effect.incident);
+        output.say_of_job(describe(effect.incident), "", "");
         watch.tell(effect);
     }
 
     void act(const Quit& effect) {
-        timer.cancel();
         progress_timer.cancel();
         health.cancel();
         workers.kill_leftovers();
         narrator.quits(effect.verdict);
         output.close_all();
-        client->stop(kGoodbyeLimit, [this, effect] {
+        link.stop([this, effect] {
             if (on_done) {
                 std::exchange(on_done, nullptr)(effect);
             }
@@ -243,12 +307,12 @@ struct Agent::Impl {
     NodeWatch::Handlers watch_handlers() {
         return {
             .workers = [this] { return workers.live(); },
-            .output = [this] { return written(); },
+            .output = [this] { return output.bytes(options.core.offer.workers); },
             .finished = [this] { return core.report().finished; },
-            .on_hang = [this](const HangSuspected& event) { feed(event); },
-            .on_work = [this](const WorkersAtWork& event) { feed(event); },
-            .on_stacks = [this](const StacksSaved& event) { feed(event); },
-            .say = say(),
+            .on_hang = [this](const HangSuspected& event) { loop.feed(event); },
+            .on_work = [this](const WorkersAtWork& event) { loop.feed(event); },
+            .on_stacks = [this](const StacksSaved& event) { loop.feed(event); },
+            .say = output.sayer(),
             .on_event = options.group.on_event,
             .ask_for_records =
                 [this](std::uint32_t local_rank, const std::string& prefix,
@@ -261,131 +325,75 @@ struct Agent::Impl {
         };
     }
 
-    [[nodiscard]] std::optional<std::vector<std::uint64_t>> written() const {
-        if (!output.relays()) {
-            return std::nullopt;
-        }
-        std::vector<std::uint64_t> bytes;
-        for (std::uint32_t rank = 0; rank < options.core.offer.workers; ++rank) {
-            bytes.push_back(output.bytes(rank));
-        }
-        return bytes;
-    }
-
-    // ---- The store.
-
     Result<void> offer_store() {
         const Result<std::uint16_t> port = store.offer();
         if (!port) {
             return port.error();
         }
-        if (std::exchange(offered_port, *port) != *port) {
-            feed(StoreOffered{*port});
-        }
+        loop.feed(StoreOffered{*port});
         return {};
-    }
-
-    void begin_store(const rendezvous::Assignment& assignment) {
-        store.begin(assignment);
-        workers.use_relay(store.relay());
-        if (const Result<void> next = offer_store(); !next) {
-            output.say("cannot offer a store for the next round: " + next.error().detail);
-        }
-    }
-
-    // ---- Health.
-
-    static AgentOptions with_checks(AgentOptions options) {
-        if (needs_process(options.health)) {
-            options.core.health_limit = health::time_limit(
-                options.health, HealthGuard::limit_after_failure(options.core.policy));
-            options.core.first_check_limit =
-                health::time_limit(options.health, HealthGuard::kLimit);
-            options.core.recheck_interval = kRecheckInterval;
-        }
-        return options;
-    }
-
-    // Where no check may find a fault, the core asks for none. A full disk may explain the failure.
-    void look_for_warnings(const WorkerExited& exited) {
-        if (exited.failure && !health.may_refuse()) {
-            health.check_after_failure([](const std::string& /*fault*/) {});
-        }
-    }
-
-    void join_if_healthy() {
-        health.check_before_joining([this](const std::string& fault) {
-            feed(NodeChecked{fault});
-            if (!core.done()) {
-                client->start();
-            }
-        });
     }
 
     // ---- The daemon.
 
-    void prepare_client() {
-        rendezvous::ControlClient::Handlers handlers;
+    DaemonLink::Handlers link_handlers() {
+        DaemonLink::Handlers handlers;
         handlers.on_up = [this] {
+            seen.hears_daemon = false;
             narrator.connected();
-            telemetry.forget_sent();
-            feed(LinkUp{});
-            health.connected(client->local_address());
+            loop.feed(LinkUp{});
+            health.connected(link.local_address());
         };
         handlers.on_down = [this] {
-            if (narrator.hears_daemon()) {
-                may_host_at = after(clock.now(), kHostGrace);
+            const bool was_heard = seen.hears_daemon;
+            if (was_heard) {
+                seen.daemon_lost_at = clock.now();
             }
-            narrator.disconnected(client->peer());
-            feed(LinkDown{});
+            narrator.disconnected(view(), link.peer(), was_heard);
+            seen.hears_daemon = was_heard && core.leaving();
+            loop.feed(LinkDown{});
         };
         handlers.on_message = [this](const FromDaemon& message) {
-            const auto* refused = std::get_if<rendezvous::Refused>(&message);
-            if (refused != nullptr && core.waits_out(*refused)) {
-                const bool is_full = refused->code == Errc::overloaded;
-                narrator.trouble(
-                    client->peer() +
-                        (is_full ? " has no room for this node now: " : " refuses this node: ") +
-                        describe(refused->reason),
-                    true);
-            } else {
-                narrator.received(message, client->peer());
-            }
-            if (const auto* assign = std::get_if<rendezvous::Assign>(&message)) {
-                health.heard_time(assign->now_ms);
-            } else if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
-                health.heard_time(waiting->now_ms);
-            }
-            if (const auto* asked = std::get_if<rendezvous::ReadLog>(&message)) {
-                client->send(log_part(*asked));
-            }
-            feed(Received{message});
+            hear(message);
+            loop.feed(Received{message});
         };
         handlers.on_trouble = [this](const std::string& reason, bool answered) {
             if (answered || !begin_hosting()) {
-                narrator.trouble(reason, answered);
+                narrator.trouble(clock.now(), view(), reason, answered);
             }
         };
-        client = std::make_unique<rendezvous::ControlClient>(
-            io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout,
-            security::Identity{options.credentials, {security::Role::node, options.core.job}});
+        return handlers;
     }
 
-    [[nodiscard]] rendezvous::LogPart log_part(const rendezvous::ReadLog& asked) const {
-        const std::uint32_t rank = asked.wish.rank;
-        const std::uint32_t first = core.assignment().first_rank;
-        if (!has_run || rank < first || rank - first >= options.core.offer.workers) {
-            return {.ticket = asked.ticket,
-                    .trouble = "rank " + std::to_string(rank) + " is not here now"};
+    void hear(const FromDaemon& message) {
+        const auto* refused = std::get_if<rendezvous::Refused>(&message);
+        if (refused != nullptr && core.waits_out(*refused)) {
+            const bool is_full = refused->code == Errc::overloaded;
+            narrator.trouble(
+                clock.now(), view(),
+                link.peer() +
+                    (is_full ? " has no room for this node now: " : " refuses this node: ") +
+                    describe(refused->reason),
+                true);
+        } else {
+            seen.hears_daemon = true;
+            narrator.received(clock.now(), view(), message, link.peer());
         }
-        const bool is_stderr = asked.wish.stream == rendezvous::LogStream::err;
-        return read_log(asked, options.core.offer.name, output.file(rank - first, is_stderr));
+        if (const auto* assign = std::get_if<rendezvous::Assign>(&message)) {
+            health.heard_time(assign->now_ms);
+        } else if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+            health.heard_time(waiting->now_ms);
+            seen.was_standby = seen.was_standby || waiting->standby;
+        } else if (const auto* asked = std::get_if<rendezvous::ReadLog>(&message)) {
+            link.send(log_part(*asked, core.assignment(), options.core.offer, output),
+                      core.report());
+        }
     }
 
     // True if this process has started a daemon.
     bool begin_hosting() {
         if (!options.host_rendezvous || !core.may_serve_rendezvous(options.daemon_remembers) ||
-            clock.now() < may_host_at) {
+            clock.now() < after(seen.daemon_lost_at, kHostGrace)) {
             return false;
         }
         std::optional<AgentConfig> config = options.host_rendezvous();
@@ -393,33 +401,23 @@ struct Agent::Impl {
             return false;
         }
         options.core = std::move(*config);
-        feed(RendezvousServed{options.core.offer.ends_with_daemon});
+        loop.feed(RendezvousServed{options.core.offer.ends_with_daemon});
         return true;
     }
 
-    asio::io_context& io;
     const Clock& clock;
     OutputRelay& output;
     AgentOptions options;
-    AgentCore core;
+    CoreLoop loop;
+    const AgentCore& core;
     Narrator narrator;
     WorkerGroup workers;
     NodeWatch watch;
-    TelemetrySource telemetry;
     RoundStore store;
     HealthGuard health;
-    std::uint16_t offered_port = 0;
-    LastWords last_words;
-    std::unique_ptr<rendezvous::ControlClient> client;
-    asio::steady_timer timer;
+    DaemonLink link;
     asio::steady_timer progress_timer;
-    std::deque<AgentEvent> events;
-    bool busy = false;
-    bool has_run = false;
-    Instant may_host_at = Instant::min();
-    RoundId first_round = RoundId::none;
-    Instant first_began{};
-    rendezvous::Goodput goodput;  ///< Of the recoveries that this node knows of.
+    Experience seen;
     std::function<void(const Quit&)> on_done;
 };
 
@@ -438,14 +436,18 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
     if (Result<void> offered = impl_->offer_store(); !offered) {
         return offered;
     }
-    impl_->prepare_client();
     impl_->tell_progress();
-    impl_->join_if_healthy();
+    impl_->health.check_before_joining([impl = impl_.get()](const std::string& fault) {
+        impl->loop.feed(NodeChecked{fault});
+        if (!impl->core.done()) {
+            impl->link.start();
+        }
+    });
     return {};
 }
 
 void Agent::request_quit(int signal) {
-    impl_->feed(QuitRequested{signal, text_of(AskedBySignal{signal})});
+    impl_->loop.feed(QuitRequested{signal, text_of(AskedBySignal{signal})});
 }
 
 void Agent::forward(int signal) {
@@ -465,11 +467,11 @@ bool Agent::holds_state() const {
 }
 
 bool Agent::hears_daemon() const {
-    return impl_->narrator.hears_daemon();
+    return impl_->seen.hears_daemon;
 }
 
 bool Agent::was_standby() const {
-    return impl_->narrator.was_standby();
+    return impl_->seen.was_standby;
 }
 
 AgentCore::Part Agent::part() const {
@@ -477,13 +479,15 @@ AgentCore::Part Agent::part() const {
 }
 
 bool Agent::has_run() const {
-    return impl_->has_run;
+    return impl_->seen.has_run();
 }
 
 rendezvous::Goodput Agent::goodput() const {
-    rendezvous::Goodput seen = impl_->goodput;
-    seen.lasted = impl_->has_run ? impl_->clock.now() - impl_->first_began : Duration::zero();
-    return seen;
+    rendezvous::Goodput goodput = impl_->seen.recoveries;
+    if (impl_->seen.has_run()) {
+        goodput.lasted = impl_->clock.now() - impl_->seen.first_began;
+    }
+    return goodput;
 }
 
 void Agent::adopt_store_client(asio::ip::tcp::socket socket, std::string_view first_bytes) {

@@ -12,14 +12,13 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "agent/core/agent_core.h"
+#include "agent/daemon/daemon_link.h"
 #include "agent/health/node_check.h"
 #include "agent/process/output_relay.h"
-#include "agent/round_store.h"
+#include "agent/store/round_store.h"
 #include "agent/watch/node_watch.h"
 #include "agent/workers/worker_group.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/client/control_client.h"
-#include "rendezvous/security/credentials.h"
 
 namespace regroup::agent {
 
@@ -29,15 +28,8 @@ struct AgentOptions {
     RoundStoreOptions store;
     NodeWatchOptions watch;
     health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
-    std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemons. See ControlClient.
-    security::Credentials credentials;            ///< Of this node, towards the daemons.
+    DaemonLinkOptions daemon;
     bool announces = true;                        ///< Print the ranks of this node in each round.
-    /// Called with the bytes that the warden must send to the daemon if this process is killed (see
-    /// Warden::set_last_word), whenever they change. `name`: the daemon's host as the user wrote
-    /// it. May be empty.
-    std::function<void(const rendezvous::Endpoint& daemon, const std::string& name,
-                       const std::string& bytes)>
-        on_last_word;
     /// Called each time that no daemon answers and this node may serve the rendezvous. Returns the
     /// new configuration of the node if this process has started a daemon, else nothing. May be
     /// empty.

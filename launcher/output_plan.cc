@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/host.h"
+#include "rendezvous/base/time_text.h"
 #include "rendezvous/files/own_file.h"
 
 namespace regroup::launcher {
@@ -30,13 +31,8 @@ std::string folder_name(const std::string& job) {
 
 // Says which launch the output below it is of.
 std::string launch_line() {
-    const std::time_t now = std::time(nullptr);
-    std::tm utc{};
-    ::gmtime_r(&now, &utc);
-    char time[32];
-    std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", &utc);
     return "regroup: below is output of the launch with pid " + std::to_string(::getpid()) +
-           " on " + short_host_name() + ", started " + time;
+           " on " + short_host_name() + ", started " + universal_time_text(std::time(nullptr));
 }
 
 // Makes a new folder for this user alone: `stem` and eight characters.

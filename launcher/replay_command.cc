@@ -11,6 +11,7 @@
 #include "launcher/journal_source.h"
 #include "launcher/say.h"
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/base/time_text.h"
 #include "rendezvous/journal/replay.h"
 
 namespace regroup::launcher {
@@ -27,13 +28,8 @@ void tell(const std::string& line) {
 }
 
 std::string time_text(std::int64_t ms) {
-    const auto seconds = static_cast<std::time_t>(ms / 1000);
-    std::tm parts{};
-    char text[40] = "?";
-    if (::localtime_r(&seconds, &parts) != nullptr) {
-        std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-    }
-    return text;
+    const std::string text = local_time_text(static_cast<std::time_t>(ms / 1000));
+    return text.empty() ? "?" : text;
 }
 
 Result<Ending> list(const JournalSource& source) {

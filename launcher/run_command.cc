@@ -204,9 +204,9 @@ class Node {
             return daemon_.open_late(plan_) ? std::optional(agent_config()) : std::nullopt;
         };
         options.daemon_remembers = is_directory(run_options_.state);
-        options.endpoints = plan_.other_endpoints;
-        options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
-        options.credentials = plan_.credentials;
+        options.daemon.endpoints = plan_.other_endpoints;
+        options.daemon.endpoints.insert(options.daemon.endpoints.begin(), plan_.endpoint);
+        options.daemon.credentials = plan_.credentials;
         options.group.command = std::move(command_);
         options.group.output = output_plan_.options;
         options.group.host = short_host_name();
@@ -226,8 +226,8 @@ class Node {
         if (run_options_.console_events || event_log_) {
             options.group.on_event = [this](const agent::WorkerEvent& event) { record(event); };
         }
-        options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
-                                         const std::string& name, const std::string& bytes) {
+        options.daemon.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
+                                                const std::string& name, const std::string& bytes) {
             warden.set_last_word({daemon.host, daemon.port, name, bytes});
         };
         return options;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "agent/core/agent_core.h"
-#include "agent/round_store.h"
+#include "agent/store/round_store.h"
 #include "launcher/run_options.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/security/credentials.h"

@@ -333,16 +333,14 @@ void ForkServer::stop() {
 
 // ---- Launches.
 
-std::uint64_t ForkServer::launch(const ProcessSpec& spec, std::size_t program_begin,
-                                 Started started) {
+void ForkServer::launch(std::uint64_t id, const ProcessSpec& spec, std::size_t program_begin,
+                        Started started) {
     ENSURE(serves());
-    const std::uint64_t id = ++last_launch_;
     Launch& launch =
         launches_.try_emplace(id, io_, spec, program_begin, std::move(started)).first->second;
     if (state_ == State::ready) {
         request(id, launch);
     }
-    return id;
 }
 
 // A launch whose request cannot be sent fails, too, from the event loop.
@@ -420,8 +418,8 @@ void ForkServer::finish(std::uint64_t id, Result<ChildProcess> result) {
     ended.mapped().started(std::move(result));
 }
 
-void ForkServer::cancel(std::uint64_t launch) {
-    if (auto ended = launches_.extract(launch); !ended.empty()) {
+void ForkServer::cancel(std::uint64_t id) {
+    if (auto ended = launches_.extract(id); !ended.empty()) {
         release(ended.mapped());
     }
 }

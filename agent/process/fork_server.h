@@ -61,14 +61,15 @@ class ForkServer {
     /// False once the server has refused, or was stopped. Workers must then be started otherwise.
     [[nodiscard]] bool serves() const noexcept { return state_ != State::off; }
 
-    /// Forks a worker, once the server has imported its modules. `program_begin` is the index of
-    /// the program in `spec.arguments`, as in ForkServerOptions. Calls `started` later from the
-    /// event loop, unless the launch is cancelled first. Call only if serves(). `spec` and its
-    /// descriptors must outlive the launch.
-    std::uint64_t launch(const ProcessSpec& spec, std::size_t program_begin, Started started);
+    /// Forks a worker, once the server has imported its modules. `id` is the worker's own.
+    /// `program_begin` is the index of the program in `spec.arguments`, as in ForkServerOptions.
+    /// Calls `started` later from the event loop, unless the launch is cancelled first. Call only
+    /// if serves(). `spec` and its descriptors must outlive the launch.
+    void launch(std::uint64_t id, const ProcessSpec& spec, std::size_t program_begin,
+                Started started);
 
     /// No worker comes from this launch. No effect if it is over.
-    void cancel(std::uint64_t launch);
+    void cancel(std::uint64_t id);
 
     /// Ends the server process. Pending launches are cancelled.
     void stop();
@@ -98,7 +99,6 @@ class ForkServer {
     std::optional<ChildProcess> process_;
     std::optional<ReadableWatch> control_;
     std::map<std::uint64_t, Launch> launches_;  ///< Pending ones.
-    std::uint64_t last_launch_ = 0;
     int deaths_ = 0;
     boost::asio::steady_timer timer_;
 };

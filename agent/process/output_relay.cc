@@ -148,14 +148,16 @@ std::string OutputRelay::file(std::uint32_t local_rank, bool is_stderr) const {
     return stream ? stream->path() : "";
 }
 
-std::uint64_t OutputRelay::bytes(std::uint32_t local_rank) const {
-    const auto found = workers_.find(local_rank);
-    return found == workers_.end() ? 0 : found->second->bytes;
-}
-
-bool OutputRelay::relays() const noexcept {
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [](const auto& worker) { return worker.second->out || worker.second->err; });
+std::optional<std::vector<std::uint64_t>> OutputRelay::bytes(std::uint32_t workers) const {
+    std::vector<std::uint64_t> result(workers);
+    bool any = false;
+    for (const auto& [local_rank, worker] : workers_) {
+        any = any || worker->out || worker->err;
+        if (local_rank < workers) {
+            result[local_rank] = worker->bytes;
+        }
+    }
+    return any ? std::optional(std::move(result)) : std::nullopt;
 }
 
 void OutputRelay::close_all() {

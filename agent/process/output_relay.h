@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/process/asio_forward.h"
+#include "agent/process/console.h"
 #include "agent/process/stream_plan.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/clock.h"
@@ -42,7 +44,7 @@ struct OutputRelayOptions {
 /// A worker never waits for the terminal or for a full disk. The terminal then loses lines, and a
 /// message tells how many. The file loses bytes, with one message. A file system that hangs does
 /// block the agent.
-class OutputRelay {
+class OutputRelay final : public Console {
    public:
     /// Ignores SIGPIPE, because the reader of our output may end. `clock` must outlive this object.
     OutputRelay(boost::asio::io_context& io, const Clock& clock, OutputRelayOptions options);
@@ -83,37 +85,24 @@ class OutputRelay {
     /// The file to which the worker's stdout or stderr goes now; empty: to none.
     [[nodiscard]] std::string file(std::uint32_t local_rank, bool is_stderr) const;
 
-    /// Number of bytes read from the worker so far.
-    [[nodiscard]] std::uint64_t bytes(std::uint32_t local_rank) const;
-    /// True if a stream of a worker passes through this object; inherited ones do not.
-    [[nodiscard]] bool relays() const noexcept;
+    /// Number of bytes read so far from each of `workers` workers, by local rank. Nothing if no
+    /// stream of a worker passes through this object; inherited ones do not.
+    [[nodiscard]] std::optional<std::vector<std::uint64_t>> bytes(std::uint32_t workers) const;
 
     /// Reads the remaining output and closes all pipes and files. Call when no worker writes any
     /// more.
     void close_all();
 
-    /// Prints a line of the agent on stderr, as "regroup: `line`"; see printable().
-    void say(std::string_view line);
-
-    /// The same for a line about the job as a whole, which its other nodes say, too. `here`: what
-    /// only this node adds, if it prints the line itself. `topic`: what all nodes give for it if
-    /// their lines differ, such as in the time that something has taken.
-    void say_of_job(const std::string& line, const std::string& here = {},
-                    const std::string& topic = {});
-    /// False if something else prints the lines about the job.
-    [[nodiscard]] bool prints_job_lines() const noexcept { return !options_.on_job_line; }
+    void say(std::string_view line) override;
+    void say_of_job(const std::string& line, const std::string& here,
+                    const std::string& topic) override;
+    [[nodiscard]] bool prints_job_lines() const noexcept override { return !options_.on_job_line; }
+    void say_lines(const std::vector<std::string>& lines) override;
+    bool show_progress(const std::string& line) override;
 
     /// Prints whole lines that another process has written, as they are; drops them if nobody takes
     /// them in time, as those of a worker.
     void pass_on(bool to_stderr, std::string_view lines, std::size_t line_count);
-
-    /// Prints lines on stderr without a prefix, such as a report. Each is one line, whatever
-    /// characters it has.
-    void say_lines(const std::vector<std::string>& lines);
-
-    /// Shows how far a wait has come, below all lines, in place of the line before; empty: nothing.
-    /// False if stderr is no terminal with a cursor, or workers write to it themselves.
-    bool show_progress(const std::string& line);
 
     /// Waits until the terminal has everything, or until `deadline`. True if it has.
     bool flush(Instant deadline);

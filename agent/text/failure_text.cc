@@ -7,7 +7,19 @@ namespace regroup::agent {
 
 namespace {
 
-std::string how_it_ended(const rendezvous::WorkerFailure& failure) {
+void append(std::vector<std::string>& lines, const char* heading, const std::string& text) {
+    if (text.empty()) {
+        return;
+    }
+    lines.push_back(std::string("  ") + heading + ":");
+    for (const std::string& line : printable_lines(text)) {
+        lines.push_back("    " + line);
+    }
+}
+
+}  // namespace
+
+std::string end_text(const rendezvous::WorkerFailure& failure) {
     if (!failure.start_error.empty()) {
         return "could not start: " + failure.start_error;
     }
@@ -24,18 +36,6 @@ std::string how_it_ended(const rendezvous::WorkerFailure& failure) {
     return "exited with code " + std::to_string(failure.exit_code);
 }
 
-void append(std::vector<std::string>& lines, const char* heading, const std::string& text) {
-    if (text.empty()) {
-        return;
-    }
-    lines.push_back(std::string("  ") + heading + ":");
-    for (const std::string& line : printable_lines(text)) {
-        lines.push_back("    " + line);
-    }
-}
-
-}  // namespace
-
 std::vector<std::string> failure_lines(const rendezvous::WorkerFailure& failure) {
     std::vector<std::string> lines = {"  rank       " + std::to_string(failure.rank) +
                                       " (local rank " + std::to_string(failure.local_rank) +
@@ -45,7 +45,7 @@ std::vector<std::string> failure_lines(const rendezvous::WorkerFailure& failure)
         lines.push_back("  host       " + failure.host +
                         (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : ""));
     }
-    lines.push_back("  end        " + how_it_ended(failure));
+    lines.push_back("  end        " + end_text(failure));
     if (!failure.time.empty()) {
         lines.push_back("  time       " + failure.time);
     }

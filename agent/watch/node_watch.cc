@@ -10,6 +10,7 @@
 #include "agent/explain/hang_facts.h"
 #include "agent/process/process_tree.h"
 #include "agent/watch/kernel_view.h"
+#include "rendezvous/base/time_text.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/text/describe.h"
 
@@ -33,15 +34,6 @@ std::string doing(const rendezvous::RankPosition& position) {
         text += text.empty() ? "" : ", ";
         text += (position.waiting ? "waits in " : "in ") + position.doing;
     }
-    return text;
-}
-
-std::string universal_time() {
-    const std::time_t now = std::time(nullptr);
-    std::tm universal{};
-    ::gmtime_r(&now, &universal);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &universal);
     return text;
 }
 
@@ -273,8 +265,8 @@ void NodeWatch::tell(const TellRecovery& recovery) {
     if (!recovery.keep || !ledger_) {
         return;
     }
-    const Result<void> kept =
-        ledger_->append(ledger_line(job_, recovery.incident, universal_time()));
+    const Result<void> kept = ledger_->append(
+        ledger_line(job_, recovery.incident, universal_time_text(std::time(nullptr))));
     if (!kept && !std::exchange(ledger_trouble_, true)) {
         handlers_.say(kept.error().detail + "; recoveries are missing there while that lasts");
     } else if (kept) {

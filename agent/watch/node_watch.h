@@ -12,7 +12,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent_core.h"
-#include "agent/ledger.h"
+#include "agent/output/ledger.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/watch/hang_watch.h"
 #include "agent/watch/record_saver.h"

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/process/unique_fd.h"
+#include "rendezvous/base/time_text.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/text/describe.h"
 
@@ -76,13 +77,8 @@ std::optional<std::string> time_of(const json& content) {
     const json* extra = extra_info(content);
     const json* stamp = member(extra != nullptr ? *extra : content, "timestamp");
     const std::time_t seconds = stamp != nullptr ? std::atoll(text_of(*stamp).c_str()) : 0;
-    std::tm local{};
-    if (seconds <= 0 || ::localtime_r(&seconds, &local) == nullptr) {
-        return std::nullopt;
-    }
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
-    return text;
+    std::string text = seconds > 0 ? local_time_text(seconds) : "";
+    return text.empty() ? std::nullopt : std::optional(std::move(text));
 }
 
 // The last line of a traceback has the error.

@@ -1,84 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a WorkerGroup starts processes. worker_group_end.cc has their ends, worker_group_talk.cc the
-// messages to and from workers.
+// The starts, the signals and the ends of the workers. worker_messages.cc has the messages to and
+// from workers.
 #include "agent/workers/worker_group.h"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "agent/link/round_key.h"
-#include "agent/output/template_text.h"
-#include "agent/workers/worker_environment.h"
-#include "rendezvous/files/own_file.h"
-#include "rendezvous/net/route.h"
+#include "agent/process/proc_files.h"
+#include "agent/workers/error_file.h"
+#include "rendezvous/base/time_text.h"
 
 namespace regroup::agent {
+
+namespace {
+
+// The page is the worker's: it may hold anything.
+rendezvous::PeerError peer_error_in(const worker_link::WorkerPage& page) {
+    switch (worker_link::PeerError{page.peer_error.load()}) {
+        case worker_link::PeerError::awaited:
+            return rendezvous::PeerError::awaited;
+        case worker_link::PeerError::lost:
+            return rendezvous::PeerError::lost;
+        case worker_link::PeerError::none:
+            break;
+    }
+    return rendezvous::PeerError::none;
+}
+
+}  // namespace
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
                          const AgentConfig& config, WorkerGroupOptions options,
                          std::function<void(const AgentEvent&)> on_event)
     : io_(io),
-      clock_(clock),
       output_(output),
       config_(config),
       options_(std::move(options)),
       on_event_(std::move(on_event)),
-      no_input_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       launcher_(io),
       reaper_(io, launcher_),
-      look_timer_(io),
-      files_timer_(io) {}
+      starter_(io, launcher_, output, config_, options_,
+               [this](std::uint64_t key, Result<ChildProcess> child) {
+                   started(key, std::move(child));
+               }),
+      ends_(io, clock, launcher_,
+            {.on_ending =
+                 [this](std::uint64_t key, const WorkerEnd& end) {
+                     const WorkerProcess& worker = workers_.at(key);
+                     WorkerEnding event{worker.launched_in, worker.local_rank};
+                     if (!end.status.success()) {
+                         event.failure = failure_of(worker, end);
+                     }
+                     on_event_(event);
+                 },
+             .on_end = [this](std::uint64_t key, const WorkerEnd& end) { ended(key, end); },
+             .say = output.sayer()}) {}
 
-// ---- Starting.
+// ---- Starts.
 
 void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_address) {
-    choose_interface(launch.assignment, own_address);
+    starter_.choose_interface(launch.assignment, own_address);
     for (const std::uint32_t local_rank : launch.local_ranks) {
         start(launch.assignment, local_rank, false);
     }
-    begin_records();
+    records_begin();
 }
 
 void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& own_address) {
     Assignment unknown;
     unknown.group_world_size = 2;  // A standby joins other nodes.
-    choose_interface(unknown, own_address);
+    starter_.choose_interface(unknown, own_address);
     for (const std::uint32_t local_rank : prestart.local_ranks) {
         start(unknown, local_rank, true);
     }
-    open_files_soon();
+    starter_.open_files_soon();
 }
 
-// Without a chosen interface, Gloo resolves the host name and may fall back to loopback.
-void WorkerGroup::choose_interface(const Assignment& assignment, const std::string& own_address) {
-    network_interface_.clear();
-    for (const std::string& address : {assignment.master_addr, own_address}) {
-        if (assignment.group_world_size > 1 && network_interface_.empty() && !address.empty()) {
-            network_interface_ = net::interface_towards(address);
-        }
-    }
+void WorkerGroup::records_begin() {
+    ends_.begin_round();
+    starter_.open_files_soon();
 }
 
 void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, bool ahead) {
     const std::uint64_t key = ++last_key_;
-    Process& process = processes_[key];
-    process.local_rank = local_rank;
-    process.launched_in = assignment.round;
-    process.assignment = assignment;
-    WorkerIdentity identity = identity_of(assignment, local_rank);
+    WorkerIdentity identity = starter_.identity_of(assignment, local_rank);
     identity.ahead = ahead;
-    const WorkerOutput plan =
-        plan_output(options_.output, identity, config_.offer.name, options_.host);
-    make_folder(worker_folder(options_.output, identity));
-    process.error_file = identity.error_file = plan.error_file;
-    if (!plan.error_file.empty()) {
-        ::unlink(plan.error_file.c_str());  // Remove the file of an earlier run.
-    }
+    const WorkerOutput plan = starter_.output_of(identity);
+    identity.error_file = plan.error_file;
+    WorkerProcess& worker = workers_[key];
+    worker.local_rank = local_rank;
+    worker.launched_in = assignment.round;
+    worker.assignment = assignment;
+    worker.error_file = plan.error_file;
     if (link_) {
         if (Result<std::shared_ptr<SharedPage>> page = SharedPage::create()) {
-            process.page = *page;
+            worker.page = *page;
             (**page)->draining.store(draining_ ? 1 : 0);
             identity.agent_socket = link_->address();
             identity.worker_id =
@@ -86,137 +105,177 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
                               {.round = number(assignment.round), .key = round_key(assignment)});
         }
     }
-    Result<OutputRelay::Pipes> pipes = output_.open(local_rank, plan.out, plan.err);
-    if (!pipes) {
-        not_started(key, pipes.error());
-    } else if (!plan.reads_stdin && !no_input_) {
-        not_started(key, Failure(Errc::system, "cannot open /dev/null for its standard input"));
-    } else if (ProcessSpec spec = spec_of(identity, *pipes, plan.reads_stdin);
-               fork_server_ && fork_server_->serves()) {
-        fork(key, std::move(spec), std::move(*pipes));
-    } else {
-        execute(key, spec);
-    }
+    ends_.expect(key);
+    starter_.start(key, identity, plan);
 }
 
-void WorkerGroup::execute(std::uint64_t key, const ProcessSpec& spec) {
-    Result<ChildProcess> child = launcher_.launch(spec);
+void WorkerGroup::started(std::uint64_t key, Result<ChildProcess> child) {
+    WorkerProcess& worker = workers_.at(key);
     if (child) {
-        started(key, std::move(*child));
-    } else {
-        not_started(key, child.error());
-    }
-}
-
-void WorkerGroup::fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes pipes) {
-    // Kept for a start without the fork server.
-    auto kept = std::make_shared<std::pair<ProcessSpec, OutputRelay::Pipes>>(std::move(spec),
-                                                                             std::move(pipes));
-    processes_.at(key).launch =
-        fork_server_->launch(kept->first, options_.command.python_program_begin,
-                             [this, key, kept](Result<ChildProcess> child) {
-                                 processes_.at(key).launch.reset();
-                                 if (child) {
-                                     started(key, std::move(*child));
-                                 } else {
-                                     execute(key, kept->first);
-                                 }
-                             });
-}
-
-void WorkerGroup::started(std::uint64_t key, ChildProcess child) {
-    Process& process = processes_.at(key);
-    process.child.emplace(std::move(child));
-    process.child->async_wait([this, key](ExitStatus status) { reaped(key, status); });
-    record(WorkerEvent::State::started, process, 0);
-}
-
-void WorkerGroup::start_fork_server() {
-    const WorkerCommand& command = options_.command;
-    if (command.preload.empty()) {
+        worker.pid = child->pid();
+        ends_.started(key, *std::move(child));
+        record(WorkerEvent::State::started, worker, 0);
         return;
     }
-    const auto program =
-        command.arguments.begin() + static_cast<std::ptrdiff_t>(command.python_program_begin);
-    ForkServerOptions options;
-    options.interpreter = command.executable;
-    options.options.assign(command.arguments.begin(), program);
-    options.program.assign(program, command.arguments.end());
-    options.modules = command.preload;
-    options.environment = command.environment;
-    fork_server_.emplace(io_, launcher_, std::move(options),
-                         [this](const std::string& line) { output_.say(line); });
-    fork_server_->start();
-}
-
-ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity, const OutputRelay::Pipes& pipes,
-                                 bool reads_stdin) const {
-    const WorkerCommand& command = options_.command;
-    ProcessSpec spec;
-    spec.executable = command.executable;
-    spec.arguments = command.arguments;
-    const std::map<std::string, std::string> values{
-        {"local_rank", std::to_string(identity.local_rank)}};
-    for (std::size_t i = command.templates_begin; i < spec.arguments.size(); ++i) {
-        std::string& argument = spec.arguments[i];
-        argument = command.templates_of_torchrun ? substitute(argument, values)
-                                                 : substitute_braced(argument, values);
-    }
-    if (identity.local_rank < command.placements.size()) {
-        const RankPlacement& place = command.placements[identity.local_rank];
-        spec.cpus = place.cpus;
-        spec.memory_nodes = place.numa_nodes;
-    }
-    spec.environment = worker_environment(command.environment, identity);
-    spec.stdin_fd = reads_stdin ? -1 : no_input_.get();
-    spec.stdout_fd = pipes.stdout_fd.get();
-    spec.stderr_fd = pipes.stderr_fd.get();
-    return spec;
-}
-
-WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
-                                        std::uint32_t local_rank) const {
-    WorkerIdentity identity;
-    identity.job = config_.job;
-    identity.assignment = assignment;
-    identity.relay = relay_;
-    identity.role = config_.offer.role;
-    identity.local_rank = local_rank;
-    identity.local_world_size = config_.offer.workers;
-    identity.max_restarts = config_.policy.restarts_max;
-    identity.signals_to_handle = options_.command.signals_to_handle;
-    identity.network_interface = network_interface_;
-    identity.watchdog_file = options_.command.watchdog_file;
-    identity.virtual_local_rank = options_.command.virtual_local_rank;
-    if (!options_.command.visible_devices.empty()) {
-        identity.visible_devices = options_.command.visible_devices.at(local_rank);
-    }
-    if (options_.command.sets_threads) {
-        identity.threads =
-            static_cast<std::uint32_t>(options_.command.placements.at(local_rank).thread_count);
-    }
-    return identity;
-}
-
-// Ignores errors: opening the first file in the folder reports them.
-void WorkerGroup::make_folder(const std::filesystem::path& folder) {
-    if (!folder.empty() && folder != made_folder_) {
-        static_cast<void>(files::make_own_folder(folder));
-        made_folder_ = folder;
-    }
-}
-
-void WorkerGroup::not_started(std::uint64_t key, const Failure& why) {
-    const Process& process = processes_.at(key);
-    WorkerFailure failure = failure_of(process);
-    failure.start_error = why.detail;
-    failure.may_start_later = why.code == Errc::overloaded;
-    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
+    WorkerExited exited{worker.launched_in, worker.local_rank, known_of(worker)};
+    exited.failure->start_error = child.error().detail;
+    exited.failure->may_start_later = child.error().code == Errc::overloaded;
     if (link_) {
         link_->forget(key);
     }
-    processes_.erase(key);
+    ends_.drop(key);
+    workers_.erase(key);
     on_event_(exited);
+}
+
+// ---- Signals.
+
+void WorkerGroup::end_by(int signal, const std::vector<std::uint32_t>& local_ranks) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        const auto found = at(local_rank);
+        if (found == workers_.end()) {
+            continue;
+        }
+        found->second.asked_to_end = true;
+        if (found->second.pid != 0) {
+            ends_.ask_to_end(found->first, signal);
+        } else {
+            cancel(found->first, signal);
+        }
+    }
+}
+
+void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason, bool by_silence) {
+    if (const auto found = at(local_rank); found != workers_.end()) {
+        found->second.hang = HangKill{reason, by_silence};
+        if (found->second.pid != 0) {
+            ends_.kill(found->first);
+        } else {
+            cancel(found->first, SIGKILL);
+        }
+    }
+}
+
+void WorkerGroup::cancel(std::uint64_t key, int signal) {
+    starter_.cancel(key);
+    ends_.drop(key);
+    ended(key, {ExitStatus::signalled(signal, false)});
+}
+
+void WorkerGroup::forward(int signal) {
+    for (const auto& [key, worker] : workers_) {
+        if (worker.pid != 0 && !would_only_end(worker, signal)) {
+            ends_.forward(key, signal);
+        }
+    }
+}
+
+bool WorkerGroup::would_only_end(int signal) const {
+    return !workers_.empty() &&
+           std::all_of(workers_.begin(), workers_.end(),
+                       [signal](const auto& w) { return would_only_end(w.second, signal); });
+}
+
+// A worker that was started ahead counts as elastic: it is started ahead only if the others are.
+bool WorkerGroup::would_only_end(const WorkerProcess& worker, int signal) {
+    const bool waits = worker.assignment.round == RoundId::none;
+    return (worker.elastic || waits) && worker.pid != 0 && has_default(worker.pid, signal);
+}
+
+// ---- Ends.
+
+void WorkerGroup::ended(std::uint64_t key, const WorkerEnd& end) {
+    if (link_) {
+        link_->hear_out(key);  // Its last message may have the reason.
+        link_->forget(key);
+    }
+    const WorkerProcess worker = std::move(workers_.extract(key).mapped());
+    starter_.open_files_now();
+    output_.drain(worker.local_rank);
+    const ExitStatus& status = end.status;
+    WorkerExited exited{worker.launched_in, worker.local_rank, {}};
+    exited.finished = worker.page && (*worker.page)->finished.load() != 0;
+    exited.step = worker.page ? (*worker.page)->step.load() : 0;
+    if (!status.success()) {
+        exited.failure = failure_of(worker, end);
+    } else if (worker.elastic && !exited.finished) {
+        exited.unfinished = failure_of(worker, {ExitStatus::exited(1)});
+        exited.unfinished->unfinished = true;
+    }
+    record(status.success()      ? WorkerEvent::State::succeeded
+           : worker.asked_to_end ? WorkerEvent::State::terminated
+                                 : WorkerEvent::State::failed,
+           worker, status.signal != 0 ? -status.signal : status.exit_code);
+    on_event_(exited);
+}
+
+void WorkerGroup::kill_leftovers() {
+    starter_.stop_fork_server();
+    ends_.kill_leftovers();
+}
+
+WorkerFailure WorkerGroup::failure_of(const WorkerProcess& worker, const WorkerEnd& end) const {
+    FailureFacts facts{end.status, worker.own_report, worker.hang};
+    facts.oom_evidence = end.oom_evidence;
+    if (worker.page) {
+        facts.peer_error = peer_error_in(**worker.page);
+    }
+    return agent::failure_of(known_of(worker), facts);
+}
+
+WorkerFailure WorkerGroup::known_of(const WorkerProcess& worker) const {
+    WorkerFailure known;
+    known.rank = worker.assignment.first_rank + worker.local_rank;
+    known.local_rank = worker.local_rank;
+    known.pid = worker.pid;
+    known.node = config_.offer.name;
+    known.host = options_.full_host;
+    known.time = local_time_text(std::time(nullptr));
+    known.last_output = output_.last_output(worker.local_rank);
+    known.log_file = output_.last_output_file(worker.local_rank);
+    read_error_file(worker.error_file, known);
+    return known;
+}
+
+void WorkerGroup::record(WorkerEvent::State state, const WorkerProcess& worker,
+                         int exit_code) const {
+    if (options_.on_event && worker.pid != 0) {
+        options_.on_event(
+            WorkerEvent{state, worker.assignment, worker.local_rank, worker.pid, exit_code});
+    }
+}
+
+// ---- Views of the workers.
+
+std::map<std::uint64_t, WorkerGroup::WorkerProcess>::iterator WorkerGroup::at(
+    std::uint32_t local_rank) {
+    return std::find_if(workers_.begin(), workers_.end(), [local_rank](const auto& worker) {
+        return worker.second.local_rank == local_rank;
+    });
+}
+
+std::vector<LiveWorker> WorkerGroup::live() const {
+    std::vector<LiveWorker> result;
+    for (const auto& [key, worker] : workers_) {
+        if (ends_.is_running(key)) {
+            result.push_back({worker.local_rank, worker.assignment.first_rank + worker.local_rank,
+                              worker.pid, worker.assignment.round, link_ && link_->is_attached(key),
+                              worker.page});
+        }
+    }
+    std::sort(result.begin(), result.end(),
+              [](const LiveWorker& a, const LiveWorker& b) { return a.local_rank < b.local_rank; });
+    return result;
+}
+
+std::uint64_t WorkerGroup::highest_step() const {
+    std::uint64_t step = 0;
+    for (const auto& [key, worker] : workers_) {
+        if (worker.page) {
+            step = std::max(step, (*worker.page)->step.load());
+        }
+    }
+    return step;
 }
 
 }  // namespace regroup::agent

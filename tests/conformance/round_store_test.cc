@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The store of a round as the agents of its nodes serve it, in each mode.
-#include "agent/round_store.h"
+#include "agent/store/round_store.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

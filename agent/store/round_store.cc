@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/round_store.h"
+#include "agent/store/round_store.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/ledger.h"
+#include "agent/output/ledger.h"
 
 #include <cerrno>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/health_guard.h"
+#include "agent/health/health_guard.h"
 
 #include <algorithm>
 #include <chrono>
@@ -28,11 +28,12 @@ std::string address_for_others(const rendezvous::Offer& offer) {
 }  // namespace
 
 HealthGuard::HealthGuard(boost::asio::io_context& io, LinuxLauncher& launcher,
-                         health::CheckOptions options, const AgentConfig& config, Say say)
+                         health::CheckOptions options, const rendezvous::JobPolicy& policy,
+                         const rendezvous::Offer& offer, Say say)
     : check_(io, launcher, std::move(options)),
-      failure_limit_(limit_after_failure(config.policy)),
-      has_peers_(config.policy.nodes_max > 1),
-      address_(address_for_others(config.offer)),
+      failure_limit_(limit_after_failure(policy)),
+      has_peers_(policy.nodes_max > 1),
+      address_(address_for_others(offer)),
       say_(std::move(say)) {}
 
 Duration HealthGuard::limit_after_failure(const rendezvous::JobPolicy& policy) {

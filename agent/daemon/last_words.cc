@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/last_words.h"
+#include "agent/daemon/last_words.h"
 
 #include <algorithm>
 #include <variant>

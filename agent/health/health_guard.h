@@ -9,9 +9,9 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/core/agent_core.h"
 #include "agent/health/node_check.h"
 #include "agent/process/linux_launcher.h"
+#include "rendezvous/core/messages.h"
 
 namespace regroup::agent {
 
@@ -24,7 +24,7 @@ class HealthGuard {
     using Say = std::function<void(const std::string& line)>;
 
     HealthGuard(boost::asio::io_context& io, LinuxLauncher& launcher, health::CheckOptions options,
-                const AgentConfig& config, Say say);
+                const rendezvous::JobPolicy& policy, const rendezvous::Offer& offer, Say say);
 
     /// The time that the driver of GPUs has for a check before the node joins, or while it waits.
     /// Without persistence mode it needs up to a second for each GPU when nothing has used it.

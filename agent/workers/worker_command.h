@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/output/output_layout.h"
+#include "agent/placement/placement.h"
+#include "agent/workers/event_record.h"
+
+namespace regroup::agent {
+
+/// The command of the workers of this node.
+struct WorkerCommand {
+    std::string executable;  ///< Absolute.
+    /// argv, with the program's name first. From `templates_begin` on, `${local_rank}` is replaced:
+    /// by substitute_braced(), or for torchrun by substitute().
+    std::vector<std::string> arguments;
+    std::size_t templates_begin = 1;
+    bool templates_of_torchrun = false;
+    std::vector<std::string> environment;
+    /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
+    std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+    bool virtual_local_rank = false;  ///< See WorkerIdentity.
+    /// CUDA_VISIBLE_DEVICES by local rank. Empty: inherited.
+    std::vector<std::string> visible_devices;
+    std::string watchdog_file;  ///< FIFO of the Watchdog; may be empty.
+    /// Placement of the workers, by local rank. Empty: not bound.
+    std::vector<RankPlacement> placements;
+    bool sets_threads = false;  ///< Set OMP_NUM_THREADS from `placements`.
+    /// Python modules that a fork server imports. Empty: no fork server. Else `arguments` are those
+    /// of a Python interpreter.
+    std::vector<std::string> preload;
+    /// Index in `arguments` of the end of the interpreter's options.
+    std::size_t python_program_begin = 1;
+};
+
+struct WorkerGroupOptions {
+    std::string host;       ///< Short name of the host, for prefixes.
+    std::string full_host;  ///< For failure reports.
+    WorkerCommand command;
+    OutputOptions output;
+    EventSink on_event;  ///< May be empty.
+};
+
+}  // namespace regroup::agent
