@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,5 +24,8 @@ namespace regroup {
 
 /// "1 node", "3 nodes".
 [[nodiscard]] std::string counted(std::size_t count, std::string_view what);
+
+/// "rank 3", "ranks 0, 2"; after 16 of them, "and 4 more".
+[[nodiscard]] std::string name_ranks(std::span<const std::uint32_t> ranks);
 
 }  // namespace regroup

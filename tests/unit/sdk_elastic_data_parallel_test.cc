@@ -142,22 +142,11 @@ class ElasticDataParallel : public ElasticLoopTest {
     /// Expects the weights of a training in which nobody is lost.
     void expect_undisturbed(const Names& names) {
         expect_complete(names);
-        start_all({"u", "v", "w"}, trains());
+        assign({"u", "v", "w"}, trains());
         expect_complete({"u", "v", "w"});
         for (const std::string& name : names) {
             EXPECT_TRUE(model_of(name).weights == model_of("u").weights) << name;
         }
-    }
-    /// Replaces `lost` after its death by the process `fresh`.
-    void replace(const std::string& lost, const Names& survivors, const std::string& fresh,
-                 const Script& script) {
-        EXPECT_TRUE(finished(lost).died);
-        rounds_.end(survivors);
-        const auto places = rounds_.begin(survivors.size() + 1);
-        for (std::size_t i = 0; i < survivors.size(); ++i) {
-            agent_.send(survivors[i], places[i + 1]);
-        }
-        start(fresh, places[0], script);
     }
 
     bool uneven_ = false;  ///< Ranks run out of input.
@@ -168,7 +157,7 @@ class ElasticDataParallel : public ElasticLoopTest {
 };
 
 TEST_F(ElasticDataParallel, RecoveryChangesNoBit) {
-    start_all({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 3)));
+    assign({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 3)));
     // The new process is rank 0 and dies, too. Then another one is rank 0.
     Script second = trains();
     second.before_commit = [](Rank& /*rank*/, ElasticStep& step) {
@@ -176,23 +165,27 @@ TEST_F(ElasticDataParallel, RecoveryChangesNoBit) {
             throw Died{};
         }
     };
-    replace("a", {"b", "c"}, "d", second);
-    replace("d", {"b", "c"}, "e", trains());
+    lose("a", {"b", "c"});
+    assign({"d", "b", "c"}, second);
+    lose("d", {"b", "c"});
+    assign({"e", "b", "c"}, trains());
     expect_undisturbed({"b", "c", "e"});
     EXPECT_THAT(model_of("b").known_from_the_start, ElementsAre(false, true, true));
     EXPECT_THAT(model_of("e").known_from_the_start, ElementsAre(true));
 }
 
 TEST_F(ElasticDataParallel, SubGroupKeepsItsOrder) {
-    start_all({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 3), true));
-    replace("a", {"b", "c"}, "d", trains({}, true));
+    assign({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 3), true));
+    lose("a", {"b", "c"});
+    assign({"d", "b", "c"}, trains({}, true));
     expect_undisturbed({"b", "c", "d"});
     EXPECT_THAT(model_of("d").known_from_the_start, ElementsAre(true));
 }
 
 TEST_F(ElasticDataParallel, RepeatedFirstStepHasTheFirstPlanAgain) {
-    start_all({"a", "b", "c"}, trains(dies("c", &Script::before_commit, 0)));
-    replace("c", {"a", "b"}, "d", trains());
+    assign({"a", "b", "c"}, trains(dies("c", &Script::before_commit, 0)));
+    lose("c", {"a", "b"});
+    assign({"d", "a", "b"}, trains());
     expect_undisturbed({"a", "b", "d"});
     EXPECT_THAT(model_of("a").known_from_the_start, ElementsAre(false, false));
 }
@@ -200,8 +193,9 @@ TEST_F(ElasticDataParallel, RepeatedFirstStepHasTheFirstPlanAgain) {
 // Rank 0 has no more input when it is replaced, or when it dies itself.
 TEST_F(ElasticDataParallel, LossWhileSomeRanksHaveNoInputChangesNoBit) {
     uneven_ = true;
-    start_all({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 6)));
-    replace("a", {"b", "c"}, "d", trains());
+    assign({"a", "b", "c"}, trains(dies("a", &Script::before_reduction, 6)));
+    lose("a", {"b", "c"});
+    assign({"d", "b", "c"}, trains());
     expect_undisturbed({"b", "c", "d"});
 }
 

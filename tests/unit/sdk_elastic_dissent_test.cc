@@ -102,11 +102,15 @@ TEST(Dissent, SentenceHasNoNamesIfTheGroupBreaks) {
 // ---- The origin of the state of a round.
 
 RankState holder(std::uint64_t step, std::uint64_t digest) {
-    return {.step = step, .history = 5, .layout = 1, .fresh = 0, .torn = 0, .digest = digest};
+    return {.step = step,
+            .history = 5,
+            .layout = 1,
+            .condition = elastic::Condition::whole,
+            .digest = digest};
 }
 
 RankState newcomer(std::uint64_t step = 0) {
-    return {.step = step, .history = 9, .layout = 1, .fresh = 1};
+    return {.step = step, .history = 9, .layout = 1};
 }
 
 TEST(Origin, OriginHoldsTheMajorityStateOfTheRanksThatAreFurthest) {
@@ -125,7 +129,7 @@ TEST(Origin, OriginIsUnknownIfTheHoldersDisagree) {
 
 TEST(Origin, RanksThatReceiveTheStateHaveNoVote) {
     RankState torn = holder(8, 66);
-    torn.torn = 1;
+    torn.condition = elastic::Condition::torn;
     EXPECT_FALSE(choose_origin(std::array{holder(8, 77), torn, holder(7, 5)}).dissent);
     EXPECT_FALSE(choose_origin(std::array{newcomer(), newcomer()}).dissent);
     EXPECT_FALSE(choose_origin(std::array{holder(7, 5), holder(7, 6), newcomer(8)}).dissent);

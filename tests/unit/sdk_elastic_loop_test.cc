@@ -32,14 +32,14 @@ TEST_F(ElasticLoopTest, DrainSuspendsAllRanksAtTheSameStep) {
         EXPECT_EQ(leave.reason, "a drain");
         EXPECT_GT(leave.deadline, std::chrono::steady_clock::now());
     };
-    start_all({"a", "b", "c"}, script);
+    assign({"a", "b", "c"}, script);
     EXPECT_EQ(finished("b").ending, Ending::left);
     EXPECT_EQ(agent_.await<Suspended>("a"),
               (Suspended{.round = 1, .step = left_at, .at_boundary = true}));
     EXPECT_EQ(agent_.await<Suspended>("c"),
               (Suspended{.round = 1, .step = left_at, .at_boundary = true}));
     EXPECT_EQ(finished("b").replica.history.size(), left_at);
-    rounds_.assign({"a", "c"});
+    assign({"a", "c"});
     expect_complete({"a", "c"});
 }
 
@@ -54,13 +54,10 @@ TEST_F(ElasticLoopTest, JobGrowsWithoutRepeatingAStep) {
             agent_.pause("a", 1, false);
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     const auto suspended = agent_.await<Suspended>("a");
     EXPECT_EQ(agent_.await<Suspended>("b"), suspended);
-    const auto places = rounds_.begin(3);
-    agent_.send("a", places[0]);
-    agent_.send("b", places[1]);
-    start("new", places[2], script);
+    assign({"a", "b", "new"}, script);
     expect_complete({"a", "b", "new"});
     EXPECT_EQ(repeated, 0);
     EXPECT_EQ(finished("new").rounds.front().second, suspended.step);
@@ -76,10 +73,9 @@ TEST_F(ElasticLoopTest, RanksFinishWhenAPeerDiesAtTheFinish) {
             throw Died{};  // The others are in finish().
         }
     };
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("b").died);
-    rounds_.end({"a", "c"});
-    rounds_.assign({"a", "c"});
+    assign({"a", "b", "c"}, script);
+    lose("b", {"a", "c"});
+    assign({"a", "c"});
     expect_complete({"a", "c"});
 }
 
@@ -102,7 +98,7 @@ TEST_F(ElasticLoopTest, FinishedRankReportsNoBrokenConnection) {
         EXPECT_THROW(while (true) { groups.at(rank.name)->barrier().wait(); }, Error);
         both.arrive_and_wait();
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     expect_complete({"a", "b"});
     for (const char* const name : {"a", "b"}) {
         EXPECT_FALSE(agent_.has_said<worker_link::PeerLost>(name)) << name;
@@ -130,11 +126,11 @@ TEST_F(ElasticLoopTest, UserErrorEndsTheLoopAndReachesTheOthers) {
             throw std::runtime_error("the data is bad");
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     ASSERT_TRUE(finished("b").error);
     EXPECT_STREQ(finished("b").error->what(), "the data is bad");
     rounds_.end({"a"});
-    rounds_.assign({"a"});
+    assign({"a"});
     expect_complete({"a"});
 }
 
@@ -151,7 +147,7 @@ TEST_F(ElasticLoopTest, RankThatLosesItsPeersSuspendsWithoutWordFromTheAgent) {
             throw Error(Errc::disconnected, "the connection to rank 0 broke");
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     const auto remark = agent_.await<worker_link::Remark>("b");
     EXPECT_NE(remark.text.find("rank 1 has lost its peers in round 1"), std::string::npos);
     EXPECT_NE(remark.text.find("the connection to rank 0 broke"), std::string::npos);
@@ -159,7 +155,7 @@ TEST_F(ElasticLoopTest, RankThatLosesItsPeersSuspendsWithoutWordFromTheAgent) {
     EXPECT_EQ(agent_.await<Suspended>("a"), (Suspended{.round = 1, .step = 3}));
     EXPECT_EQ(agent_.page("a").phase, worker_link::Phase::suspended);
     EXPECT_EQ(agent_.page("a").ended_round, 0U);
-    rounds_.assign({"a", "b"});
+    assign({"a", "b"});
     expect_complete({"a", "b"});
     EXPECT_EQ(finished("b").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
 }
@@ -219,7 +215,7 @@ TEST_F(ElasticLoopTest, FailureOfAForkedChildIsNotToldToTheAgent) {
             ::_exit(rank.error ? 7 : 8);
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     expect_complete({"a", "b"});
     EXPECT_FALSE(agent_.has_said<worker_link::Fatal>("b"));
 }
@@ -346,7 +342,7 @@ TEST_F(ElasticLoopTest, PageShowsThePhaseOfTheRank) {
             go_on.wait();
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     worker_link::WorkerPage& b = agent_.page("b");
     worker_link::WorkerPage& a = agent_.page("a");
     while (b.phase != worker_link::Phase::section || a.waiting == 0) {
@@ -375,9 +371,7 @@ TEST_F(ElasticLoopTest, SlowRankIsNamed) {
             std::this_thread::sleep_until(until);
         }
     };
-    const auto places = rounds_.begin(2);
-    start("a", places[0], script);
-    start("b", places[1], script);
+    assign({"a", "b"}, script);
     // On a busy machine the other rank may be slow first.
     std::vector<std::string> others;
     while (!named) {

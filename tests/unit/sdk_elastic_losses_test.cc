@@ -31,12 +31,12 @@ TEST_F(ElasticLoopTest, BothEndsReportABrokenConnectionAtOnce) {
     EXPECT_EQ(from_b, (worker_link::PeerLost{1, 0, from_b.text}));
     both_have_spoken.set_value();
     rounds_.end({"a", "b"});
-    rounds_.assign({"a", "b"});
+    assign({"a", "b"});
     expect_complete({"a", "b"});
 }
 
 TEST_F(ElasticLoopTest, UndisturbedTrainingFinishes) {
-    start_all({"a", "b", "c"});
+    assign({"a", "b", "c"});
     expect_complete({"a", "b", "c"});
     EXPECT_EQ(finished("a").rounds.size(), 1U);
     EXPECT_EQ(agent_.await<Resumed>("a").step, 1U);
@@ -46,42 +46,33 @@ TEST_F(ElasticLoopTest, UndisturbedTrainingFinishes) {
 }
 
 TEST_F(ElasticLoopTest, PeerDiesBeforeTheReduction) {
-    start_all({"a", "b", "c"}, dies("b", &Script::before_reduction, 5));
-    EXPECT_TRUE(finished("b").died);
-    rounds_.end({"a", "c"});
-    rounds_.assign({"a", "c"});
+    assign({"a", "b", "c"}, dies("b", &Script::before_reduction, 5));
+    lose("b", {"a", "c"});
+    assign({"a", "c"});
     expect_complete({"a", "c"});
     EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 5)));
 }
 
 TEST_F(ElasticLoopTest, PeerDiesInsteadOfVoting) {
-    start_all({"a", "b", "c"}, dies("a", &Script::before_commit, 5));
-    EXPECT_TRUE(finished("a").died);
-    rounds_.end({"b", "c"});
-    rounds_.assign({"b", "c"});
+    assign({"a", "b", "c"}, dies("a", &Script::before_commit, 5));
+    lose("a", {"b", "c"});
+    assign({"b", "c"});
     expect_complete({"b", "c"});
     EXPECT_EQ(finished("b").rounds.back().second, 5U);
 }
 
 TEST_F(ElasticLoopTest, StepOfAPeerThatDiesAfterItsCommitIsRepeated) {
-    start_all({"a", "b", "c"}, dies("c", &Script::after_commit, 5));
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
-    const auto places = rounds_.begin(3);
-    start("fresh", places[0]);
-    agent_.send("a", places[1]);
-    agent_.send("b", places[2]);
+    assign({"a", "b", "c"}, dies("c", &Script::after_commit, 5));
+    lose("c", {"a", "b"});
+    assign({"fresh", "a", "b"});
     expect_complete({"fresh", "a", "b"});
 }
 
 TEST_F(ElasticLoopTest, FreshRankGetsAllStateFromASurvivor) {
     Script script = dies("a", &Script::before_commit, 7);
-    start_all({"a", "b"}, script);
-    EXPECT_TRUE(finished("a").died);
-    rounds_.end({"b"});
-    const auto places = rounds_.begin(2);
-    start("fresh", places[0]);
-    agent_.send("b", places[1]);
+    assign({"a", "b"}, script);
+    lose("a", {"b"});
+    assign({"fresh", "b"});
     expect_complete({"fresh", "b"});
     EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 7)));
 }
@@ -95,11 +86,11 @@ TEST_F(ElasticLoopTest, RankThatIsOneStepBehindGetsTheState) {
             agent_.end_round("b", 1, "test");
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     for (const char* const name : {"a", "b"}) {
         EXPECT_EQ(agent_.await<Suspended>(name).round, 1U);
     }
-    rounds_.assign({"a", "b"});
+    assign({"a", "b"});
     expect_complete({"a", "b"});
 }
 
@@ -125,16 +116,15 @@ class ElasticLoopLeaving : public ElasticLoopTest {
             }
         };
         script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& leave) { left = leave; };
-        start_all({"a", "b", "c"}, script);
-        EXPECT_TRUE(finished("c").died);
-        rounds_.end({"a", "b"});
+        assign({"a", "b", "c"}, script);
+        lose("c", {"a", "b"});
         EXPECT_EQ(left.step, 0U) << "it has left already";
-        rounds_.assign({"a", "b"});
+        assign({"a", "b"});
         EXPECT_EQ(finished("b").ending, Ending::left);
         EXPECT_EQ(left.step, 9U);
         EXPECT_EQ(agent_.await<Suspended>("a"),
                   (Suspended{.round = rounds_.round(), .step = 9, .at_boundary = true}));
-        rounds_.assign({"a"});
+        assign({"a"});
         expect_complete({"a"});
     }
 };
@@ -165,13 +155,13 @@ TEST_F(ElasticLoopTest, AllRanksHearWhoLeavesAndCanStillExchangeData) {
         departure.group->all_reduce(std::span(one), ReduceOp::sum).wait();
         EXPECT_EQ(one[0], 3.0F);
     };
-    start_all({"a", "b", "c"}, script);
+    assign({"a", "b", "c"}, script);
     EXPECT_EQ(finished("b").ending, Ending::left);
     for (const char* const name : {"a", "c"}) {
         EXPECT_TRUE(agent_.await<Suspended>(name).at_boundary);
     }
     EXPECT_EQ(calls, 3);
-    rounds_.assign({"a", "c"});
+    assign({"a", "c"});
     expect_complete({"a", "c"});
     EXPECT_EQ(calls, 3);
 }
@@ -191,15 +181,14 @@ TEST_F(ElasticLoopTest, DepartureIsAnnouncedAgainIfAPeerDiesMeanwhile) {
         departure.group->barrier().wait();
         ++calls;
     };
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
-    rounds_.assign({"a", "b"});
+    assign({"a", "b", "c"}, script);
+    lose("c", {"a", "b"});
+    assign({"a", "b"});
     EXPECT_EQ(finished("b").ending, Ending::left);
     EXPECT_EQ(finished("b").replica.history.size(), 9U);
     EXPECT_TRUE(agent_.await<Suspended>("a").at_boundary);
     EXPECT_EQ(calls, 2);
-    rounds_.assign({"a"});
+    assign({"a"});
     expect_complete({"a"});
 }
 
@@ -207,14 +196,13 @@ TEST_F(ElasticLoopTest, RankThatMustLeaveAtOnceSavesItsState) {
     std::optional<ElasticLeave> left;
     Script script = dies("c", &Script::before_commit, 4);
     script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& leave) { left = leave; };
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
+    assign({"a", "b", "c"}, script);
+    lose("c", {"a", "b"});
     agent_.let_leave("b", 1);
     EXPECT_EQ(finished("b").ending, Ending::left);
     ASSERT_TRUE(left);
     EXPECT_EQ(left->step, 4U);
-    rounds_.assign({"a"});
+    assign({"a"});
     expect_complete({"a"});
 }
 
@@ -227,16 +215,11 @@ TEST_F(ElasticLoopTest, SourceOfTheStateDiesDuringTheTransfer) {
             throw Died{};
         }
     };
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("a").died);
-    rounds_.end({"b", "c"});
-    auto places = rounds_.begin(3);
-    agent_.send("b", places[0]);
-    agent_.send("c", places[1]);
-    start("fresh", places[2]);
-    EXPECT_TRUE(finished("b").died);
-    rounds_.end({"c", "fresh"});
-    rounds_.assign({"c", "fresh"});
+    assign({"a", "b", "c"}, script);
+    lose("a", {"b", "c"});
+    assign({"b", "c", "fresh"});
+    lose("b", {"c", "fresh"});
+    assign({"c", "fresh"});
     expect_complete({"c", "fresh"});
 }
 
@@ -258,7 +241,7 @@ TEST_F(ElasticLoopTest, OnlyTheRankThatFailsFirstReportsItsError) {
             throw std::runtime_error(std::string("lost: ") + error.what());
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     const auto fatal = agent_.await<worker_link::Fatal>("b");
     EXPECT_EQ(fatal.kind, worker_link::FatalKind::error);
     EXPECT_EQ(fatal.text, "no such shard");
@@ -280,23 +263,20 @@ TEST_F(ElasticLoopTest, RankWithHalfAStateIsNeverTheSource) {
     further.resume_at = {3, 3 * kBatch};
     ranks_["a"].replica.totals = {18, 153};
     ranks_["a"].replica.history = "ttt";
-    auto places = rounds_.begin(2);
+    const auto places = rounds_.begin(2);
     start("a", places[0], further);
     start("b", places[1], script);
-    EXPECT_TRUE(finished("a").died);
-    rounds_.end({"b"});
+    lose("a", {"b"});
     EXPECT_EQ(ranks_["b"].replica.history, "");
     EXPECT_EQ(agent_.page("b").step, 0U);
     // A fresh rank cannot help: it has only the initial state.
-    places = rounds_.begin(2);
-    agent_.send("b", places[0]);
-    start("fresh", places[1]);
+    assign({"b", "fresh"});
     const auto fatal = agent_.await<worker_link::Fatal>("b");
     EXPECT_EQ(fatal.kind, worker_link::FatalKind::retry);
     ASSERT_TRUE(finished("b").error);
     EXPECT_NE(std::string(finished("b").error->what()).find("half of it"), std::string::npos);
     rounds_.end({"fresh"});
-    rounds_.assign({"fresh"});
+    assign({"fresh"});
     expect_complete({"fresh"});
 }
 
@@ -316,21 +296,19 @@ TEST_F(ElasticLoopTest, RankWithTheWholeStateKeepsItThoughTheSourceDiesBeforeThe
     const auto places = rounds_.begin(2);
     start("a", places[0], further);
     start("b", places[1], script);
-    EXPECT_TRUE(finished("a").died);
-    rounds_.end({"b"});
-    rounds_.assign({"b"});
+    lose("a", {"b"});
+    assign({"b"});
     expect_complete({"b"});
     EXPECT_EQ(finished("b").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
 }
 
 TEST_F(ElasticLoopTest, RoundThatEndsBeforeItHasFormedIsLeftAtOnce) {
-    start_all({"a", "b"}, dies("b", &Script::before_reduction, 2));
-    EXPECT_TRUE(finished("b").died);
-    rounds_.end({"a"});
+    assign({"a", "b"}, dies("b", &Script::before_reduction, 2));
+    lose("b", {"a"});
     const auto never = rounds_.begin(2);
     agent_.send("a", never[0]);  // The other rank never comes.
     rounds_.end({"a"});
-    rounds_.assign({"a"});
+    assign({"a"});
     expect_complete({"a"});
 }
 

@@ -187,16 +187,20 @@ TEST(StragglerDetector, WorldOfOneHasNoStraggler) {
 // ---- The origin of the state of a round.
 
 RankState survivor(std::uint64_t step) {
-    return {.step = step, .samples = step * 10, .history = 5, .layout = 1, .fresh = 0};
+    return {.step = step,
+            .samples = step * 10,
+            .history = 5,
+            .layout = 1,
+            .condition = Condition::whole};
 }
 
 RankState fresh(std::uint64_t step = 0) {
-    return {.step = step, .samples = step * 10, .history = 9, .layout = 1, .fresh = 1};
+    return {.step = step, .samples = step * 10, .history = 9, .layout = 1};
 }
 
 RankState torn(std::uint64_t step) {
     RankState state = survivor(step);
-    state.torn = 1;
+    state.condition = Condition::torn;
     return state;
 }
 
@@ -252,9 +256,9 @@ TEST(Origin, DifferentRegisteredStateIsRefused) {
 
 TEST(Vote, PauseOfOneRankReachesAllRanks) {
     run_ranks(3, [](ProcessGroup& group) {
-        const Verdict none = vote(group, {.step = 4, .samples = 8});
+        const VoteResult none = vote(group, {.step = 4, .samples = 8});
         EXPECT_FALSE(none.pauses || none.leaves);
-        const Verdict one = vote(group, {.step = 5, .samples = 8, .pauses = group.rank() == 1});
+        const VoteResult one = vote(group, {.step = 5, .samples = 8, .pauses = group.rank() == 1});
         EXPECT_TRUE(one.pauses && !one.leaves);
         EXPECT_TRUE(vote(group, {.step = 6, .samples = 8, .leaves = group.rank() == 2}).leaves);
     });

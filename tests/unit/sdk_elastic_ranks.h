@@ -162,10 +162,15 @@ class ElasticLoopTest : public ::testing::Test {
         rank.script = std::move(script);
         threads_[name] = std::thread([this, &rank, place] { live(rank, place); });
     }
-    void start_all(const Names& names, const Script& script = {}) {
+    /// Begins a round of these ranks, in this order; starts those that are new.
+    void assign(const Names& names, const Script& script = {}) {
         const auto places = rounds_.begin(names.size());
         for (std::size_t i = 0; i < names.size(); ++i) {
-            start(names[i], places[i], script);
+            if (ranks_.contains(names[i])) {
+                agent_.send(names[i], places[i]);
+            } else {
+                start(names[i], places[i], script);
+            }
         }
     }
     Rank& finished(const std::string& name) {
@@ -173,6 +178,11 @@ class ElasticLoopTest : public ::testing::Test {
             threads_[name].join();
         }
         return ranks_[name];
+    }
+    /// `name` has died, and the others suspend.
+    void lose(const std::string& name, const Names& others) {
+        EXPECT_TRUE(finished(name).died) << name;
+        rounds_.end(others);
     }
     void join() {
         for (auto& [name, thread] : threads_) {

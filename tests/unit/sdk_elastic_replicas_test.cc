@@ -41,13 +41,10 @@ class ElasticLoopReplicas : public ElasticLoopTest {
 
 TEST_F(ElasticLoopReplicas, DifferentReplicaEndsAndTheOthersGoOnWithTheirState) {
     const Script script = corrupts("c", 2, 4);
-    start_all({"a", "b", "c"}, script);
+    assign({"a", "b", "c"}, script);
     expect_ended("c", "\"totals\" of rank 2 is not what the others have");
     rounds_.end({"a", "b"});
-    const auto places = rounds_.begin(3);
-    agent_.send("a", places[0]);
-    agent_.send("b", places[1]);
-    start("fresh", places[2], script);
+    assign({"a", "b", "fresh"}, script);
     expect_complete({"a", "b", "fresh"});
     EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 4)));
     EXPECT_FALSE(agent_.has_said<Fatal>("a"));
@@ -55,26 +52,23 @@ TEST_F(ElasticLoopReplicas, DifferentReplicaEndsAndTheOthersGoOnWithTheirState) 
 }
 
 TEST_F(ElasticLoopReplicas, TwoReplicasThatDifferBothEnd) {
-    start_all({"a", "b"}, corrupts("a", 2, 4));
+    assign({"a", "b"}, corrupts("a", 2, 4));
     expect_ended("a", "\"totals\" of ranks 0, 1 differ");
     expect_ended("b", "\"totals\" of ranks 0, 1 differ");
 }
 
 TEST_F(ElasticLoopReplicas, DifferentReplicaDoesNotFinish) {
-    start_all({"a", "b", "c"}, corrupts("c", 2, 0));
+    assign({"a", "b", "c"}, corrupts("c", 2, 0));
     expect_ended("c", "\"totals\" of rank 2 is not what the others have");
     rounds_.end({"a", "b"});
-    const auto places = rounds_.begin(3);
-    agent_.send("a", places[0]);
-    agent_.send("b", places[1]);
-    start("fresh", places[2]);
+    assign({"a", "b", "fresh"});
     expect_complete({"a", "b", "fresh"});
     EXPECT_EQ(finished("fresh").rounds.front(),
               (std::pair<std::uint64_t, std::uint64_t>(2, kSteps)));
 }
 
 TEST_F(ElasticLoopReplicas, NoRankFinishesWithoutAMajority) {
-    start_all({"a", "b"}, corrupts("a", 2, 0));
+    assign({"a", "b"}, corrupts("a", 2, 0));
     expect_ended("a", "\"totals\" of ranks 0, 1 differ");
     expect_ended("b", "\"totals\" of ranks 0, 1 differ");
 }
@@ -86,10 +80,9 @@ TEST_F(ElasticLoopReplicas, LossDuringTheLastComparisonIsRecoveredFrom) {
             throw Died{};
         }
     };
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
-    rounds_.assign({"a", "b"});
+    assign({"a", "b", "c"}, script);
+    lose("c", {"a", "b"});
+    assign({"a", "b"});
     expect_complete({"a", "b"});
 }
 
@@ -102,7 +95,7 @@ TEST_F(ElasticLoopReplicas, DifferentReplicaIsFoundBeforeALeavingNodeSaves) {
         }
     };
     script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& /*leave*/) { saved = true; };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     expect_ended("a", "\"totals\" of ranks 0, 1 differ");
     expect_ended("b", "\"totals\" of ranks 0, 1 differ");
     EXPECT_FALSE(saved);
@@ -122,17 +115,12 @@ TEST_F(ElasticLoopReplicas, LossDuringAComparisonProvesNothing) {
             throw Died{};
         }
     };
-    start_all({"a", "b", "c", "d"}, script);
-    EXPECT_TRUE(finished("d").died);
-    rounds_.end({"a", "b", "c"});
-    const auto places = rounds_.begin(4);
-    agent_.send("c", places[0]);
-    agent_.send("a", places[1]);
-    agent_.send("b", places[2]);
-    start("fresh", places[3], script);
+    assign({"a", "b", "c", "d"}, script);
+    lose("d", {"a", "b", "c"});
+    assign({"c", "a", "b", "fresh"}, script);
     expect_ended("c", "\"totals\" of rank 0 is not what the others have");
     rounds_.end({"a", "b", "fresh"});
-    rounds_.assign({"fresh", "a", "b"});
+    assign({"fresh", "a", "b"});
     expect_complete({"a", "b", "fresh"});
     EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(3, 4)));
 }
@@ -140,17 +128,13 @@ TEST_F(ElasticLoopReplicas, LossDuringAComparisonProvesNothing) {
 TEST_F(ElasticLoopReplicas, HoldersThatDisagreeSendNothing) {
     Script script = corrupts("a", 2, 0);
     script.before_commit = dies("c", &Script::before_commit, 5).before_commit;
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
-    const auto places = rounds_.begin(3);
-    agent_.send("a", places[0]);
-    agent_.send("b", places[1]);
-    start("fresh", places[2]);
+    assign({"a", "b", "c"}, script);
+    lose("c", {"a", "b"});
+    assign({"a", "b", "fresh"});
     expect_ended("a", "\"totals\" of ranks 0, 1 differ");
     expect_ended("b", "\"totals\" of ranks 0, 1 differ");
     rounds_.end({"fresh"});
-    rounds_.assign({"fresh"});
+    assign({"fresh"});
     expect_complete({"fresh"});
     EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(3, 0)));
 }
@@ -174,13 +158,9 @@ TEST_F(ElasticLoopReplicas, BufferThatALostStepHasChangedIsRestored) {
         double& mean = means.at(rank.name)[0];
         mean = std::floor(mean) + 1;
     };
-    start_all({"a", "b", "c"}, script);
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
-    const auto places = rounds_.begin(3);
-    agent_.send("a", places[0]);
-    agent_.send("b", places[1]);
-    start("fresh", places[2], script);
+    assign({"a", "b", "c"}, script);
+    lose("c", {"a", "b"});
+    assign({"a", "b", "fresh"}, script);
     expect_complete({"a", "b", "fresh"});
     for (const char* const name : {"a", "b", "fresh"}) {
         EXPECT_EQ(means.at(name)[0], static_cast<double>(kSteps)) << name;
@@ -196,7 +176,7 @@ TEST_F(ElasticLoopReplicas, BuffersAreComparedLikeTheRest) {
     script.before_reduction = [&](Rank& rank, ElasticStep& step) {
         means.at(rank.name)[0] += step.context().rank + 1;
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     expect_ended("a", "\"mean\" of ranks 0, 1 differ");
     expect_ended("b", "\"mean\" of ranks 0, 1 differ");
 }
@@ -210,7 +190,7 @@ TEST_F(ElasticLoopReplicas, ReceiverOfADamagedStateEnds) {
     start("c", places[2]);
     expect_ended("b", "\"history\" of rank 1 is not what the others have");
     rounds_.end({"a", "c"});
-    rounds_.assign({"a", "c"});
+    assign({"a", "c"});
     expect_complete({"a", "c"});
 }
 

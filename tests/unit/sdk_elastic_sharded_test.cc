@@ -102,14 +102,9 @@ class ElasticSharded : public ElasticLoopTest {
     }
     void expect_replicas_survive(Hook Script::* where) {
         replicate_ = true;
-        start_all({"a", "b", "c", "d"}, trains(dies("b", where, 5)));
-        EXPECT_TRUE(finished("b").died);
-        rounds_.end({"a", "c", "d"});
-        const auto places = rounds_.begin(4);
-        agent_.send("a", places[0]);
-        start("e", places[1], trains());
-        agent_.send("c", places[2]);
-        agent_.send("d", places[3]);
+        assign({"a", "b", "c", "d"}, trains(dies("b", where, 5)));
+        lose("b", {"a", "c", "d"});
+        assign({"a", "e", "c", "d"}, trains());
         expect_trained({"a", "c", "d", "e"});
     }
 
@@ -134,21 +129,16 @@ TEST_F(ElasticSharded, ReplicasReplaceTheShardOfARankLostInTheCommit) {
 
 TEST_F(ElasticSharded, WorldShrinksByALostRankWithReplicas) {
     replicate_ = true;
-    start_all({"a", "b", "c"}, trains(dies("a", &Script::in_commit, 5)));
-    EXPECT_TRUE(finished("a").died);
-    rounds_.end({"b", "c"});
-    rounds_.assign({"b", "c"});
+    assign({"a", "b", "c"}, trains(dies("a", &Script::in_commit, 5)));
+    lose("a", {"b", "c"});
+    assign({"b", "c"});
     expect_trained({"b", "c"});
 }
 
 TEST_F(ElasticSharded, LossOfAShardEndsAllRanksWithASentence) {
-    start_all({"a", "b", "c"}, trains(dies("c", &Script::before_reduction, 5)));
-    EXPECT_TRUE(finished("c").died);
-    rounds_.end({"a", "b"});
-    const auto places = rounds_.begin(3);
-    agent_.send("a", places[0]);
-    agent_.send("b", places[1]);
-    start("d", places[2], trains());
+    assign({"a", "b", "c"}, trains(dies("c", &Script::before_reduction, 5)));
+    lose("c", {"a", "b"});
+    assign({"a", "b", "d"}, trains());
     for (const char* const name : {"a", "b", "d"}) {
         const Rank& rank = finished(name);
         ASSERT_TRUE(rank.error) << name;
@@ -168,12 +158,12 @@ TEST_F(ElasticSharded, LeavingRankHandsItsShardOver) {
     script.on_departure = [this](Rank& rank, const ElasticDeparture& departure) {
         model_of(rank.name).optimizer.shard(*departure.group, departure.ranks);
     };
-    start_all({"a", "b", "c"}, script);
+    assign({"a", "b", "c"}, script);
     EXPECT_EQ(finished("b").ending, Ending::left);
     for (const char* const name : {"a", "c"}) {
         EXPECT_TRUE(agent_.await<Suspended>(name).at_boundary);
     }
-    rounds_.assign({"a", "c"});
+    assign({"a", "c"});
     expect_trained({"a", "c"});
 }
 
@@ -184,14 +174,11 @@ TEST_F(ElasticSharded, JoiningRankGetsAShard) {
             agent_.pause("a", 1, false);
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     for (const char* const name : {"a", "b"}) {
         EXPECT_TRUE(agent_.await<Suspended>(name).at_boundary);
     }
-    const auto places = rounds_.begin(3);
-    start("new", places[0], trains());
-    agent_.send("a", places[1]);
-    agent_.send("b", places[2]);
+    assign({"new", "a", "b"}, trains());
     expect_trained({"a", "b", "new"});
 }
 
@@ -214,7 +201,7 @@ TEST_F(ElasticSharded, WholeJobLeavesAndGoesOnFromACheckpoint) {
             saved_at = departure.step;
         }
     };
-    start_all({"a", "b", "c"}, script);
+    assign({"a", "b", "c"}, script);
     for (const char* const name : {"a", "b", "c"}) {
         EXPECT_EQ(finished(name).ending, Ending::left) << name;
     }
@@ -229,7 +216,7 @@ TEST_F(ElasticSharded, WholeJobLeavesAndGoesOnFromACheckpoint) {
             loop.resume_at(saved_at, saved_at * kBatch);
         }
     };
-    start_all({"d", "e"}, resumes);
+    assign({"d", "e"}, resumes);
     for (const char* const name : {"d", "e"}) {
         EXPECT_EQ(finished(name).ending, Ending::finished) << name;
         EXPECT_TRUE(model_of(name).weights == weights_of_one_process()) << name;

@@ -56,7 +56,7 @@ TEST_F(ElasticTelemetry, StepsSamplesTimesAndValuesAreInThePage) {
         work();
         step.report("loss", 100.0 - static_cast<double>(step.number()));
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     expect_complete({"a", "b"});
     const TelemetryBlock& block = telemetry("a");
     EXPECT_EQ(block.steps, kSteps);
@@ -69,24 +69,20 @@ TEST_F(ElasticTelemetry, StepsSamplesTimesAndValuesAreInThePage) {
 }
 
 TEST_F(ElasticTelemetry, SurvivorThatGetsRankZeroCountsFromThereOn) {
-    start_all({"a", "b"}, dies("a", &Script::before_commit, 5));
+    assign({"a", "b"}, dies("a", &Script::before_commit, 5));
     finished("a");
     rounds_.end({"b"});
-    const auto places = rounds_.begin(2);
-    agent_.send("b", places[0]);
-    start("c", places[1]);
+    assign({"b", "c"});
     expect_complete({"b", "c"});
     EXPECT_EQ(telemetry("a").steps + telemetry("b").steps, kSteps);
     EXPECT_GT(telemetry("b").steps, 0U);
 }
 
 TEST_F(ElasticTelemetry, LostStepIsCountedOnce) {
-    start_all({"a", "b"}, dies("b", &Script::before_commit, 5));
+    assign({"a", "b"}, dies("b", &Script::before_commit, 5));
     finished("b");
     rounds_.end({"a"});
-    const auto places = rounds_.begin(2);
-    agent_.send("a", places[0]);
-    start("c", places[1]);
+    assign({"a", "c"});
     expect_complete({"a", "c"});
     EXPECT_EQ(telemetry("a").steps, kSteps);
     EXPECT_EQ(telemetry("a").samples, kSteps * kBatch);
@@ -106,7 +102,7 @@ TEST_F(ElasticTelemetry, NamesThatDoNotFitAreRefusedWithTheRule) {
         EXPECT_THAT(refusal(step, "ninth"), HasSubstr("8 values already"));
         EXPECT_EQ(refusal(step, "value_0"), "");
     };
-    start_all({"a"}, script);
+    assign({"a"}, script);
     expect_complete({"a"});
 }
 
@@ -119,7 +115,7 @@ TEST_F(ElasticTelemetry, SlowRankIsInThePageOfRankZero) {
             work(std::chrono::milliseconds(20));
         }
     };
-    start_all({"a", "b"}, script);
+    assign({"a", "b"}, script);
     expect_complete({"a", "b"});
     ASSERT_EQ(telemetry("a").slow_count, 1U);
     EXPECT_EQ(telemetry("a").slow[0].rank, 1U);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "rendezvous/base/printable.h"
 #include "worker_sdk/src/ddp/reducer.h"
 #include "worker_sdk/src/ddp/replicas.h"
 
@@ -15,14 +16,6 @@ namespace {
 constexpr std::int64_t kHasInput = 1;
 constexpr std::int64_t kDividesByAll = 2;
 constexpr std::int64_t kThrows = 4;
-
-std::string list(const std::vector<std::uint32_t>& ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    }
-    return text;
-}
 
 }  // namespace
 
@@ -53,7 +46,7 @@ bool Join::next(bool has_input) {
     }
     const bool ends_early = !without.empty() && !ranks_with_input_.empty();
     if (ends_early && options_.throw_on_early_termination) {
-        ddp::refuse(list(without) + (without.size() == 1 ? " has" : " have") +
+        ddp::refuse(name_ranks(without) + (without.size() == 1 ? " has" : " have") +
                     " no more input, but other ranks have (throw_on_early_termination)");
     }
     ddp::Reducer::UnevenStep step;

@@ -6,18 +6,12 @@
 #include <map>
 #include <utility>
 
+#include "rendezvous/base/printable.h"
+
 namespace regroup::elastic {
 namespace {
 
 using Ranks = std::vector<std::uint32_t>;
-
-std::string name_of(const Ranks& ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (const std::uint32_t rank : ranks) {
-        text += (rank == ranks.front() ? "" : ", ") + std::to_string(rank);
-    }
-    return text;
-}
 
 /// The digest of each rank for each name.
 struct Table {
@@ -111,7 +105,7 @@ std::string describe(const Dissent& dissent, std::span<const Thing> things,
         const bool is_known = column < things.size();
         const std::string name =
             is_known ? "\"" + things[column].name + "\"" : std::string("the registered state");
-        what += (what.empty() ? "" : ", ") + name + " of " + name_of(ranks);
+        what += (what.empty() ? "" : ", ") + name + " of " + name_ranks(ranks);
         if (is_known && things[column].is_saved) {
             saved += (saved.empty() ? "" : ", ") + name;
         }

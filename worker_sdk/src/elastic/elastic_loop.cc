@@ -56,7 +56,7 @@ struct LeaveAtEnd {
 }  // namespace
 
 std::uint64_t ElasticStep::number() const noexcept {
-    return loop_->step();
+    return loop_->step().number();
 }
 
 const Context& ElasticStep::context() const noexcept {
@@ -68,31 +68,35 @@ ProcessGroup& ElasticStep::group() const noexcept {
 }
 
 std::uint64_t ElasticStep::samples_begin() const noexcept {
-    return loop_->samples();
+    return loop_->step().samples_begin();
 }
 
 SampleRange ElasticStep::take(std::uint64_t count) {
-    return loop_->take(count);
+    return loop_->step().take(count);
 }
 
 void ElasticStep::commit(const std::function<void()>& apply) {
-    loop_->commit(apply);
+    begin_commit();
+    if (apply) {
+        apply();
+    }
+    end_commit();
 }
 
 void ElasticStep::begin_commit() {
-    loop_->begin_commit();
+    loop_->step().begin_commit();
 }
 
 void ElasticStep::end_commit() {
-    loop_->end_commit();
+    loop_->step().end_commit();
 }
 
 void ElasticStep::finish() {
-    loop_->finish();
+    loop_->step().finish();
 }
 
 void ElasticStep::report(std::string_view name, double value) {
-    loop_->report(name, value);
+    loop_->step().report(name, value);
 }
 
 bool ElasticDeparture::leaves(std::uint32_t rank) const noexcept {
@@ -105,11 +109,11 @@ bool ElasticDeparture::all_leave() const noexcept {
 
 ElasticStep::Section::Section(const ElasticStep& step, std::string_view name) noexcept
     : loop_(step.loop_) {
-    loop_->begin_section(name);
+    loop_->step().begin_section(name);
 }
 
 ElasticStep::Section::~Section() {
-    loop_->end_section();
+    loop_->step().end_section();
 }
 
 ElasticLoop::ElasticLoop(ElasticOptions options) : place_(std::make_shared<LoopPlace>()) {
@@ -130,16 +134,16 @@ std::unique_ptr<ElasticLoop> elastic::Loop::make(ElasticOptions options, Context
 }
 
 void ElasticLoop::register_state(std::string name, TensorView tensor) {
-    loop_->registered().add(std::move(name), tensor);
+    loop_->replica().registered().add(std::move(name), tensor);
 }
 
 void ElasticLoop::register_state(std::string name, std::function<std::string()> save,
                                  std::function<void(std::string_view)> load) {
-    loop_->registered().add(std::move(name), std::move(save), std::move(load));
+    loop_->replica().registered().add(std::move(name), std::move(save), std::move(load));
 }
 
 void ElasticLoop::register_buffer(std::string name, TensorView tensor) {
-    loop_->registered().add_buffer(std::move(name), tensor);
+    loop_->replica().registered().add_buffer(std::move(name), tensor);
 }
 
 void ElasticLoop::resume_at(std::uint64_t step, std::uint64_t samples) {
@@ -170,7 +174,7 @@ const ElasticRound& ElasticLoop::round() const noexcept {
 }
 
 ElasticStep& ElasticLoop::step() noexcept {
-    return loop_->opened_step();
+    return loop_->shown_step();
 }
 
 const ElasticLeave& ElasticLoop::leave() const noexcept {

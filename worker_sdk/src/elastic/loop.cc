@@ -3,11 +3,9 @@
 
 #include <regroup/error.h>
 
-#include <exception>
-#include <utility>
+#include <variant>
 
 #include "worker_sdk/src/link/assigned_context.h"
-#include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/link/sigterm.h"
 
 namespace regroup::elastic {
@@ -21,102 +19,88 @@ constexpr Duration kEndLimit = std::chrono::seconds(1);
 /// The time to leave if the agent gave none.
 constexpr Duration kLeaveLimit = std::chrono::seconds(30);
 
+/// Whether the error means that peers are lost, so that the round cannot go on.
+bool is_loss(const Error& error) noexcept {
+    switch (error.code()) {
+        case Errc::disconnected:
+        case Errc::fenced:
+        case Errc::deadline_exceeded:
+        case Errc::closed:
+            return true;
+        default:
+            return false;
+    }
+}
+
 }  // namespace
 
 /// The state of the thread that trains, while it trains.
-struct Loop::Session {
-    explicit Session(Loop& loop)
-        : agent(loop.link_),
-          meter(loop.reporter_),
-          farewell{loop.reporter_},
-          thread_reporter(loop.reporter_) {
-        if (agent) {
-            put_off.emplace(agent->agent_pid(), agent->sigterm_bell());
+struct Loop::Training {
+    explicit Training(OptionalAgent& agent_in)
+        : agent(agent_in),
+          meter(agent.reporter),
+          thread_reporter(agent.reporter),
+          put_off(agent.link ? agent.link->agent_pid() : 0,
+                  agent.link ? agent.link->sigterm_bell() : -1) {}
+    ~Training() {
+        if (agent.link) {
+            agent.link->unguard();  // Not later: another loop may guard a round of its own then.
         }
+        agent.reporter.set_phase(link::Phase::leaving);
     }
-    ~Session() {
-        if (agent) {
-            agent->unguard();  // Not later: another loop may guard a round of its own then.
-        }
-    }
-    Session(const Session&) = delete;
-    Session& operator=(const Session&) = delete;
+    Training(const Training&) = delete;
+    Training& operator=(const Training&) = delete;
 
-    /// Shows the phase `leaving` when training is over, however it ends.
-    struct Farewell {
-        link::ProgressReporter& reporter;
-        ~Farewell() { reporter.set_phase(link::Phase::leaving); }
-    };
-
-    const std::shared_ptr<link::AgentLink> agent;
+    OptionalAgent& agent;
     link::WaitReporter meter;
-    const Farewell farewell;
     const link::ThreadReporter thread_reporter;
-    std::optional<link::SigtermPutOff> put_off{};
+    link::SigtermPutOff put_off;
 };
 
-/// Ends a session, also where an exception leaves the block.
-struct Loop::SessionEnd {
-    std::unique_ptr<Session, OwnerDeleter>& session;
-    bool is_due = true;
+/// Ends training if an exception leaves the block.
+struct Loop::EndOnException {
+    std::unique_ptr<Training, OwnerDeleter>& training;
+    const int exceptions = std::uncaught_exceptions();
 
-    ~SessionEnd() {
-        if (is_due) {
-            session.reset();
+    ~EndOnException() {
+        if (std::uncaught_exceptions() > exceptions) {
+            training.reset();
         }
     }
 };
 
 Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link)
     : options_(std::move(options)),
-      link_(std::move(link)),
-      reporter_(link_ ? &link_->page() : nullptr),
-      telemetry_(link_ ? &link_->page() : nullptr),
-      round_(std::make_unique<Round>(std::move(first))) {}
+      agent_(std::move(link)),
+      round_(std::make_unique<RoundRun>(std::move(first))) {}
 
 Loop::~Loop() = default;
 
 void Loop::resume_at(std::uint64_t step, std::uint64_t samples) {
-    if (started_) {
+    if (state_ != State::created) {
         throw Error(Errc::invalid_argument, "resume_at() after run()");
     }
-    step_ = step;
-    samples_ = samples;
-}
-
-void Loop::on_straggler(std::function<void(std::uint32_t, double)> listener) {
-    straggler_listener_ = std::move(listener);
+    replica_.resume_at(step, samples);
 }
 
 Ending Loop::run(const ElasticCallbacks& callbacks) {
-    if (!callbacks.on_step || started_) {
-        throw Error(Errc::invalid_argument, started_ ? "ElasticLoop::run() was called before"
-                                                     : "ElasticLoop::run() needs on_step");
+    if (!callbacks.on_step || state_ != State::created) {
+        throw Error(Errc::invalid_argument, callbacks.on_step
+                                                ? "ElasticLoop::run() was called before"
+                                                : "ElasticLoop::run() needs on_step");
     }
-    departure_listener_ = callbacks.on_departure;
-    const SessionEnd end{session_};
+    step_.on_departure(callbacks.on_departure);
+    const EndOnException end{training_};
     while (true) {
         const ElasticEvent event = next();
+        if (event == ElasticEvent::finished) {
+            return Ending::finished;
+        }
+        if (event == ElasticEvent::left) {
+            return Ending::left;
+        }
         try {
-            switch (event) {
-                case ElasticEvent::round:
-                    if (callbacks.on_round) {
-                        callbacks.on_round(shown_round_);
-                    }
-                    break;
-                case ElasticEvent::step:
-                    callbacks.on_step(opened_step_);
-                    break;
-                case ElasticEvent::leave:
-                    if (callbacks.on_leave) {
-                        callbacks.on_leave(leave_);
-                    }
-                    break;
-                case ElasticEvent::finished:
-                    return Ending::finished;
-                case ElasticEvent::left:
-                    return Ending::left;
-            }
+            carry_out(event, callbacks);
         } catch (const std::exception& error) {
             if (!repairs(error)) {
                 throw;
@@ -125,288 +109,246 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     }
 }
 
-ElasticEvent Loop::next() {
-    mark_.require("ElasticLoop");
-    if (!std::exchange(started_, true)) {
-        registered_.keep_buffers();
-        session_ = std::unique_ptr<Session, OwnerDeleter>(new Session(*this));
-        meter_ = &session_->meter;
-        if (link_) {
-            link_->declare_elastic(true);
-        }
-    } else if (!session_) {
-        throw Error(Errc::invalid_argument, "the training of this loop is over");
+void Loop::carry_out(ElasticEvent event, const ElasticCallbacks& callbacks) {
+    if (event == ElasticEvent::round && callbacks.on_round) {
+        callbacks.on_round(shown_round_);
+    } else if (event == ElasticEvent::step) {
+        callbacks.on_step(shown_step_);
+    } else if (event == ElasticEvent::leave && callbacks.on_leave) {
+        callbacks.on_leave(shown_leave_);
     }
-    SessionEnd end{session_};
-    std::optional<ElasticEvent> event;
-    while (!event) {
-        if (at_ == At::between) {
-            find_place();
-        } else if (at_ == At::leaving) {
-            event = take_leave();
-        } else {
-            try {
-                event = advance();
-            } catch (const std::exception& error) {
-                if (!repairs(error)) {
-                    throw;
-                }
-            }
-        }
-    }
-    end.is_due = false;
-    return *event;
 }
 
-/// Takes the next step of the round; empty if the round is over.
-std::optional<ElasticEvent> Loop::advance() {
-    switch (at_) {
-        case At::place:
-            session_->meter.use(ContextScope::of(round_->context).get());
-            enter_round();
-            at_ = At::round;
-            return ElasticEvent::round;
-        case At::round:
-            // The user has now replaced all objects that referred to earlier rounds.
-            past_.clear();
-            begin_training();
-            break;
-        default:
-            if (stage_ == Stage::open) {
-                throw Error(Errc::invalid_argument, "on_step returned from step " +
-                                                        std::to_string(step_) +
-                                                        " without commit() or finish()");
-            }
-            if (stage_ == Stage::finished) {
-                conclude();
-                return ElasticEvent::finished;
-            }
-            if (pausing_) {
-                give_up_round("the round ends at this step boundary");
-                at_boundary_ = true;
-                at_ = At::between;
-                return std::nullopt;
-            }
-            look_after_step();
+ElasticEvent Loop::next() {
+    mark_.require("ElasticLoop");
+    if (state_ == State::created) {
+        begin();
+    } else if (!training_) {
+        throw Error(Errc::invalid_argument, "the training of this loop is over");
     }
-    open_step();
-    at_ = At::step;
+    const EndOnException end{training_};
+    while (true) {
+        if (const std::optional<ElasticEvent> event = advance()) {
+            return *event;
+        }
+    }
+}
+
+void Loop::begin() {
+    state_ = State::placed;
+    replica_.registered().keep_buffers();
+    training_ = std::unique_ptr<Training, OwnerDeleter>(new Training(agent_));
+    if (agent_.link) {
+        agent_.link->declare_elastic(true);
+    }
+}
+
+/// Does what can be done without the program; empty if that was not enough for an event.
+std::optional<ElasticEvent> Loop::advance() {
+    switch (state_) {
+        case State::broken:
+        case State::at_boundary:
+            find_place();
+            return std::nullopt;
+        case State::leaving:
+        case State::saved:
+            return take_leave();
+        default:
+            break;
+    }
+    try {
+        return train();
+    } catch (const std::exception& error) {
+        if (!repairs(error)) {
+            throw;
+        }
+        return std::nullopt;
+    }
+}
+
+/// Empty if the round is over.
+std::optional<ElasticEvent> Loop::train() {
+    if (state_ == State::placed) {
+        enter_round();
+        state_ = State::entered;
+        return ElasticEvent::round;
+    }
+    if (state_ == State::entered) {
+        // The user has now replaced all objects that referred to earlier rounds.
+        past_.clear();
+        agent_.reporter.set_phase(link::Phase::training);
+        round_->pace.emplace(round_->control(), options_, agent_, straggler_listener_);
+    } else if (step_.stage() == Step::Stage::finished) {
+        conclude();
+        return ElasticEvent::finished;
+    } else if (step_.stage() < Step::Stage::committed) {
+        throw Error(Errc::invalid_argument, "on_step returned from step " +
+                                                std::to_string(replica_.step()) +
+                                                " without commit() or finish()");
+    } else if (step_.pauses()) {
+        give_up_round("the round ends at this step boundary");
+        state_ = State::at_boundary;
+        return std::nullopt;
+    } else {
+        round_->pace->compare();
+        if (options_.compare_every != 0 && replica_.step() % options_.compare_every == 0) {
+            replica_.compare(*round_);
+        }
+    }
+    step_.open();
+    state_ = State::in_step;
     return ElasticEvent::step;
 }
 
-/// After the end of a round.
-void Loop::find_place() {
-    registered_.restore_buffers();  // The step that was lost may have changed them.
-    if ((at_boundary_ && all_paused_ && leaves_now()) || !find_next_place(at_boundary_)) {
-        at_ = At::leaving;
-        return;
+void Loop::enter_round() {
+    RoundRun& round = *round_;
+    training_->meter.use(&round.scope());
+    step_.begin_round(round);
+    agent_.reporter.begin_round(round.number(), round.scope());
+    if (agent_.link) {
+        agent_.link->guard(round.number(), ContextScope::of(round.context));
+        round.scope().on_break([link = std::weak_ptr(agent_.link), number = round.number()](
+                                   std::uint32_t peer, const std::string& how) {
+            if (const auto agent = link.lock()) {
+                agent->send({worker_link::PeerLost{.round = number, .peer = peer, .text = how}});
+            }
+        });
     }
-    at_ = At::place;
+    const Instant began = now();
+    Digests held = replica_.digests_held(round);
+    const Instant prepared = now();
+    round.form(options_, replica_.orders());
+    const Instant formed = now();
+    replica_.bring(round, std::move(held));
+    round.communicator_time = formed - prepared;
+    round.state_time = (prepared - began) + (now() - formed);
+    round.shown = true;
+    shown_round_ = {.context = &round.context,
+                    .group = round.steps.get(),
+                    .step = replica_.step(),
+                    .first = shown_round_.context == nullptr};
 }
 
 /// All ranks have finished.
 void Loop::conclude() {
-    if (link_) {
+    if (agent_.link) {
         // The others may end before this one: broken connections are normal now.
-        ContextScope::of(round_->context)->on_break({});
-        link_->unguard();
-        link_->declare_elastic(false);  // No round may interrupt the rest of the program.
+        round_->scope().on_break({});
+        agent_.link->unguard();
+        agent_.link->declare_elastic(false);  // No round may interrupt the rest of the program.
     }
-    session_.reset();
+    training_.reset();
 }
 
 bool Loop::repairs(const std::exception& error) {
-    if (!session_ || !mark_.is_here()) {
+    if (!training_ || !mark_.is_here()) {
         return false;  // The failure of a forked child is not that of the rank.
     }
-    if (at_ == At::leaving) {
-        session_.reset();
+    if (state_ == State::leaving || state_ == State::saved) {
+        training_.reset();
         return false;
     }
+    const bool wait_failed = training_->meter.has_failed();
     const auto* const known = dynamic_cast<const Error*>(&error);
-    const std::string disagreement = known != nullptr ? finish_disagreement(*known) : "";
-    if (!disagreement.empty()) {
-        if (link_) {
-            link_->send(worker_link::Fatal{.kind = worker_link::FatalKind::user_error,
-                                           .text = disagreement});
-        }
-    } else if (known != nullptr && !applying_ && is_loss(*known)) {
-        // After an error in `apply` the state would be half changed.
+    // After an error in `apply` the state would be half changed.
+    if (known != nullptr && is_loss(*known) && agent_.link &&
+        step_.stage() != Step::Stage::applying) {
         give_up_round(known->what());
-        learn_of_end(*known);
-        at_boundary_ = false;
-        at_ = At::between;
+        await_end(*known);
+        state_ = State::broken;
         return true;
     }
+    const std::string disagreement = known != nullptr ? step_.explain(*known, wait_failed) : "";
     const std::string what = disagreement.empty() ? error.what() : disagreement;
-    tell_failure(what.c_str());
+    // The agent hears it before the others can notice it, so that it knows the cause first. A rank
+    // that fails because of the others says nothing.
+    if (!disagreement.empty()) {
+        agent_.send(worker_link::Fatal{.kind = worker_link::FatalKind::user_error, .text = what});
+    } else if (replica_.dissents() || (!wait_failed && !agent_.ended(round_->number()))) {
+        agent_.send(worker_link::Fatal{.kind = worker_link::FatalKind::error, .text = what});
+    }
     // Otherwise the others would wait for this rank.
     give_up_round("training has failed on this rank: " + what);
-    session_.reset();
+    training_.reset();
     if (!disagreement.empty()) {
         throw Error(Errc::invalid_argument, disagreement);
     }
     return false;
 }
 
-/// Reports the failure before the others can notice it, so that the agent knows the cause first. A
-/// rank that fails because of the others reports nothing.
-void Loop::tell_failure(const char* what) {
-    const bool others_have = link_ && (meter_->has_failed() || link_->ended(round_->context.round));
-    if (link_ && (fails_by_itself_ || !others_have)) {
-        link_->send(worker_link::Fatal{.kind = worker_link::FatalKind::error, .text = what});
-    }
-}
-
-void Loop::enter_round() {
-    const Context& context = round_->context;
-    reporter_.begin_round(context.round, *ContextScope::of(context));
-    if (link_) {
-        link_->guard(context.round, ContextScope::of(context));
-        ContextScope::of(context)->on_break([link = std::weak_ptr(link_), round = context.round](
-                                                std::uint32_t peer, const std::string& how) {
-            if (const auto agent = link.lock()) {
-                agent->send({worker_link::PeerLost{.round = round, .peer = peer, .text = how}});
-            }
-        });
-    }
-    const Instant began = now();
-    Digests held = digests_held();
-    const Instant prepared = now();
-    form();
-    const Instant formed = now();
-    bring_state(std::move(held));
-    communicator_time_ = formed - prepared;
-    state_time_ = (prepared - began) + (now() - formed);
-    const bool first = !std::exchange(has_shown_, true);
-    round_->shown = true;
-    shown_round_ = {
-        .context = &context, .group = round_->steps.get(), .step = step_, .first = first};
-}
-
-void Loop::form() {
-    const Context& context = round_->context;
-    round_->steps = ProcessGroup::create(options_.backend, context,
-                                         {.timeout = options_.timeout, .name = "elastic"});
-    orders_->begin_round();
-    GroupOrders::attach(*round_->steps, orders_);
-    if (round_->steps->device().kind != DeviceKind::cpu) {
-        round_->own_control = ProcessGroup::create(
-            "cpu", context, {.timeout = options_.timeout, .name = "elastic-control"});
-    }
-}
-
-void Loop::begin_training() {
-    reporter_.set_phase(link::Phase::training);
-    training_began_ = now();
-    round_steps_ = 0;
-    window_work_ = {};
-    stragglers_.emplace(round_->context.world_size, options_.straggler_excess);
-    telemetry_.set_slow_ranks({});
-    pausing_ = all_paused_ = false;
-}
-
-void Loop::open_step() {
-    stage_ = Stage::open;
-    finishing_ = voting_ = false;
-    taken_.reset();
-    clock_.open(now(), meter_->waited());
-}
-
-/// Whether the error means that peers are lost, so that the round cannot go on.
-bool Loop::is_loss(const Error& error) const noexcept {
-    switch (error.code()) {
-        case Errc::disconnected:
-        case Errc::fenced:
-        case Errc::deadline_exceeded:
-        case Errc::closed:
-            return link_ != nullptr;
-        default:
-            return false;
-    }
-}
-
 /// Waits until the agent confirms the end of the round. If a worker has died, the agent reports it
 /// soon. If only a connection broke, the agent hears that from the workers at its ends, and the
 /// round ends for that. Without a daemon the agent reports nothing; then this rank suspends by
 /// itself.
-void Loop::learn_of_end(const Error& error) {
-    const std::uint64_t round = round_->context.round;
-    reporter_.suspend();
-    if (!link_->await_end(round, after(now(), kEndLimit))) {
-        link_->send(worker_link::Remark{
+void Loop::await_end(const Error& error) {
+    agent_.reporter.suspend();
+    if (!agent_.link->await_end(round_->number(), after(now(), kEndLimit))) {
+        agent_.send(worker_link::Remark{
             .text = "rank " + std::to_string(round_->context.rank) +
-                    " has lost its peers in round " + std::to_string(round) +
+                    " has lost its peers in round " + std::to_string(round_->number()) +
                     ", of whose end nothing was heard, and gives it up: " + error.what()});
     }
 }
 
-bool Loop::leaves_now() const noexcept {
-    return link_ && link_->leave_wanted(round_->context.round);
+void Loop::give_up_round(const std::string& reason) noexcept {
+    if (agent_.link) {
+        agent_.link->unguard();
+    }
+    round_->give_up(reason);
 }
 
-/// Waits for the next round; false if this node leaves instead.
-bool Loop::find_next_place(bool at_boundary) {
-    const std::uint64_t round = round_->context.round;
-    reporter_.suspend();
-    const std::uint64_t held = fresh_ || torn_ ? 0 : step_;
-    link_->send(worker_link::Suspended{.round = round, .step = held, .at_boundary = at_boundary});
-    const link::AgentLink::Place place = link_->await_place(round);
-    if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&place)) {
-        auto next = std::make_unique<Round>(link::context_of(round_->context, *assigned));
-        if (round_->shown) {
-            past_.push_back(std::move(round_));
-        }
-        round_ = std::move(next);
-        return true;
+/// Waits for the next round, or learns that this node leaves instead.
+void Loop::find_place() {
+    const bool at_boundary = state_ == State::at_boundary;
+    const std::uint64_t number = round_->number();
+    replica_.registered().restore_buffers();  // The step that was lost may have changed them.
+    if (at_boundary && step_.stage() == Step::Stage::met && agent_.leave_wanted(number)) {
+        state_ = State::leaving;
+        return;
     }
+    agent_.reporter.suspend();
+    const bool is_whole = replica_.condition() == Condition::whole;
+    agent_.send(worker_link::Suspended{
+        .round = number, .step = is_whole ? replica_.step() : 0, .at_boundary = at_boundary});
+    const link::AgentLink::Place place = agent_.link->await_place(number);
     if (std::holds_alternative<link::AgentLink::Gone>(place)) {
         throw Error(Errc::disconnected, "the agent that started this worker is gone, after step " +
-                                            std::to_string(step_) + " of round " +
-                                            std::to_string(round));
+                                            std::to_string(replica_.step()) + " of round " +
+                                            std::to_string(number));
     }
-    return false;
-}
-
-void Loop::give_up_round(const std::string& reason) noexcept {
-    if (link_) {
-        link_->unguard();
+    const auto* const assigned = std::get_if<worker_link::AssignWorker>(&place);
+    if (assigned == nullptr) {
+        state_ = State::leaving;
+        return;
     }
-    ContextScope::of(round_->context)->interrupt(reason);
-    for (ProcessGroup* const group : {round_->steps.get(), round_->own_control.get()}) {
-        if (group != nullptr) {
-            group->abort(reason);
-        }
+    auto next = std::make_unique<RoundRun>(link::context_of(round_->context, *assigned));
+    if (round_->shown) {
+        past_.push_back(std::move(round_));
     }
+    round_ = std::move(next);
+    state_ = State::placed;
 }
 
 /// Lets the program save once, if this rank has a state; then training is over.
 ElasticEvent Loop::take_leave() {
-    const auto end = [&] {
-        if (session_->put_off) {
-            // A scheduler's signal may come last, where another node was the first to get it.
-            session_->put_off->ignore_from_now_on();
-        }
-        session_.reset();
-        return ElasticEvent::left;
-    };
-    if (std::exchange(has_taken_leave_, true)) {
-        return end();
-    }
-    reporter_.set_phase(link::Phase::leaving);
-    if (torn_) {
+    agent_.reporter.set_phase(link::Phase::leaving);
+    if (replica_.condition() == Condition::torn) {
         throw Error(Errc::system,
                     "this node leaves while this rank has half of a state, which is not saved");
     }
-    if (fresh_) {  // It has no state to save.
-        return end();
+    if (state_ == State::saved || replica_.condition() == Condition::fresh) {
+        // A scheduler's signal may come last, where another node was the first to get it.
+        training_->put_off.ignore_from_now_on();
+        training_.reset();
+        return ElasticEvent::left;
     }
-    const auto pause = link_->await_pause(after(now(), kPauseLimit));
+    const auto pause = agent_.link->await_pause(after(now(), kPauseLimit));
     const Duration limit =
         pause && pause->limit_ms > 0 ? std::chrono::milliseconds(pause->limit_ms) : kLeaveLimit;
-    leave_ = {.step = step_,
-              .reason = pause ? pause->reason : "this node leaves the job",
-              .deadline = after(now(), limit)};
+    shown_leave_ = {.step = replica_.step(),
+                    .reason = pause ? pause->reason : "this node leaves the job",
+                    .deadline = after(now(), limit)};
+    state_ = State::saved;
     return ElasticEvent::leave;
 }
 

@@ -8,19 +8,21 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace regroup::elastic {
 namespace {
 
 auto merit(const RankState& state) {
-    return std::tuple(state.torn == 0, state.step, state.fresh == 0);
+    return std::tuple(state.condition != Condition::torn, state.step,
+                      state.condition == Condition::whole);
 }
 
 /// Compares the ranks that should hold the same state as `best`.
 Dissent dissent_among_holders(std::span<const RankState> rank_states, const RankState& best) {
     std::vector<std::optional<std::uint64_t>> digests(rank_states.size());
     for (std::size_t rank = 0; rank < rank_states.size(); ++rank) {
-        if (best.fresh == 0 && best.torn == 0 && merit(rank_states[rank]) == merit(best)) {
+        if (best.condition == Condition::whole && merit(rank_states[rank]) == merit(best)) {
             digests[rank] = rank_states[rank].digest;
         }
     }
@@ -51,26 +53,18 @@ Origin choose_origin(std::span<const RankState> rank_states) {
     for (std::uint32_t rank = 0; rank < rank_states.size(); ++rank) {
         const RankState& other = rank_states[rank];
         origin.is_needed =
-            origin.is_needed || (rank != origin.rank && (other.fresh != 0 || other.torn != 0 ||
+            origin.is_needed || (rank != origin.rank && (other.condition != Condition::whole ||
                                                          other.step != origin.state.step));
     }
     return origin;
 }
 
 bool is_state_lost(std::span<const RankState> rank_states) noexcept {
-    const auto is_torn = [](const RankState& state) { return state.torn != 0; };
-    const auto has_it = [](const RankState& state) { return state.torn == 0 && state.fresh == 0; };
-    return std::any_of(rank_states.begin(), rank_states.end(), is_torn) &&
-           std::none_of(rank_states.begin(), rank_states.end(), has_it);
-}
-
-std::vector<RankState> gather_rank_states(ProcessGroup& group, const RankState& mine) {
-    std::vector<RankState> all(group.world_size());
-    group
-        .all_gather(ConstTensorView(&mine, sizeof mine, DType::uint8),
-                    TensorView(all.data(), all.size() * sizeof mine, DType::uint8))
-        .wait();
-    return all;
+    const auto any_is = [&](Condition condition) {
+        return std::ranges::find(rank_states, condition, &RankState::condition) !=
+               rank_states.end();
+    };
+    return any_is(Condition::torn) && !any_is(Condition::whole);
 }
 
 }  // namespace regroup::elastic

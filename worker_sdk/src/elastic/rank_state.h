@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <regroup/process_group.h>
-
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "worker_sdk/src/elastic/dissent.h"
 
 namespace regroup::elastic {
+
+enum class Condition : std::uint64_t {
+    fresh,  ///< The state of a rank that has not taken part in a round yet.
+    whole,  ///< The state after a committed step.
+    torn,   ///< An interrupted transfer may have mixed the states of two ranks.
+};
 
 /// The state of a rank when a round begins.
 struct RankState {
@@ -18,9 +21,8 @@ struct RankState {
     /// The begin of its training, as link::history; a new value for a fresh rank.
     std::uint64_t history = 0;
     std::uint64_t layout = 0;  ///< Hash of the names, counts and dtypes of its registered state.
-    std::uint64_t fresh = 1;   ///< 0 once it has taken part in a round.
-    std::uint64_t torn = 0;    ///< 1 while its state may be a mixture of two ranks' states.
-    std::uint64_t digest = 0;  ///< Of its registered state, if it is neither fresh nor torn.
+    Condition condition = Condition::fresh;
+    std::uint64_t digest = 0;  ///< Of its registered state, if that is whole.
 
     friend bool operator==(const RankState&, const RankState&) = default;
 };
@@ -44,8 +46,5 @@ struct Origin {
 /// Whether the last holder of the state is lost: some ranks are torn, and no survivor is whole.
 /// Fresh ranks have only the initial state, perhaps without the checkpoint.
 [[nodiscard]] bool is_state_lost(std::span<const RankState> rank_states) noexcept;
-
-/// The states of all ranks, by rank; a collective.
-[[nodiscard]] std::vector<RankState> gather_rank_states(ProcessGroup& group, const RankState& mine);
 
 }  // namespace regroup::elastic

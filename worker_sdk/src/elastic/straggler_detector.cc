@@ -86,14 +86,14 @@ double StragglerDetector::excess_of(const Record& record, std::uint32_t windows)
     return sum / slow_windows(record, windows);
 }
 
-std::vector<Straggler> StragglerDetector::slow_ranks() const {
-    std::vector<Straggler> slow;
+std::vector<link::TelemetryWriter::Slow> StragglerDetector::slow_ranks() const {
+    std::vector<link::TelemetryWriter::Slow> slow;
     for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
         if (const Record& record = records_[rank]; record.told) {
-            slow.push_back({rank, excess_of(record, kWindowsMin), kWindowsMin});
+            slow.push_back({rank, excess_of(record, kWindowsMin)});
         }
     }
-    std::ranges::sort(slow, std::ranges::greater(), &Straggler::excess);
+    std::ranges::sort(slow, std::ranges::greater(), &link::TelemetryWriter::Slow::excess);
     return slow;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/link/telemetry_writer.h"
 
 namespace regroup::elastic {
 
@@ -32,9 +33,9 @@ class StragglerDetector {
     /// once, and again only after kWindowsMin windows in a row without slowness.
     [[nodiscard]] std::vector<Straggler> observe(std::span<const Duration> work);
 
-    /// The ranks that were returned and have had slow windows since, slowest first. `excess` and
-    /// `windows` are of the last windows.
-    [[nodiscard]] std::vector<Straggler> slow_ranks() const;
+    /// The ranks that were returned and have had slow windows since, slowest first. `excess` is of
+    /// the last windows.
+    [[nodiscard]] std::vector<link::TelemetryWriter::Slow> slow_ranks() const;
 
     static constexpr std::uint32_t kWindowsMin = 4;
     static constexpr std::uint32_t kWindows = 32;

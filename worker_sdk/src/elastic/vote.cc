@@ -40,7 +40,7 @@ constexpr std::size_t kWords = sizeof(Words) / sizeof(std::int64_t);
 
 }  // namespace
 
-Verdict vote(ProcessGroup& group, const Ballot& ballot) {
+VoteResult vote(ProcessGroup& group, const Ballot& ballot) {
     Words words{.step = Extent(ballot.step),
                 .samples = Extent(ballot.samples),
                 .finishes = Extent(ballot.finishes ? 1 : 0),

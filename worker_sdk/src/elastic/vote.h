@@ -18,7 +18,7 @@ struct Ballot {
 };
 
 /// The same on all ranks.
-struct Verdict {
+struct VoteResult {
     bool pauses = false;  ///< Some rank pauses.
     bool leaves = false;  ///< Some rank leaves.
     bool agrees = true;   ///< All ranks have the same digest.
@@ -27,6 +27,6 @@ struct Verdict {
 /// Returns when every rank has called it: then each has done its part of the step, and none is
 /// lost. Throws Error `invalid_argument` naming the difference if the ballots differ in step,
 /// samples or `finishes`; otherwise as the group.
-[[nodiscard]] Verdict vote(ProcessGroup& group, const Ballot& ballot);
+[[nodiscard]] VoteResult vote(ProcessGroup& group, const Ballot& ballot);
 
 }  // namespace regroup::elastic

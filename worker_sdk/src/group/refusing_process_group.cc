@@ -3,27 +3,10 @@
 
 #include <regroup/error.h>
 
-#include <algorithm>
-
+#include "rendezvous/base/printable.h"
 #include "worker_sdk/src/group/request.h"
 
 namespace regroup {
-namespace {
-
-std::string list(const std::vector<std::uint32_t>& ranks) {
-    constexpr std::size_t kNamedMax = 16;  // Errors name at most this many ranks.
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    }
-    if (ranks.size() > kNamedMax) {
-        text += " and " + std::to_string(ranks.size() - kNamedMax) + " more";
-    }
-    return text;
-}
-
-}  // namespace
-
 RefusingProcessGroup::RefusingProcessGroup(std::string_view backend, Device device,
                                            std::string_view name, std::uint32_t rank,
                                            const std::vector<std::uint32_t>& members)
@@ -31,7 +14,7 @@ RefusingProcessGroup::RefusingProcessGroup(std::string_view backend, Device devi
       device_(device),
       world_size_(static_cast<std::uint32_t>(members.size())),
       explanation_("rank " + std::to_string(rank) + " is not in group \"" + std::string(name) +
-                   "\", which consists of " + list(members) +
+                   "\", which consists of " + name_ranks(members) +
                    "; only its members may use it, and others see that by rank() == kNotAMember") {}
 
 void RefusingProcessGroup::refuse(std::string_view operation) const {
