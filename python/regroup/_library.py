@@ -65,18 +65,10 @@ class LeaveInfo(Structure):
     _fields_ = [("step", c_uint64), ("reason", c_char_p), ("time_left_ms", c_int64)]
 
 
-OnRound = CFUNCTYPE(c_int32, c_void_p, POINTER(RoundInfo))
-OnStep = CFUNCTYPE(c_int32, c_void_p, c_void_p)
-OnLeave = CFUNCTYPE(c_int32, c_void_p, POINTER(LeaveInfo))
 OnStraggler = CFUNCTYPE(None, c_void_p, c_uint32, c_double)
 SaveValue = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p), POINTER(c_size_t))
 LoadValue = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
 Apply = CFUNCTYPE(c_int32, c_void_p)
-
-
-class ElasticCallbacks(Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("user", c_void_p), ("on_round", OnRound),
-                ("on_step", OnStep), ("on_leave", OnLeave)]
 
 
 class Parameter(Structure):
@@ -146,7 +138,6 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "elastic_register_value": (_H, _T, SaveValue, LoadValue, c_void_p),
     "elastic_resume_at": (_H, c_uint64, c_uint64),
     "elastic_on_straggler": (_H, OnStraggler, c_void_p),
-    "elastic_run": (_H, POINTER(ElasticCallbacks), _I32),
     "elastic_next": (_H, _I32),
     "elastic_failed": (_H, c_int32, _T),
     "elastic_round": (_H, POINTER(RoundInfo)),

@@ -51,11 +51,10 @@ class ElasticStep:
     number: int  #: Steps committed before this one, from 0.
     samples_begin: int  #: Samples consumed by all committed steps, of all ranks together.
 
-    def __init__(self, pointer: int, current: ElasticRound,
-                 loop: Optional[ElasticLoop] = None) -> None:
+    def __init__(self, pointer: int, current: ElasticRound, loop: ElasticLoop) -> None:
         self._pointer: Optional[int] = pointer
         self._round = current
-        self._loop = loop  # Of ElasticLoop.steps.
+        self._loop = loop
         self._has_ended = False  # It has been committed or finished.
         self._in_section = False
         info = _library.StepInfo()
@@ -90,8 +89,6 @@ class ElasticStep:
     def __exit__(self, kind: Optional[Type[BaseException]], raised: Optional[BaseException],
                  trace: Optional[TracebackType]) -> bool:
         """Ends the step. The loss of a peer goes no further: the loop repairs it."""
-        if self._loop is None:
-            return False
         if raised is None and not self._has_ended:
             raised = InvalidArgument(f"step {self.number} has ended without commit(), update() or "
                                      f"finish()")
@@ -141,7 +138,7 @@ class ElasticStep:
 
     def _prepare(self) -> None:
         self._open()
-        if self._loop is not None and self._loop.before_commit is not None:
+        if self._loop.before_commit is not None:
             self._loop.before_commit()
 
     def finish(self) -> None:
@@ -277,15 +274,11 @@ class ElasticLoop:
         Under the launcher, the loss of a peer is repaired: a regroup.Error of a lost peer may leave
         the callbacks. Any other exception ends the run, and leaves it with its traceback.
         """
-        callbacks = _library.ElasticCallbacks(
-            ctypes.sizeof(_library.ElasticCallbacks), None,
-            _library.OnRound(lambda _, info: self._begin_round(info.contents, on_round)),
-            _library.OnStep(lambda _, step: self._carry_out(step, on_step)),
-            _library.OnLeave(lambda _, info: self._leave(info.contents, on_leave)))
-        ending = ctypes.c_int32()
-        _run(self._raised, library.regroup_elastic_run, self._handle(), ctypes.byref(callbacks),
-             ctypes.byref(ending))
-        return "finished" if ending.value == 0 else "left"
+        for step in self.steps(on_round=on_round, on_leave=on_leave):
+            with step:
+                on_step(step)
+        assert self.ending is not None
+        return self.ending
 
     def steps(self, until: Optional[int] = None, *,
               on_round: Optional[Callable[[ElasticRound], Any]] = None,
@@ -341,7 +334,9 @@ class ElasticLoop:
             elif event.value == _library.EVENT_LEAVE:
                 leave = _library.LeaveInfo()
                 check(library.regroup_elastic_leave(self._handle(), ctypes.byref(leave)))
-                self._tell_leave(leave, on_leave)
+                if on_leave is not None:
+                    on_leave(ElasticLeave(leave.step, leave.reason.decode(errors="replace"),
+                                          leave.time_left_ms / 1000))
             else:
                 self.ending = "finished" if event.value == _library.EVENT_FINISHED else "left"
         except BaseException as raised:
@@ -372,11 +367,6 @@ class ElasticLoop:
         self._handle.free()
         self._kept.clear()
 
-    # Callbacks of C. None of them lets an exception out.
-
-    def _begin_round(self, info: Any, on_round: Optional[Callable[[ElasticRound], Any]]) -> int:
-        return _code(from_c(lambda: self._enter(info, on_round)), self._raised)
-
     def _enter(self, info: Any, on_round: Optional[Callable[[ElasticRound], Any]]) -> None:
         earlier = self._round
         self._round = ElasticRound(Context(None, info.context), ProcessGroup(None, info.group),
@@ -388,25 +378,6 @@ class ElasticLoop:
             if earlier is not None:  # C frees the group next.
                 earlier.group.close()
                 earlier.context.close()
-
-    def _carry_out(self, pointer: int, on_step: Callable[[ElasticStep], Any]) -> int:
-        def call() -> None:
-            self._raise_noted()
-            assert self._round is not None
-            step = ElasticStep(pointer, self._round)
-            try:
-                on_step(step)
-            finally:
-                step._pointer = None
-        return _code(from_c(call), self._raised)
-
-    def _leave(self, info: Any, on_leave: Optional[Callable[[ElasticLeave], Any]]) -> int:
-        return _code(from_c(lambda: self._tell_leave(info, on_leave)), self._raised)
-
-    def _tell_leave(self, info: Any, on_leave: Optional[Callable[[ElasticLeave], Any]]) -> None:
-        if on_leave is not None:
-            on_leave(ElasticLeave(info.step, info.reason.decode(errors="replace"),
-                                  info.time_left_ms / 1000))
 
     def _raise_noted(self) -> None:
         if self._raised and not isinstance(self._raised[-1], Error):

@@ -114,7 +114,7 @@ class Loop(unittest.TestCase):
     def test_step_without_an_end_is_refused(self):
         failure = self.run_and_catch(lambda step: None)
         self.assertIsInstance(failure, regroup.InvalidArgument)
-        self.assertIn("without commit() or finish()", str(failure))
+        self.assertIn("without commit(), update() or finish()", str(failure))
 
     def test_step_and_group_are_refused_when_they_are_over(self):
         kept = []

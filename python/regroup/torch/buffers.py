@@ -2,17 +2,18 @@
 """Tensors of PyTorch as buffers of the library, and results as the tensors that the caller gave."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _library
 from .._library import CPU, Tensor
 from ..errors import InvalidArgument
-from ..tensors import DTYPES
-from .work import After
+from ..tensors import DTYPES, View
 
 NAME = "regroup"
+#: Copies a result to where the caller wants it.
+After = Optional[Callable[[], object]]
 _NUMBERS: Dict[torch.dtype, int] = {
     getattr(torch, name): number for name, number in DTYPES.items() if hasattr(torch, name)}
 _UINT8 = DTYPES["uint8"]
@@ -59,7 +60,7 @@ def output_of(tensor: torch.Tensor, reads: bool = False) -> Tuple[torch.Tensor, 
     return place, lambda: tensor.copy_(place)
 
 
-def elements(tensor: torch.Tensor) -> Tuple[Tensor, Any]:
+def elements(tensor: torch.Tensor) -> View:
     """For reductions."""
     number = _NUMBERS.get(tensor.dtype)
     if number is None:
@@ -70,7 +71,7 @@ def elements(tensor: torch.Tensor) -> Tuple[Tensor, Any]:
     return Tensor(tensor.data_ptr(), tensor.numel(), number, CPU, 0), tensor
 
 
-def data_of(tensor: torch.Tensor) -> Tuple[Tensor, Any]:
+def data_of(tensor: torch.Tensor) -> View:
     """For what only moves data: any type."""
     number = _NUMBERS.get(tensor.dtype)
     if number is not None:

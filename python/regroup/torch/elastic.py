@@ -162,7 +162,7 @@ class Elastic:
         """An iterator over batches of this rank: ``batch_size`` samples in each step, of all ranks
         together. Each sample is used once in an epoch, whatever happens to ranks. Options are those
         of torch.utils.data.DataLoader, such as ``num_workers``."""
-        return Batches(self, dataset, batch_size, shuffle, seed, options)
+        return Batches(lambda: self.step, dataset, batch_size, shuffle, seed, options)
 
     def steps(self, until: Optional[int] = None, *,
               on_round: Optional[Callable[[ElasticRound], Any]] = None,
@@ -200,15 +200,10 @@ class Elastic:
         if self._timeout is not None:
             options["timeout"] = datetime.timedelta(seconds=self._timeout)
         # Kept here: C++ does not keep its object of Python.
-        self._store = (RoundStore(current.context.store) if current.world_size > 1 else
-                       dist.HashStore())
+        self._store = RoundStore(current)
         self._hook = sys.excepthook
-        backend.enter_round(current)
-        try:
-            dist.init_process_group(backend.NAME, store=self._store, rank=current.rank,
-                                    world_size=current.world_size, **options)
-        finally:
-            backend.enter_round(None)
+        dist.init_process_group(backend.NAME, store=self._store, rank=current.rank,
+                                world_size=current.world_size, **options)
         self._ddp = self._wrap(self.model)
 
     def _end_round(self) -> None:

@@ -2,17 +2,15 @@
 """Batches of a data set for elastic steps."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch.utils.data import DataLoader
 
+from ..elastic import ElasticStep
 from ..errors import InvalidArgument
 from ..sampler import DistributedSampler
 from .loader_process import ObeysItsRank
-
-if TYPE_CHECKING:
-    from .elastic import Elastic
 
 
 class _Positions:
@@ -42,17 +40,17 @@ class _Positions:
 
 
 class Batches:
-    """Call ``next`` once in each step."""
+    """Call ``next`` once in each step, which ``step`` returns."""
 
-    def __init__(self, elastic: Elastic, dataset: Any, batch_size: int, shuffle: bool, seed: int,
-                 options: Dict[str, Any]) -> None:
+    def __init__(self, step: Callable[[], ElasticStep], dataset: Any, batch_size: int,
+                 shuffle: bool, seed: int, options: Dict[str, Any]) -> None:
         for name in ("sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise InvalidArgument(f"batches() chooses the samples itself, and has no {name}=")
         if not 0 < batch_size <= len(dataset):
             raise InvalidArgument(f"batch_size is {batch_size}, for all ranks together, and the "
                                   f"data set has {len(dataset)} samples")
-        self._elastic = elastic
+        self._step = step
         self._batch_size = batch_size
         self._positions = _Positions(len(dataset), batch_size, shuffle, seed)
         # A generator of its own: the loader draws from it, and must not draw from PyTorch's.
@@ -68,18 +66,18 @@ class Batches:
     @property
     def epoch(self) -> int:
         """The epoch of the current step, from 0."""
-        return int(self._elastic.step.samples_begin // self._positions._epoch_count)
+        return int(self._step().samples_begin // self._positions._epoch_count)
 
     def __iter__(self) -> Batches:
         return self
 
     def __next__(self) -> Any:
-        step = self._elastic.step
+        step = self._step()
         first = step.take(self._batch_size).start
         place = (step.context.round, first)
         with step._loading():
             if self._iterator is None or self._next != place:
-                self._begin(first)
+                self._begin(step, first)
             assert self._iterator is not None
             self._next = (step.context.round, first + self._batch_size)
             return next(self._iterator)
@@ -88,12 +86,12 @@ class Batches:
         """Ends the worker processes."""
         self._iterator = None
 
-    def _begin(self, first: int) -> None:
+    def _begin(self, step: ElasticStep, first: int) -> None:
         """Another round or position: what was loaded ahead is not for this rank."""
         if not getattr(self._loader, "persistent_workers", False):
             self._iterator = None  # Its processes end before new ones start.
         self._positions.first = first
-        self._positions.rank = self._elastic.rank
-        self._positions.world_size = self._elastic.world_size
+        self._positions.rank = step.rank
+        self._positions.world_size = step.world_size
         self._generator.manual_seed(self._seed + first)
         self._iterator = iter(self._loader)

@@ -7,15 +7,18 @@ from typing import Any, List, Optional
 
 import torch.distributed as dist
 
+from ..elastic import ElasticRound
 from ..store import Store
 
 
 class RoundStore(dist.Store):  # type: ignore[misc]
-    """Calls fail when the round ends, unlike those of a TCPStore of PyTorch's own."""
+    """Calls fail when the round ends, unlike those of a TCPStore of PyTorch's own. A default group
+    that is made with it uses the group of the round."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, current: ElasticRound) -> None:
         super().__init__()
-        self._store = store
+        self.round = current
+        self._store = current.context.store if current.world_size > 1 else Store.local()
 
     def set(self, key: str, value: Any) -> None:
         self._store.set(key, value)

@@ -13,12 +13,12 @@ import torch
 from torch._C import _distributed_c10d as c10d
 from torch.autograd import Variable
 
-from ..errors import DeadlineExceeded
+from ..errors import DeadlineExceeded, Error, InvalidArgument
+from ..process_group import ProcessGroup
+from .buffers import After
+from .operations import Call
 
 NO_TIMEOUT = datetime.timedelta(0)
-
-#: Copies results to where the caller wants them.
-After = Optional[Callable[[], object]]
 
 
 class Issued(Protocol):
@@ -29,13 +29,47 @@ class Issued(Protocol):
     def test(self) -> bool: ...
 
 
-class Lane(Protocol):
-    """Issues operations in one order, and completes their futures in the same order."""
+class Lane:
+    """A group of the library, whose operations are issued one at a time, by any thread. It
+    completes their futures in the order in which they were issued."""
 
-    def note(self, error: Optional[Exception]) -> None:
-        """An operation has ended, with this error or none."""
+    def __init__(self, native: ProcessGroup, owned: bool, timeout: datetime.timedelta,
+                 note: Callable[[Optional[Exception]], None]) -> None:
+        self.native = native
+        self.note = note  #: An operation has ended, with this error or none.
+        self.completer = Completer(timeout.total_seconds())
+        self.issued = 0
+        self._owned = owned
+        self._timeout = timeout
+        self._issuing = threading.Lock()
 
-    def completer(self) -> Completer: ...
+    def issue(self, call: Call, timeout: Optional[datetime.timedelta]) -> Issued:
+        types = {tensor.dtype for _, tensor in call.buffers if tensor is not None}
+        if len(types) > 1:
+            raise InvalidArgument(f"the input and the output of an operation have different types: "
+                                  f"{', '.join(sorted(map(str, types)))}")
+        seconds = None
+        if timeout is not None and timeout > NO_TIMEOUT and timeout != self._timeout:
+            seconds = timeout.total_seconds()
+        try:
+            with self._issuing:
+                work = self.native._issue(call.function, call.buffers, call.rest, seconds, None,
+                                          True)
+                self.issued += 1
+        except Error as error:
+            self.note(error)
+            raise
+        assert work is not None
+        return work
+
+    def abort(self, reason: str) -> None:
+        with contextlib.suppress(Error):  # The group may be closed.
+            self.native.abort(reason)
+
+    def close(self) -> None:
+        self.completer.close()
+        if self._owned:
+            self.native.close()
 
 
 #: A callback that uses no processor for so long, in seconds, waits for a future in C++.
@@ -102,12 +136,12 @@ class Future(torch.futures.Future):  # type: ignore[misc]
 class Work(c10d.Work):  # type: ignore[misc]
     """One operation of PyTorch: operations in flight, and what is done after them. Any thread."""
 
-    def __init__(self, lane: Lane, issued: Sequence[Issued], result: List[torch.Tensor],
+    def __init__(self, lane: Lane, issued: Sequence[Issued], results: List[torch.Tensor],
                  after: After = None, source: int = -1, is_ordered: bool = True) -> None:
         super().__init__()
         self._lane = lane
         self._issued = issued
-        self._result = result
+        self.results = results
         self._after = after
         self._source = source
         #: It completes as soon as those that were issued before it have; messages may not.
@@ -144,7 +178,7 @@ class Work(c10d.Work):  # type: ignore[misc]
 
     def result(self) -> List[torch.Tensor]:
         self.wait()
-        return self._result
+        return self.results
 
     def source_rank(self) -> int:
         return self._source
@@ -154,7 +188,7 @@ class Work(c10d.Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         with self._lock:
             if self._future is None:
-                completer = self._lane.completer()
+                completer = self._lane.completer
                 self._future = Future(completer)
                 if self._done:
                     self._tell(self._future)
@@ -171,7 +205,7 @@ class Work(c10d.Work):  # type: ignore[misc]
         if self._error is not None:
             future.set_exception(self._error.with_traceback(None))
         else:
-            future.set_result(self._result)
+            future.set_result(self.results)
 
     def _wait_until(self, deadline: float, timeout: datetime.timedelta) -> None:
         while not all(work.test() for work in self._issued):
