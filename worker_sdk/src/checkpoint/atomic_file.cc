@@ -19,26 +19,12 @@
 namespace regroup::checkpointing {
 namespace {
 
+using store::Descriptor;
+
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr int kAttempts = 1000;
-
-class Descriptor {
-   public:
-    explicit Descriptor(int fd) noexcept : fd_(fd) {}
-    ~Descriptor() {
-        if (fd_ >= 0) {
-            ::close(fd_);
-        }
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    [[nodiscard]] int get() const noexcept { return fd_; }
-
-   private:
-    int fd_;
-};
 
 /// Locks a new partial file. False if another writer takes it for the file of a killed writer and
 /// removes it.
@@ -66,30 +52,31 @@ AtomicFile::AtomicFile(std::filesystem::path path)
       directory_(path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".")) {
     remove_stale_partials();
     const std::string stem = path_.string() + "." + std::to_string(::getpid()) + "-";
-    for (int attempt = 0; fd_ < 0; ++attempt) {
+    for (int attempt = 0; !file_.is_open(); ++attempt) {
         partial_ = stem + std::to_string(attempt) + std::string(kPartialSuffix);
-        fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
+        file_ = Descriptor(
+            ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode));
         // A process with the same id, on another machine or earlier, may have used this name.
-        if (fd_ < 0 && (errno != EEXIST || attempt == kAttempts)) {
+        if (!file_.is_open() && (errno != EEXIST || attempt == kAttempts)) {
             fail("open", partial_, errno);
         }
-        if (fd_ >= 0 && attempt < kAttempts && !claim(fd_)) {
-            ::close(std::exchange(fd_, -1));
+        if (file_.is_open() && attempt < kAttempts && !claim(file_.get())) {
+            file_.reset();
         }
     }
 }
 
 AtomicFile::~AtomicFile() {
-    if (fd_ >= 0) {
+    if (file_.is_open()) {
         ::unlink(partial_.c_str());
-        ::close(fd_);
     }
 }
 
 void AtomicFile::write(std::string_view bytes) {
     while (!bytes.empty()) {
         // In pieces, to show how far it is.
-        const ssize_t count = ::write(fd_, bytes.data(), std::min(bytes.size(), kPieceBytes));
+        const ssize_t count =
+            ::write(file_.get(), bytes.data(), std::min(bytes.size(), kPieceBytes));
         const int error_number = errno;
         if (count < 0 && error_number != EINTR) {
             const std::string call = "write at byte " + std::to_string(written_bytes_) + " of";
@@ -111,7 +98,7 @@ void AtomicFile::commit(std::size_t previous_count) {
 
 void AtomicFile::flush() {
     // The data must reach the disk before the rename, or a power cut leaves an empty file.
-    if (::fsync(fd_) != 0) {
+    if (::fsync(file_.get()) != 0) {
         fail("fsync", partial_, errno);
     }
 }
@@ -121,12 +108,12 @@ void AtomicFile::publish(std::size_t previous_count) {
     if (std::rename(partial_.c_str(), path_.c_str()) != 0) {
         fail("rename to its final name", partial_, errno);
     }
-    ::close(std::exchange(fd_, -1));
+    file_.reset();
 }
 
 void AtomicFile::flush_directory() const {
     const Descriptor directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+    if (!directory.is_open() || ::fsync(directory.get()) != 0) {
         fail("fsync", directory_, errno);
     }
 }
@@ -165,7 +152,7 @@ void AtomicFile::remove_stale_partials() const {
             const Descriptor partial(
                 ::open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
             // Its writer may have renamed it in the meantime and created a new file of this name.
-            if (partial.get() >= 0 && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
+            if (partial.is_open() && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
                 is_still(entry->path(), partial.get())) {
                 ::unlink(entry->path().c_str());
             }

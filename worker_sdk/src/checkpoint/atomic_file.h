@@ -7,6 +7,8 @@
 #include <string_view>
 #include <sys/types.h>
 
+#include "rendezvous/store/descriptor.h"
+
 namespace regroup::checkpointing {
 
 /// Of new files; reduced by the umask.
@@ -47,7 +49,7 @@ class AtomicFile {
     const std::filesystem::path path_;
     const std::filesystem::path directory_;
     std::filesystem::path partial_;
-    int fd_ = -1;
+    store::Descriptor file_;
     std::uint64_t written_bytes_ = 0;
 };
 

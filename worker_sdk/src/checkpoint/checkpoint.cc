@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <unistd.h>
 
+#include "rendezvous/store/descriptor.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/checkpoint/atomic_file.h"
@@ -166,8 +167,8 @@ constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 // Returns nullopt if there is no such file.
 std::optional<std::string> read_file(const std::string& path) {
     // A FIFO must not block.
-    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
+    const store::Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!file.is_open()) {
         if (errno == ENOENT) {
             return std::nullopt;
         }
@@ -175,7 +176,7 @@ std::optional<std::string> read_file(const std::string& path) {
     }
     std::string content;
     struct stat status{};
-    ssize_t count = ::fstat(fd, &status);
+    ssize_t count = ::fstat(file.get(), &status);
     if (count == 0) {
         content.resize(static_cast<std::size_t>(status.st_size));
     }
@@ -183,7 +184,8 @@ std::optional<std::string> read_file(const std::string& path) {
     std::size_t filled = 0;
     while (count >= 0 && filled < content.size()) {
         // In pieces, to show how far it is.
-        count = ::read(fd, content.data() + filled, std::min(kPieceBytes, content.size() - filled));
+        count = ::read(file.get(), content.data() + filled,
+                       std::min(kPieceBytes, content.size() - filled));
         if (count == 0) {
             content.resize(filled);
         } else if (count > 0) {
@@ -193,10 +195,8 @@ std::optional<std::string> read_file(const std::string& path) {
             count = 0;
         }
     }
-    const int error_number = errno;
-    ::close(fd);
     if (count < 0) {
-        fail_reading("read", path, error_number);
+        fail_reading("read", path, errno);
     }
     return content;
 }
@@ -320,12 +320,8 @@ Checkpoint Checkpoint::parse(std::string_view content, const std::string& origin
 
 Author checkpointing::author_of(const std::filesystem::path& path) {
     std::array<char, kMagic.size() + kLengthBytes + sizeof(Author)> front{};
-    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
-        return {};
-    }
-    const ssize_t count = ::pread(fd, front.data(), front.size(), 0);
-    ::close(fd);
+    const store::Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const ssize_t count = ::pread(file.get(), front.data(), front.size(), 0);
     const std::string_view bytes(front.data(), front.size());
     if (count != static_cast<ssize_t>(front.size()) || !bytes.starts_with(kMagic)) {
         return {};

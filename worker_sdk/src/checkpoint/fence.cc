@@ -54,12 +54,12 @@ FileLock::FileLock(const std::filesystem::path& path) {
         throw Error(Errc::system,
                     "saving " + path.string() + ": open " + name + ": " + file.error().detail);
     }
-    fd_ = *file;
+    file_ = store::Descriptor(*file);
     const Instant deadline = after(SteadyClock().now(), kLockLimit);
     // Polls, since flock() has no time-out and the holder may be stopped.
-    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+    while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 &&
+           (errno == EWOULDBLOCK || errno == EINTR)) {
         if (SteadyClock().now() >= deadline) {
-            ::close(fd_);
             throw Error(Errc::deadline_exceeded,
                         "saving " + path.string() + ": another process has held " + name + " for " +
                             format_duration(kLockLimit) +
@@ -67,10 +67,6 @@ FileLock::FileLock(const std::filesystem::path& path) {
         }
         ::poll(nullptr, 0, kLockPauseMs);
     }
-}
-
-FileLock::~FileLock() {
-    ::close(fd_);
 }
 
 }  // namespace regroup::checkpointing

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "rendezvous/store/descriptor.h"
+
 namespace regroup::checkpointing {
 
 /// The training and the round that have saved a checkpoint. The later history wins; in one history
@@ -27,12 +29,9 @@ class FileLock {
    public:
     /// Throws Error: `deadline_exceeded` if another holds it for too long; `system`.
     explicit FileLock(const std::filesystem::path& path);
-    ~FileLock();
-    FileLock(const FileLock&) = delete;
-    FileLock& operator=(const FileLock&) = delete;
 
    private:
-    int fd_ = -1;
+    store::Descriptor file_;
 };
 
 }  // namespace regroup::checkpointing
