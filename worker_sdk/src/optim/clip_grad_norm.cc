@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/clip_grad_norm.h>
 #include <regroup/cuda.h>
-#include <regroup/error.h>
 #include <regroup/exact_sum.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/kernels.h"
 #include "worker_sdk/src/optim/memory.h"
+#include "worker_sdk/src/optim/tensor_checks.h"
 
 namespace regroup {
 namespace {
@@ -20,9 +20,7 @@ namespace {
 constexpr double kSmallest = 1e-6;
 
 void check_clipping(bool holds, const std::string& problem) {
-    if (!holds) {
-        throw Error(Errc::invalid_argument, "gradient clipping: " + problem);
-    }
+    optim::require(holds, problem, "gradient clipping");
 }
 
 void check(const std::vector<TensorView>& gradients, double max_norm) {

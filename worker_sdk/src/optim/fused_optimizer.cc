@@ -21,8 +21,8 @@ namespace regroup {
 namespace {
 
 using optim::AdamRule;
-using optim::check_gradient;
 using optim::check_tensors;
+using optim::entry;
 using optim::FlatTensors;
 using optim::require;
 using optim::SgdRule;
@@ -81,10 +81,6 @@ std::size_t flat_count_of(const std::vector<OptimizerTensors>& tensors) {
                            [](std::size_t sum, const OptimizerTensors& each) {
                                return sum + optim::padded_count(each.master.count);
                            });
-}
-
-std::string entry(std::string_view prefix, const std::string& name) {
-    return std::string(prefix) + "." + name;
 }
 
 }  // namespace
@@ -196,12 +192,8 @@ void FusedOptimizer::step(const GradScaler& scaler, Stream stream) {
 
 void FusedOptimizer::set_gradients(std::span<const ConstTensorView> gradients) {
     std::vector<FlatTensors>& tensors = impl_->tensors;
-    require(gradients.size() == tensors.size(),
-            "it has " + std::to_string(tensors.size()) + " tensors, but was given " +
-                std::to_string(gradients.size()) + " gradients");
-    for (std::size_t index = 0; index < tensors.size(); ++index) {
-        check_gradient(gradients[index], {index, tensors[index].count, impl_->device});
-    }
+    optim::check_gradients(gradients, tensors, impl_->device,
+                           [](const FlatTensors& each) { return each.count; });
     for (std::size_t index = 0; index < tensors.size(); ++index) {
         tensors[index].gradient = gradients[index].data;
         tensors[index].gradient_dtype = gradients[index].dtype;
@@ -209,11 +201,7 @@ void FusedOptimizer::set_gradients(std::span<const ConstTensorView> gradients) {
 }
 
 void FusedOptimizer::set_gradients(const DistributedDataParallel& ddp) {
-    std::vector<ConstTensorView> gradients;
-    for (std::size_t index = 0; index < ddp.parameter_count(); ++index) {
-        gradients.push_back(ddp.gradient(index));
-    }
-    set_gradients(gradients);
+    set_gradients(optim::gradients_of(ddp));
 }
 
 void FusedOptimizer::set_learning_rate(double learning_rate, Stream stream) {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <regroup/error.h>
 #include <regroup/grad_scaler.h>
 
 #include <cmath>
@@ -12,16 +11,16 @@
 #include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
 #include "worker_sdk/src/optim/kernels.h"
+#include "worker_sdk/src/optim/tensor_checks.h"
 
 namespace regroup {
 namespace {
 
+using optim::entry;
 using optim::ScalerState;
 
 void check_scaler(bool holds, const std::string& problem) {
-    if (!holds) {
-        throw Error(Errc::invalid_argument, "gradient scaler: " + problem);
-    }
+    optim::require(holds, problem, "gradient scaler");
 }
 
 GradScalerOptions checked(const GradScalerOptions& options) {
@@ -45,10 +44,6 @@ void check_gradient(const ConstTensorView& gradient, const Device& device) {
     check_scaler(gradient.device == device, "it works on " + to_string(device) +
                                                 ", but a gradient is on " +
                                                 to_string(gradient.device));
-}
-
-std::string entry(std::string_view prefix, const char* name) {
-    return std::string(prefix) + "." + name;
 }
 
 }  // namespace

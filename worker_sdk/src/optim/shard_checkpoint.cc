@@ -11,23 +11,16 @@
 
 namespace regroup {
 
+using optim::entry;
 using optim::Loaded;
 using optim::Piece;
 using optim::Range;
 using optim::require;
 
-namespace {
-
-std::string entry(std::string_view prefix, const std::string& name) {
-    return std::string(prefix) + "." + name;
-}
-
-}  // namespace
-
 void ShardedOptimizer::save(Checkpoint& checkpoint, std::string_view prefix,
                             std::uint32_t root) const {
-    ProcessGroup& group = impl_->joined();
-    impl_->confirm_last_step(true);
+    ProcessGroup& group = optim::joined(*impl_);
+    optim::confirm_last_step(*impl_, true);
     require(!impl_->changed && !impl_->lost,
             "save() while a step is prepared or has failed: call apply() first");
     const bool is_root = group.rank() == root;

@@ -17,24 +17,12 @@
 #include "worker_sdk/src/optim/sharded_optimizer_impl.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 
-namespace regroup {
-
-using optim::kOffersMax;
-using optim::Piece;
-using optim::Range;
-using optim::require;
-using optim::Shard;
-using optim::Standing;
-using optim::Transfer;
-
-namespace optim {
+namespace regroup::optim {
 
 TensorView part_of(const TensorView& whole, const Range& part) {
     return part.count() == 0 ? TensorView(nullptr, 0, whole.dtype, whole.device)
                              : whole.part(part.first, part.count());
 }
-
-}  // namespace optim
 
 namespace {
 
@@ -66,31 +54,34 @@ void note_rule(Words& words, const AdamOptions& options) {
 
 }  // namespace
 
-std::vector<ConstTensorView> ShardedOptimizer::Impl::gradients_of(const Range& range) const {
+std::vector<ConstTensorView> gradients_of(const ShardedState& state, const Range& range) {
     std::vector<ConstTensorView> parts;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        ConstTensorView gradient = tensors[t].gradient;
-        gradient.device = device;  // Also of one that was left out, for a tensor without elements.
-        parts.push_back(part_of(gradient, layout.part(t, range)));
+    for (std::size_t t = 0; t < state.tensors.size(); ++t) {
+        ConstTensorView gradient = state.tensors[t].gradient;
+        gradient.device =
+            state.device;  // Also of one that was left out, for a tensor without elements.
+        parts.push_back(part_of(gradient, state.layout.part(t, range)));
     }
     return parts;
 }
 
-Shard ShardedOptimizer::Impl::make_shard(const Range& range) const {
+Shard make_shard(const ShardedState& state, const Range& range) {
     std::vector<OptimizerTensors> parts;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        parts.push_back({.master = part_of(tensors[t].master, layout.part(t, range))});
+    for (std::size_t t = 0; t < state.tensors.size(); ++t) {
+        parts.push_back({.master = part_of(state.tensors[t].master, state.layout.part(t, range))});
     }
     FusedOptimizer optimizer =
-        std::visit([&](const auto& known) { return FusedOptimizer(parts, known); }, options);
-    if (gradients_are_set) {
-        optimizer.set_gradients(gradients_of(range));
+        std::visit([&](const auto& known) { return FusedOptimizer(parts, known); }, state.options);
+    if (state.gradients_are_set) {
+        optimizer.set_gradients(gradients_of(state, range));
     }
     return {.range = range, .optimizer = std::move(optimizer)};
 }
 
-std::vector<std::uint32_t> ShardedOptimizer::Impl::staying(std::uint32_t world_size,
-                                                           std::span<const std::uint32_t> leaving) {
+namespace {
+
+std::vector<std::uint32_t> staying(std::uint32_t world_size,
+                                   std::span<const std::uint32_t> leaving) {
     std::vector<std::uint32_t> ranks;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         if (std::ranges::find(leaving, rank) == leaving.end()) {
@@ -101,31 +92,32 @@ std::vector<std::uint32_t> ShardedOptimizer::Impl::staying(std::uint32_t world_s
 }
 
 /// The ranges that each rank is to hold, its own first. Those of ranks that leave are empty.
-std::vector<std::vector<Range>> ShardedOptimizer::Impl::divide(
-    std::uint32_t world_size, std::span<const std::uint32_t> staying) const {
+std::vector<std::vector<Range>> divide(const ShardedState& state, std::uint32_t world_size,
+                                       std::span<const std::uint32_t> staying) {
     const std::size_t count = staying.size();
-    const std::vector<Range> ranges = layout.shards(count);
-    std::vector<std::vector<Range>> wanted(world_size, {Range{layout.total(), layout.total()}});
+    const std::vector<Range> ranges = state.layout.shards(count);
+    std::vector<std::vector<Range>> wanted(world_size,
+                                           {Range{state.layout.total(), state.layout.total()}});
     for (std::size_t i = 0; i < count; ++i) {
         wanted[staying[i]] = {ranges[i]};
     }
-    for (std::size_t i = 0; i < count && shard_options.replicate && count > 1; ++i) {
+    for (std::size_t i = 0; i < count && state.shard_options.replicate && count > 1; ++i) {
         wanted[staying[(i + count / 2) % count]].push_back(ranges[i]);
     }
     return wanted;
 }
 
 /// All that this rank can offer, the latest first.
-std::vector<Piece> ShardedOptimizer::Impl::pieces() {
+std::vector<Piece> pieces(ShardedState& state) {
     std::vector<Piece> all;
-    for (const std::vector<Shard>* const list : {&shards, &former}) {
+    for (const std::vector<Shard>* const list : {&state.shards, &state.former}) {
         for (const Shard& shard : *list) {
             all.push_back(shard.piece());
         }
     }
-    if (loaded) {
-        Piece& piece = all.emplace_back(Piece{.range = {0, layout.total()}});
-        for (std::vector<float>& moment : loaded->moments) {
+    if (state.loaded) {
+        Piece& piece = all.emplace_back(Piece{.range = {0, state.layout.total()}});
+        for (std::vector<float>& moment : state.loaded->moments) {
             piece.moments.emplace_back(std::span(moment));
         }
     }
@@ -133,39 +125,40 @@ std::vector<Piece> ShardedOptimizer::Impl::pieces() {
     return all;
 }
 
-Standing ShardedOptimizer::Impl::standing() {
-    Words words{options.index(), shard_options.replicate ? 1U : 0U};
-    std::visit([&](const auto& known) { note_rule(words, known); }, options);
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        words.push_back(layout.count(t));
+Standing standing(ShardedState& state) {
+    Words words{state.options.index(), state.shard_options.replicate ? 1U : 0U};
+    std::visit([&](const auto& known) { note_rule(words, known); }, state.options);
+    for (std::size_t t = 0; t < state.tensors.size(); ++t) {
+        words.push_back(state.layout.count(t));
     }
     Standing mine{.layout = checksum(words),
-                  .holds = holds || lost ? 1 : 0,
-                  .lost = lost ? 1 : 0,
-                  .version = version,
-                  .can_apply = staged ? 1 : 0,
-                  .learning_rate = std::bit_cast<std::uint64_t>(learning_rate),
-                  .former_size = former_size};
-    if (!holds) {
+                  .holds = state.holds || state.lost ? 1 : 0,
+                  .lost = state.lost ? 1 : 0,
+                  .version = state.version,
+                  .can_apply = state.staged ? 1 : 0,
+                  .learning_rate = std::bit_cast<std::uint64_t>(state.learning_rate),
+                  .former_size = state.former_size};
+    if (!state.holds) {
         return mine;
     }
-    if (!shards.empty()) {
+    if (!state.shards.empty()) {
         std::int64_t& count = mine.step_count;
         const TensorView host(&count, 1, DType::int64);
-        const Shard& first = shards.front();
-        cuda::copy(host, changed ? TensorView(first.before.front().data, 1, DType::int64, device)
-                                 : first.optimizer.state().front());
+        const Shard& first = state.shards.front();
+        cuda::copy(host, state.changed
+                             ? TensorView(first.before.front().data, 1, DType::int64, state.device)
+                             : first.optimizer.state().front());
     } else {
-        mine.step_count = loaded->step_count;
+        mine.step_count = state.loaded->step_count;
     }
-    for (const Piece& piece : pieces()) {
+    for (const Piece& piece : pieces(state)) {
         mine.offers[mine.offer_count++] = piece.range;
     }
     return mine;
 }
 
-std::vector<Standing> ShardedOptimizer::Impl::gather_standings(ProcessGroup& with) {
-    Standing mine = standing();
+std::vector<Standing> gather_standings(ShardedState& state, ProcessGroup& with) {
+    Standing mine = standing(state);
     std::vector<Standing> all(with.world_size());
     const Staged given(with, TensorView(&mine, sizeof mine, DType::uint8));
     Staged gathered(with, TensorView(all.data(), all.size() * sizeof mine, DType::uint8));
@@ -181,7 +174,7 @@ std::vector<Standing> ShardedOptimizer::Impl::gather_standings(ProcessGroup& wit
 }
 
 /// The standing of a rank that has done most steps; nothing if no rank has done any.
-std::optional<Standing> ShardedOptimizer::Impl::agree(std::span<const Standing> all) const {
+std::optional<Standing> agree(std::span<const Standing> all) {
     const Standing* best = nullptr;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         const Standing& each = all[rank];
@@ -199,26 +192,25 @@ std::optional<Standing> ShardedOptimizer::Impl::agree(std::span<const Standing> 
 }
 
 /// Brings this rank to `target` applied steps, or drops what it has.
-void ShardedOptimizer::Impl::settle(std::int64_t target) {
-    if (holds && version + 1 == target && staged) {
-        apply({});  // Another rank has applied the step.
+void settle(ShardedState& state, std::int64_t target) {
+    if (state.holds && state.version + 1 == target && state.staged) {
+        apply(state, {});  // Another rank has applied the step.
         return;
     }
-    if (changed) {
-        roll_back({});
+    if (state.changed) {
+        roll_back(state, {});
     }
-    if (version != target) {
-        holds = false;
-        shards.clear();
-        former.clear();
-        loaded.reset();
+    if (state.version != target) {
+        state.holds = false;
+        state.shards.clear();
+        state.former.clear();
+        state.loaded.reset();
     }
 }
 
 /// Brings the moments of `old` to where they belong. The transfers to one rank go together.
-void ShardedOptimizer::Impl::carry_out(ProcessGroup& with, std::span<const Transfer> transfers,
-                                       std::span<const Piece> old,
-                                       std::span<const Shard> fresh) const {
+void carry_out(const ShardedState& state, ProcessGroup& with, std::span<const Transfer> transfers,
+               std::span<const Piece> old, std::span<const Shard> fresh) {
     const auto part_in = [](const Piece& piece, std::size_t moment, const Range& range) {
         return piece.moments[moment].part(range.first - piece.range.first, range.count());
     };
@@ -245,7 +237,7 @@ void ShardedOptimizer::Impl::carry_out(ProcessGroup& with, std::span<const Trans
             if (sends != receives && !batch) {
                 batch.emplace(with);
             }
-            for (std::size_t m = 0; m < moment_count && (sends || receives); ++m) {
+            for (std::size_t m = 0; m < state.moment_count && (sends || receives); ++m) {
                 if (!sends) {
                     works.push_back(with.recv(part_in(piece_with(to, range), m, range), from));
                     continue;
@@ -255,9 +247,9 @@ void ShardedOptimizer::Impl::carry_out(ProcessGroup& with, std::span<const Trans
                     cuda::copy(part_in(piece_with(to, range), m, range), source);
                     continue;
                 }
-                if (source.device != device) {
+                if (source.device != state.device) {
                     Buffer& memory = on_device.emplace_back();
-                    const TensorView copy = allocate(source.count, source.dtype, memory);
+                    const TensorView copy = state.allocate(source.count, source.dtype, memory);
                     cuda::copy(copy, source);
                     source = copy;
                 }
@@ -275,10 +267,10 @@ void ShardedOptimizer::Impl::carry_out(ProcessGroup& with, std::span<const Trans
 
 /// The ranks that have held the elements that are lost, as far as this can be told. `held`: by
 /// rank, what is left. `sharers`: the number of ranks among which the state was divided.
-std::string ShardedOptimizer::Impl::describe_loss(std::span<const std::vector<Range>> held,
-                                                  std::size_t sharers) const {
+std::string describe_loss(const ShardedState& state, std::span<const std::vector<Range>> held,
+                          std::size_t sharers) {
     const std::size_t count = std::max<std::size_t>(sharers, 1);
-    const std::vector<Range> before = layout.shards(count);
+    const std::vector<Range> before = state.layout.shards(count);
     const auto is_held = [&](std::size_t element) {
         return std::ranges::any_of(held, [&](const std::vector<Range>& ranges) {
             return std::ranges::any_of(ranges,
@@ -293,7 +285,7 @@ std::string ShardedOptimizer::Impl::describe_loss(std::span<const std::vector<Ra
             continue;
         }
         gone.insert(i);
-        if (shard_options.replicate) {
+        if (state.shard_options.replicate) {
             gone.insert((i + count / 2) % count);
         }
         elements += (elements.empty() ? "" : ", ") + std::to_string(shard.first) + " to " +
@@ -313,40 +305,42 @@ std::string ShardedOptimizer::Impl::describe_loss(std::span<const std::vector<Ra
            std::to_string(count) + " ranks that shared the state " + (several ? "are" : "is") +
            " gone, and with " + (several ? "them" : "it") + " the moments of elements " + elements +
            "; begin again from a checkpoint on all ranks" +
-           (shard_options.replicate
+           (state.shard_options.replicate
                 ? ". The option replicate survives the loss of one of the two ranks of a shard"
                 : ", or use the option replicate to survive the loss of a rank");
 }
 
 /// Takes new shards whose moments are there.
-void ShardedOptimizer::Impl::adopt(const std::optional<Standing>& best, std::vector<Shard> fresh) {
+void adopt(ShardedState& state, const std::optional<Standing>& best, std::vector<Shard> fresh) {
     for (Shard& each : fresh) {
         std::int64_t count = best ? best->step_count : 0;
         cuda::copy(each.optimizer.state().front(), TensorView(&count, 1, DType::int64));
-        each.optimizer.set_learning_rate(learning_rate);
+        each.optimizer.set_learning_rate(state.learning_rate);
     }
-    former.insert(former.begin(), std::make_move_iterator(shards.begin()),
-                  std::make_move_iterator(shards.end()));
-    shards = std::move(fresh);
-    version = best ? best->version : 0;
-    holds = true;
-    reduced = false;
+    state.former.insert(state.former.begin(), std::make_move_iterator(state.shards.begin()),
+                        std::make_move_iterator(state.shards.end()));
+    state.shards = std::move(fresh);
+    state.version = best ? best->version : 0;
+    state.holds = true;
+    state.reduced = false;
 }
 
-void ShardedOptimizer::Impl::shard(ProcessGroup& with, std::span<const std::uint32_t> leaving) {
-    require(with.device() == device, "its tensors are on " + to_string(device) +
-                                         ", but the group is on " + to_string(with.device()));
+}  // namespace
+
+void shard(ShardedState& state, ProcessGroup& with, std::span<const std::uint32_t> leaving) {
+    require(with.device() == state.device, "its tensors are on " + to_string(state.device) +
+                                               ", but the group is on " + to_string(with.device()));
     const std::vector<std::uint32_t> ranks = staying(with.world_size(), leaving);
     if (ranks.empty()) {
         return;
     }
     try {
-        confirm_last_step(true);
+        confirm_last_step(state, true);
     } catch (const Error&) {
         // The standing of this rank says that its state is lost.
     }
-    const std::vector<std::vector<Range>> wanted = divide(with.world_size(), ranks);
-    const std::vector<Standing> all = gather_standings(with);
+    const std::vector<std::vector<Range>> wanted = divide(state, with.world_size(), ranks);
+    const std::vector<Standing> all = gather_standings(state, with);
     const std::optional<Standing> best = agree(all);
     std::vector<std::vector<Range>> held(all.size());
     for (std::size_t rank = 0; rank < all.size() && best; ++rank) {
@@ -357,33 +351,33 @@ void ShardedOptimizer::Impl::shard(ProcessGroup& with, std::span<const std::uint
                               each.offers.begin() + static_cast<std::ptrdiff_t>(each.offer_count));
         }
     }
-    optim::TransferPlan plan;
-    if (best && moment_count > 0) {
+    TransferPlan plan;
+    if (best && state.moment_count > 0) {
         plan = plan_transfers(held, wanted);
     }
     if (plan.lost) {
-        throw Error(Errc::system, describe_loss(held, best->former_size));
+        throw Error(Errc::system, describe_loss(state, held, best->former_size));
     }
     if (best) {
-        settle(best->version);
+        settle(state, best->version);
     }
-    learning_rate = std::bit_cast<double>((best ? *best : all.front()).learning_rate);
+    state.learning_rate = std::bit_cast<double>((best ? *best : all.front()).learning_rate);
     std::vector<Shard> fresh;
     for (const Range& range : wanted[with.rank()]) {
-        fresh.push_back(make_shard(range));
+        fresh.push_back(make_shard(state, range));
     }
-    carry_out(with, plan.transfers, pieces(), fresh);
-    adopt(best, std::move(fresh));
+    carry_out(state, with, plan.transfers, pieces(state), fresh);
+    adopt(state, best, std::move(fresh));
     // Until all ranks have their shards, this rank can still offer its former ones, too.
     with.barrier().wait();
-    former.clear();
-    loaded.reset();
-    group = &with;
-    former_size = ranks.size();
-    own.clear();
+    state.former.clear();
+    state.loaded.reset();
+    state.group = &with;
+    state.former_size = ranks.size();
+    state.own.clear();
     for (const std::vector<Range>& ranges : wanted) {
-        own.push_back(ranges.front());
+        state.own.push_back(ranges.front());
     }
 }
 
-}  // namespace regroup
+}  // namespace regroup::optim

@@ -12,19 +12,10 @@
 #include "worker_sdk/src/optim/sharded_optimizer_impl.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 
-namespace regroup {
-
-using optim::FlatLayout;
-using optim::part_of;
-using optim::Range;
-using optim::require;
-using optim::Shard;
-
+namespace regroup::optim {
 namespace {
 
-using Options = std::variant<SgdOptions, AdamOptions>;
-
-std::size_t moment_count_of(const Options& options) {
+std::size_t moment_count_of(const ShardedState::Options& options) {
     const auto* const sgd = std::get_if<SgdOptions>(&options);
     return sgd == nullptr ? 2 : sgd->momentum == 0.0 ? 0 : 1;
 }
@@ -37,10 +28,57 @@ FlatLayout layout_of(const std::vector<OptimizerTensors>& tensors) {
     return FlatLayout(counts);
 }
 
+[[nodiscard]] OperationOptions in(const ShardedState& state, Stream stream) {
+    return state.on_cpu() ? OperationOptions{} : OperationOptions{.stream = stream};
+}
+
+/// On a GPU the stream orders what follows: throws there only if the operation has failed already.
+void complete(const ShardedState& state, const Work& work) {
+    if (state.on_cpu() || work.done()) {
+        work.wait();
+    }
+}
+
+void require_step(ShardedState& state) {
+    static_cast<void>(joined(state));
+    confirm_last_step(state, false);
+    require(state.gradients_are_set,
+            "a gradient is missing; call set_gradients() before the first step");
+    require(!state.lost, "a step has failed halfway, and the state is lost");
+}
+
+/// How many elements of a tensor each rank has updated.
+std::vector<std::size_t> rows_of(const ShardedState& state, std::size_t tensor) {
+    std::vector<std::size_t> rows;
+    for (const Range& range : state.own) {
+        rows.push_back(state.layout.part(tensor, range).count());
+    }
+    return rows;
+}
+
+void use_whole_gradients(ShardedState& state) {
+    if (std::exchange(state.reduced, false)) {
+        state.shards.front().optimizer.set_gradients(
+            gradients_of(state, state.shards.front().range));
+    }
+}
+
+void round_masters(const ShardedState& state, Stream stream) {
+    std::vector<FlatTensors> flat;
+    for (const OptimizerTensors& each : state.tensors) {
+        FlatTensors& one = flat.emplace_back();
+        one.master = static_cast<float*>(each.master.data);
+        one.shadow = each.shadow.data;
+        one.count = each.master.count;
+        one.shadow_dtype = each.shadow.dtype;
+    }
+    write_shadows(state.device, flat, stream);
+}
+
 }  // namespace
 
-ShardedOptimizer::Impl::Impl(const std::vector<OptimizerTensors>& tensors_in,
-                             const Options& options_in, const ShardOptions& shard_options_in)
+ShardedState::ShardedState(const std::vector<OptimizerTensors>& tensors_in,
+                           const Options& options_in, const ShardOptions& shard_options_in)
     : tensors(tensors_in),
       options(options_in),
       shard_options(shard_options_in),
@@ -51,131 +89,131 @@ ShardedOptimizer::Impl::Impl(const std::vector<OptimizerTensors>& tensors_in,
         return each.gradient.data != nullptr || each.master.count == 0;
     });
     // Refuses wrong options.
-    learning_rate = make_shard({}).optimizer.learning_rate();
+    learning_rate = make_shard(*this, {}).optimizer.learning_rate();
 }
 
-ProcessGroup& ShardedOptimizer::Impl::joined() const {
-    if (group == nullptr) {
+ProcessGroup& joined(const ShardedState& state) {
+    if (state.group == nullptr) {
         throw Error(Errc::invalid_argument, "optimizer: shard() must be called before this");
     }
-    return *group;
+    return *state.group;
 }
 
-/// Finds out whether the last step has failed after its call, as it can on a GPU. Without `waits`,
-/// only if that is known. Throws the error of the step.
-void ShardedOptimizer::Impl::confirm_last_step(bool waits) {
-    if (!waits && !last_gather.done()) {
+void confirm_last_step(ShardedState& state, bool waits) {
+    if (!waits && !state.last_gather.done()) {
         return;
     }
     try {
-        last_gather.wait();
+        state.last_gather.wait();
     } catch (const Error&) {
-        lost = true;
+        state.lost = true;
         throw;
     }
 }
 
-void ShardedOptimizer::Impl::require_step() {
-    static_cast<void>(joined());
-    confirm_last_step(false);
-    require(gradients_are_set, "a gradient is missing; call set_gradients() before the first step");
-    require(!lost, "a step has failed halfway, and the state is lost");
+void roll_back(ShardedState& state, Stream stream) {
+    for (const Shard& each : state.shards) {
+        const std::vector<TensorView> views = each.optimizer.state();
+        for (std::size_t i = 0; i < each.before.size(); ++i) {
+            cuda::copy(
+                views[i],
+                TensorView(each.before[i].data, views[i].count, views[i].dtype, state.device),
+                stream);
+        }
+    }
+    state.changed = state.staged = false;
 }
 
-void ShardedOptimizer::Impl::update(const GradScaler* scaler, Stream stream) {
-    for (Shard& each : shards) {
+void apply(ShardedState& state, Stream stream) {
+    require(state.staged, "apply() without prepare()");
+    const TensorView all = state.staged_masters();
+    for (std::size_t t = 0; t < state.tensors.size(); ++t) {
+        const TensorView& master = state.tensors[t].master;
+        cuda::copy(master, all.part(state.layout.first(t), master.count), stream);
+    }
+    round_masters(state, stream);
+    state.changed = state.staged = false;
+    ++state.version;
+}
+
+namespace {
+
+void update(ShardedState& state, const GradScaler* scaler, Stream stream) {
+    for (Shard& each : state.shards) {
         scaler != nullptr ? each.optimizer.step(*scaler, stream) : each.optimizer.step(stream);
     }
 }
 
-/// How many elements of a tensor each rank has updated.
-std::vector<std::size_t> ShardedOptimizer::Impl::rows_of(std::size_t tensor) const {
-    std::vector<std::size_t> rows;
-    for (const Range& range : own) {
-        rows.push_back(layout.part(tensor, range).count());
-    }
-    return rows;
-}
-
-void ShardedOptimizer::Impl::gather_masters(Stream stream) {
+void gather_masters(ShardedState& state, Stream stream) {
     const auto gather = [&](std::size_t t) {
-        const TensorView& master = tensors[t].master;
-        const std::vector<std::size_t> rows = rows_of(t);
+        const TensorView& master = state.tensors[t].master;
+        const std::vector<std::size_t> rows = rows_of(state, t);
         const auto full = std::ranges::find(rows, master.count);
         if (full != rows.end()) {  // One rank has updated all of it.
             const auto root = static_cast<std::uint32_t>(full - rows.begin());
-            return group->broadcast(master, root, in(stream));
+            return state.group->broadcast(master, root, in(state, stream));
         }
-        const TensorView mine = part_of(master, layout.part(t, own[group->rank()]));
-        return group->all_gather(mine, master, rows, in(stream));
+        const TensorView mine =
+            part_of(master, state.layout.part(t, state.own[state.group->rank()]));
+        return state.group->all_gather(mine, master, rows, in(state, stream));
     };
-    issue_in_batches(*group, tensors.size(), gather, [this](const Work& work) {
-        complete(work);
-        last_gather = work;
+    issue_in_batches(*state.group, state.tensors.size(), gather, [&](const Work& work) {
+        complete(state, work);
+        state.last_gather = work;
     });
 }
 
-void ShardedOptimizer::Impl::step(const GradScaler* scaler, Stream stream) {
-    require_step();
-    if (changed) {
-        roll_back(stream);
+void step(ShardedState& state, const GradScaler* scaler, Stream stream) {
+    require_step(state);
+    if (state.changed) {
+        roll_back(state, stream);
     }
-    update(scaler, stream);
-    lost = true;  // Unless the other masters come, too.
-    gather_masters(stream);
-    write_shadows(stream);
-    lost = false;
-    ++version;
-    use_whole_gradients();
+    update(state, scaler, stream);
+    state.lost = true;  // Unless the other masters come, too.
+    gather_masters(state, stream);
+    round_masters(state, stream);
+    state.lost = false;
+    ++state.version;
+    use_whole_gradients(state);
 }
 
-void ShardedOptimizer::Impl::keep_before(Shard& shard, Stream stream) const {
-    const std::vector<TensorView> state = shard.optimizer.state();
-    shard.before.resize(state.size());
-    for (std::size_t i = 0; i < state.size(); ++i) {
-        if (shard.before[i].bytes < state[i].bytes()) {
-            shard.before[i] = cuda::allocate(device, state[i].bytes());
+void keep_before(const ShardedState& state, Shard& shard, Stream stream) {
+    const std::vector<TensorView> views = shard.optimizer.state();
+    shard.before.resize(views.size());
+    for (std::size_t i = 0; i < views.size(); ++i) {
+        if (shard.before[i].bytes < views[i].bytes()) {
+            shard.before[i] = cuda::allocate(state.device, views[i].bytes());
         }
-        cuda::copy({shard.before[i].data, state[i].count, state[i].dtype, device}, state[i],
+        cuda::copy({shard.before[i].data, views[i].count, views[i].dtype, state.device}, views[i],
                    stream);
     }
 }
 
-void ShardedOptimizer::Impl::roll_back(Stream stream) {
-    for (const Shard& each : shards) {
-        const std::vector<TensorView> state = each.optimizer.state();
-        for (std::size_t i = 0; i < each.before.size(); ++i) {
-            cuda::copy(state[i],
-                       TensorView(each.before[i].data, state[i].count, state[i].dtype, device),
-                       stream);
-        }
-    }
-    changed = staged = false;
-}
-
 /// Updates the moments, and puts the new masters into the staged copy if they are this rank's own.
 /// The masters themselves stay.
-void ShardedOptimizer::Impl::update_staged(Shard& shard, const GradScaler* scaler, bool is_own,
-                                           Stream stream) {
+void update_staged(ShardedState& state, Shard& shard, const GradScaler* scaler, bool is_own,
+                   Stream stream) {
     const auto for_parts = [&](const auto& action) {
         std::size_t at = 0;  // In the memory of the shard's masters.
-        for (std::size_t t = 0; t < tensors.size(); ++t) {
-            const Range part = layout.part(t, shard.range);
+        for (std::size_t t = 0; t < state.tensors.size(); ++t) {
+            const Range part = state.layout.part(t, shard.range);
             if (part.count() > 0) {
-                action(part_of(tensors[t].master, part), at, layout.first(t) + part.first);
+                action(part_of(state.tensors[t].master, part), at,
+                       state.layout.first(t) + part.first);
                 at += part.count();
             }
         }
     };
     const std::size_t count = shard.range.count();
-    const TensorView kept = shard.masters.data == nullptr
-                                ? allocate(count, DType::float32, shard.masters)
-                                : TensorView(shard.masters.data, count, DType::float32, device);
+    const TensorView kept =
+        shard.masters.data == nullptr
+            ? state.allocate(count, DType::float32, shard.masters)
+            : TensorView(shard.masters.data, count, DType::float32, state.device);
     for_parts([&](const TensorView& master, std::size_t at, std::size_t /*flat*/) {
         cuda::copy(kept.part(at, master.count), master, stream);
     });
     scaler != nullptr ? shard.optimizer.step(*scaler, stream) : shard.optimizer.step(stream);
-    const TensorView all(staged_memory.data, layout.total(), DType::float32, device);
+    const TensorView all = state.staged_masters();
     for_parts([&](const TensorView& master, std::size_t at, std::size_t flat) {
         if (is_own) {
             cuda::copy(all.part(flat, master.count), master, stream);
@@ -184,109 +222,87 @@ void ShardedOptimizer::Impl::update_staged(Shard& shard, const GradScaler* scale
     });
 }
 
-void ShardedOptimizer::Impl::prepare(const GradScaler* scaler, Stream stream) {
-    require_step();
-    if (changed) {
-        roll_back(stream);
+void prepare(ShardedState& state, const GradScaler* scaler, Stream stream) {
+    require_step(state);
+    if (state.changed) {
+        roll_back(state, stream);
     }
-    if (staged_memory.bytes == 0) {
-        staged_memory = cuda::allocate(device, layout.total() * sizeof(float));
+    if (state.staged_memory.bytes == 0) {
+        state.staged_memory = cuda::allocate(state.device, state.layout.total() * sizeof(float));
     }
-    for (Shard& each : shards) {
-        keep_before(each, stream);
+    for (Shard& each : state.shards) {
+        keep_before(state, each, stream);
     }
-    changed = true;
-    for (Shard& each : shards) {
-        update_staged(each, scaler, &each == &shards.front(), stream);
+    state.changed = true;
+    for (Shard& each : state.shards) {
+        update_staged(state, each, scaler, &each == &state.shards.front(), stream);
     }
-    const TensorView all(staged_memory.data, layout.total(), DType::float32, device);
-    const Range& mine = own[group->rank()];
+    const TensorView all = state.staged_masters();
+    const Range& mine = state.own[state.group->rank()];
     std::vector<std::size_t> rows;
-    for (const Range& range : own) {
+    for (const Range& range : state.own) {
         rows.push_back(range.count());
     }
     // On a GPU, too: a step that has failed must not be applied.
-    group->all_gather(all.part(mine.first, mine.count()), all, rows, in(stream)).wait();
-    staged = true;
-    use_whole_gradients();
-}
-
-void ShardedOptimizer::Impl::apply(Stream stream) {
-    require(staged, "apply() without prepare()");
-    const TensorView all(staged_memory.data, layout.total(), DType::float32, device);
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        const TensorView& master = tensors[t].master;
-        cuda::copy(master, all.part(layout.first(t), master.count), stream);
-    }
-    write_shadows(stream);
-    changed = staged = false;
-    ++version;
-}
-
-void ShardedOptimizer::Impl::write_shadows(Stream stream) const {
-    std::vector<optim::FlatTensors> flat;
-    for (const OptimizerTensors& each : tensors) {
-        optim::FlatTensors& one = flat.emplace_back();
-        one.master = static_cast<float*>(each.master.data);
-        one.shadow = each.shadow.data;
-        one.count = each.master.count;
-        one.shadow_dtype = each.shadow.dtype;
-    }
-    optim::write_shadows(device, flat, stream);
+    state.group->all_gather(all.part(mine.first, mine.count()), all, rows, in(state, stream))
+        .wait();
+    state.staged = true;
+    use_whole_gradients(state);
 }
 
 /// Reduces a gradient, and leaves each rank its part.
-Work ShardedOptimizer::Impl::reduce_part(std::size_t tensor, const TensorView& part,
-                                         ReduceOp reduction, Stream stream) {
-    const ConstTensorView& gradient = tensors[tensor].gradient;
-    const std::vector<std::size_t> rows = rows_of(tensor);
+Work reduce_part(ShardedState& state, std::size_t tensor, const TensorView& part,
+                 ReduceOp reduction, Stream stream) {
+    const ConstTensorView& gradient = state.tensors[tensor].gradient;
+    const std::vector<std::size_t> rows = rows_of(state, tensor);
     const auto full = std::ranges::find(rows, gradient.count);
     if (full != rows.end()) {
         const auto root = static_cast<std::uint32_t>(full - rows.begin());
-        return group->reduce(gradient, part, reduction, root, in(stream));
+        return state.group->reduce(gradient, part, reduction, root, in(state, stream));
     }
-    return group->reduce_scatter(gradient, part, reduction, rows, in(stream));
+    return state.group->reduce_scatter(gradient, part, reduction, rows, in(state, stream));
 }
 
-std::vector<TensorView> ShardedOptimizer::Impl::reduce_gradients(ReduceOp reduction,
-                                                                 Stream stream) {
-    require_step();
+std::vector<TensorView> reduce_gradients(ShardedState& state, ReduceOp reduction, Stream stream) {
+    require_step(state);
     require(reduction == ReduceOp::avg || reduction == ReduceOp::sum,
             "gradients are reduced with avg or sum, not " + std::string(to_string(reduction)));
-    require(!shard_options.replicate,
+    require(!state.shard_options.replicate,
             "with the option replicate, each rank needs the gradients of two shards: reduce all "
             "gradients with DistributedDataParallel");
-    Shard& mine = shards.front();
+    Shard& mine = state.shards.front();
     std::size_t bytes = 0;
     std::vector<std::size_t> offsets;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
+    for (std::size_t t = 0; t < state.tensors.size(); ++t) {
         offsets.push_back(bytes);
-        bytes += optim::padded_count(layout.part(t, mine.range).count()) *
-                 item_bytes(tensors[t].gradient.dtype);
+        bytes += padded_count(state.layout.part(t, mine.range).count()) *
+                 item_bytes(state.tensors[t].gradient.dtype);
     }
-    if (reduced_memory.bytes < bytes) {
-        reduced_memory = cuda::allocate(device, bytes);
+    if (state.reduced_memory.bytes < bytes) {
+        state.reduced_memory = cuda::allocate(state.device, bytes);
     }
     std::vector<TensorView> parts;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        parts.emplace_back(static_cast<std::byte*>(reduced_memory.data) + offsets[t],
-                           layout.part(t, mine.range).count(), tensors[t].gradient.dtype, device);
+    for (std::size_t t = 0; t < state.tensors.size(); ++t) {
+        parts.emplace_back(static_cast<std::byte*>(state.reduced_memory.data) + offsets[t],
+                           state.layout.part(t, mine.range).count(),
+                           state.tensors[t].gradient.dtype, state.device);
     }
     issue_in_batches(
-        *group, tensors.size(),
-        [&](std::size_t t) { return reduce_part(t, parts[t], reduction, stream); },
-        [this](const Work& work) { complete(work); });
+        *state.group, state.tensors.size(),
+        [&](std::size_t t) { return reduce_part(state, t, parts[t], reduction, stream); },
+        [&](const Work& work) { complete(state, work); });
     mine.optimizer.set_gradients(std::vector<ConstTensorView>(parts.begin(), parts.end()));
-    reduced = true;
+    state.reduced = true;
     std::erase_if(parts, [](const TensorView& part) { return part.count == 0; });
     return parts;
 }
 
-void ShardedOptimizer::Impl::use_whole_gradients() {
-    if (std::exchange(reduced, false)) {
-        shards.front().optimizer.set_gradients(gradients_of(shards.front().range));
-    }
-}
+}  // namespace
+}  // namespace regroup::optim
+
+namespace regroup {
+
+using optim::Shard;
 
 ShardedOptimizer::ShardedOptimizer(const std::vector<OptimizerTensors>& tensors,
                                    const SgdOptions& options, const ShardOptions& shards) {
@@ -303,57 +319,49 @@ ShardedOptimizer::ShardedOptimizer(ShardedOptimizer&&) noexcept = default;
 ShardedOptimizer& ShardedOptimizer::operator=(ShardedOptimizer&&) noexcept = default;
 
 void ShardedOptimizer::shard(ProcessGroup& group, std::span<const std::uint32_t> leaving) {
-    impl_->shard(group, leaving);
+    optim::shard(*impl_, group, leaving);
 }
 
 void ShardedOptimizer::step(Stream stream) {
-    impl_->step(nullptr, stream);
+    optim::step(*impl_, nullptr, stream);
 }
 
 void ShardedOptimizer::step(const GradScaler& scaler, Stream stream) {
-    impl_->step(&scaler, stream);
+    optim::step(*impl_, &scaler, stream);
 }
 
 void ShardedOptimizer::prepare(Stream stream) {
-    impl_->prepare(nullptr, stream);
+    optim::prepare(*impl_, nullptr, stream);
 }
 
 void ShardedOptimizer::prepare(const GradScaler& scaler, Stream stream) {
-    impl_->prepare(&scaler, stream);
+    optim::prepare(*impl_, &scaler, stream);
 }
 
 void ShardedOptimizer::apply(Stream stream) {
-    impl_->apply(stream);
+    optim::apply(*impl_, stream);
 }
 
 std::vector<TensorView> ShardedOptimizer::reduce_gradients(ReduceOp reduction, Stream stream) {
-    return impl_->reduce_gradients(reduction, stream);
+    return optim::reduce_gradients(*impl_, reduction, stream);
 }
 
 void ShardedOptimizer::set_gradients(std::span<const ConstTensorView> gradients) {
     std::vector<OptimizerTensors>& tensors = impl_->tensors;
-    require(gradients.size() == tensors.size(),
-            "it has " + std::to_string(tensors.size()) + " tensors, but was given " +
-                std::to_string(gradients.size()) + " gradients");
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        optim::check_gradient(gradients[t], {t, tensors[t].master.count, impl_->device});
-    }
+    optim::check_gradients(gradients, tensors, impl_->device,
+                           [](const OptimizerTensors& each) { return each.master.count; });
     for (std::size_t t = 0; t < tensors.size(); ++t) {
         tensors[t].gradient = gradients[t];
     }
     impl_->gradients_are_set = true;
     impl_->reduced = false;
     for (Shard& shard : impl_->shards) {
-        shard.optimizer.set_gradients(impl_->gradients_of(shard.range));
+        shard.optimizer.set_gradients(optim::gradients_of(*impl_, shard.range));
     }
 }
 
 void ShardedOptimizer::set_gradients(const DistributedDataParallel& ddp) {
-    std::vector<ConstTensorView> gradients;
-    for (std::size_t index = 0; index < ddp.parameter_count(); ++index) {
-        gradients.push_back(ddp.gradient(index));
-    }
-    set_gradients(gradients);
+    set_gradients(optim::gradients_of(ddp));
 }
 
 void ShardedOptimizer::set_learning_rate(double learning_rate, Stream stream) {
@@ -368,7 +376,7 @@ double ShardedOptimizer::learning_rate() const noexcept {
 }
 
 void ShardedOptimizer::write_shadows(Stream stream) {
-    impl_->write_shadows(stream);
+    optim::round_masters(*impl_, stream);
 }
 
 std::int64_t ShardedOptimizer::step_count(Stream stream) const {

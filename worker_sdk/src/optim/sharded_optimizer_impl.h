@@ -66,90 +66,41 @@ struct Standing {
 /// The elements of `whole` that are in `part`.
 [[nodiscard]] TensorView part_of(const TensorView& whole, const Range& part);
 
-}  // namespace regroup::optim
-
-namespace regroup {
-
 /// The state of this rank, and its part in the steps.
-struct ShardedOptimizer::Impl {
+struct ShardedState {
     using Options = std::variant<SgdOptions, AdamOptions>;
-    using Range = optim::Range;
-    using Shard = optim::Shard;
 
-    Impl(const std::vector<OptimizerTensors>& tensors_in, const Options& options_in,
-         const ShardOptions& shard_options_in);
+    ShardedState(const std::vector<OptimizerTensors>& tensors_in, const Options& options_in,
+                 const ShardOptions& shard_options_in);
 
     [[nodiscard]] bool on_cpu() const { return device.kind == DeviceKind::cpu; }
-    [[nodiscard]] ProcessGroup& joined() const;
-    [[nodiscard]] OperationOptions in(Stream stream) const {
-        return on_cpu() ? OperationOptions{} : OperationOptions{.stream = stream};
-    }
-    /// On a GPU the stream orders what follows: throws there only if the operation has failed
-    /// already.
-    void complete(const Work& work) const {
-        if (on_cpu() || work.done()) {
-            work.wait();
-        }
-    }
     [[nodiscard]] TensorView allocate(std::size_t count, DType dtype, Buffer& owner) const {
         owner = cuda::allocate(device, count * item_bytes(dtype));
         return {owner.data, count, dtype, device};
     }
-
-    [[nodiscard]] std::vector<ConstTensorView> gradients_of(const Range& range) const;
-    [[nodiscard]] Shard make_shard(const Range& range) const;
-    [[nodiscard]] static std::vector<std::uint32_t> staying(std::uint32_t world_size,
-                                                            std::span<const std::uint32_t> leaving);
-    [[nodiscard]] std::vector<std::vector<Range>> divide(
-        std::uint32_t world_size, std::span<const std::uint32_t> staying) const;
-
-    [[nodiscard]] std::vector<optim::Piece> pieces();
-    [[nodiscard]] optim::Standing standing();
-    [[nodiscard]] std::vector<optim::Standing> gather_standings(ProcessGroup& with);
-    [[nodiscard]] std::optional<optim::Standing> agree(std::span<const optim::Standing> all) const;
-    void settle(std::int64_t version);
-    void carry_out(ProcessGroup& with, std::span<const optim::Transfer> transfers,
-                   std::span<const optim::Piece> old, std::span<const Shard> fresh) const;
-    [[nodiscard]] std::string describe_loss(std::span<const std::vector<Range>> held,
-                                            std::size_t sharers) const;
-    void adopt(const std::optional<optim::Standing>& best, std::vector<Shard> fresh);
-    void shard(ProcessGroup& with, std::span<const std::uint32_t> leaving);
-
-    void confirm_last_step(bool waits);
-    void require_step();
-    void update(const GradScaler* scaler, Stream stream);
-    void gather_masters(Stream stream);
-    void step(const GradScaler* scaler, Stream stream);
-    void keep_before(Shard& shard, Stream stream) const;
-    void roll_back(Stream stream);
-    void update_staged(Shard& shard, const GradScaler* scaler, bool is_own, Stream stream);
-    void prepare(const GradScaler* scaler, Stream stream);
-    void apply(Stream stream);
-    void write_shadows(Stream stream) const;
-    [[nodiscard]] Work reduce_part(std::size_t tensor, const TensorView& part, ReduceOp reduction,
-                                   Stream stream);
-    [[nodiscard]] std::vector<TensorView> reduce_gradients(ReduceOp reduction, Stream stream);
-    void use_whole_gradients();
-    [[nodiscard]] std::vector<std::size_t> rows_of(std::size_t tensor) const;
+    /// The whole of the staged masters.
+    [[nodiscard]] TensorView staged_masters() const {
+        return {staged_memory.data, layout.total(), DType::float32, device};
+    }
 
     std::vector<OptimizerTensors> tensors;
     const Options options;
     const ShardOptions shard_options;
-    const optim::FlatLayout layout;
+    const FlatLayout layout;
     const Device device;
     const std::size_t moment_count;
     double learning_rate = 0.0;
     bool gradients_are_set = false;
 
     ProcessGroup* group = nullptr;
-    std::vector<Range> own{};     ///< By rank of the group: the shard that it updates for all.
-    std::size_t former_size = 0;  ///< Ranks that share the state.
-    std::vector<Shard> shards{};  ///< This rank's own, then the one that it replicates.
-    std::vector<Shard> former{};  ///< Kept until all ranks have their new shards.
-    std::optional<optim::Loaded> loaded{};  ///< The same.
-    std::int64_t version = 0;  ///< Applied steps, with skipped ones: the larger, the later.
-    bool holds = false;        ///< A part of the state, in one of the above.
-    bool lost = false;         ///< A step has failed halfway.
+    std::vector<Range> own{};        ///< By rank of the group: the shard that it updates for all.
+    std::size_t former_size = 0;     ///< Ranks that share the state.
+    std::vector<Shard> shards{};     ///< This rank's own, then the one that it replicates.
+    std::vector<Shard> former{};     ///< Kept until all ranks have their new shards.
+    std::optional<Loaded> loaded{};  ///< The same.
+    std::int64_t version = 0;        ///< Applied steps, with skipped ones: the larger, the later.
+    bool holds = false;              ///< A part of the state, in one of the above.
+    bool lost = false;               ///< A step has failed halfway.
     /// The last collective of the last step. On a GPU it may still fail. If it succeeds, so have
     /// all before it.
     Work last_gather{};
@@ -161,6 +112,29 @@ struct ShardedOptimizer::Impl {
 
     Buffer reduced_memory{};
     bool reduced = false;  ///< The next step uses reduced gradients.
+};
+
+/// The group that shares the state. Throws Error `invalid_argument` before shard().
+[[nodiscard]] ProcessGroup& joined(const ShardedState& state);
+/// Finds out whether the last step has failed after its call, as it can on a GPU. Without `waits`,
+/// only if that is known. Throws the error of the step.
+void confirm_last_step(ShardedState& state, bool waits);
+[[nodiscard]] std::vector<ConstTensorView> gradients_of(const ShardedState& state,
+                                                        const Range& range);
+[[nodiscard]] Shard make_shard(const ShardedState& state, const Range& range);
+/// Undoes a step that is prepared.
+void roll_back(ShardedState& state, Stream stream);
+/// Completes it.
+void apply(ShardedState& state, Stream stream);
+/// Divides the state among the ranks of `with` that do not leave.
+void shard(ShardedState& state, ProcessGroup& with, std::span<const std::uint32_t> leaving);
+
+}  // namespace regroup::optim
+
+namespace regroup {
+
+struct ShardedOptimizer::Impl : optim::ShardedState {
+    using ShardedState::ShardedState;
 };
 
 }  // namespace regroup

@@ -5,9 +5,9 @@
 
 namespace regroup::optim {
 
-void require(bool holds, const std::string& problem) {
+void require(bool holds, const std::string& problem, const char* subject) {
     if (!holds) {
-        throw Error(Errc::invalid_argument, "optimizer: " + problem);
+        throw Error(Errc::invalid_argument, std::string(subject) + ": " + problem);
     }
 }
 
@@ -41,6 +41,14 @@ void check_gradient(const ConstTensorView& gradient, const Measure& measure) {
     check_view(gradient, measure, "gradient",
                gradient.dtype == DType::float32 || has_16_bits(gradient.dtype),
                "float32, float16 or bfloat16");
+}
+
+std::vector<ConstTensorView> gradients_of(const DistributedDataParallel& ddp) {
+    std::vector<ConstTensorView> gradients;
+    for (std::size_t index = 0; index < ddp.parameter_count(); ++index) {
+        gradients.push_back(ddp.gradient(index));
+    }
+    return gradients;
 }
 
 void check_tensors(const std::vector<OptimizerTensors>& tensors) {
