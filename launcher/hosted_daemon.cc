@@ -28,7 +28,7 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
         return {};
     }
     const Result<void> served = serve(plan);
-    if (served || is_open()) {
+    if (served || !state_error_.empty()) {
         return served;
     }
     if (plan.hosting == Hosting::if_port_free) {
@@ -59,13 +59,10 @@ bool HostedDaemon::open_late(RunPlan& plan) {
     if (is_open() || taken_port_ == 0) {
         return false;
     }
-    if (const Result<void> served = serve(plan); !served) {
-        if (is_open()) {
-            daemon_.reset();
-            if (state_error_ != served.error().detail) {
-                state_error_ = served.error().detail;
-                say_(state_error_);
-            }
+    const std::string said = state_error_;
+    if (!serve(plan)) {
+        if (state_error_ != said) {
+            say_(state_error_);
         }
         return false;
     }
@@ -75,39 +72,47 @@ bool HostedDaemon::open_late(RunPlan& plan) {
     return true;
 }
 
-// After an error of --state the daemon is open; after an error of the socket it is not.
 Result<void> HostedDaemon::serve(RunPlan& plan) {
     if (plan.agent.policy.nodes_max > 1) {
         agent::raise_descriptor_limit();
     }
-    rendezvous::DaemonLimits limits;
-    auto daemon =
-        std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
-    daemon->set_older_dialect(options_.store_dialect);
-    daemon->set_http_hosts({full_host_name(), short_host_name(), plan.endpoint.host,
-                            options_.allocation ? options_.allocation->head : "localhost"});
-    if (const Result<void> set = daemon->set_credentials(plan.credentials); !set) {
-        return set.error();
-    }
-    Result<std::uint16_t> port = daemon->listen(plan.bind_address, plan.endpoint.port);
-    if (!port && plan.bind_address == "127.0.0.1" && plan.endpoint.port == 0) {
-        // The machine has no IPv4. Use the IPv6 loopback.
-        plan.bind_address = plan.endpoint.host = "::1";
-        port = daemon->listen(plan.bind_address, 0);
-    }
-    if (!port) {
-        return port.error();
-    }
-    daemon_ = std::move(daemon);
-    if (prepare_) {
-        prepare_(*daemon_, !options_.state.empty() && options_.state != "none");
-    }
-    plan.endpoint.port = *port;
     job_ = plan.agent.job;
     node_ = plan.agent.offer.name;
-    endpoint_ = plan.endpoint.text();
     alone_ = plan.agent.policy.nodes_max == 1;
-    return keep_jobs();
+    auto opened = rendezvous::open_daemon(io_, clock_, setup_for(plan));
+    if (!opened && plan.bind_address == "127.0.0.1" && plan.endpoint.port == 0 &&
+        state_error_.empty()) {
+        // The machine has no IPv4. Use the IPv6 loopback.
+        plan.bind_address = plan.endpoint.host = "::1";
+        opened = rendezvous::open_daemon(io_, clock_, setup_for(plan));
+    }
+    if (!opened) {
+        return opened.error();
+    }
+    daemon_ = *std::move(opened);
+    plan.endpoint.port = daemon_->port();
+    endpoint_ = plan.endpoint.text();
+    return {};
+}
+
+rendezvous::DaemonSetup HostedDaemon::setup_for(const RunPlan& plan) {
+    rendezvous::DaemonSetup setup;
+    setup.address = plan.bind_address;
+    setup.port = plan.endpoint.port;
+    setup.credentials = plan.credentials;
+    setup.http_hosts = {full_host_name(), short_host_name(), plan.endpoint.host,
+                        options_.allocation ? options_.allocation->head : "localhost"};
+    setup.older_dialect = options_.store_dialect;
+    setup.prepare = [this](rendezvous::Daemon& daemon) {
+        if (prepare_) {
+            prepare_(daemon, !options_.state.empty() && options_.state != "none");
+        }
+    };
+    setup.open_journal = [this, host = plan.endpoint.host](std::uint16_t port) {
+        return open_journal(rendezvous::Endpoint{host, port});
+    };
+    setup.journal_log = [this](const std::string& line) { say_("--state: " + line); };
+    return setup;
 }
 
 // Asks again: the process that had the port at the start may have ended.
@@ -119,24 +124,22 @@ std::string HostedDaemon::port_holder() const {
     return socket ? "" : socket.error().detail;
 }
 
-Result<void> HostedDaemon::keep_jobs() {
+Result<std::unique_ptr<journal::Journal>> HostedDaemon::open_journal(
+    const rendezvous::Endpoint& endpoint) {
     StateOptions state;
     state.where = options_.state;
     state.access = options_.etcd;
-    state.advertise = endpoint_;
+    state.advertise = endpoint.text();
     Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
     if (!opened) {
-        return Failure(opened.error().code, "--state: " + opened.error().detail);
+        state_error_ = "--state: " + opened.error().detail;
+        return Failure(opened.error().code, state_error_);
     }
     if (*opened && options_.rdzv_id.empty() && job_ != kUsualJob) {
         say_("--state " + options_.state +
              ": this job has no name (--rdzv-id), so the same command line begins another job");
     }
-    if (*opened) {
-        daemon_->use_journal(std::move(*opened),
-                             [this](const std::string& line) { say_("--state: " + line); });
-    }
-    return {};
+    return opened;
 }
 
 void HostedDaemon::leave(const agent::Quit& quit, std::function<void()> done) {

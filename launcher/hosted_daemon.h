@@ -57,7 +57,8 @@ class HostedDaemon {
 
    private:
     Result<void> serve(RunPlan& plan);
-    Result<void> keep_jobs();
+    [[nodiscard]] rendezvous::DaemonSetup setup_for(const RunPlan& plan);
+    Result<std::unique_ptr<journal::Journal>> open_journal(const rendezvous::Endpoint& endpoint);
     void linger(const std::string& reason, bool said);
     void stop(const std::string& reason);
 
@@ -73,7 +74,7 @@ class HostedDaemon {
     std::unique_ptr<rendezvous::Daemon> daemon_;
     std::string bind_address_;
     std::uint16_t taken_port_ = 0;  // Taken by another process at the start; else 0.
-    std::string state_error_;       // The last error of open_late(), so that it is printed once.
+    std::string state_error_;       // The last error of --state; empty if there was none.
     std::function<void()> done_;
     boost::asio::steady_timer timer_;
     Instant leave_at_ = Instant::max();

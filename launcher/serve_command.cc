@@ -26,6 +26,7 @@
 #include "rendezvous/base/printable.h"
 #include "rendezvous/http/guard.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/listen.h"
 #include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
@@ -106,27 +107,31 @@ Result<Place> find_place(boost::asio::io_context& io, const std::string& listen)
                  "--listen " + (listen.empty() ? ":29400" : listen), std::nullopt};
 }
 
-/// Opens the journal that `options` name and gives it to the daemon. Returns false, with a message,
-/// if --state was given and cannot be used.
-bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daemon& daemon,
-               StateOptions options, std::uint16_t port_asked, Log& log) {
+/// The journal that `options` name; null, with a message, if jobs are kept in memory only. Errors:
+/// --state was given and cannot be used.
+Result<std::unique_ptr<journal::Journal>> open_journal(boost::asio::io_context& io,
+                                                       const Clock& clock, StateOptions options,
+                                                       const Place& place, std::uint16_t port,
+                                                       Log& log) {
+    if (options.advertise.empty()) {
+        const std::string host = place.host.empty() ? full_host_name() : place.host;
+        options.advertise = rendezvous::Endpoint{host, port}.text();
+    }
     const bool usual = options.where.empty();
-    if (usual && port_asked != 0) {  // A random port is another one at the next start.
-        options.where = usual_state(port_asked);
+    if (usual && place.port != 0) {  // A random port is another one at the next start.
+        options.where = usual_state(place.port);
     }
     Result<std::unique_ptr<journal::Journal>> journal = open_state(io, clock, options);
     if (!journal && !usual) {
-        log.say("--state: " + journal.error().detail);
-        return false;
+        return Failure(journal.error().code, "--state: " + journal.error().detail);
     }
     if (!journal || !*journal) {
         log.say((journal ? std::string() : journal.error().detail + "; ") +
                 "jobs are kept in memory only: if this daemon ends, they end or are formed anew");
-        return true;
+        return std::unique_ptr<journal::Journal>();
     }
     log.say("jobs are kept in " + options.where);
-    daemon.use_journal(std::move(*journal));
-    return true;
+    return journal;
 }
 
 /// Runs the daemon until one of `signals`. Jobs in a journal go on without it.
@@ -243,37 +248,36 @@ Result<Ending> serve(ServeOptions options) {
     if (!events) {
         return events.error();
     }
-    rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(),
-                              [&log](const std::string& line) { log.say(line); });
-    daemon.set_older_dialect(options.dialect);
-    if (!place->host.empty()) {
-        options.http_hosts.insert(place->host);
-    }
-    daemon.set_http_hosts(options.http_hosts);
-    if (options.serves_torchrun) {
-        daemon.serve_torchrun();
-    }
-    if (const Result<void> set = daemon.set_credentials(*std::move(credentials)); !set) {
-        return set.error();
-    }
-    const Result<std::uint16_t> port = place->socket ? daemon.listen(*std::move(place->socket))
-                                                     : daemon.listen(place->host, place->port);
-    if (!port) {
-        log.say("cannot listen: " + port.error().detail);
+    Result<tcp::acceptor> socket =
+        place->socket ? *std::move(place->socket) : net::listen_on(io, place->host, place->port);
+    if (!socket) {
+        log.say("cannot listen: " + socket.error().detail);
         return Ending{kExitUsage};
     }
-    if (options.state.advertise.empty()) {
-        options.state.advertise =
-            rendezvous::Endpoint{place->host.empty() ? full_host_name() : place->host, *port}
-                .text();
-    }
-    if (*events) {
-        (*events)->write_events_of(daemon, true);
-    }
-    if (!use_state(io, clock, daemon, options.state, place->port, log)) {
+    rendezvous::DaemonSetup setup;
+    setup.log = [&log](const std::string& line) { log.say(line); };
+    setup.socket = *std::move(socket);
+    setup.credentials = *std::move(credentials);
+    setup.http_hosts = std::move(options.http_hosts);
+    setup.http_hosts.insert(place->host.empty() ? "localhost" : place->host);
+    setup.older_dialect = options.dialect;
+    setup.serves_torchrun = options.serves_torchrun;
+    setup.prepare = [&](rendezvous::Daemon& prepared) {
+        if (*events) {
+            (*events)->write_events_of(prepared, true);
+        }
+    };
+    setup.open_journal = [&](std::uint16_t port) {
+        return open_journal(io, clock, options.state, *place, port, log);
+    };
+    const Result<std::unique_ptr<rendezvous::Daemon>> opened =
+        rendezvous::open_daemon(io, clock, std::move(setup));
+    if (!opened) {
+        log.say(opened.error().detail);
         return Ending{kExitUsage};
     }
-    place->port = *port;
+    rendezvous::Daemon& daemon = **opened;
+    place->port = daemon.port();
     // Before anybody hears that the daemon is there, and may stop it.
     boost::asio::signal_set signals(io, SIGTERM, SIGINT);
     const std::string where = "listening on " + place->text();
@@ -285,7 +289,6 @@ Result<Ending> serve(ServeOptions options) {
     if (!told) {
         log.say("systemd is not told that this daemon is ready: " + told.error().detail);
     }
-
     run_until_signal(io, signals, daemon, log, manager);
     return Ending{};
 }

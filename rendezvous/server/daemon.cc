@@ -9,15 +9,20 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
+#include "rendezvous/base/wall_clock.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listen.h"
-#include "rendezvous/security/peer_user.h"
 #include "rendezvous/server/daemon_impl.h"
-#include "rendezvous/store/store_wire.h"
 
 namespace regroup::rendezvous {
 
 namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
 /// Connections leave descriptors for the rest of the process.
 DaemonLimits within_descriptors(DaemonLimits limits) {
@@ -31,178 +36,208 @@ DaemonLimits within_descriptors(DaemonLimits limits) {
     return limits;
 }
 
+std::set<std::string> in_lower_case(const std::set<std::string>& names) {
+    std::set<std::string> lower;
+    for (std::string name : names) {
+        std::ranges::transform(name, name.begin(), [](unsigned char letter) {
+            return static_cast<char>(std::tolower(letter));
+        });
+        lower.insert(std::move(name));
+    }
+    return lower;
+}
+
 }  // namespace
 
-Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
-    : impl_(std::make_shared<Impl>(io, clock, within_descriptors(limits), std::move(log))) {
-    impl_->self = impl_;
-    // The table is destroyed before the Impl.
-    Impl& impl = *impl_;
-    JobTable::Hooks hooks;
-    hooks.send = [&impl](const std::shared_ptr<Session>& session, const FromDaemon& message) {
-        impl.send(session, message);
-    };
-    hooks.send_parts = [&impl](const std::shared_ptr<Session>& session,
-                               std::function<std::optional<FromDaemon>()> next) {
-        impl.send_parts(session, std::move(next));
-    };
-    hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
-                           const std::string& reason) { impl.refuse(session, code, reason); };
-    hooks.log = impl.log;
-    hooks.event = [&impl](const std::string& job, const RecordedEvent& event) {
-        if (const auto* verdict = std::get_if<Boxed<Verdict>>(&event.event.detail)) {
-            ++impl.counters.jobs_ended[static_cast<std::size_t>((*verdict)->outcome)];
+Daemon::Impl::Impl(asio::io_context& io_in, const Clock& clock_in, const DaemonSetup& setup)
+    : io(io_in),
+      clock(clock_in),
+      limits(within_descriptors(setup.limits)),
+      log(setup.log),
+      peers_log(clock, counters, [this](const std::string& line) { log(line); }),
+      peers(peers_log, setup.credentials),
+      connections(std::make_shared<Connections>(io, clock, limits, peers_log, counters,
+                                                [this](const std::string& line) { log(line); })),
+      http_hosts(in_lower_case(setup.http_hosts)),
+      jobs(std::make_unique<JobTable>(io, clock, limits, peers_log, log)),
+      pages(std::make_unique<DaemonPages>(
+          io, clock, *jobs, [this] { return counted(); }, log)),
+      door(std::make_unique<http::Door>(
+          http::Door::Inside{io, clock, *pages, peers.credentials(), http_hosts}, limits.http,
+          [this](const std::string& kind, const std::string& address, const std::string& line) {
+              peers_log.say_refused(kind, address, line);
+          })),
+      sweep_timer(io) {
+    counters.began_ms = wall_ms();
+    jobs->add_sink({[this](const std::string& job, const RecordedEvent& event) {
+                        if (const auto* verdict =
+                                std::get_if<Boxed<Verdict>>(&event.event.detail)) {
+                            ++counters.jobs_ended[static_cast<std::size_t>((*verdict)->outcome)];
+                        }
+                        pages->publish(job, event);
+                    },
+                    {}});
+}
+
+void Daemon::Impl::start(const std::shared_ptr<Impl>& self, tcp::acceptor acceptor,
+                         const DaemonSetup& setup) {
+    self->acceptor = std::make_unique<tcp::acceptor>(std::move(acceptor));
+    if (setup.serves_torchrun) {
+        self->open_store(setup);
+    }
+    asio::co_spawn(self->io, accept(self), asio::detached);
+    sweep(self);
+}
+
+void Daemon::Impl::open_store(const DaemonSetup& setup) {
+    LauncherStore::Options options;
+    ErrorCode ignored;
+    const asio::ip::address own = acceptor->local_endpoint(ignored).address();
+    // Where there is IPv6, that of all addresses is for IPv4 too.
+    const bool everywhere = own.is_unspecified() && own.is_v6();
+    options.address = everywhere ? "" : net::plain(own).to_string();
+    options.older_dialect = setup.older_dialect;
+    options.jobs_max = limits.jobs_max;
+    if (!setup.credentials.insecure) {
+        options.objection = [this](const tcp::endpoint& ours, const tcp::endpoint& theirs) {
+            return peers.objection_to_stranger(ours, theirs);
+        };
+    }
+    store = std::make_unique<LauncherStore>(io, clock, std::move(options), log);
+}
+
+void Daemon::Impl::stop_accepting() {
+    closed = true;
+    ErrorCode ignored;
+    acceptor->close(ignored);
+}
+
+DaemonCounters Daemon::Impl::counted() const {
+    DaemonCounters all = counters;
+    all.leads = jobs->journal().standing() == Standing::leads;
+    all.strangers_connected = connections->strangers_count();
+    all.nodes_connected = connections->nodes_count();
+    all.others_connected = connections->count() - all.nodes_connected - all.strangers_connected;
+    all.http_connected = door->connections_count();
+    all.store_connected = store ? store->clients_count() : 0;
+    all.store_requests = store ? store->requests_count() : 0;
+    return all;
+}
+
+// Once a second: closes silent connections and forgets jobs that are not needed.
+void Daemon::Impl::sweep(const std::shared_ptr<Impl>& self) {
+    const Duration interval = std::min(kSweepInterval, self->limits.hello_limit);
+    self->sweep_timer.expires_after(interval);
+    const Instant due = after(self->clock.now(), interval);
+    self->sweep_timer.async_wait([self, due](ErrorCode error) {
+        if (error || self->closed) {
+            return;
         }
-        impl.pages->publish(job, event);
-        for (const EventSink& sink : impl.event_sinks) {
-            sink.on_event(job, event);
+        self->counters.delays.add(std::max(self->clock.now() - due, Duration::zero()));
+        for (const Held& connection : self->connections->overdue()) {
+            self->expire(*connection);
         }
-    };
-    hooks.restored = [&impl](const std::string& job, std::int64_t began_ms,
-                             const JobHistory& history) {
-        for (const EventSink& sink : impl.event_sinks) {
-            sink.on_restored(job, began_ms, history);
+        self->peers_log.sweep();
+        self->door->sweep();
+        if (self->store) {
+            self->store->sweep();
         }
-    };
-    impl.jobs = std::make_unique<JobTable>(io, clock, limits, std::move(hooks));
-    impl.counters.began_ms = JobTable::wall_ms();
-    impl.pages = std::make_unique<DaemonPages>(
-        io, clock, *impl.jobs, [&impl] { return impl.counted(); }, impl.log);
-    impl.door = std::make_unique<http::Door>(
-        http::Door::Inside{io, clock, *impl.pages, impl.credentials, impl.http_hosts}, limits.http,
-        [&impl](const std::string& kind, const std::string& address, const std::string& line) {
-            impl.count_refusal(kind);
-            impl.refusals.log(kind, address, line, impl.clock.now());
-        });
+        self->jobs->sweep();
+        sweep(self);
+    });
+}
+
+Result<std::unique_ptr<Daemon>> open_daemon(asio::io_context& io, const Clock& clock,
+                                            DaemonSetup setup) {
+    auto impl = std::make_shared<Daemon::Impl>(io, clock, setup);
+    std::unique_ptr<Daemon> daemon(new Daemon(impl));
+    // Without certificates OpenSSL is not used before a peer speaks TLS: it takes a millisecond to
+    // start.
+    if (setup.credentials.certificates) {
+        if (const Result<void> opened = impl->peers.open_tls(); !opened) {
+            return opened.error();
+        }
+    }
+    Result<tcp::acceptor> acceptor = setup.socket ? Result<tcp::acceptor>(*std::move(setup.socket))
+                                                  : net::listen_on(io, setup.address, setup.port);
+    if (!acceptor) {
+        return acceptor.error();
+    }
+    ErrorCode error;
+    daemon->port_ = acceptor->local_endpoint(error).port();
+    if (error) {
+        return system_failure("cannot read the address of the listening socket", error.value());
+    }
+    Daemon::Impl::start(impl, *std::move(acceptor), setup);
+    if (setup.prepare) {
+        setup.prepare(*daemon);
+    }
+    if (setup.open_journal) {
+        Result<std::unique_ptr<journal::Journal>> journal = setup.open_journal(daemon->port_);
+        if (!journal) {
+            return journal.error();
+        }
+        if (*journal) {
+            impl->jobs->use(*std::move(journal), setup.journal_log ? setup.journal_log : impl->log);
+        }
+    }
+    return daemon;
 }
 
 Daemon::~Daemon() {
     impl_->closed = true;
     impl_->log = [](const std::string&) {};
     impl_->store_handler = nullptr;
-    impl_->event_sinks.clear();
-    impl_->on_flushed = nullptr;
-    ErrorCode ignored;
     if (impl_->acceptor) {
-        impl_->acceptor->close(ignored);
+        impl_->stop_accepting();
     }
-    for (const auto& session : impl_->sessions) {
-        session->close();
-    }
+    impl_->connections->cancel_flush();
+    impl_->connections->close_all();
     impl_->door.reset();
     impl_->store.reset();
     impl_->pages.reset();
     impl_->jobs.reset();
     impl_->sweep_timer.cancel();
-    impl_->flush_timer.cancel();
-}
-
-Result<std::uint16_t> Daemon::listen(const std::string& address, std::uint16_t port) {
-    Result<tcp::acceptor> acceptor = net::listen_on(impl_->io, address, port);
-    return acceptor ? listen(*std::move(acceptor)) : acceptor.error();
-}
-
-Result<std::uint16_t> Daemon::listen(tcp::acceptor acceptor) {
-    ErrorCode error;
-    const tcp::endpoint own = acceptor.local_endpoint(error);
-    if (error) {
-        return system_failure("cannot read the address of the listening socket", error.value());
-    }
-    impl_->acceptor = std::make_unique<tcp::acceptor>(std::move(acceptor));
-    if (impl_->serves_torchrun) {
-        LauncherStore::Options options;
-        // Where there is IPv6, that of all addresses is for IPv4 too.
-        const bool everywhere = own.address().is_unspecified() && own.address().is_v6();
-        options.address = everywhere ? "" : net::plain(own.address()).to_string();
-        options.older_dialect = impl_->older_dialect;
-        options.jobs_max = impl_->limits.jobs_max;
-        if (!impl_->credentials.insecure) {
-            options.objection = [impl = impl_.get()](const tcp::endpoint& ours,
-                                                     const tcp::endpoint& theirs) {
-                return impl->peer_users.object_to_stranger(ours, theirs);
-            };
-        }
-        impl_->store = std::make_unique<LauncherStore>(impl_->io, impl_->clock, std::move(options),
-                                                       impl_->log);
-    }
-    asio::co_spawn(impl_->io, Impl::accept(impl_), asio::detached);
-    impl_->sweep();
-    return own.port();
-}
-
-Result<void> Daemon::set_credentials(security::Credentials credentials) {
-    impl_->credentials = std::move(credentials);
-    // Otherwise OpenSSL is not used before a peer speaks TLS: it takes a millisecond to start.
-    return impl_->credentials.certificates ? impl_->open_tls() : Result<void>();
-}
-
-void Daemon::set_http_hosts(const std::set<std::string>& names) {
-    impl_->http_hosts.clear();
-    for (std::string name : names) {
-        std::ranges::transform(name, name.begin(), [](unsigned char letter) {
-            return static_cast<char>(std::tolower(letter));
-        });
-        impl_->http_hosts.insert(std::move(name));
-    }
 }
 
 void Daemon::add_event_sink(EventSink sink) {
-    impl_->event_sinks.push_back(std::move(sink));
+    impl_->jobs->add_sink(std::move(sink));
 }
 
 const JobHistory* Daemon::history(const std::string& job) const {
-    return impl_->jobs->history(job);
-}
-
-void Daemon::serve_torchrun() {
-    impl_->serves_torchrun = true;
+    const Job* const found = impl_->jobs->find(job);
+    return found == nullptr ? nullptr : &found->history;
 }
 
 void Daemon::set_store_handler(StoreHandler handler) {
     impl_->store_handler = std::move(handler);
 }
 
-void Daemon::use_journal(std::unique_ptr<journal::Journal> journal, Log log) {
-    impl_->jobs->use(std::move(journal), std::move(log));
-}
-
 bool Daemon::keeps_jobs() const {
-    return impl_->jobs->has_journal();
-}
-
-void Daemon::set_older_dialect(store::Dialect dialect) {
-    impl_->older_dialect = dialect;
+    return impl_->jobs->journal().is_used();
 }
 
 void Daemon::stop(const std::string& author, const std::string& reason, Duration limit,
                   std::function<void()> done) {
     impl_->jobs->stop(author, reason);
-    impl_->closed = true;
-    ErrorCode ignored;
-    if (impl_->acceptor) {
-        impl_->acceptor->close(ignored);
-    }
+    impl_->stop_accepting();
     flush(limit, std::move(done));
 }
 
 void Daemon::resign(Duration limit, std::function<void()> done) {
-    impl_->closed = true;
-    ErrorCode ignored;
-    if (impl_->acceptor) {
-        impl_->acceptor->close(ignored);
-    }
+    impl_->stop_accepting();
     impl_->jobs->resign([impl = impl_, limit, done = std::move(done)]() mutable {
-        impl->flush(limit, std::move(done));
+        impl->connections->flush(limit, std::move(done));
     });
 }
 
 void Daemon::flush(Duration limit, std::function<void()> done) {
-    impl_->jobs->end_waits();
-    impl_->flush(limit, std::move(done));
+    impl_->jobs->operators().end_waits();
+    impl_->connections->flush(limit, std::move(done));
 }
 
 std::size_t Daemon::sessions_count() const {
-    return impl_->sessions.size();
+    return impl_->connections->count();
 }
 
 std::size_t Daemon::http_clients_count() const {
@@ -213,8 +248,8 @@ std::size_t Daemon::open_jobs() const {
     return impl_->jobs->open_jobs();
 }
 
-const DaemonTraffic& Daemon::traffic() const {
-    return impl_->traffic;
+DaemonCounters Daemon::counters() const {
+    return impl_->counted();
 }
 
 }  // namespace regroup::rendezvous

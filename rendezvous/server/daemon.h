@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -17,6 +19,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/security/credentials.h"
 #include "rendezvous/store/store_wire.h"
+#include "rendezvous/view/daemon_counters.h"
 #include "rendezvous/view/job_history.h"
 
 namespace regroup::rendezvous {
@@ -52,20 +55,14 @@ struct DaemonLimits {
     http::Limits http{};
 };
 
-/// Traffic of the control connections, payload and frame headers; for tests and benchmarks.
-struct DaemonTraffic {
-    std::uint64_t messages_in = 0;
-    std::uint64_t messages_out = 0;
-    std::uint64_t bytes_in = 0;
-    std::uint64_t bytes_out = 0;
-};
+struct DaemonSetup;
 
 /// Serves RendezvousCore over TCP, for any number of jobs on one port. It decodes frames into
 /// events, steps the job's core, encodes the effects into bounded outboxes, and keeps one timer at
 /// the cores' next deadline. It makes no decisions itself.
 ///
 /// A peer is accepted if its socket belongs to this process's user or to root, on this host, or if
-/// it proves by TLS that it has a token or a certificate (see set_credentials).
+/// it proves by TLS that it has a token or a certificate.
 ///
 /// Everything runs on the io_context's one thread. `io` and `clock` outlive the Daemon.
 class Daemon {
@@ -76,58 +73,31 @@ class Daemon {
     using StoreHandler =
         std::function<void(boost::asio::ip::tcp::socket socket, std::string first_bytes)>;
 
-    Daemon(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log);
     ~Daemon();
     Daemon(const Daemon&) = delete;
     Daemon& operator=(const Daemon&) = delete;
 
-    /// Binds, listens and begins to serve; an empty `address` means all, IPv6 and IPv4. Port 0
-    /// picks a free one. Returns the port. Errors: system, naming the holder of a taken port if it
-    /// is visible.
-    Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
-    /// The same with a socket that listens already.
-    Result<std::uint16_t> listen(boost::asio::ip::tcp::acceptor acceptor);
-
-    /// How peers of other hosts and users prove who they are. Without a call none can. To be called
-    /// before `listen`. Errors: those of Tls::server.
-    Result<void> set_credentials(security::Credentials credentials);
+    [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
     /// Sets the handler for connections that speak the store's protocol. Without a handler, and
-    /// without `serve_torchrun`, they are refused.
+    /// without DaemonSetup::serves_torchrun, they are refused.
     void set_store_handler(StoreHandler handler);
-
-    /// The names by which HTTP clients may call this daemon, besides its addresses and localhost.
-    void set_http_hosts(const std::set<std::string>& names);
 
     struct EventSink {
         /// Gets each event of each job once it is kept.
         std::function<void(const std::string& job, const RecordedEvent& event)> on_event;
         /// Gets the events of a job that the journal has given, and the wall-clock time of its
-        /// beginning in milliseconds since 1970.
+        /// beginning in milliseconds since 1970. May be empty.
         std::function<void(const std::string& job, std::int64_t began_ms,
                            const JobHistory& history)>
             on_restored;
     };
-    /// To be called before the io_context runs. The sink must be usable until the daemon's end.
+    /// The sink must be usable until the daemon's end. See DaemonSetup::prepare.
     void add_event_sink(EventSink sink);
     /// The history of the job; null if there is no such job.
     [[nodiscard]] const JobHistory* history(const std::string& job) const;
-
-    /// Lets launchers of PyTorch meet at this daemon; see LauncherStore. They unpickle what they
-    /// read, so each peer that is served can execute code on the hosts of all of them. To be called
-    /// before `listen`.
-    void serve_torchrun();
-
-    /// Keeps all jobs in `journal`, and restores those that it contains. Without a journal, jobs
-    /// end with this process: their nodes form them anew with the next daemon. At most once, before
-    /// the io_context runs. `log` gets the lines about the journal and its jobs; if it is empty,
-    /// the daemon's log does.
-    void use_journal(std::unique_ptr<journal::Journal> journal, Log log = {});
+    /// True if it has a journal.
     [[nodiscard]] bool keeps_jobs() const;
-
-    /// The dialect of store clients that do not begin with a greeting. To be called before
-    /// `listen`.
-    void set_older_dialect(store::Dialect dialect);
 
     /// Closes every job and accepts no more connections. `done` is called once all nodes have been
     /// told, or after `limit`.
@@ -144,11 +114,50 @@ class Daemon {
     [[nodiscard]] std::size_t http_clients_count() const;
     /// Jobs that have not ended.
     [[nodiscard]] std::size_t open_jobs() const;
-    [[nodiscard]] const DaemonTraffic& traffic() const;
+    [[nodiscard]] DaemonCounters counters() const;
 
    private:
     struct Impl;
+    friend Result<std::unique_ptr<Daemon>> open_daemon(boost::asio::io_context&, const Clock&,
+                                                       DaemonSetup);
+
+    explicit Daemon(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
     std::shared_ptr<Impl> impl_;
+    std::uint16_t port_ = 0;
 };
+
+/// All that a daemon begins with.
+struct DaemonSetup {
+    DaemonLimits limits{};
+    Daemon::Log log = [](const std::string&) {};
+    std::string address{};   ///< To listen on; empty: all, IPv6 and IPv4.
+    std::uint16_t port = 0;  ///< 0 picks a free one.
+    /// Listens already; in place of `address` and `port`.
+    std::optional<boost::asio::ip::tcp::acceptor> socket{};
+    /// How peers of other hosts and users prove who they are. Without them none can.
+    security::Credentials credentials{};
+    /// The names by which HTTP clients may call this daemon, besides its addresses and localhost.
+    std::set<std::string> http_hosts{};
+    /// The dialect of store clients that do not begin with a greeting.
+    store::Dialect older_dialect = store::Dialect::v1_13;
+    /// Lets launchers of PyTorch meet at this daemon; see LauncherStore. They unpickle what they
+    /// read, so each peer that is served can execute code on the hosts of all of them.
+    bool serves_torchrun = false;
+    /// Called when the daemon has its port, before its journal gives it jobs. May be empty.
+    std::function<void(Daemon& daemon)> prepare{};
+    /// Makes the journal, which keeps all jobs and gives those that it contains; null for none.
+    /// Without a journal, jobs end with this process: their nodes form them anew with the next
+    /// daemon. May be empty.
+    std::function<Result<std::unique_ptr<journal::Journal>>(std::uint16_t port)> open_journal{};
+    /// Gets the lines about the journal and its jobs in place of `log`. May be empty.
+    Daemon::Log journal_log{};
+};
+
+/// A daemon that listens, and serves as soon as the io_context runs. `io` and `clock` outlive it.
+/// Errors: those of Tls::server; system for the socket, naming the holder of a taken port if it is
+/// visible; those of `open_journal`.
+Result<std::unique_ptr<Daemon>> open_daemon(boost::asio::io_context& io, const Clock& clock,
+                                            DaemonSetup setup);
 
 }  // namespace regroup::rendezvous

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cctype>
 #include <utility>
 #include <vector>
 
@@ -10,8 +8,6 @@
 
 #include "rendezvous/net/await.h"
 #include "rendezvous/protocol/codec.h"
-#include "rendezvous/protocol/framing.h"
-#include "rendezvous/security/peer_user.h"
 #include "rendezvous/server/daemon_impl.h"
 #include "rendezvous/server/first_bytes.h"
 
@@ -19,12 +15,12 @@ namespace regroup::rendezvous {
 
 namespace {
 
+namespace asio = boost::asio;
+using asio::ip::tcp;
 using net::kAwait;
 
 // Small, since a heartbeat has about 100 bytes and there are thousands of connections.
 constexpr std::size_t kReadBytes = 4096;
-constexpr Duration kSweepInterval = std::chrono::seconds(1);
-
 /// Hosts whose store clients speak an older dialect are remembered, up to this many.
 constexpr std::size_t kOlderHostsMax = 4096;
 
@@ -37,11 +33,14 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
             co_return;
         }
         if (!error) {
-            self->open(std::move(socket));
+            if (const Held connection =
+                    self->connections->open(self->connections, std::move(socket))) {
+                asio::co_spawn(self->io, serve(self, connection), asio::detached);
+            }
             continue;
         }
-        if (error == asio::error::no_descriptors && !self->strangers.empty()) {
-            self->evict_oldest_stranger();
+        if (error == asio::error::no_descriptors && self->connections->strangers_count() > 0) {
+            self->connections->evict_oldest_stranger();
             continue;
         }
         // Wait for descriptors to be freed instead of spinning.
@@ -51,370 +50,192 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
     }
 }
 
-void Daemon::Impl::open(tcp::socket socket) {
-    const auto written = [impl = self](Session& sent, std::size_t bytes) {
-        if (const auto alive = impl.lock()) {
-            alive->traffic.bytes_out += bytes;
-            alive->charge(sent);
-            alive->check_flushed();
-        }
-    };
-    auto session = std::make_shared<Session>(std::move(socket), written);
-    if (!session->is_known()) {
-        return;  // The peer is gone already.
-    }
-    if (strangers.size() >= limits.strangers_max) {
-        evict_oldest_stranger();
-    }
-    ++counters.connections_accepted;
-    session->expires = after(clock.now(), limits.hello_limit);
-    session->stranger = ++last_stranger;
-    strangers.emplace(session->stranger, session);
-    sessions.insert(session);
-    asio::co_spawn(io, serve(self.lock(), session), asio::detached);
-}
-
-void Daemon::Impl::evict_oldest_stranger() {
-    const std::shared_ptr<Session> oldest = strangers.begin()->second;
-    log_refusal("eviction", *oldest,
-                "closed the connection of " + oldest->peer + ", the oldest of " +
-                    std::to_string(strangers.size()) + " that have said nothing yet");
-    strangers.erase(strangers.begin());
-    oldest->stranger = 0;
-    sessions.erase(oldest);
-    oldest->close();
-    charge(*oldest);
-}
-
 std::size_t Daemon::Impl::members_count() const {
-    return sessions.size() - strangers.size() + door->connections_count() +
+    return connections->count() - connections->strangers_count() + door->connections_count() +
            (store ? store->clients_count() : 0);
 }
 
-bool Daemon::Impl::promote(const std::shared_ptr<Session>& session, const FromAgent& message) {
-    if (session->stranger == 0) {
+bool Daemon::Impl::promote(Connection& connection, const FromAgent& message) {
+    if (connection.stranger == 0) {
         return true;
     }
     // A node that comes back is not kept out: its older connection ends.
     if (members_count() >= limits.sessions_max && !jobs->has_place(message)) {
-        refuse(session, Errc::overloaded,
-               "the daemon has " + std::to_string(members_count()) + " connections already");
+        peers_log.refuse(
+            *connection.session, Errc::overloaded,
+            "the daemon has " + std::to_string(members_count()) + " connections already");
         return false;
     }
-    strangers.erase(std::exchange(session->stranger, 0));
+    connections->promote(connection);
     return true;
 }
 
-asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
-                                          std::shared_ptr<Session> session) {
+asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self, Held connection) {
     std::vector<char> buffer(kReadBytes);
-    bool open = co_await identify(self, session);
-    while (open && session->stream.is_open()) {
-        const auto [error, count] = co_await session->stream.read_some(asio::buffer(buffer));
-        if (error || !session->stream.is_open()) {
+    security::Stream& stream = connection->session->stream;
+    bool open = co_await PeerCheck::identify(self->peers, connection->session);
+    if (connection->goes_to_store && !self->closed) {
+        self->hand_to_store(*connection);
+    }
+    open = open && !self->closed && !connection->goes_to_store;
+    while (open && stream.is_open()) {
+        const auto [error, count] = co_await stream.read_some(asio::buffer(buffer));
+        if (error || !stream.is_open()) {
             break;  // The session was closed meanwhile, perhaps with the Daemon.
         }
         const std::string_view bytes(buffer.data(), count);
-        self->traffic.bytes_in += count;
-        open = session->protocol_told ? self->consume(session, bytes) : self->begin(session, bytes);
-        self->charge(*session);
+        self->counters.bytes_in += count;
+        open = connection->protocol_told ? self->consume(*connection, bytes)
+                                         : self->begin(*connection, bytes);
+        self->connections->charge(*connection);
     }
-    self->end(session);
+    self->end(connection);
 }
 
-bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_view bytes) {
-    session->first_bytes.append(bytes);
-    switch (tell_protocol(session->first_bytes)) {
+void Daemon::Impl::end(const Held& connection) {
+    connection->session->close();
+    if (jobs) {
+        jobs->end(connection->session);
+    }
+    connections->end(connection);
+}
+
+bool Daemon::Impl::begin(Connection& connection, std::string_view bytes) {
+    connection.first_bytes.append(bytes);
+    switch (tell_protocol(connection.first_bytes)) {
         case PortProtocol::undecided:
             return true;
         case PortProtocol::control:
-            session->protocol_told = true;
-            return consume(session, std::exchange(session->first_bytes, {}));
+            connection.protocol_told = true;
+            return consume(connection, std::exchange(connection.first_bytes, {}));
         case PortProtocol::http:
-            hand_to_http(*session);
+            hand_to_http(connection);
             return false;
         case PortProtocol::store:
             break;
     }
-    hand_to_store(*session);
+    hand_to_store(connection);
     return false;
 }
 
-void Daemon::Impl::hand_to_store(Session& session) {
-    if (const std::string why = objection_to_store(session); !why.empty()) {
-        log_refusal("store client", session,
-                    "refused a store client at " + session.peer + ": " + why);
+void Daemon::Impl::hand_to_store(Connection& connection) {
+    Session& session = *connection.session;
+    const std::string why =
+        store_handler || store
+            ? peers.objection_to_store(session)
+            : "this daemon serves no torchrun launchers; start it with --serve-torchrun if it "
+              "should";
+    if (!why.empty()) {
+        peers_log.say_refused("store client", session,
+                              "refused a store client at " + session.peer.text + ": " + why);
         return;
     }
-    const bool is_older = !session.first_bytes.starts_with(std::string_view("\0\xCE", 2));
+    const bool is_older = !connection.first_bytes.starts_with(std::string_view("\0\xCE", 2));
     if (is_older && older_hosts.size() < kOlderHostsMax) {
-        older_hosts.insert(session.address);
+        older_hosts.insert(session.peer.address);
     }
-    session.protocol_told = true;
+    connection.protocol_told = true;
     if (store_handler) {
-        store_handler(std::move(session.stream.socket()), std::move(session.first_bytes));
+        store_handler(std::move(session.stream.socket()), std::move(connection.first_bytes));
         return;
     }
-    store->adopt(std::move(session.stream.socket()), session.first_bytes);
+    store->adopt(std::move(session.stream.socket()), connection.first_bytes);
 }
 
-void Daemon::Impl::hand_to_http(Session& session) {
-    session.protocol_told = true;
+void Daemon::Impl::hand_to_http(Connection& connection) {
+    Session& session = *connection.session;
+    connection.protocol_told = true;
     if (members_count() >= limits.sessions_max) {
-        log_refusal("HTTP room", session,
-                    "disconnected the HTTP client " + session.peer + ": the daemon has " +
-                        std::to_string(members_count()) + " connections already");
+        peers_log.say_refused("HTTP room", session,
+                              "disconnected the HTTP client " + session.peer.text +
+                                  ": the daemon has " + std::to_string(members_count()) +
+                                  " connections already");
         return;
     }
-    ErrorCode error;
-    const tcp::endpoint ours = session.stream.socket().local_endpoint(error);
-    const tcp::endpoint theirs = session.stream.socket().remote_endpoint(error);
     http::Client client;
-    client.peer = session.peer;
-    client.address = session.address;
-    client.is_here = !error && security::is_within_this_host(ours, theirs);
+    client.peer = session.peer.text;
+    client.address = session.peer.address;
+    client.is_here = is_within_this_host(session);
     client.is_secured = session.stream.is_secured();
-    client.proven = session.proven;
-    client.objection = session.proven ? "" : objection(session);
-    door->adopt(std::move(session.stream), std::move(session.first_bytes), std::move(client));
+    client.proven = session.peer.proven;
+    client.objection = session.peer.proven ? "" : peers.objection(session);
+    door->adopt(std::move(session.stream), std::move(connection.first_bytes), std::move(client));
 }
 
-bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
+bool Daemon::Impl::consume(Connection& connection, std::string_view bytes) {
+    Session& session = *connection.session;
     // Further bytes of a refused peer are read and discarded, so that it can read the refusal
     // instead of getting a connection reset.
-    if (!session->close_when_flushed) {
-        session->reader.feed(bytes);
+    if (!session.is_finishing()) {
+        connection.reader.feed(bytes);
     }
-    if (!session->proven && !session->close_when_flushed) {
-        refuse(session, Errc::invalid_argument, objection(*session));
+    if (!session.peer.proven && !session.is_finishing()) {
+        peers_log.refuse(session, Errc::invalid_argument, peers.objection(session));
     }
-    while (!session->close_when_flushed && session->stream.is_open()) {
-        Result<std::optional<std::string>> payload = session->reader.next();
+    while (session.is_open()) {
+        const Result<std::optional<std::string>> payload = connection.reader.next();
         if (!payload) {
-            refuse(session, payload.error().code, payload.error().detail);
+            peers_log.refuse(session, payload.error().code, payload.error().detail);
             break;
         }
         if (!*payload) {
             return true;
         }
-        ++traffic.messages_in;
-        Result<FromAgent> message = protocol::decode_from_agent(**payload);
-        if (!message) {
-            refuse(session, message.error().code, message.error().detail);
+        if (!take(connection, **payload)) {
             break;
-        }
-        if (const std::string why = objection(*session, *message); !why.empty()) {
-            refuse(session, Errc::invalid_argument, why);
-            break;
-        }
-        if (!promote(session, *message)) {
-            break;
-        }
-        log_operator(*session, *message);
-        ++counters.requests[message->index()];
-        jobs->handle(session, std::move(*message));
-        const Instant now = clock.now();
-        note_message(*session, now);
-        if (!session->close_when_flushed) {
-            session->expires = after(now, session->silence_limit);
         }
     }
-    return session->stream.is_open();
+    return session.stream.is_open();
 }
 
-namespace {
-
-/// Adds the time of this host if the message can have it.
-FromDaemon with_time(FromDaemon message, bool& told) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-    if (auto* assign = std::get_if<Assign>(&message)) {
-        assign->now_ms = now_ms;
-        told = true;
-    } else if (auto* waiting = std::get_if<Waiting>(&message)) {
-        waiting->now_ms = now_ms;
-        told = true;
+bool Daemon::Impl::take(Connection& connection, const std::string& payload) {
+    Session& session = *connection.session;
+    ++counters.messages_in;
+    Result<FromAgent> message = protocol::decode_from_agent(payload);
+    if (!message) {
+        peers_log.refuse(session, message.error().code, message.error().detail);
+        return false;
     }
-    return message;
+    if (const std::string why = PeerCheck::objection(session, *message); !why.empty()) {
+        peers_log.refuse(session, Errc::invalid_argument, why);
+        return false;
+    }
+    if (!promote(connection, *message)) {
+        return false;
+    }
+    log_operator(session, *message);
+    ++counters.requests[message->index()];
+    jobs->handle(connection.session, std::move(*message));
+    connections->hear(connection);
+    return true;
 }
 
-}  // namespace
-
-void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
-    if (!session->stream.is_open() || session->close_when_flushed) {
+void Daemon::Impl::log_operator(const Session& session, const FromAgent& message) const {
+    const auto* operate = std::get_if<Operate>(&message);
+    // A reader that follows a log asks again and again.
+    const bool goes_on = operate != nullptr && operate->action == Operate::Action::logs &&
+                         session.next_request != Instant{};
+    if (operate == nullptr || only_reads(operate->action) || goes_on) {
         return;
     }
-    ++traffic.messages_out;
-    std::string frame = protocol::make_frame(
-        session->time_told ? protocol::encode(message)
-                           : protocol::encode(with_time(message, session->time_told)));
-    if (!Session::send(session, std::move(frame), limits.outbox_frames_max)) {
-        log("disconnected " + session->peer + ": it does not read what it is sent");
-        session->close();
-    }
-    charge(*session);
-}
-
-// By address, since all members may have one token: many small ones must not push out a node whose
-// only message is large.
-void Daemon::Impl::charge(Session& session) {
-    held_bytes += session.held_bytes() - session.charged_bytes;
-    session.charged_bytes = session.held_bytes();
-    while (held_bytes > limits.sessions_bytes_max) {
-        std::map<std::string, std::size_t> by_address;
-        for (const auto& one : sessions) {
-            by_address[one->address] += one->charged_bytes;
-        }
-        const auto holds_less = [&](const auto& a, const auto& b) {
-            return std::pair(by_address.at(a->address), a->charged_bytes) <
-                   std::pair(by_address.at(b->address), b->charged_bytes);
-        };
-        Session& most = **std::ranges::max_element(sessions, holds_less);
-        log_refusal("memory", most,
-                    "disconnected " + most.peer + ": all connections together hold " +
-                        std::to_string(held_bytes) +
-                        " bytes of messages that are not complete or not read, and its host most "
-                        "of them; the limit is " +
-                        std::to_string(limits.sessions_bytes_max));
-        most.close();
-        held_bytes -= std::exchange(most.charged_bytes, 0);
-    }
-}
-
-void Daemon::Impl::send_parts(const std::shared_ptr<Session>& session,
-                              std::function<std::optional<FromDaemon>()> next) {
-    Session::send_parts(session, [impl = self, next = std::move(next)]() -> std::string {
-        const auto alive = impl.lock();
-        const std::optional<FromDaemon> message = alive ? next() : std::nullopt;
-        if (!message) {
-            return "";
-        }
-        ++alive->traffic.messages_out;
-        return protocol::make_frame(protocol::encode(*message));
-    });
-}
-
-void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
-                          const std::string& reason) {
-    log_refusal("refusal", *session,
-                (session->job.empty() ? "" : "job " + session->job + ": ") + "refused " +
-                    session->peer + ": " + reason);
-    send(session, Refused{code, reason});
-    session->close_when_flushed = true;
-}
-
-void Daemon::Impl::log_refusal(const std::string& kind, const Session& session,
-                               const std::string& line) {
-    count_refusal(kind);
-    refusals.log(kind, session.address, line, clock.now());
-}
-
-void Daemon::Impl::count_refusal(const std::string& kind) {
-    std::string label = kind;
-    std::ranges::transform(label, label.begin(), [](unsigned char letter) {
-        return letter == ' ' ? '_' : static_cast<char>(std::tolower(letter));
-    });
-    ++counters.refusals[label];
-}
-
-void Daemon::Impl::note_message(Session& session, Instant now) {
-    if (session.heartbeat_timeout == Duration::zero()) {
-        return;
-    }
-    if (const Instant before = std::exchange(session.heard, now); before != Instant{}) {
-        counters.silences.add(std::chrono::duration<double>(now - before) /
-                              std::chrono::duration<double>(session.heartbeat_timeout));
-    }
-}
-
-DaemonCounters Daemon::Impl::counted() const {
-    DaemonCounters all = counters;
-    all.leads = jobs->standing() == JobTable::Standing::leads;
-    all.strangers_connected = strangers.size();
-    all.nodes_connected = static_cast<std::uint64_t>(
-        std::ranges::count_if(sessions, [](const auto& session) { return !session->job.empty(); }));
-    all.others_connected = sessions.size() - all.nodes_connected - strangers.size();
-    all.http_connected = door->connections_count();
-    all.store_connected = store ? store->clients_count() : 0;
-    all.store_requests = store ? store->requests_count() : 0;
-    all.messages_in = traffic.messages_in;
-    all.messages_out = traffic.messages_out;
-    all.bytes_in = traffic.bytes_in;
-    all.bytes_out = traffic.bytes_out;
-    return all;
-}
-
-void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
-    session->close();
-    charge(*session);
-    sessions.erase(session);
-    strangers.erase(session->stranger);
-    if (jobs) {
-        jobs->end(session);
-    }
-    check_flushed();
-}
-
-// Once a second: closes silent connections and forgets jobs that are not needed.
-void Daemon::Impl::sweep() {
-    const Duration interval = std::min(kSweepInterval, limits.hello_limit);
-    sweep_timer.expires_after(interval);
-    const Instant due = after(clock.now(), interval);
-    sweep_timer.async_wait([impl = self.lock(), due](ErrorCode error) {
-        if (error || impl->closed) {
-            return;
-        }
-        const Instant now = impl->clock.now();
-        impl->counters.delays.add(std::max(now - due, Duration::zero()));
-        for (const auto& session : impl->sessions) {
-            if (now >= session->expires) {
-                impl->expire(*session);
-            }
-        }
-        impl->refusals.sweep(now);
-        impl->door->sweep();
-        if (impl->store) {
-            impl->store->sweep();
-        }
-        impl->jobs->sweep();
-        impl->sweep();
-    });
+    log((operate->job.empty() ? "" : "job " + operate->job + ": ") +
+        std::string(to_string(operate->action)) +
+        (operate->node.empty() ? "" : " of " + operate->node) + " asked for by " + operate->author +
+        " (" + session.peer.name() + ") from " + session.peer.text);
 }
 
 // PyTorch 1.13 opens a second connection for each store. It sends nothing on it, but fails when it
 // is closed.
-void Daemon::Impl::expire(Session& session) {
-    if (session.protocol_told || !session.first_bytes.empty() || session.stream.ssl() ||
-        !older_hosts.contains(session.address)) {
+void Daemon::Impl::expire(Connection& connection) {
+    Session& session = *connection.session;
+    if (connection.protocol_told || !connection.first_bytes.empty() || session.stream.ssl() ||
+        !older_hosts.contains(session.peer.address)) {
         session.close();
         return;
     }
-    session.goes_to_store = true;
-    ErrorCode ignored;
+    connection.goes_to_store = true;
+    boost::system::error_code ignored;
     session.stream.socket().cancel(ignored);
-}
-
-void Daemon::Impl::check_flushed() {
-    if (!on_flushed) {
-        return;
-    }
-    const bool flushed = std::all_of(sessions.begin(), sessions.end(),
-                                     [](const auto& session) { return session->is_flushed(); });
-    if (flushed) {
-        flush_timer.cancel();
-        asio::post(io, std::exchange(on_flushed, nullptr));
-    }
-}
-
-void Daemon::Impl::flush(Duration limit, std::function<void()> done) {
-    on_flushed = std::move(done);
-    flush_timer.expires_after(limit);
-    flush_timer.async_wait([impl = self.lock()](ErrorCode error) {
-        if (!error && impl->on_flushed) {
-            std::exchange(impl->on_flushed, nullptr)();
-        }
-    });
-    check_flushed();
 }
 
 }  // namespace regroup::rendezvous

@@ -159,15 +159,15 @@ Answer DaemonPages::get(const Request& request) {
     if (!path.starts_with("/api/")) {
         return http::sentence(404, "there is no such page");
     }
-    if (jobs_.standing() != JobTable::Standing::leads) {
-        return error_json(503, jobs_.leader().empty()
+    if (jobs_.journal().standing() != Standing::leads) {
+        return error_json(503, jobs_.journal().leader().empty()
                                    ? "this daemon does not lead now; try again later"
-                                   : "another daemon leads: " + jobs_.leader());
+                                   : "another daemon leads: " + jobs_.journal().leader());
     }
     const std::string wanted = wanted_job(request);
     if (path == kJobs) {
         const std::string job = visible(request, "").value_or("");
-        return text_answer(kJson, jobs_.status_text(job));
+        return text_answer(kJson, jobs_.views().status(job));
     }
     if (path == "/api/v1/stream") {
         const auto job = visible(request, wanted);
@@ -191,27 +191,27 @@ Answer DaemonPages::get_job(const Request& request) {
         return error_json(404, "there is no such path");
     }
     const auto job = visible(request, where->job);
-    const JobHistory* history = job ? jobs_.history(*job) : nullptr;
-    if (history == nullptr) {
+    const Job* const found = job ? jobs_.find(*job) : nullptr;
+    if (found == nullptr) {
         return no_such_job(where->job);
     }
     if (where->part.empty()) {
-        return text_answer(kJson, jobs_.status_text(*job));
+        return text_answer(kJson, jobs_.views().status(*job));
     }
     if (where->part == "events") {
         const bool is_brief = wants_no_nodes(request);
         const std::string key = (is_brief ? "brief events\n" : "events\n") + *job;
-        return text_answer("application/x-ndjson", texts_.get(key, [history, is_brief] {
+        return text_answer("application/x-ndjson", texts_.get(key, [found, is_brief] {
             std::string lines;
-            for (const RecordedEvent& event : history->events()) {
+            for (const RecordedEvent& event : found->history.events()) {
                 lines += *(is_brief ? event.brief : event.line) + "\n";
             }
             return lines;
         }));
     }
     if (where->part == "trace") {
-        return text_answer(kJson, texts_.get("trace\n" + *job, [this, &job, history] {
-            return trace_of(jobs_.views(*job), *history);
+        return text_answer(kJson, texts_.get("trace\n" + *job, [this, &job, found] {
+            return trace_of(jobs_.views().of(*job), found->history);
         }));
     }
     if (action_of(where->part)) {
@@ -226,8 +226,8 @@ Answer DaemonPages::get_job(const Request& request) {
 Answer DaemonPages::metrics(const Request& request) {
     const std::string wanted = wanted_job(request);
     const auto job = visible(request, wanted);
-    const bool leads = jobs_.standing() == JobTable::Standing::leads;
-    if (!job || (!wanted.empty() && leads && jobs_.history(*job) == nullptr)) {
+    const bool leads = jobs_.journal().standing() == Standing::leads;
+    if (!job || (!wanted.empty() && leads && jobs_.find(*job) == nullptr)) {
         return http::sentence(404, "there is no job " + wanted);
     }
     const auto nodes = request.query.find("nodes");
@@ -239,20 +239,20 @@ Answer DaemonPages::metrics(const Request& request) {
     return text_answer(content_type(options.format), texts_.get(key, [&] {
         const std::optional<DaemonCounters> daemon =
             job->empty() ? std::optional(count_()) : std::nullopt;
-        return metrics_text(leads ? jobs_.views(*job) : std::vector<JobView>(),
+        return metrics_text(leads ? jobs_.views().of(*job) : std::vector<JobView>(),
                             daemon ? &*daemon : nullptr, options);
     }));
 }
 
 Answer DaemonPages::ready() const {
-    switch (jobs_.standing()) {
-        case JobTable::Standing::leads:
+    switch (jobs_.journal().standing()) {
+        case Standing::leads:
             return http::sentence(200, "ready: leads");
-        case JobTable::Standing::stands_by:
+        case Standing::stands_by:
             return http::sentence(200, "ready: stands by, another daemon leads");
-        case JobTable::Standing::restores:
+        case Standing::restores:
             return http::sentence(503, "not ready: restores its jobs");
-        case JobTable::Standing::ends:
+        case Standing::ends:
             break;
     }
     return http::sentence(503, "not ready: ends");
@@ -268,8 +268,8 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
         return;
     }
     const auto job = visible(request, where->job);
-    const bool leads = jobs_.standing() == JobTable::Standing::leads;
-    if (!job || (leads && jobs_.history(*job) == nullptr)) {
+    const bool leads = jobs_.journal().standing() == Standing::leads;
+    if (!job || (leads && jobs_.find(*job) == nullptr)) {
         reply(no_such_job(where->job));
         return;
     }
@@ -291,20 +291,23 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
     log_("job " + *job + ": " + std::string(to_string(operate.action)) +
          (operate.node.empty() ? "" : " of " + operate.node) + " asked for by " +
          request.peer.name + " over HTTP from " + request.address);
-    jobs_.operate(operate, request.peer.scope.job.empty(), [reply](bool done, std::string text) {
-        const json answer = {{"done", done}, {"text", text}};
-        Answer made = text_answer(
-            kJson, std::make_shared<const std::string>(
-                       printable_json(answer.dump(-1, ' ', false, json::error_handler_t::replace)) +
-                       "\n"));
-        made.status = done ? 200 : 409;
-        reply(std::move(made));
-    });
+    jobs_.operators().operate(
+        operate, request.peer.scope.job.empty(), [reply](bool done, std::string text) {
+            const json answer = {{"done", done}, {"text", text}};
+            Answer made = text_answer(
+                kJson,
+                std::make_shared<const std::string>(
+                    printable_json(answer.dump(-1, ' ', false, json::error_handler_t::replace)) +
+                    "\n"));
+            made.status = done ? 200 : 409;
+            reply(std::move(made));
+        });
 }
 
 DaemonPages::Text DaemonPages::status_event(const std::string& job) {
-    return texts_.get("event\n" + job,
-                      [this, &job] { return http::event_text("status", *jobs_.status_text(job)); });
+    return texts_.get("event\n" + job, [this, &job] {
+        return http::event_text("status", *jobs_.views().status(job));
+    });
 }
 
 void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {
@@ -364,7 +367,7 @@ void DaemonPages::show() {
     }
     for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
-        if (viewer && jobs_.standing() != JobTable::Standing::leads) {
+        if (viewer && jobs_.journal().standing() != Standing::leads) {
             viewer->close();
         }
     }

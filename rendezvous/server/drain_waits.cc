@@ -50,8 +50,11 @@ void DrainWaits::accept(const std::shared_ptr<Session>& session) {
 
 void DrainWaits::ended(const std::shared_ptr<Session>& session) {
     std::erase_if(waits_, [&](const Wait& wait) { return wait.session == session; });
+    if (!session->membership) {
+        return;
+    }
     for (Wait& wait : waits_) {
-        const auto found = wait.leavers.find(session->node);
+        const auto found = wait.leavers.find(session->membership->node);
         if (found != wait.leavers.end() && found->second.outlives_job) {
             found->second.gone = true;
         }
@@ -103,18 +106,16 @@ void DrainWaits::look(Leaver& leaver, const NodeId& id, const RendezvousCore& co
     leaver.gone = !leaver.outlives_job && core.nodes_called(id) == 0;
 }
 
-std::vector<DrainWaits::Answer> DrainWaits::take_answered(const std::string& job,
-                                                          const RendezvousCore& core) {
+void DrainWaits::answer_gone(const std::string& job, const RendezvousCore& core) {
     const bool closed = core.phase() == Phase::closed;
     if (waits_.empty() || (!closed && !look_again_ && core.nodes_count() == nodes_count_)) {
-        return {};
+        return;
     }
     look_again_ = false;
     nodes_count_ = core.nodes_count();
     const bool saves = closed && core.verdict()->exit_code == kExitRequeue;
     const std::string why_not =
         closed ? "job " + job + " ended: " + describe(core.verdict()->reason) : std::string();
-    std::vector<Answer> answers;
     std::erase_if(waits_, [&](Wait& wait) {
         bool all_gone = true;
         for (auto& [id, leaver] : wait.leavers) {
@@ -124,25 +125,21 @@ std::vector<DrainWaits::Answer> DrainWaits::take_answered(const std::string& job
         if (!wait.accepted || !(all_gone || (closed && !saves))) {
             return false;
         }
-        answers.push_back(answer(wait, job, why_not));
+        answer(wait, job, why_not);
         return true;
     });
-    return answers;
 }
 
-std::vector<DrainWaits::Answer> DrainWaits::take_all(const std::string& job) {
-    std::vector<Answer> answers;
+void DrainWaits::answer_all(const std::string& job) {
     for (const Wait& wait : std::exchange(waits_, {})) {
         if (wait.accepted) {
-            answers.push_back(answer(wait, job, "the daemon of job " + job + " ended"));
+            answer(wait, job, "the daemon of job " + job + " ended");
         }
     }
-    return answers;
 }
 
-DrainWaits::Answer DrainWaits::answer(const Wait& wait, const std::string& job,
-                                      const std::string& why_not) {
-    Answer result{wait.session, true, ""};
+void DrainWaits::answer(const Wait& wait, const std::string& job, const std::string& why_not) {
+    Operated result{true, ""};
     std::size_t shown = 0;
     for (const auto& [id, leaver] : wait.leavers) {
         const bool left =
@@ -168,7 +165,7 @@ DrainWaits::Answer DrainWaits::answer(const Wait& wait, const std::string& job,
     if (shown > kShownMax) {
         result.text += "\nand " + std::to_string(shown - kShownMax) + " more";
     }
-    return result;
+    wait.session->send_last(result);
 }
 
 }  // namespace regroup::rendezvous

@@ -19,12 +19,6 @@ namespace regroup::rendezvous {
 /// those nodes. Costs nothing while no operator waits.
 class DrainWaits {
    public:
-    struct Answer {
-        std::shared_ptr<Session> session;
-        bool done = false;
-        std::string text;
-    };
-
     [[nodiscard]] bool empty() const noexcept { return waits_.empty(); }
     [[nodiscard]] std::size_t count() const noexcept { return waits_.size(); }
     /// `session` waits for those of `nodes` whose name or id is `name`. It gets no answer before
@@ -39,13 +33,12 @@ class DrainWaits {
     void hang_up();
     /// Must be called for each event of the job.
     void note(const Event& event);
-    /// Removes and returns the waits that are over: all their nodes have left, or the job has
-    /// ended. A job that all nodes leave ends before the last nodes have saved their state; the end
-    /// of their connections shows that they have.
-    [[nodiscard]] std::vector<Answer> take_answered(const std::string& job,
-                                                    const RendezvousCore& core);
-    /// Removes and returns all that were accepted: the daemon is about to end.
-    [[nodiscard]] std::vector<Answer> take_all(const std::string& job);
+    /// Answers the operators whose wait is over: all their nodes have left, or the job has ended. A
+    /// job that all nodes leave ends before the last nodes have saved their state; the end of their
+    /// connections shows that they have.
+    void answer_gone(const std::string& job, const RendezvousCore& core);
+    /// Answers all that were accepted: the daemon is about to end.
+    void answer_all(const std::string& job);
 
    private:
     struct Leaver {
@@ -65,8 +58,7 @@ class DrainWaits {
 
     void hear(const NodeId& node, const NodeReport& report);
     void look(Leaver& leaver, const NodeId& id, const RendezvousCore& core) const;
-    [[nodiscard]] static Answer answer(const Wait& wait, const std::string& job,
-                                       const std::string& why_not);
+    static void answer(const Wait& wait, const std::string& job, const std::string& why_not);
 
     std::vector<Wait> waits_;
     std::size_t nodes_count_ = 0;  // The number of nodes at the last check for departures.

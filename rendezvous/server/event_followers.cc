@@ -24,10 +24,6 @@ struct Page {
     std::uint64_t last = 0;  ///< The number of its last event.
 };
 
-std::string identity_of(const Session& session) {
-    return session.proven ? session.proven->name : "";
-}
-
 /// The events after `since` that fit a page, at least one if there is one.
 Page page_of(const JobHistory& history, std::uint64_t since) {
     Page page{"", since};
@@ -47,8 +43,8 @@ Page page_of(const JobHistory& history, std::uint64_t since) {
 
 }  // namespace
 
-EventFollowers::EventFollowers(boost::asio::any_io_executor executor, Hooks hooks)
-    : hooks_(std::move(hooks)), timer_(std::move(executor)) {}
+EventFollowers::EventFollowers(boost::asio::any_io_executor executor, SourceOf source_of)
+    : source_of_(std::move(source_of)), timer_(std::move(executor)) {}
 
 bool EventFollowers::make_room(const std::shared_ptr<Session>& session) {
     if (followers_.size() < kMax) {
@@ -56,15 +52,15 @@ bool EventFollowers::make_room(const std::shared_ptr<Session>& session) {
     }
     std::map<std::string, std::size_t> held;
     for (const Follower& follower : followers_) {
-        ++held[identity_of(*follower.session)];
+        ++held[follower.session->peer.name()];
     }
-    const std::optional<std::string> most = gives_way(held, identity_of(*session));
+    const std::optional<std::string> most = gives_way(held, session->peer.name());
     if (!most) {
         return false;
     }
     const auto newest = std::find_if(
         followers_.rbegin(), followers_.rend(),
-        [&](const Follower& follower) { return identity_of(*follower.session) == *most; });
+        [&](const Follower& follower) { return follower.session->peer.name() == *most; });
     newest->session->close();
     followers_.erase(std::next(newest).base());
     return true;
@@ -77,7 +73,7 @@ void EventFollowers::add(const std::shared_ptr<Session>& session, const std::str
     follower.session = session;
     follower.job = job;
     follower.stays = asked.follow;
-    const Source source = hooks_.source(job);
+    const Source source = source_of_(job);
     follower.began_ms = source.began_ms;
     const bool is_of_this_job = asked.began_ms == 0 || asked.began_ms == source.began_ms;
     follower.sent = is_of_this_job ? asked.since : 0;
@@ -92,7 +88,7 @@ bool EventFollowers::pump(Follower& follower, bool waits) {
     if (waits && !session->is_flushed()) {
         return true;
     }
-    const Source source = hooks_.source(follower.job);
+    const Source source = source_of_(follower.job);
     if (source.history == nullptr || !session->stream.is_open()) {
         session->close();
         return false;
@@ -105,10 +101,9 @@ bool EventFollowers::pump(Follower& follower, bool waits) {
     follower.sent = page.last;
     follower.is_behind = follower.sent < source.history->last_number();
     const bool is_last = !follower.is_behind && (!follower.stays || source.is_over);
-    hooks_.send(session,
-                EventPage{follower.job, follower.began_ms, std::move(page.lines), is_last});
+    session->send(EventPage{follower.job, follower.began_ms, std::move(page.lines), is_last});
     if (is_last) {
-        session->close_when_flushed = true;
+        session->finish();
     }
     return !is_last && session->stream.is_open();
 }

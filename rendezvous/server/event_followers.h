@@ -32,12 +32,9 @@ class EventFollowers {
         std::int64_t began_ms = 0;
         bool is_over = false;  ///< No event comes any more.
     };
-    struct Hooks {
-        std::function<Source(const std::string& job)> source;
-        std::function<void(const std::shared_ptr<Session>&, const FromDaemon&)> send;
-    };
+    using SourceOf = std::function<Source(const std::string& job)>;
 
-    EventFollowers(boost::asio::any_io_executor executor, Hooks hooks);
+    EventFollowers(boost::asio::any_io_executor executor, SourceOf source_of);
 
     /// False: there is no room for one more connection of the session's peer.
     [[nodiscard]] bool make_room(const std::shared_ptr<Session>& session);
@@ -69,7 +66,7 @@ class EventFollowers {
     void pump_all(bool waits);
     void arm(Duration pause);
 
-    const Hooks hooks_;
+    const SourceOf source_of_;
     std::list<Follower> followers_;
     bool armed_ = false;
     boost::asio::steady_timer timer_;

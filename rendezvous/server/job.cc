@@ -4,15 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/wall_clock.h"
+
 namespace regroup::rendezvous {
 
 namespace {
 
-// A node says a few kilobytes in a round, and at most some tens more when a worker fails. At these
-// rates one node needs hours to fill the journal of its job.
-constexpr Allowance::Rate kNodeRate{std::size_t{2} << 20U, std::size_t{4} << 10U};
-// Enough for the joins of the most nodes at once, and then for a few nodes each second.
-constexpr Allowance::Rate kNewcomersRate{std::size_t{24} << 20U, std::size_t{8} << 10U};
+// "Now" for the rate of steps.
+constexpr Duration kRateWindow = std::chrono::seconds(10);
+// A job without a step for less than this does not stand still. Reports come less often than steps.
+constexpr Duration kStallPatience = std::chrono::seconds(10);
 // An element of a set of ids, without the id.
 constexpr std::size_t kIdBytes = 80;
 
@@ -23,8 +24,7 @@ Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
       core(std::move(policy)),
       history(key.id),
       shift_(-now.time_since_epoch()),
-      deserted_since_(now),
-      newcomers_(kNewcomersRate) {}
+      deserted_since_(now) {}
 
 Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance,
          JobHistory history_in, Duration shift, Instant now)
@@ -33,7 +33,6 @@ Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance,
       history(std::move(history_in)),
       shift_(shift),
       deserted_since_(now),
-      newcomers_(kNewcomersRate),
       attendance_(std::move(attendance)) {}
 
 Job Job::following(const Job& old, JobPolicy policy, std::int64_t wall_ms, Instant now,
@@ -107,23 +106,6 @@ bool Job::is_expendable() const {
     return sessions_.empty() && (core.round() == RoundId::none || is_empty);
 }
 
-bool Job::may_grow_for(const NodeId& node, std::size_t bytes, Instant now) {
-    return allowances_.try_emplace(node, kNodeRate).first->second.take(bytes, now);
-}
-
-bool Job::may_grow_for_newcomer(std::size_t bytes, Instant now) {
-    return newcomers_.take(bytes, now);
-}
-
-void Job::forget_allowances(Instant now) {
-    for (auto next = allowances_.begin(); next != allowances_.end();) {
-        const auto entry = next++;
-        if (entry->second.is_full(now)) {
-            allowances_.erase(entry);
-        }
-    }
-}
-
 void Job::told(const Event& event) {
     drain_waits.note(event);
     attendance_.note(event, core);
@@ -151,33 +133,31 @@ const Verdict* Job::former_verdict(const Join& join, Instant now) const {
     return took_part || former_->nodes.contains(join.node) ? &former_->verdict : nullptr;
 }
 
-void Job::hold(const NodeId& node, journal::Entry entry) {
-    held_.insert_or_assign(node, std::move(entry));
-}
-
-void Job::drain_held() {
-    std::multimap<Instant, journal::Entry> in_order;
-    for (auto& [node, held] : held_) {
-        in_order.emplace(held.at, std::move(held));
+JobView Job::view(Instant now) const {
+    JobView view;
+    view.job = key.id;
+    view.began_ms = key.began_ms;
+    view.now_ms = wall_ms();
+    view.now = timeline(now);
+    view.status = core.status(view.now);
+    view.state = history.state();
+    view.totals = history.totals(view.now);
+    view.step_rate = history.step_rate(view.now, kRateWindow);
+    view.samples = history.samples();
+    view.last_failure = history.last_failure();
+    view.last_failure_ms = history.last_failure_ms();
+    view.last_recovery_ms = history.last_recovery_ms();
+    if (const std::optional<Instant> at = history.last_step_at()) {
+        const Duration since = view.now - *at;
+        view.last_step = since;
+        view.stalled = history.stalled_for(
+            view.now, std::max(kStallPatience, core.policy().heartbeat_timeout));
+        view.last_step_ms =
+            view.now_ms - std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
     }
-    held_.clear();
-    for (auto& [at, held] : in_order) {
-        deferred_.push_back(std::move(held));
-    }
-}
-
-void Job::defer(journal::Entry entry) {
-    drain_held();
-    deferred_.push_back(std::move(entry));
-}
-
-std::vector<journal::Entry> Job::with_held(journal::Entry entry) {
-    defer(std::move(entry));
-    return take_deferred();
-}
-
-std::vector<journal::Entry> Job::take_deferred() {
-    return std::exchange(deferred_, {});
+    view.last_event = history.last_number();
+    view.telemetry = telemetry;
+    return view;
 }
 
 Result<bool> JobRestoration::read() {

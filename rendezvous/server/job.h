@@ -13,9 +13,11 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/allowance.h"
 #include "rendezvous/server/drain_waits.h"
+#include "rendezvous/server/held_entries.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/view/job_history.h"
 #include "rendezvous/view/job_telemetry.h"
+#include "rendezvous/view/job_view.h"
 
 namespace regroup::rendezvous {
 
@@ -60,16 +62,6 @@ class Job {
     /// True if no node is connected, and none can come back to a round or a verdict.
     [[nodiscard]] bool is_expendable() const;
 
-    /// True if the journal may grow by `bytes` for what a known node, or a new one or an operator,
-    /// says. Otherwise the message must be ignored or refused: a journal of this job that is full
-    /// protects it no more.
-    [[nodiscard]] bool may_grow_for(const NodeId& node, std::size_t bytes, Instant now);
-    [[nodiscard]] bool may_grow_for_newcomer(std::size_t bytes, Instant now);
-    /// The newcomer was refused.
-    void has_not_grown(std::size_t bytes) { newcomers_.give_back(bytes); }
-    /// Forgets what is no longer needed to answer that.
-    void forget_allowances(Instant now);
-
     /// Records the last event that the core got.
     void told(const Event& event);
     /// Records what a node tells about the training in `round`, if it is a member of that round.
@@ -82,14 +74,8 @@ class Job {
     /// The verdict of the previous job, for a node that was in that job and in no other.
     [[nodiscard]] const Verdict* former_verdict(const Join& join, Instant now) const;
 
-    /// Holds back a routine heartbeat until the next other entry.
-    void hold(const NodeId& node, journal::Entry entry);
-    /// Holds back, for a short time, a report that decided nothing.
-    void defer(journal::Entry entry);
-    /// `entry` and the entries that waited for it, in order.
-    [[nodiscard]] std::vector<journal::Entry> with_held(journal::Entry entry);
-    [[nodiscard]] std::size_t deferred_count() const noexcept { return deferred_.size(); }
-    [[nodiscard]] std::vector<journal::Entry> take_deferred();
+    /// What people see of the job; without the state of its journal.
+    [[nodiscard]] JobView view(Instant now) const;
 
     [[nodiscard]] const std::map<NodeId, std::shared_ptr<Session>>& sessions() const noexcept {
         return sessions_;
@@ -103,6 +89,8 @@ class Job {
     /// a later one.
     std::optional<RoundId> journal_ended_in;
     std::string last_log;
+    NodeAllowances allowances;
+    HeldEntries held_entries;
     DrainWaits drain_waits;
     JobHistory history;
     JobTelemetry telemetry;
@@ -129,15 +117,10 @@ class Job {
 
     Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance,
         JobHistory history_in, Duration shift, Instant now);
-    void drain_held();
 
     Duration shift_{};  // From the daemon's instants to the job's.
     std::map<NodeId, std::shared_ptr<Session>> sessions_;
-    Instant deserted_since_;                  // max: a node is connected.
-    std::map<NodeId, Allowance> allowances_;  // Those that are not full.
-    Allowance newcomers_;
-    std::map<NodeId, journal::Entry> held_;
-    std::vector<journal::Entry> deferred_;
+    Instant deserted_since_;  // max: a node is connected.
     Attendance attendance_;
     std::optional<Former> former_;
 };

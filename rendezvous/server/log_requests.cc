@@ -23,26 +23,22 @@ std::string json_of(const std::string& node, const LogPart& part) {
     return text_of(object);
 }
 
-std::string name_of(const Session& reader) {
-    return reader.proven ? reader.proven->name : "";
-}
-
 }  // namespace
 
-std::string LogRequests::note_json(const std::string& sentence) {
+void LogRequests::note(Session& reader, const std::string& sentence) {
     nlohmann::json object;
     object["note"] = sentence;
-    return text_of(object);
+    reader.send(Operated{true, text_of(object)});
 }
 
 std::string LogRequests::objection(const Session& reader) const {
-    const std::string name = name_of(reader);
+    const std::string name = reader.peer.name();
     std::size_t own = 0;
     for (const auto& [ticket, waiting] : waiting_) {
         if (waiting.reader.get() == &reader) {
             return "the last part has not come yet";
         }
-        own += name_of(*waiting.reader) == name ? 1 : 0;
+        own += waiting.reader->peer.name() == name ? 1 : 0;
     }
     return own >= kMaxOfOne || waiting_.size() >= kMax
                ? std::to_string(waiting_.size()) + " operators read logs now; try again later"
@@ -56,41 +52,37 @@ std::uint64_t LogRequests::add(const std::shared_ptr<Session>& reader,
     return last_ticket_;
 }
 
-std::optional<LogRequests::Answer> LogRequests::take(const Session& node, const LogPart& part) {
+void LogRequests::take(const Session& node, const LogPart& part) {
     const auto found = waiting_.find(part.ticket);
     if (found == waiting_.end() || found->second.node.get() != &node) {
-        return std::nullopt;
+        return;  // Nobody waits for it any more.
     }
     const Waiting waiting = std::move(found->second);
     waiting_.erase(found);
-    return Answer{waiting.reader, part.trouble.empty()
-                                      ? json_of(waiting.name, part)
-                                      : note_json("node " + waiting.name + ": " + part.trouble)};
+    if (part.trouble.empty()) {
+        waiting.reader->send(Operated{true, json_of(waiting.name, part)});
+    } else {
+        note(*waiting.reader, "node " + waiting.name + ": " + part.trouble);
+    }
 }
 
-std::vector<LogRequests::Answer> LogRequests::take_overdue(Instant now) {
-    std::vector<Answer> answers;
+void LogRequests::sweep(Instant now) {
     while (!waiting_.empty() && waiting_.begin()->second.until <= now) {
         const Waiting waiting = std::move(waiting_.begin()->second);
         waiting_.erase(waiting_.begin());
-        answers.push_back(
-            {waiting.reader, note_json("node " + waiting.name + " has not answered within " +
-                                       format_duration(kLimit))});
+        note(*waiting.reader,
+             "node " + waiting.name + " has not answered within " + format_duration(kLimit));
     }
-    return answers;
 }
 
-std::vector<LogRequests::Answer> LogRequests::ended(const std::shared_ptr<Session>& session) {
-    std::vector<Answer> answers;
+void LogRequests::ended(const std::shared_ptr<Session>& session) {
     std::erase_if(waiting_, [&](const auto& entry) {
         const Waiting& waiting = entry.second;
         if (waiting.reader != session && waiting.node == session) {
-            answers.push_back({waiting.reader, note_json("the connection to node " + waiting.name +
-                                                         " has broken")});
+            note(*waiting.reader, "the connection to node " + waiting.name + " has broken");
         }
         return waiting.reader == session || waiting.node == session;
     });
-    return answers;
 }
 
 }  // namespace regroup::rendezvous

@@ -24,12 +24,8 @@ class LogRequests {
     static constexpr std::size_t kMaxOfOne = 16;
     static constexpr Duration kLimit = std::chrono::seconds(5);
 
-    struct Answer {
-        std::shared_ptr<Session> reader;
-        std::string json;
-    };
-    /// The answer in place of a part, while there is none. Trying again may help.
-    [[nodiscard]] static std::string note_json(const std::string& sentence);
+    /// Answers in place of a part, while there is none. Trying again may help.
+    static void note(Session& reader, const std::string& sentence);
 
     /// Why `reader` may not ask for a part now; empty: it may.
     [[nodiscard]] std::string objection(const Session& reader) const;
@@ -37,12 +33,12 @@ class LogRequests {
     /// for the node.
     std::uint64_t add(const std::shared_ptr<Session>& reader, const std::shared_ptr<Session>& node,
                       const std::string& name, Instant now);
-    /// A node has answered. Nothing if nobody waits for that any more.
-    [[nodiscard]] std::optional<Answer> take(const Session& node, const LogPart& part);
-    /// Removes and returns those whose time is over.
-    [[nodiscard]] std::vector<Answer> take_overdue(Instant now);
-    /// The connection of a reader or a node has ended. Returns the readers that waited for it.
-    [[nodiscard]] std::vector<Answer> ended(const std::shared_ptr<Session>& session);
+    /// A node has answered.
+    void take(const Session& node, const LogPart& part);
+    /// Answers those whose time is over.
+    void sweep(Instant now);
+    /// The connection of a reader or a node has ended.
+    void ended(const std::shared_ptr<Session>& session);
 
    private:
     struct Waiting {

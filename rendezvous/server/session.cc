@@ -8,8 +8,11 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/wall_clock.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/descriptor.h"
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
 
 namespace regroup::rendezvous {
 
@@ -19,51 +22,82 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
+/// Adds the time of this host if the message can have it.
+FromDaemon with_time(FromDaemon message, bool& told) {
+    if (auto* assign = std::get_if<Assign>(&message)) {
+        assign->now_ms = wall_ms();
+        told = true;
+    } else if (auto* waiting = std::get_if<Waiting>(&message)) {
+        waiting->now_ms = wall_ms();
+        told = true;
+    }
+    return message;
+}
+
 }  // namespace
 
-Session::Session(tcp::socket socket_in, Written written_in)
-    : stream(std::move(socket_in)), written_(std::move(written_in)) {
+std::shared_ptr<Session> Session::create(tcp::socket socket, std::weak_ptr<SessionOwner> owner,
+                                         std::size_t frames_max, Duration silence_limit) {
+    std::shared_ptr<Session> session(
+        new Session(std::move(socket), std::move(owner), frames_max, silence_limit));
+    session->self_ = session;
+    return session;
+}
+
+Session::Session(tcp::socket socket_in, std::weak_ptr<SessionOwner> owner, std::size_t frames_max,
+                 Duration silence_limit)
+    : stream(std::move(socket_in)),
+      owner_(std::move(owner)),
+      frames_max_(frames_max),
+      silence_limit_(silence_limit) {
     tcp::socket& socket = stream.socket();
     net::set_close_on_exec(socket.native_handle());
     ErrorCode error;
     socket.set_option(tcp::no_delay(true), error);
     const tcp::endpoint endpoint = socket.remote_endpoint(error);
     if (!error) {
-        address = net::plain(endpoint.address()).to_string();
-        peer = host_and_port(address, endpoint.port());
+        peer.address = net::plain(endpoint.address()).to_string();
+        peer.text = host_and_port(peer.address, endpoint.port());
     }
 }
 
-void Session::close() {
-    stream.close();
+void Session::allow_silence(Duration limit, Instant now) {
+    silence_limit_ = limit;
+    hear(now);
 }
 
-bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
-                   std::size_t frames_max) {
-    if (!session->stream.is_open() || session->close_when_flushed) {
-        return true;
+void Session::send(const FromDaemon& message) {
+    if (!is_open()) {
+        return;
     }
-    if (session->outbox_.size() >= frames_max) {
-        return false;
+    const auto owner = owner_.lock();
+    if (outbox_.size() >= frames_max_) {
+        close();
+        if (owner) {
+            owner->overflowed(*this);
+        }
+        return;
     }
-    session->unsent_bytes_ += frame.size();
-    session->outbox_.push_back(std::move(frame));
-    begin_to_write(session);
-    return true;
+    outbox_.push_back(protocol::make_frame(
+        time_told_ ? protocol::encode(message) : protocol::encode(with_time(message, time_told_))));
+    unsent_bytes_ += outbox_.back().size();
+    begin_to_write();
+    if (owner) {
+        owner->queued(*this);
+    }
 }
 
-void Session::send_parts(const std::shared_ptr<Session>& session,
-                         std::function<std::string()> next) {
-    if (session->stream.is_open()) {
-        session->next_part_ = std::move(next);
-        begin_to_write(session);
+void Session::send_parts(std::function<std::optional<FromDaemon>()> next) {
+    if (stream.is_open()) {
+        next_part_ = std::move(next);
+        begin_to_write();
     }
 }
 
-void Session::begin_to_write(const std::shared_ptr<Session>& session) {
-    if (!session->writing_) {
-        session->writing_ = true;
-        asio::co_spawn(session->stream.socket().get_executor(), write(session), asio::detached);
+void Session::begin_to_write() {
+    if (!writing_) {
+        writing_ = true;
+        asio::co_spawn(stream.socket().get_executor(), write(self_.lock()), asio::detached);
     }
 }
 
@@ -72,12 +106,14 @@ std::string Session::take_frame() {
     if (!outbox_.empty()) {
         frame = std::move(outbox_.front());
         outbox_.pop_front();
-    } else if (next_part_) {
-        frame = next_part_();
+    } else if (const auto part = next_part_ ? next_part_() : std::nullopt) {
+        frame = protocol::make_frame(protocol::encode(*part));
         unsent_bytes_ += frame.size();
-        if (frame.empty()) {
-            next_part_ = nullptr;
+        if (const auto owner = owner_.lock()) {
+            owner->queued(*this);
         }
+    } else {
+        next_part_ = nullptr;
     }
     return frame;
 }
@@ -88,7 +124,7 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
         if (frame.empty()) {
             break;
         }
-        session->written_(*session, 0);
+        session->tell_written(0);
         const auto [error, count] = co_await session->stream.write(asio::buffer(frame));
         session->unsent_bytes_ -= frame.size();
         if (error) {
@@ -96,23 +132,29 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
             // connection after them.
             session->forget_unsent();
         }
-        session->written_(*session, count);
+        session->tell_written(count);
     }
     session->forget_unsent();
     session->writing_ = false;
-    if (session->close_when_flushed && session->stream.is_open()) {
+    if (session->finishing_ && session->stream.is_open()) {
         // Closes only the sending direction: the peer reads all, closes, and the reader ends the
         // session.
         ErrorCode ignored;
         session->stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
     }
-    session->written_(*session, 0);
+    session->tell_written(0);
 }
 
 void Session::forget_unsent() {
     outbox_.clear();
     next_part_ = nullptr;
     unsent_bytes_ = 0;
+}
+
+void Session::tell_written(std::size_t bytes) {
+    if (const auto owner = owner_.lock()) {
+        owner->written(*this, bytes);
+    }
 }
 
 }  // namespace regroup::rendezvous

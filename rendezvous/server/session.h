@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -14,76 +13,118 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/core/messages.h"
-#include "rendezvous/protocol/framing.h"
 #include "rendezvous/security/credentials.h"
 #include "rendezvous/security/stream.h"
 
 namespace regroup::rendezvous {
 
-/// One connection of the daemon, and the frames queued for its peer. Held by shared pointers, since
-/// the reader, the writer and the job table release it in no fixed order.
-struct Session {
-    /// Called with the size of each frame sent, and with 0 when one begins and when none is left.
-    using Written = std::function<void(Session& session, std::size_t bytes)>;
+class Session;
 
-    /// Requires a connected socket; see `is_known`.
-    Session(boost::asio::ip::tcp::socket socket_in, Written written_in);
+/// Hears what happens in the outboxes of its sessions.
+class SessionOwner {
+   public:
+    SessionOwner() = default;
+    virtual ~SessionOwner() = default;
+    SessionOwner(const SessionOwner&) = delete;
+    SessionOwner& operator=(const SessionOwner&) = delete;
 
-    /// False if the peer disconnected before its address was read.
-    [[nodiscard]] bool is_known() const { return !address.empty(); }
-    void close();
+    /// One more message waits to be sent.
+    virtual void queued(Session& session) = 0;
+    /// `bytes` are sent; 0 when a message begins, and when none is left.
+    virtual void written(Session& session, std::size_t bytes) = 0;
+    /// The peer does not read, and the session has closed itself.
+    virtual void overflowed(Session& session) = 0;
+};
 
-    /// Queues `frame`; false if `frames_max` are waiting already. Does nothing once the connection
-    /// is closed or is to close.
-    static bool send(const std::shared_ptr<Session>& session, std::string frame,
-                     std::size_t frames_max);
-    /// Sends the frames that `next` makes, each when all before it are written; an empty one is
-    /// their end. So a long answer takes the room of one frame. Goes on with `close_when_flushed`.
-    static void send_parts(const std::shared_ptr<Session>& session,
-                           std::function<std::string()> next);
+/// The peer of a connection.
+struct SessionPeer {
+    std::string text;     ///< "10.0.0.4:41234", for the log.
+    std::string address;  ///< "10.0.0.4".
+    /// The identity that it has proved; nothing before, and for a peer that could not.
+    std::optional<security::Peer> proven{};
+
+    [[nodiscard]] std::string name() const { return proven ? proven->name : ""; }
+    /// It may know the names of all jobs.
+    [[nodiscard]] bool sees_all_jobs() const { return proven && proven->scope.job.empty(); }
+};
+
+/// The membership of a node in a job.
+struct Membership {
+    std::string job;
+    NodeId node;
+    Duration heartbeat_timeout{};
+    bool reads_logs = false;  ///< It answers ReadLog.
+};
+
+/// One connection of the daemon, and the messages queued for its peer. Held by shared pointers,
+/// since the reader, the writer and the job table release it in no fixed order.
+class Session {
+   public:
+    /// `frames_max` frames wait for a slow peer. The peer may be silent for `silence_limit`. The
+    /// address of the peer is empty if it has disconnected already.
+    static std::shared_ptr<Session> create(boost::asio::ip::tcp::socket socket,
+                                           std::weak_ptr<SessionOwner> owner,
+                                           std::size_t frames_max, Duration silence_limit);
+    virtual ~Session() = default;
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    security::Stream stream;
+    SessionPeer peer;
+    std::optional<Membership> membership;  ///< Once it has joined.
+    Instant next_request{};  ///< An operator may ask again on this connection from then on.
+
+    void close() { stream.close(); }
+    /// Queues `message`. Does nothing once the connection is closed or is to close.
+    virtual void send(const FromDaemon& message);
+    /// Sends the messages that `next` makes, each when all before it are written, until it makes
+    /// none. So a long answer takes the room of one frame.
+    void send_parts(std::function<std::optional<FromDaemon>()> next);
+    /// Closes the connection once all messages are sent.
+    void finish() noexcept { finishing_ = true; }
+    void send_last(const FromDaemon& message) {
+        send(message);
+        finish();
+    }
+
+    [[nodiscard]] bool is_finishing() const noexcept { return finishing_; }
+    /// True if the peer can be sent something.
+    [[nodiscard]] bool is_open() const { return stream.is_open() && !finishing_; }
     /// True if frames wait behind the one that is being written.
     [[nodiscard]] bool has_queue() const { return !outbox_.empty() || next_part_; }
     [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
-    /// The memory of what is not read or not written in full. 0 once the connection is closed.
-    [[nodiscard]] std::size_t held_bytes() const {
-        return stream.is_open() ? reader.held_bytes() + unsent_bytes_ : 0;
-    }
+    [[nodiscard]] std::size_t unsent_bytes() const noexcept { return unsent_bytes_; }
 
-    security::Stream stream;
-    /// The identity that the peer has proved; nothing before, and for a peer that could not.
-    std::optional<security::Peer> proven;
-    std::string peer;     ///< "10.0.0.4:41234", for the log.
-    std::string address;  ///< "10.0.0.4".
-    /// When the connection is closed. Every message of a joined node postpones it.
-    Instant expires{};
-    Duration silence_limit{};
-    Duration heartbeat_timeout{};  ///< Of its job; zero until it has joined.
-    Instant heard{};               ///< Its last message since then.
-    protocol::FrameReader reader;
-    std::string first_bytes;  ///< Kept until the protocol is known.
-    bool protocol_told = false;
-    bool time_told = false;      ///< The peer has the time of this host: see Assign.
-    bool goes_to_store = false;  ///< A store connection that has not sent a byte yet.
-    std::string job;             ///< Empty until it has joined.
-    NodeId node;
-    bool reads_logs = false;  ///< It answers ReadLog.
-    bool close_when_flushed = false;
-    Instant status_due{};           ///< An operator may ask again on this connection from then on.
-    std::uint64_t stranger = 0;     ///< Its key among the daemon's strangers; 0: it is a member.
-    std::size_t charged_bytes = 0;  ///< Of `held_bytes`, by the daemon.
+    /// From now on the peer may be silent for `limit`.
+    void allow_silence(Duration limit, Instant now);
+    /// The peer has sent a message.
+    void hear(Instant now) { expires_ = after(now, silence_limit_); }
+    [[nodiscard]] Duration silence_limit() const noexcept { return silence_limit_; }
+    [[nodiscard]] bool is_overdue(Instant now) const noexcept { return now >= expires_; }
+
+   protected:
+    Session(boost::asio::ip::tcp::socket socket, std::weak_ptr<SessionOwner> owner,
+            std::size_t frames_max, Duration silence_limit);
 
    private:
-    static void begin_to_write(const std::shared_ptr<Session>& session);
+    void begin_to_write();
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);
     /// The next frame to write; empty if there is none.
     std::string take_frame();
     void forget_unsent();
+    void tell_written(std::size_t bytes);
 
-    std::deque<std::string> outbox_;          ///< Without the frame that is being written.
-    std::function<std::string()> next_part_;  ///< May be empty.
-    std::size_t unsent_bytes_ = 0;            ///< With the frame that is being written.
+    std::weak_ptr<Session> self_;  // Of create().
+    const std::weak_ptr<SessionOwner> owner_;
+    const std::size_t frames_max_;
+    std::deque<std::string> outbox_;  // Without the frame that is being written.
+    std::function<std::optional<FromDaemon>()> next_part_;  // May be empty.
+    std::size_t unsent_bytes_ = 0;                          // With the frame that is being written.
     bool writing_ = false;
-    Written written_;
+    bool finishing_ = false;
+    bool time_told_ = false;  // The peer has the time of this host: see Assign.
+    Duration silence_limit_;
+    Instant expires_ = Instant::max();
 };
 
 }  // namespace regroup::rendezvous

@@ -109,9 +109,10 @@ class Child {
 void serve(int out) {
     boost::asio::io_context io(1);
     const SteadyClock clock;
-    Daemon daemon(io, clock, DaemonLimits(), [](const std::string&) {});
-    const Result<std::uint16_t> port = daemon.listen("127.0.0.1", 0);
-    const std::uint16_t number = port ? *port : 0;
+    DaemonSetup setup;
+    setup.address = "127.0.0.1";
+    const auto daemon = open_daemon(io, clock, std::move(setup));
+    const std::uint16_t number = daemon ? (*daemon)->port() : 0;
     if (number == 0 || ::write(out, &number, sizeof number) != sizeof number) {
         std::_Exit(1);
     }

@@ -75,32 +75,38 @@ class CountingJournal final : public journal::Journal {
     Counts& counts_;
 };
 
+/// Hands the messages of the daemon to the benchmark.
+class HeardSession final : public Session {
+   public:
+    using Hear = std::function<void(const Session& session, const FromDaemon& word)>;
+
+    HeardSession(tcp::socket socket, Hear hear)
+        : Session(std::move(socket), {}, 1, Duration::zero()), hear_(std::move(hear)) {}
+    void send(const FromDaemon& message) override { hear_(*this, message); }
+
+   private:
+    Hear hear_;
+};
+
 /// A job whose nodes behave as correct agents.
 class Training {
    public:
     Training(const std::string& folder, std::uint32_t nodes, CountingJournal::Counts& counts)
-        : nodes_(nodes),
-          table_(io_, clock_, limits(nodes),
-                 {[this](const auto& session, const FromDaemon& word) { hear(*session, word); },
-                  [](const auto& session, Errc, const std::string& reason) {
-                      std::fprintf(stderr, "journal_bench: %s refused: %s\n", session->node.c_str(),
-                                   reason.c_str());
-                      std::exit(1);
-                  },
-                  {},
-                  [](const std::string&) {}}) {
+        : nodes_(nodes), table_(io_, clock_, limits(nodes), peers_log_, [](const std::string&) {}) {
         // No limit: the benchmark measures the size.
         auto journal = SqliteJournal::open(folder, 1, SIZE_MAX);
         if (!journal) {
             std::fprintf(stderr, "journal_bench: %s\n", journal.error().detail.c_str());
             std::exit(1);
         }
-        table_.use(std::make_unique<CountingJournal>(std::move(*journal), counts), {});
+        table_.use(std::make_unique<CountingJournal>(std::move(*journal), counts),
+                   [](const std::string&) {});
         tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
         for (std::size_t i = 0; i < nodes; ++i) {
             peers_.emplace_back(io_).connect(acceptor.local_endpoint());
-            sessions_.push_back(
-                std::make_shared<Session>(acceptor.accept(), [](Session&, std::size_t) {}));
+            sessions_.push_back(std::make_shared<HeardSession>(
+                acceptor.accept(),
+                [this](const auto& session, const auto& word) { hear(session, word); }));
         }
         for (std::size_t i = 0; i < nodes; ++i) {
             join(i);
@@ -174,8 +180,12 @@ class Training {
     void hear(const Session& session, const FromDaemon& word) {
         if (const auto* assign = std::get_if<Assign>(&word)) {
             next_round_ = assign->assignment.round;
-            first_ = assign->assignment.group_rank == 0 ? session.node : first_;
+            first_ = assign->assignment.group_rank == 0 ? session.membership->node : first_;
             ++assigned_;
+        } else if (std::holds_alternative<Refused>(word)) {
+            std::fprintf(stderr, "journal_bench: %s is refused\n",
+                         session.membership->node.c_str());
+            std::exit(1);
         }
     }
     void run_until_assigned() {
@@ -196,7 +206,7 @@ class Training {
         }
         ++step_;
         for (const auto& session : sessions_) {
-            if (session->node == first_) {
+            if (session->membership->node == first_) {
                 table_.handle(session, Resumed{round_, step_, {}, {}, {}});
             }
         }
@@ -207,6 +217,8 @@ class Training {
     ImaginedClock clock_;
     std::vector<tcp::socket> peers_;
     std::vector<std::shared_ptr<Session>> sessions_;
+    DaemonCounters counters_;
+    PeerLog peers_log_{clock_, counters_, [](const std::string&) {}};
     JobTable table_;
     RoundId round_ = RoundId::none;
     RoundId next_round_ = RoundId::none;

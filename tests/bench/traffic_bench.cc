@@ -142,12 +142,15 @@ struct Cost {
 /// A daemon and its nodes.
 class Job {
    public:
-    explicit Job(std::uint32_t count)
-        : daemon_(io_, clock_, DaemonLimits(), [](const std::string&) {}) {
-        const Result<std::uint16_t> port = daemon_.listen("127.0.0.1", 0);
-        ENSURE(port.has_value());
+    explicit Job(std::uint32_t count) {
+        DaemonSetup setup;
+        setup.address = "127.0.0.1";
+        auto opened = open_daemon(io_, clock_, std::move(setup));
+        ENSURE(opened.has_value());
+        daemon_ = *std::move(opened);
         for (std::uint32_t i = 0; i < count; ++i) {
-            nodes_.push_back(std::make_unique<Node>(io_, clock_, *port, config_of(i, count)));
+            nodes_.push_back(
+                std::make_unique<Node>(io_, clock_, daemon_->port(), config_of(i, count)));
         }
     }
 
@@ -181,7 +184,7 @@ class Job {
             io_.run_one_for(std::chrono::milliseconds(10));
             io_.poll();
         }
-        const DaemonTraffic& now = daemon_.traffic();
+        const DaemonCounters now = daemon_->counters();
         const auto per_node = [&](std::uint64_t total, std::uint64_t before) {
             return static_cast<double>(total - before) / static_cast<double>(nodes_.size());
         };
@@ -199,14 +202,14 @@ class Job {
         }
         io_.restart();
         io_.run_for(std::chrono::milliseconds(50));
-        seen_ = daemon_.traffic();
+        seen_ = daemon_->counters();
     }
 
     SteadyClock clock_;
     boost::asio::io_context io_{1};
-    Daemon daemon_;
+    std::unique_ptr<Daemon> daemon_;
     std::vector<std::unique_ptr<Node>> nodes_;
-    DaemonTraffic seen_;
+    DaemonCounters seen_;
 };
 
 /// The traffic of a rendezvous of torchrun, if `command` can measure it.

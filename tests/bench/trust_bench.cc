@@ -133,14 +133,15 @@ class DaemonProcess {
         ::malloc_trim(0);  // What the clients of earlier daemons have left behind.
         boost::asio::io_context io(1);
         const SteadyClock clock;
-        Daemon daemon(io, clock, DaemonLimits(), [](const std::string&) {});
-        const Result<void> set = daemon.set_credentials(way.credentials);
-        const Result<std::uint16_t> port = daemon.listen("127.0.0.1", 0);
-        if (!set || !port) {
-            std::fprintf(stderr, "%s\n", (set ? port.error() : set.error()).detail.c_str());
+        DaemonSetup setup;
+        setup.address = "127.0.0.1";
+        setup.credentials = way.credentials;
+        const auto daemon = open_daemon(io, clock, std::move(setup));
+        if (!daemon) {
+            std::fprintf(stderr, "%s\n", daemon.error().detail.c_str());
             std::_Exit(1);
         }
-        const std::uint16_t number = *port;
+        const std::uint16_t number = (*daemon)->port();
         if (::write(out, &number, sizeof number) != sizeof number) {
             std::_Exit(1);
         }

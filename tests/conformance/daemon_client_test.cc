@@ -81,7 +81,7 @@ TEST_F(DaemonClient, MessagesWithoutAConnectionAreDropped) {
     client.start();
     ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
     loop.run_for(milliseconds(50));
-    EXPECT_EQ(host.daemon().traffic().messages_in, 0U);
+    EXPECT_EQ(host.daemon().counters().messages_in, 0U);
 }
 
 TEST_F(DaemonClient, PeerThatClosesWithoutAnAnswerIsReportedOnce) {

@@ -53,6 +53,12 @@ struct Sink {
                  }
              }});
     }
+    DaemonHost::Change with(testing::Shelf& shelf) {
+        return [this, &shelf](DaemonSetup& setup) {
+            testing::with_shelf(shelf)(setup);
+            setup.prepare = [this](Daemon& daemon) { listen_to(daemon); };
+        };
+    }
 };
 
 std::vector<std::uint64_t> numbers_of(const Lines& lines) {
@@ -143,9 +149,7 @@ TEST_F(DaemonEvents, RestoredDaemonHasTheSameEventsAndGoesOnCounting) {
     }
     ASSERT_THAT(kinds_of(first.lines), ElementsAre("joined", "joined", "assigned", "running",
                                                    "failed", "ending", "assigned"));
-    auto next = std::make_unique<DaemonHost>(loop);
-    second.listen_to(next->daemon());
-    next->daemon().use_journal(std::make_unique<testing::ShelfJournal>(shelf, true));
+    const auto next = std::make_unique<DaemonHost>(loop, DaemonLimits(), 0, second.with(shelf));
     // The first daemon's end was one more event of its nodes, or none.
     ASSERT_TRUE(loop.until([&] { return second.restored.size() >= first.lines.size(); }));
     EXPECT_THAT(Lines(second.restored.begin(),
@@ -190,9 +194,7 @@ TEST_F(DaemonEvents, EventsAreToldInTheOrderOfTheJournalThoughItIsSlow) {
         EXPECT_THAT(kinds_of(first.lines),
                     ElementsAre("joined", "joined", "assigned", "joined", "running"));
     }
-    DaemonHost next(loop);
-    second.listen_to(next.daemon());
-    next.daemon().use_journal(std::make_unique<testing::ShelfJournal>(shelf, true));
+    const DaemonHost next(loop, {}, 0, second.with(shelf));
     ASSERT_TRUE(loop.until([&] { return second.restored.size() >= first.lines.size(); }));
     EXPECT_EQ(second.restored[3], first.lines[3]);
     EXPECT_EQ(second.restored[4], first.lines[4]);
@@ -287,7 +289,7 @@ TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
     Peer slow(loop, daemon.port(), 4096);
     slow.say(ask(0, true));
     ASSERT_TRUE(slow.expect<EventPage>());
-    const std::uint64_t before = daemon.daemon().traffic().messages_out;
+    const std::uint64_t before = daemon.daemon().counters().messages_out;
     // Each connection of a standby adds two events.
     constexpr int kStandbys = 300;
     for (int i = 0; i < kStandbys; ++i) {
@@ -298,7 +300,7 @@ TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
     }
     ASSERT_TRUE(loop.until(
         [&] { return daemon.daemon().history("job")->last_number() >= 4 + 2 * kStandbys; }));
-    EXPECT_GT(daemon.daemon().traffic().messages_out, before);
+    EXPECT_GT(daemon.daemon().counters().messages_out, before);
     std::uint64_t last = 4;
     while (last < 4 + 2 * kStandbys) {
         const auto page = slow.expect<EventPage>();

@@ -32,7 +32,6 @@ using testing::Loop;
 using ::testing::Not;
 using testing::Peer;
 using testing::running;
-using testing::ShelfJournal;
 
 // ---- An allowance.
 
@@ -164,16 +163,14 @@ TEST_F(DaemonGrowth, JobThatHasLostAllItsNodesGivesItsPlace) {
 TEST_F(DaemonGrowth, RestoredJobsWithoutARoundGiveTheirPlacesToo) {
     testing::Shelf shelf;
     {
-        DaemonHost host(loop, room_for(2));
-        host.daemon().use_journal(std::make_unique<ShelfJournal>(shelf, true));
+        DaemonHost host(loop, room_for(2), 0, testing::with_shelf(shelf));
         Peer first(loop, host.port());
         Peer second(loop, host.port());
         first.say(join_of("first", "a", 2));
         second.say(join_of("second", "a", 2));
         ASSERT_TRUE(loop.until([&] { return shelf.jobs.size() == 2; }));
     }
-    DaemonHost host(loop, room_for(2));
-    host.daemon().use_journal(std::make_unique<ShelfJournal>(shelf, true));
+    DaemonHost host(loop, room_for(2), 0, testing::with_shelf(shelf));
     Peer third(loop, host.port());
     third.say(join_of("third", "a", 1));
     EXPECT_TRUE(third.expect<Assign>());
@@ -465,7 +462,7 @@ TEST_F(DaemonJournalGrowth, OneTalkativeNodeDoesNotFillTheJournalOfItsJob) {
         spare.say(Resumed{RoundId{1}, 1});
     }
     const std::uint64_t all = 2U * kReports + 3;
-    ASSERT_TRUE(loop.until([&] { return daemon->daemon().traffic().messages_in >= all; }));
+    ASSERT_TRUE(loop.until([&] { return daemon->daemon().counters().messages_in >= all; }));
     // The member's words are kept.
     Report failed = running(RoundId{1});
     failed.report.state = NodeState::stopped;

@@ -36,13 +36,19 @@ void Loop::run_for(Duration time) {
 }
 
 DaemonHost::DaemonHost(Loop& loop, const DaemonLimits& limits, std::uint16_t port,
-                       const std::function<void(Daemon& daemon)>& prepare)
-    : daemon_(std::make_unique<Daemon>(loop.io(), clock_, limits,
-                                       [this](const std::string& line) { log_.push_back(line); })) {
-    prepare(*daemon_);
-    const Result<std::uint16_t> bound = daemon_->listen("127.0.0.1", port);
-    port_ = bound ? *bound : 0;
-    EXPECT_NE(port_, 0) << (bound ? "" : bound.error().detail);
+                       const Change& change) {
+    DaemonSetup setup;
+    setup.limits = limits;
+    setup.log = [this](const std::string& line) { log_.push_back(line); };
+    setup.address = "127.0.0.1";
+    setup.port = port;
+    change(setup);
+    auto opened = open_daemon(loop.io(), clock_, std::move(setup));
+    EXPECT_TRUE(opened) << (opened ? "" : opened.error().detail);
+    if (opened) {
+        daemon_ = *std::move(opened);
+        port_ = daemon_->port();
+    }
 }
 
 std::size_t DaemonHost::count_logged(const std::string& text) const {

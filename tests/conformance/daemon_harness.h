@@ -38,11 +38,11 @@ class Loop {
 /// A daemon on a free port of 127.0.0.1, with a log to look into.
 class DaemonHost {
    public:
-    /// `prepare` is called before the daemon listens.
+    using Change = std::function<void(rendezvous::DaemonSetup& setup)>;
+
     explicit DaemonHost(
         Loop& loop, const rendezvous::DaemonLimits& limits = {}, std::uint16_t port = 0,
-        const std::function<void(rendezvous::Daemon& daemon)>& prepare = [](rendezvous::Daemon&) {
-        });
+        const Change& change = [](rendezvous::DaemonSetup&) {});
 
     rendezvous::Daemon& daemon() { return *daemon_; }
     void destroy() { daemon_.reset(); }

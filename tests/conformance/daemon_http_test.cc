@@ -38,11 +38,9 @@ class DaemonHttp : public ::testing::Test {
    protected:
     DaemonHttp()
         : host(loop, {}, 0,
-               [this](Daemon& daemon) {
-                   security::Credentials credentials;
-                   credentials.token = token;
-                   EXPECT_TRUE(daemon.set_credentials(credentials));
-                   daemon.set_http_hosts({"Node0"});
+               [this](DaemonSetup& setup) {
+                   setup.credentials.token = token;
+                   setup.http_hosts = {"Node0"};
                }),
           a(loop, host.port()),
           b(loop, host.port()) {
@@ -335,13 +333,11 @@ TEST_F(DaemonHttp, PeerThatSpeaksTlsDoesWhatItsRoleAllows) {
 class DaemonHttpAndJournal : public ::testing::Test {
    protected:
     std::unique_ptr<DaemonHost> start(bool leads) {
-        return std::make_unique<DaemonHost>(
-            loop, DaemonLimits(), std::uint16_t{0}, [&](Daemon& daemon) {
-                security::Credentials credentials;
-                credentials.token = token;
-                EXPECT_TRUE(daemon.set_credentials(credentials));
-                daemon.use_journal(std::make_unique<ShelfJournal>(shelf, leads));
-            });
+        return std::make_unique<DaemonHost>(loop, DaemonLimits(), std::uint16_t{0},
+                                            [&](DaemonSetup& setup) {
+                                                testing::with_shelf(shelf, leads)(setup);
+                                                setup.credentials.token = token;
+                                            });
     }
     std::string ask(const DaemonHost& host, const std::string& what,
                     const std::string& fields = "") {

@@ -193,21 +193,21 @@ TEST_F(DaemonJobs, NodeThatLeavesIsGoneAtOnceAndGetsNoMoreAnswers) {
     const auto stop = pair.b.expect<Stop>();
     ASSERT_TRUE(stop);
     EXPECT_THAT(describe(stop->reason), HasSubstr("left: SIGTERM"));
-    const std::uint64_t answers = host.daemon().traffic().messages_out;
-    const std::uint64_t heard = host.daemon().traffic().messages_in;
+    const std::uint64_t answers = host.daemon().counters().messages_out;
+    const std::uint64_t heard = host.daemon().counters().messages_in;
     pair.a.say(running(pair.round));
     pair.a.say(Leave{"SIGTERM"});
-    ASSERT_TRUE(loop.until([&] { return host.daemon().traffic().messages_in == heard + 2; }));
-    EXPECT_EQ(host.daemon().traffic().messages_out, answers);
+    ASSERT_TRUE(loop.until([&] { return host.daemon().counters().messages_in == heard + 2; }));
+    EXPECT_EQ(host.daemon().counters().messages_out, answers);
 }
 
 TEST_F(DaemonJobs, ConnectionThatHasLeftDoesNotSpeakForTheNodeThatCameBack) {
     Pair pair = running_pair("job");
     pair.a.say(Leave{"SIGTERM"});
     ASSERT_TRUE(pair.b.expect<Stop>());
-    const std::uint64_t heard = host.daemon().traffic().messages_in;
+    const std::uint64_t heard = host.daemon().counters().messages_in;
     Peer back = joined(join_of("job", "a", 2));
-    ASSERT_TRUE(loop.until([&] { return host.daemon().traffic().messages_in == heard + 1; }));
+    ASSERT_TRUE(loop.until([&] { return host.daemon().counters().messages_in == heard + 1; }));
     pair.b.say(stopped(pair.round));
     ASSERT_TRUE(pair.b.expect<Assign>());
     const auto assign = back.expect<Assign>();

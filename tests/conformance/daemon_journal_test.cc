@@ -37,7 +37,7 @@ TEST_F(DaemonJournal, DecisionIsSentOnlyAfterItsEventIsKept) {
     ASSERT_EQ(only_job().entries.size(), 1U);
     EXPECT_EQ(only_job().entries[0].assigned.size(), 1U);
     loop.run_for(std::chrono::milliseconds(50));
-    EXPECT_EQ(daemon->daemon().traffic().messages_out, 0U);
+    EXPECT_EQ(daemon->daemon().counters().messages_out, 0U);
     shelf.release();
     EXPECT_TRUE(a.expect<Assign>());
 }
@@ -193,10 +193,10 @@ TEST_F(DaemonJournal, DaemonThatLosesTheLeadClosesItsConnectionsSilently) {
     ASSERT_TRUE(loop.until([&] { return shelf.waiting.size() == 1; }));
     shelf.hooks.follow("b:1");
     EXPECT_TRUE(a.is_closed_by_peer());
-    const auto said = daemon->daemon().traffic().messages_out;
+    const auto said = daemon->daemon().counters().messages_out;
     shelf.release();  // Too late: this daemon decides nothing now.
     loop.run_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(daemon->daemon().traffic().messages_out, said);
+    EXPECT_EQ(daemon->daemon().counters().messages_out, said);
 }
 
 // ---- Operators.
@@ -252,10 +252,12 @@ TEST(DaemonSqlite, JobOutlivesItsDaemon) {
     Loop loop;
     RoundId last = RoundId::none;
     for (int life = 0; life < 3; ++life) {
-        DaemonHost daemon(loop);
-        auto journal = journal::SqliteJournal::open(folder, 1);
-        ASSERT_TRUE(journal) << journal.error().detail;
-        daemon.daemon().use_journal(std::move(*journal));
+        DaemonHost daemon(loop, {}, 0, [&](DaemonSetup& setup) {
+            setup.open_journal = [&](std::uint16_t /*port*/) {
+                auto opened = journal::SqliteJournal::open(folder, 1);
+                return Result(std::unique_ptr<journal::Journal>(*std::move(opened)));
+            };
+        });
         Peer a(loop, daemon.port());
         Join join = join_of("job", "a", 1);
         join.policy.restarts_max = 10;

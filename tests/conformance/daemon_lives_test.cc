@@ -16,7 +16,6 @@ using testing::DaemonJournal;
 using testing::join_of;
 using testing::Peer;
 using testing::running;
-using testing::ShelfJournal;
 
 using DaemonLives = DaemonJournal;
 
@@ -97,8 +96,7 @@ TEST_F(DaemonLives, NextDaemonKnowsHowThePreviousJobEnded) {
 TEST_F(DaemonLives, PreviousJobIsForgottenAfterItsRetention) {
     rendezvous::DaemonLimits limits;
     limits.closed_retention = std::chrono::milliseconds(1500);
-    DaemonHost daemon(loop, limits);
-    daemon.daemon().use_journal(std::make_unique<ShelfJournal>(shelf, true));
+    DaemonHost daemon(loop, limits, 0, testing::with_shelf(shelf));
     Peer a(loop, daemon.port());
     a.say(join_of("job", "a", 1));
     ASSERT_TRUE(a.expect<Assign>());

@@ -56,9 +56,9 @@ TEST(DaemonPages, ViewersThatAreGoneAreForgottenWhileOthersCome) {
     int viewers = 0;
     boost::asio::io_context io;  // It never runs, as if all viewers came at once.
     const SteadyClock clock;
-    JobTable::Hooks hooks;
-    hooks.log = [](const std::string&) {};
-    JobTable jobs(io, clock, {}, std::move(hooks));
+    DaemonCounters counters;
+    PeerLog peers_log(clock, counters, [](const std::string&) {});
+    JobTable jobs(io, clock, {}, peers_log, [](const std::string&) {});
     DaemonPages pages(io, clock, jobs, [] { return DaemonCounters(); }, [](const std::string&) {});
     for (int i = 0; i < 1000; ++i) {
         http::Request request;
@@ -77,8 +77,9 @@ class FollowersOfEvents : public ::testing::Test {
     std::shared_ptr<Session> session_of(const std::string& name) {
         peers.emplace_back(io);
         peers.back().connect(acceptor.local_endpoint());
-        auto session = std::make_shared<Session>(acceptor.accept(), [](Session&, std::size_t) {});
-        session->proven = security::Peer{security::Scope(), name};
+        auto session =
+            Session::create(acceptor.accept(), std::weak_ptr<SessionOwner>(), 1, Duration::zero());
+        session->peer.proven = security::Peer{security::Scope(), name};
         return session;
     }
     std::shared_ptr<Session> follow(const std::string& name) {
@@ -93,10 +94,9 @@ class FollowersOfEvents : public ::testing::Test {
     boost::asio::ip::tcp::acceptor acceptor{io, {boost::asio::ip::make_address("127.0.0.1"), 0}};
     std::vector<boost::asio::ip::tcp::socket> peers;
     JobHistory history{"job"};
-    EventFollowers followers{
-        io.get_executor(),
-        {[this](const std::string&) { return EventFollowers::Source{&history, 1, false}; },
-         [](const std::shared_ptr<Session>&, const FromDaemon&) {}}};
+    EventFollowers followers{io.get_executor(), [this](const std::string&) {
+                                 return EventFollowers::Source{&history, 1, false};
+                             }};
 };
 
 TEST_F(FollowersOfEvents, PeerWithAllPlacesGivesOneUpForAnotherPeer) {

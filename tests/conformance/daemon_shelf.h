@@ -84,12 +84,19 @@ class ShelfJournal final : public journal::Journal {
     bool leads_;
 };
 
+inline DaemonHost::Change with_shelf(Shelf& shelf, bool leads = true) {
+    return [&shelf, leads](rendezvous::DaemonSetup& setup) {
+        setup.open_journal = [&shelf, leads](std::uint16_t /*port*/) {
+            return Result(std::unique_ptr<journal::Journal>(new ShelfJournal(shelf, leads)));
+        };
+    };
+}
+
 class DaemonJournal : public ::testing::Test {
    protected:
     std::unique_ptr<DaemonHost> host(bool leads = true) {
-        auto daemon = std::make_unique<DaemonHost>(loop);
-        daemon->daemon().use_journal(std::make_unique<ShelfJournal>(shelf, leads));
-        return daemon;
+        return std::make_unique<DaemonHost>(loop, rendezvous::DaemonLimits(), 0,
+                                            with_shelf(shelf, leads));
     }
     [[nodiscard]] const journal::StoredJob& only_job() const { return shelf.jobs.begin()->second; }
 

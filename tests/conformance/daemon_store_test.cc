@@ -119,7 +119,7 @@ class StorePeer {
 class DaemonStore : public ::testing::Test {
    protected:
     explicit DaemonStore(const DaemonLimits& limits = {})
-        : host(loop, limits, 0, [](Daemon& daemon) { daemon.serve_torchrun(); }) {}
+        : host(loop, limits, 0, [](DaemonSetup& setup) { setup.serves_torchrun = true; }) {}
 
     /// A launcher of job `id`, known as such to the daemon.
     std::unique_ptr<StorePeer> launcher(const std::string& id, const char* address = "127.0.0.1") {
@@ -272,11 +272,9 @@ TEST_F(DaemonStore, AnotherUserOfThisHostIsRefused) {
     EXPECT_NE(port, std::to_string(own.port));
     EXPECT_TRUE(other_user_is_refused(loop, static_cast<std::uint16_t>(std::stoul(port))));
 
-    DaemonHost trusting(loop, {}, 0, [](Daemon& daemon) {
-        security::Credentials credentials;
-        credentials.insecure = true;
-        EXPECT_TRUE(daemon.set_credentials(credentials));
-        daemon.serve_torchrun();
+    DaemonHost trusting(loop, {}, 0, [](DaemonSetup& setup) {
+        setup.credentials.insecure = true;
+        setup.serves_torchrun = true;
     });
     EXPECT_FALSE(other_user_is_refused(loop, trusting.port()));
 }
@@ -316,9 +314,9 @@ asio::awaitable<void> be_silent(security::Stream& stream, security::Ssl ssl, boo
 TEST_F(DaemonStoreInHaste, SilentConnectionByTlsIsNotHandedToTheStore) {
     security::Credentials credentials;
     credentials.token = security::Token::generate();
-    DaemonHost secured(loop, limits(), 0, [&](Daemon& daemon) {
-        EXPECT_TRUE(daemon.set_credentials(credentials));
-        daemon.serve_torchrun();
+    DaemonHost secured(loop, limits(), 0, [&](DaemonSetup& setup) {
+        setup.credentials = credentials;
+        setup.serves_torchrun = true;
     });
     StorePeer older(loop, secured.port());
     older.send({{Opcode::num_keys, {}}}, Dialect::v1_13);

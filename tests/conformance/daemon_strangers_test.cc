@@ -130,7 +130,7 @@ TEST_F(DaemonStrangers, ConnectionResetHarmsNoOtherPeer) {
     Peer stranger(loop, host.port());
     stranger.say(join_of("other", "x", 1));
     // An answer that nobody has read turns the close into a reset.
-    ASSERT_TRUE(loop.until([&] { return host.daemon().traffic().messages_out >= 3; }));
+    ASSERT_TRUE(loop.until([&] { return host.daemon().counters().messages_out >= 3; }));
     loop.run_for(milliseconds(10));
     stranger.hang_up();
     EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
@@ -319,9 +319,9 @@ TEST_F(DaemonBounds, FlushWaitsForThePeerAndStopHasALimit) {
     const std::string request = asks_for_much();
     // One at a time: more answers than fit the outbox would end the connection.
     const auto ask = [&] {
-        const std::uint64_t heard = host.daemon().traffic().messages_in;
+        const std::uint64_t heard = host.daemon().counters().messages_in;
         EXPECT_TRUE(stranger.send(request));
-        EXPECT_TRUE(loop.until([&] { return host.daemon().traffic().messages_in > heard; }));
+        EXPECT_TRUE(loop.until([&] { return host.daemon().counters().messages_in > heard; }));
     };
     // Until the daemon has output that the kernel does not accept.
     const auto is_stuck = [&] {

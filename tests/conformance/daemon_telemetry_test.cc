@@ -30,10 +30,9 @@ class DaemonTelemetry : public ::testing::Test {
     }
 
     std::shared_ptr<Session> session() {
-        auto made =
-            std::make_shared<Session>(tcp::socket(io, tcp::v4()), [](Session&, std::size_t) {});
-        made->address = "10.0.0.2";
-        made->peer = "10.0.0.2:1";
+        auto made = Session::create(tcp::socket(io, tcp::v4()), std::weak_ptr<SessionOwner>(), 256,
+                                    seconds(10));
+        made->peer = {"10.0.0.2:1", "10.0.0.2"};
         return made;
     }
     static Report told(RoundId round, std::uint64_t steps) {
@@ -47,46 +46,41 @@ class DaemonTelemetry : public ::testing::Test {
     static constexpr RoundId kRound{1};
     boost::asio::io_context io;
     SteadyClock clock;
-    int refused = 0;
-    JobTable table{io,
-                   clock,
-                   {},
-                   {.send = [](const auto&, const auto&) {},
-                    .refuse = [this](const auto&, Errc, const std::string&) { ++refused; },
-                    .log = [](const std::string&) {},
-                    .event = {},
-                    .restored = {}}};
+    DaemonCounters counters;
+    PeerLog peers_log{clock, counters, [](const std::string&) {}};
+    JobTable table{io, clock, {}, peers_log, [](const std::string&) {}};
     const std::shared_ptr<Session> a = session();
     const std::shared_ptr<Session> b = session();
 };
 
 TEST_F(DaemonTelemetry, LastTelemetryOfAJobIsKept) {
-    EXPECT_EQ(table.telemetry("k"), nullptr);
-    ASSERT_NE(table.telemetry("j"), nullptr);
-    EXPECT_FALSE(table.telemetry("j")->last()) << "nothing is known of a program without a loop";
+    EXPECT_EQ(table.find("k"), nullptr);
+    ASSERT_NE(table.find("j"), nullptr);
+    EXPECT_FALSE(table.find("j")->telemetry.last())
+        << "nothing is known of a program without a loop";
     table.handle(a, told(kRound, 10));
     table.handle(a, told(kRound, 30));
     table.handle(a, running(kRound));  // Nothing has changed.
-    ASSERT_TRUE(table.telemetry("j")->last());
-    EXPECT_EQ(*table.telemetry("j")->last(), *told(kRound, 30).telemetry);
-    EXPECT_EQ(table.telemetry("j")->total().steps, 30U);
-    EXPECT_EQ(table.telemetry("j")->recent().steps, 20U);
-    EXPECT_EQ(refused, 0);
+    ASSERT_TRUE(table.find("j")->telemetry.last());
+    EXPECT_EQ(*table.find("j")->telemetry.last(), *told(kRound, 30).telemetry);
+    EXPECT_EQ(table.find("j")->telemetry.total().steps, 30U);
+    EXPECT_EQ(table.find("j")->telemetry.recent().steps, 20U);
+    EXPECT_EQ(counters.refusals.at("refusal"), 0U);
 }
 
 TEST_F(DaemonTelemetry, ReportOfAnotherRoundTellsNothing) {
     table.handle(a, told(RoundId::none, 10));
     table.handle(a, told(RoundId{2}, 10));
-    EXPECT_FALSE(table.telemetry("j")->last());
+    EXPECT_FALSE(table.find("j")->telemetry.last());
 }
 
 TEST_F(DaemonTelemetry, HeartbeatWithTelemetryIsRoutine) {
     table.handle(a, told(kRound, 10));
-    const std::uint64_t events = table.history("j")->last_number();
+    const std::uint64_t events = table.find("j")->history.last_number();
     for (std::uint64_t steps = 11; steps < 20; ++steps) {
         table.handle(a, told(kRound, steps));
     }
-    EXPECT_EQ(table.history("j")->last_number(), events);
+    EXPECT_EQ(table.find("j")->history.last_number(), events);
 }
 
 }  // namespace

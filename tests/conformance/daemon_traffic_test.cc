@@ -32,7 +32,7 @@ PerNode rendezvous_of(std::uint32_t count) {
     for (Peer& peer : peers) {
         EXPECT_TRUE(peer.expect<Assign>());
     }
-    const DaemonTraffic& traffic = host.daemon().traffic();
+    const DaemonCounters traffic = host.daemon().counters();
     const auto per_node = [&](std::uint64_t in, std::uint64_t out) {
         return static_cast<double>(in + out) / count;
     };

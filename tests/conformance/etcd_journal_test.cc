@@ -173,13 +173,16 @@ TEST_F(EtcdJournalTest, RoundOfTheMostNodesIsKept) {
 }
 
 TEST_F(EtcdJournalTest, DaemonDecidesOnlyWhatEtcdKept) {
-    rendezvous::DaemonLimits limits;
-    testing::DaemonHost host(loop_, limits);
-    EtcdJournal::Options options;
-    options.endpoints = {{"127.0.0.1", etcd_.port()}};
-    options.advertise = "127.0.0.1:" + std::to_string(host.port());
-    host.daemon().use_journal(
-        std::make_unique<EtcdJournal>(loop_.io(), kClock, std::move(options)));
+    const auto with_etcd = [&](rendezvous::DaemonSetup& setup) {
+        setup.open_journal = [&](std::uint16_t port) {
+            EtcdJournal::Options options;
+            options.endpoints = {{"127.0.0.1", etcd_.port()}};
+            options.advertise = "127.0.0.1:" + std::to_string(port);
+            return Result(
+                std::unique_ptr<Journal>(new EtcdJournal(loop_.io(), kClock, std::move(options))));
+        };
+    };
+    testing::DaemonHost host(loop_, {}, 0, with_etcd);
     ASSERT_TRUE(loop_.until([&] { return host.has_logged("this daemon leads"); }));
     testing::Peer peer(loop_, host.port());
     peer.say(testing::join_of("job", "a", 1));

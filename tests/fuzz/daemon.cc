@@ -8,6 +8,7 @@
 #include <array>
 #include <csignal>
 #include <fcntl.h>
+#include <memory>
 #include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
@@ -71,13 +72,15 @@ class Connection {
 
 class Story {
    public:
-    explicit Story(fuzz::Input& input)
-        : input_(input), daemon_(io_, clock_, DaemonLimits(), [](const std::string&) {}) {
-        const Result<std::uint16_t> port = daemon_.listen("127.0.0.1", 0);
-        if (!port) {
-            fuzz::fail("the daemon cannot listen: " + port.error().detail);
+    explicit Story(fuzz::Input& input) : input_(input) {
+        DaemonSetup setup;
+        setup.address = "127.0.0.1";
+        auto opened = open_daemon(io_, clock_, std::move(setup));
+        if (!opened) {
+            fuzz::fail("the daemon cannot listen: " + opened.error().detail);
         }
-        port_ = *port;
+        daemon_ = *std::move(opened);
+        port_ = daemon_->port();
     }
 
     void run() {
@@ -203,7 +206,7 @@ class Story {
     fuzz::Input& input_;
     boost::asio::io_context io_{1};
     FrozenClock clock_;
-    Daemon daemon_;
+    std::unique_ptr<Daemon> daemon_;
     std::uint16_t port_ = 0;
     std::array<std::optional<Connection>, kConnections> connections_{};
 };

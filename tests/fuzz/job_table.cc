@@ -112,6 +112,25 @@ class FakeClock final : public Clock {
     Instant now_ = Instant(std::chrono::seconds(1));  // Timers are due at once: see run_timers.
 };
 
+/// Hands the messages of the daemon to the story.
+class HeardSession final : public Session {
+   public:
+    using Hear = std::function<void(const Session& session, const FromDaemon& message)>;
+
+    HeardSession(tcp::socket socket, Hear hear)
+        : Session(std::move(socket), {}, 1, Duration::zero()), hear_(std::move(hear)) {
+        peer = {"10.0.0.2:1", "10.0.0.2"};
+    }
+    void send(const FromDaemon& message) override {
+        if (is_open()) {
+            hear_(*this, message);
+        }
+    }
+
+   private:
+    Hear hear_;
+};
+
 class Story {
    public:
     explicit Story(fuzz::Input& input) : input_(input), policy_(fuzz::make_policy(input)) {
@@ -133,7 +152,7 @@ class Story {
         } else {
             table_->resign([] {});
         }
-        table_->end_waits();
+        table_->operators().end_waits();
     }
 
    private:
@@ -146,26 +165,13 @@ class Story {
     };
 
     void start(bool with_journal) {
-        table_ = std::make_unique<JobTable>(
-            io_, clock_, limits(),
-            JobTable::Hooks{[this](const std::shared_ptr<Session>& session,
-                                   const FromDaemon& message) { send(session, message); },
-                            [this](const std::shared_ptr<Session>& session, Errc code,
-                                   const std::string& reason) {
-                                send(session, Refused{code, reason});
-                                session->close_when_flushed = true;
-                            },
-                            [this](const std::shared_ptr<Session>& session, const auto& next) {
-                                while (const std::optional<FromDaemon> message = next()) {
-                                    send(session, *message);
-                                }
-                            },
-                            [](const std::string&) {}});
+        table_ = std::make_unique<JobTable>(io_, clock_, limits(), peers_log_,
+                                            [](const std::string&) {});
         journal_ = nullptr;
         if (with_journal) {
             auto journal = std::make_unique<FakeJournal>(disk_);
             journal_ = journal.get();
-            table_->use(std::move(journal), {});
+            table_->use(std::move(journal), [](const std::string&) {});
             journal_->lead();
             run_timers();
         }
@@ -303,23 +309,23 @@ class Story {
             table_->end(peer.session);
         }
         tcp::socket socket(io_, tcp::v4());
-        peer.session = std::make_shared<Session>(std::move(socket), [](Session&, std::size_t) {});
-        peer.session->address = "10.0.0.2";
-        peer.session->peer = "10.0.0.2:1";
+        peer.session = std::make_shared<HeardSession>(
+            std::move(socket),
+            [this](const Session& session, const FromDaemon& message) { send(session, message); });
         peer.word.reset();
     }
 
     void hear(Peer& peer, const FromAgent& message) {
-        if (peer.session && peer.session->stream.is_open() && !peer.session->close_when_flushed) {
+        if (peer.session && peer.session->is_open()) {
             table_->handle(peer.session, message);
         }
     }
 
-    void send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
+    void send(const Session& session, const FromDaemon& message) {
         const std::optional<FromDaemon> received = fuzz::received(message);
         fuzz::require(received.has_value(), "the receiver of a message can decode it");
         for (Peer& peer : peers_) {
-            if (peer.session == session) {
+            if (peer.session.get() == &session) {
                 peer.word = received;
             }
         }
@@ -360,6 +366,8 @@ class Story {
     const JobPolicy policy_;
     boost::asio::io_context io_{1};
     FakeClock clock_;
+    DaemonCounters counters_;
+    PeerLog peers_log_{clock_, counters_, [](const std::string&) {}};
     Disk disk_;
     std::array<Peer, kSessions> peers_{};
     std::unique_ptr<JobTable> table_;
