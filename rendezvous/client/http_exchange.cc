@@ -15,7 +15,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr std::size_t kReadBytes = 16384;
+constexpr std::size_t kReplyReadBytes = 16384;
 
 std::string text_of(const HttpRequest& request) {
     std::string text = request.method + " " + request.target + " HTTP/1.1\r\n";
@@ -44,7 +44,7 @@ asio::awaitable<error_code> exchange(security::Stream& stream, const HttpRequest
     http::response_parser<http::string_body> parser;
     parser.eager(true);
     parser.body_limit(body_bytes_max);
-    std::array<char, kReadBytes> bytes{};
+    std::array<char, kReplyReadBytes> bytes{};
     std::string unparsed;
     while (!parser.is_done()) {
         const auto [not_read, count] = co_await stream.read_some(asio::buffer(bytes));
