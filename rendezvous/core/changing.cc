@@ -18,10 +18,11 @@ constexpr Duration kPrestartLimit = std::chrono::seconds(30);
 // A node may leave while its round trains if enough nodes stay and one of them has committed a step
 // in this round. If too few stay, or if the rendezvous ends with the node, all leave.
 std::optional<Change> wanted_departures(const Job& job) {
+    const Round& round = job.round;
     // New processes have not reported yet whether they are elastic. `announces_training` says that
     // workers of earlier rounds were.
-    const bool will_commit = job.round.is_elastic() || job.round.announces_training;
-    if (job.places.not_staying().empty() || (will_commit && !job.round.has_committed)) {
+    const bool will_commit = round.is_elastic() || round.announces_training;
+    if (job.places.not_staying().empty() || (will_commit && !round.has_committed)) {
         return std::nullopt;
     }
     Change change;
@@ -35,7 +36,7 @@ std::optional<Change> wanted_departures(const Job& job) {
         }
         host = node.wish && node.offer.hosts_rendezvous ? &node : host;
     }
-    const bool all_leave_with_host = host != nullptr && job.round.is_elastic();
+    const bool all_leave_with_host = host != nullptr && round.is_elastic();
     if (first == nullptr && !all_leave_with_host) {
         return std::nullopt;
     }
@@ -43,7 +44,7 @@ std::optional<Change> wanted_departures(const Job& job) {
     Cause::Leaving leaving{node.offer.name, *node.wish};
     const std::size_t stay = job.places.staying();
     change.kind = Change::Kind::leave;
-    if (job.round.is_elastic() && (all_leave_with_host || stay < job.policy.nodes_min)) {
+    if (round.is_elastic() && (all_leave_with_host || stay < job.policy.nodes_min)) {
         using Why = Cause::JobDrain::Why;
         const Why why = all_leave_with_host ? Why::rendezvous_goes
                         : stay == 0         ? Why::nobody_stays
@@ -54,9 +55,8 @@ std::optional<Change> wanted_departures(const Job& job) {
         change.cause = Cause::JobDrain{std::move(leaving), why, stay, job.policy.nodes_min};
         return change;
     }
-    const bool somebody_has_state = !job.round.is_elastic() ||
-                                    job.places.staying(Place::working) > 0 ||
-                                    job.policy.nodes_max == 1;
+    const bool somebody_has_state =
+        !round.is_elastic() || job.places.staying(Place::working) > 0 || job.policy.nodes_max == 1;
     if (!somebody_has_state) {
         // A waiting node is admitted first, and must commit a step.
         if (job.places.count(Place::ready) == 0 && !job.failures.any_to_release()) {
@@ -96,10 +96,10 @@ bool must_change(const Job& job, Instant clock) {
 }
 
 void begin_change(Job& job, Instant now) {
+    Round& round = job.round;
     if (std::optional<Change> departures = wanted_departures(job)) {
-        job.round.change = std::move(departures);
-        if (job.round.change->kind == Change::Kind::regroup &&
-            job.places.count(Place::ready) == 0) {
+        round.change = std::move(departures);
+        if (round.change->kind == Change::Kind::regroup && job.places.count(Place::ready) == 0) {
             release_quarantined(job, now);
         }
     } else {
@@ -109,17 +109,17 @@ void begin_change(Job& job, Instant now) {
              ++id) {
             joined.names.push_back(name_of(job, *id));
         }
-        job.round.change.emplace();
-        job.round.change->cause = std::move(joined);
+        round.change.emplace();
+        round.change->cause = std::move(joined);
     }
-    if (!job.round.is_elastic()) {
+    if (!round.is_elastic()) {
         begin_ending(job, now);
         return;
     }
-    job.round.change->deadline = after(now, job.policy.prepare_timeout);
-    job.round.told_at = now;
+    round.change->deadline = after(now, job.policy.prepare_timeout);
+    round.told_at = now;
     job.phase = Phase::changing;
-    note(job, now, JobEvent::Kind::changing).detail = job.round.change->cause;
+    note(job, now, JobEvent::Kind::changing).detail = round.change->cause;
     begin_planned_incident(job, now);
     concern_members(job);
 }
@@ -153,20 +153,17 @@ void change_more(Job& job, Instant /*now*/) {
     concern_members(job);
 }
 
-bool is_at_boundary(const Job& job, Instant clock) {
-    return is_out(job, clock);
-}
-
 void end_at_boundary(Job& job, Instant now) {
+    Round& round = job.round;
     if (job.ledger.awaits_training()) {
-        job.ledger.begin(job.round.id, true, now, now);  // Resumed of this round was lost.
+        job.ledger.begin(round.id, true, now, now);  // Resumed of this round was lost.
     }
-    if (job.round.change->kind == Change::Kind::job_drain) {
+    if (round.change->kind == Change::Kind::job_drain) {
         close_drained(job, now);
         return;
     }
-    job.round.judgement.cause = job.round.change->cause;
-    job.ledger.stopped(now, job.round.judgement.cause);
+    round.judgement.cause = round.change->cause;
+    job.ledger.stopped(now, round.judgement.cause);
     begin_forming(job, now);
 }
 

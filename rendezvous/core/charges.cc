@@ -19,14 +19,10 @@ constexpr Duration kShortagePause = std::chrono::seconds(1);
 // The verdict blames the failure of the last round, if there is one.
 Verdict failed(const Job& job, Ending ending) {
     const std::optional<WorkerFailure>& failure = job.round.judgement.failure;
-    Verdict verdict;
-    verdict.outcome = Outcome::failed;
-    verdict.author =
+    const Author author =
         failure ? Author(Author::Kind::node, failure->node) : Author(Author::Kind::rendezvous);
-    verdict.exit_code = failure ? shell_exit_code(*failure) : 1;
-    verdict.reason = std::move(ending);
-    verdict.failure = failure;
-    return verdict;
+    const int exit_code = failure ? shell_exit_code(*failure) : 1;
+    return {Outcome::failed, std::move(ending), author, exit_code, 0, failure, {}};
 }
 
 Reaction reaction_to(const Job& job, const WorkerFailure& failure) {
@@ -81,7 +77,8 @@ void count_failure(Job& job, Instant now, const std::string& name) {
 }
 
 std::optional<Verdict> charge_failure(Job& job, Instant now) {
-    const WorkerFailure& failure = *job.round.judgement.failure;
+    const Round& round = job.round;
+    const WorkerFailure& failure = *round.judgement.failure;
     const Cause cause = Cause::Failed{failure};
     const Reaction reaction = reaction_to(job, failure);
     Charge charge = Charge::retry;
@@ -94,12 +91,11 @@ std::optional<Verdict> charge_failure(Job& job, Instant now) {
         quarantine(job, now, failure.node, cause, true);
     } else if (reaction == Reaction::restart) {
         charge = failure.kind == FailureKind::hang ? Charge::hang : Charge::failure;
-        if (!job.round.judgement.blameless && !failure.by_silence) {
+        if (!round.judgement.blameless && !failure.by_silence) {
             count_failure(job, now, failure.node);
         }
     }
-    const auto ruling =
-        job.budget.charge(charge, job.round.id, *job.round.told_at - job.round.began);
+    const auto ruling = job.budget.charge(charge, round.id, *round.told_at - round.began);
     switch (ruling.answer) {
         case RestartBudget::Answer::again: {
             const Duration least =
@@ -118,7 +114,7 @@ std::optional<Verdict> charge_failure(Job& job, Instant now) {
         case RestartBudget::Answer::no_progress:
             break;
     }
-    Ending ending(Ending::Kind::no_progress, job.round.judgement.cause);
+    Ending ending(Ending::Kind::no_progress, round.judgement.cause);
     ending.rounds = job.budget.rounds_without_progress();
     ending.step = job.budget.step();
     ending.allowed = job.policy.budgets.no_progress_max;
@@ -167,37 +163,31 @@ std::optional<Verdict> charge(Job& job, Instant now) {
     }
     Ending ending(Ending::Kind::losses_used, judgement.cause);
     ending.allowed = *job.policy.budgets.losses;
-    Verdict verdict = failed(job, std::move(ending));
-    verdict.author = Author(Author::Kind::rendezvous);
-    verdict.exit_code = 1;
-    verdict.failure.reset();
-    return verdict;
+    const Author author(Author::Kind::rendezvous);
+    return Verdict{Outcome::failed, std::move(ending), author, 1, 0, {}, {}};
 }
 
 void close_finished(Job& job, Instant now) {
     // The boundary at which the round was to change may have been the end of the training.
     job.ledger.stopped(now, job.round.cause_of_end());
-    Verdict verdict;
-    verdict.outcome = Outcome::succeeded;
-    verdict.exit_code = 0;
-    verdict.author = Author(Author::Kind::workers);
-    verdict.reason = Ending(Ending::Kind::finished);
-    close(job, now, std::move(verdict));
+    const Author author(Author::Kind::workers);
+    close(job, now, {Outcome::succeeded, Ending(Ending::Kind::finished), author, 0, 0, {}, {}});
 }
 
 void close_drained(Job& job, Instant now) {
+    const Round& round = job.round;
     Verdict verdict;
     verdict.outcome = Outcome::stopped;
     verdict.exit_code = kExitRequeue;
-    verdict.author = Author(Author::Kind::node, job.round.change->author);
-    verdict.reason = Ending(Ending::Kind::drained, job.round.change->cause);
-    if (job.round.end) {
-        verdict.failure = job.round.evidence.judge(*job.round.end).failure;
+    verdict.author = Author(Author::Kind::node, round.change->author);
+    verdict.reason = Ending(Ending::Kind::drained, round.change->cause);
+    if (round.end) {
+        verdict.failure = round.evidence.judge(*round.end).failure;
     }
     if (verdict.failure) {
         verdict.reason.meanwhile = *verdict.failure;
     }
-    job.ledger.stopped(now, job.round.change->cause);
+    job.ledger.stopped(now, round.change->cause);
     close(job, now, std::move(verdict));
 }
 
@@ -223,11 +213,7 @@ void close_nobody_came(Job& job, Instant now) {
 }
 
 void close_stopped(Job& job, Instant now) {
-    Verdict verdict;
-    verdict.outcome = Outcome::stopped;
-    verdict.author = job.stop->author;
-    verdict.reason = job.stop->reason;
-    close(job, now, std::move(verdict));
+    close(job, now, {Outcome::stopped, job.stop->reason, job.stop->author, 1, 0, {}, {}});
 }
 
 void close(Job& job, Instant now, Verdict verdict) {

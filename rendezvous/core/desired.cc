@@ -2,6 +2,7 @@
 //
 // How a RendezvousCore derives the order for each node, and sends it.
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/core/observe.h"
 #include "rendezvous/core/orders.h"
@@ -20,37 +21,36 @@ bool is_stale(const Job& job, const Node& node) {
 }
 
 FromDaemon desired_of_member(const Job& job, Instant now, const NodeId& id, const Node& node) {
+    const Round& round = job.round;
     const NodeReport& report = node.report;
-    if (report.round < job.round.id && job.phase != Phase::ending) {
-        return Assign{job.round.members.at(id)};
+    if (report.round < round.id && job.phase != Phase::ending) {
+        return Assign{round.members.at(id)};
     }
-    if (job.phase == Phase::training && job.round.dismissed.contains(id)) {
-        return Dismissed{job.round.id};
+    if (job.phase == Phase::training && round.dismissed.contains(id)) {
+        return Dismissed{round.id};
     }
     const auto alive = [&] {
-        return Alive{job.round.id,
-                     job.round.finish_told ? partial_finish(job, now) : PartialFinish()};
+        return Alive{round.id, round.finish_told ? partial_finish(job, now) : PartialFinish()};
     };
     if (node.place != Place::working) {
         return alive();
     }
     if (job.phase == Phase::ending) {
-        const bool has_heard = report.round >= job.round.id && report.state != NodeState::running;
+        const bool has_heard = report.round >= round.id && report.state != NodeState::running;
         if (has_heard) {
-            return Alive{job.round.id};
+            return Alive{round.id};
         }
         return may_be_saving(job, id)
-                   ? FromDaemon(Prepare{job.round.id, true, job.round.change->cause, true})
-                   : FromDaemon(
-                         Stop{std::max(job.round.id, report.round), job.round.cause_of_end()});
+                   ? FromDaemon(Prepare{round.id, true, round.change->cause, true})
+                   : FromDaemon(Stop{std::max(round.id, report.round), round.cause_of_end()});
     }
-    if (std::optional<FromDaemon> order = job.round.hang.order_for(id, job.round.id)) {
+    if (std::optional<FromDaemon> order = round.hang.order_for(id, round.id)) {
         return *std::move(order);
     }
     if (job.phase == Phase::changing && report.state == NodeState::running) {
         const bool leaves = leaves_with_change(job, id);
-        return Prepare{job.round.id, leaves,
-                       leaves ? why_leaving(job, node) : job.round.change->cause, leaves};
+        return Prepare{round.id, leaves, leaves ? why_leaving(job, node) : round.change->cause,
+                       leaves};
     }
     return alive();
 }
@@ -160,13 +160,10 @@ void reconcile(Job& job, Instant now) {
         }
     }
     job.outbox.concerned.clear();
-    if (job.outbox.speaker) {
-        // Every message is answered, so that the node knows that the daemon is alive.
-        if (const auto speaker = job.nodes.find(*job.outbox.speaker); speaker != job.nodes.end()) {
-            job.outbox.effects.push_back(
-                {*job.outbox.speaker, desired(job, now, *job.outbox.speaker, speaker->second)});
-        }
-        job.outbox.speaker.reset();
+    // Every message is answered, so that the node knows that the daemon is alive.
+    if (const auto speaker = std::exchange(job.outbox.speaker, {});
+        speaker && job.nodes.contains(*speaker)) {
+        job.outbox.send(*speaker, desired(job, now, *speaker, job.nodes.at(*speaker)));
     }
 }
 

@@ -49,38 +49,39 @@ Instant link_deadline(const Job& job) {
 }
 
 void begin_ending(Job& job, Instant now) {
+    Round& round = job.round;
     const std::optional<std::size_t> by = decisive_evidence(job, now);
     Instant sign = now;
     if (by) {
-        const Evidence& evidence = job.round.evidence.entries()[*by];
+        const Evidence& evidence = round.evidence.entries()[*by];
         const bool of_link = evidence.as<Evidence::LinkBroken>() != nullptr ||
                              evidence.as<Evidence::RoundAbandoned>() != nullptr;
-        sign = of_link ? job.round.evidence.link_broke_at().value_or(evidence.at) : evidence.at;
-        for (const auto& [id, assignment] : job.round.members) {
+        sign = of_link ? round.evidence.link_broke_at().value_or(evidence.at) : evidence.at;
+        for (const auto& [id, assignment] : round.members) {
             const Node& node = job.nodes.at(id);
-            if (node.report.round == job.round.id && node.saw_end_at >= job.round.began) {
+            if (node.report.round == round.id && node.saw_end_at >= round.began) {
                 sign = std::min(sign, node.saw_end_at);
             }
         }
     }
     if (job.phase == Phase::training || job.ledger.awaits_training()) {
-        job.ledger.begin(job.round.id, !by, sign, now);
+        job.ledger.begin(round.id, !by, sign, now);
     } else if (by) {
         job.ledger.mark_unplanned(sign);
     }
     RoundEnd end;
     end.by = by;
     if (!by) {
-        end.planned = job.round.change->cause;
+        end.planned = round.change->cause;
         end.planned.boundary_missed = job.phase == Phase::changing;
     }
-    job.round.end = std::move(end);
-    job.round.evidence.end(by);
-    job.round.told_at = job.round.told_at.value_or(now);
-    job.round.ended_at = now;
-    job.round.hang.close();
+    round.end = std::move(end);
+    round.evidence.end(by);
+    round.told_at = round.told_at.value_or(now);
+    round.ended_at = now;
+    round.hang.close();
     job.phase = Phase::ending;
-    note(job, now, JobEvent::Kind::ending).detail = job.round.cause_of_end();
+    note(job, now, JobEvent::Kind::ending).detail = round.cause_of_end();
     job.overdue_at =
         std::min(job.overdue_at, after(after(now, job.policy.shutdown_timeout), kStopMargin));
     concern_members(job);
@@ -95,16 +96,17 @@ bool is_out(const Job& job, Instant /*clock*/) {
 }
 
 void end_round(Job& job, Instant now) {
+    Round& round = job.round;
     const std::set<NodeId>& working = job.places.in(Place::working);
-    job.round.end->leaver_may_be_gone =
-        job.round.change && (job.round.change->leaver_gone ||
-                             std::any_of(working.begin(), working.end(),
-                                         [&](const NodeId& id) { return may_be_saving(job, id); }));
-    job.round.judgement = job.round.evidence.judge(*job.round.end);
-    job.ledger.stopped(now, job.round.judgement.cause);
+    round.end->leaver_may_be_gone =
+        round.change && (round.change->leaver_gone ||
+                         std::any_of(working.begin(), working.end(),
+                                     [&](const NodeId& id) { return may_be_saving(job, id); }));
+    round.judgement = round.evidence.judge(*round.end);
+    job.ledger.stopped(now, round.judgement.cause);
     const bool all_leave =
-        job.round.change && job.round.change->kind == Change::Kind::job_drain &&
-        (job.round.change->boundary != Change::Boundary::ahead || job.round.stopped_for_change());
+        round.change && round.change->kind == Change::Kind::job_drain &&
+        (round.change->boundary != Change::Boundary::ahead || round.stopped_for_change());
     if (all_leave) {
         close_drained(job, now);
     } else if (std::optional<Verdict> verdict = charge(job, now)) {

@@ -19,37 +19,39 @@ constexpr Duration kTellAfter = std::chrono::seconds(5);
 
 // Only what a member says about its own ranks counts.
 void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node) {
+    Round& round = job.round;
     const NodeReport& report = node.report;
-    const RankSet::Range own{job.round.members.at(id).first_rank, node.offer.workers};
-    const std::uint64_t before = job.round.finished_ranks.size();
+    const RankSet::Range own{round.members.at(id).first_rank, node.offer.workers};
+    const std::uint64_t before = round.finished_ranks.size();
     if (report.state == NodeState::finished) {
-        job.round.finished_ranks.add(own);
+        round.finished_ranks.add(own);
     }
     for (const RankSet::Range& range : report.finished.ranges()) {
         const std::uint64_t end = std::uint64_t{range.first} + range.count;
         if (range.first >= own.first && end <= std::uint64_t{own.first} + own.count) {
-            job.round.finished_ranks.add(range);
+            round.finished_ranks.add(range);
         }
     }
-    if (job.round.finished_ranks.size() == before) {
+    if (round.finished_ranks.size() == before) {
         return;
     }
-    job.round.finished_since = job.round.finished_since.value_or(now);
+    round.finished_since = round.finished_since.value_or(now);
     if (const PartialFinish finish = partial_finish(job, now);
-        job.round.finish_told && !finish.awaited.empty()) {
+        round.finish_told && !finish.awaited.empty()) {
         note(job, now, JobEvent::Kind::finished, id, node).detail = finish;
     }
 }
 
 PartialFinish partial_finish(const Job& job, Instant now) {
+    const Round& round = job.round;
     PartialFinish result;
-    if (!trains(job) || !job.round.finished_since || job.round.members.empty()) {
+    if (!trains(job) || !round.finished_since || round.members.empty()) {
         return result;
     }
-    result.finished = job.round.finished_ranks;
-    result.awaited = RankSummary::of_others(job.round.finished_ranks,
-                                            job.round.members.begin()->second.world_size);
-    result.since = std::max(Duration::zero(), now - *job.round.finished_since);
+    result.finished = round.finished_ranks;
+    result.awaited =
+        RankSummary::of_others(round.finished_ranks, round.members.begin()->second.world_size);
+    result.since = std::max(Duration::zero(), now - *round.finished_since);
     if (job.policy.finish_timeout > Duration::zero()) {
         result.left = std::max(Duration::zero(), job.policy.finish_timeout - result.since);
     }
@@ -82,12 +84,8 @@ void close_unfinished(Job& job, Instant now) {
     Ending ending(Ending::Kind::unfinished);
     ending.partial_finish = partial_finish(job, now);
     ending.waited = job.policy.finish_timeout;
-    Verdict verdict;
-    verdict.outcome = Outcome::failed;
-    verdict.author = Author(Author::Kind::rendezvous);
-    verdict.exit_code = kExitUnfinished;
-    verdict.reason = std::move(ending);
-    close(job, now, std::move(verdict));
+    const Author author(Author::Kind::rendezvous);
+    close(job, now, {Outcome::failed, std::move(ending), author, kExitUnfinished, 0, {}, {}});
 }
 
 }  // namespace regroup::rendezvous::core

@@ -19,13 +19,14 @@ std::uint64_t furthest_ready(const Job& job) {
 }
 
 Succession succession(const Job& job, const std::vector<Member>& members) {
+    const Round& round = job.round;
     std::set<NodeId> former;
-    for (const auto& [id, name] : job.round.roster) {
+    for (const auto& [id, name] : round.roster) {
         former.insert(id);
     }
     Succession succession;
     succession.nodes = members.size();
-    succession.nodes_before = job.round.roster.size();
+    succession.nodes_before = round.roster.size();
     for (std::size_t slot = 0; slot < members.size(); ++slot) {
         if (former.contains(members[slot].node) ||
             ++succession.arrivals_count > Succession::kArrivalsNamed) {
@@ -33,14 +34,13 @@ Succession succession(const Job& job, const std::vector<Member>& members) {
         }
         using Kind = Succession::Arrival::Kind;
         const std::string& name = members[slot].offer.name;
-        const bool returns =
-            slot < job.round.roster.size() && job.round.roster[slot].second == name;
-        const bool standby = job.round.roster.size() >= job.policy.nodes_max;
+        const bool returns = slot < round.roster.size() && round.roster[slot].second == name;
+        const bool standby = round.roster.size() >= job.policy.nodes_max;
         succession.arrivals.push_back(
             {returns ? Kind::returned : (standby ? Kind::standby : Kind::joined), name, slot});
     }
-    if (job.round.judgement.failure && !job.round.evidence.has_lost_nodes()) {
-        succession.restarted_on = job.round.judgement.failure->node;
+    if (round.judgement.failure && !round.evidence.has_lost_nodes()) {
+        succession.restarted_on = round.judgement.failure->node;
     }
     return succession;
 }

@@ -18,38 +18,39 @@ constexpr std::size_t kWishesKept = 64;
 
 void observe_loss(Job& job, Instant now, const NodeId& id, const Node& node, const Departure& how,
                   Instant sign) {
+    Round& round = job.round;
     const auto named = Evidence::NodeGone{node.offer.name, how, false};
-    if (was_member(job, node) && how.is_loss() && job.round.evidence.has_lost_nodes()) {
-        job.round.evidence.add({sign, named});
-        job.round.judgement.cause = job.round.cause_of_end();
-        job.ledger.blame(job.round.judgement.cause);
+    if (was_member(job, node) && how.is_loss() && round.evidence.has_lost_nodes()) {
+        round.evidence.add({sign, named});
+        round.judgement.cause = round.cause_of_end();
+        job.ledger.blame(round.judgement.cause);
     }
     if (!is_member(job, node)) {
         return;
     }
     if (node.place == Place::finished) {
         // A killed node may come back. Another one is gone even if its Leave message was lost.
-        if (job.round.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
-            job.round.finished_and_gone.insert(node.offer.name);
+        if (round.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
+            round.finished_and_gone.insert(node.offer.name);
         }
     } else if (node.place == Place::out) {
-        if (job.phase == Phase::ending && how.is_loss() && job.round.evidence.has_lost_nodes()) {
-            job.round.evidence.add({sign, named});
+        if (job.phase == Phase::ending && how.is_loss() && round.evidence.has_lost_nodes()) {
+            round.evidence.add({sign, named});
         }
     } else if (leaves_unawaited(job, id)) {
-        job.round.change->leaver_gone = true;
+        round.change->leaver_gone = true;
     } else if (how.kind == Departure::Kind::left && leaves_with_change(job, id) &&
                (job.phase == Phase::changing || may_be_saving(job, id))) {
         // The others are at the same boundary, or will not reach it: if the node left before the
         // boundary, the failures of its peers follow from that.
-        Change& change = *job.round.change;
+        Change& change = *round.change;
         change.leaver_gone = true;
         change.boundary = std::max(change.boundary, Change::Boundary::seen_by_leaver);
         if (change.kind == Change::Kind::leave) {
             change.deadline = std::min(change.deadline, after(now, kBoundaryMargin));
         }
     } else {
-        job.round.evidence.add({sign, Evidence::NodeGone{node.offer.name, how, true}});
+        round.evidence.add({sign, Evidence::NodeGone{node.offer.name, how, true}});
         if (job.phase == Phase::ending) {
             job.ledger.seen_at(sign);
             job.ledger.mark_stop_unplanned(sign);

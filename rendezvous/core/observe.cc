@@ -81,30 +81,31 @@ void observe_boundary(Job& job, Instant now, const NodeId& id, const Node& node)
 // Records what a member's report says about the round.
 void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
                     const NodeReport& before) {
+    Round& round = job.round;
     const NodeReport& report = node.report;
     const bool is_first = before.round != report.round;
     const bool is_ahead =
         job.phase == Phase::training ||
-        (job.phase == Phase::changing && job.round.change->boundary == Change::Boundary::ahead);
+        (job.phase == Phase::changing && round.change->boundary == Change::Boundary::ahead);
     observe_links(job, now, id, report, before);
     observe_finished(job, now, id, node);
     if (report.store_spent && (is_first || !before.store_spent)) {
-        job.round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
+        round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
     }
     if (report.failure) {
-        const bool is_hang = job.round.hang.open() && report.failure->kind == FailureKind::hang;
+        const bool is_hang = round.hang.open() && report.failure->kind == FailureKind::hang;
         if (!leaves_unawaited(job, id) && (is_first || before.failure != report.failure)) {
             const Boxed<WorkerFailure> failure(*report.failure);
             note(job, now, JobEvent::Kind::failed, id, node).detail = failure;
-            job.round.add_report(
-                id, {is_hang ? job.round.hang.open()->sign : now, Evidence::WorkerFailed{failure}});
+            round.add_report(
+                id, {is_hang ? round.hang.open()->sign : now, Evidence::WorkerFailed{failure}});
         }
     } else if (report.state == NodeState::finished) {
-        ++job.round.finished;
-        if (job.phase == Phase::training && job.round.members.at(id).group_rank != 0) {
-            job.round.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
+        ++round.finished;
+        if (job.phase == Phase::training && round.members.at(id).group_rank != 0) {
+            round.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
         }
-        job.round.hang.forget(id);
+        round.hang.forget(id);
         observe_boundary(job, now, id, node);
     } else if (report.state == NodeState::running) {
         if (job.phase != Phase::ending) {
@@ -114,7 +115,7 @@ void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
         return;
     } else if (job.phase == Phase::training ||
                (is_ahead && report.state == NodeState::stopped && !report.broken_links.empty())) {
-        job.round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, false}});
+        round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, false}});
     } else if (report.state == NodeState::stopped) {
         observe_boundary(job, now, id, node);
     }
@@ -123,39 +124,40 @@ void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
 // A member reports that it runs the round, or how far it has come.
 void observe_training(Job& job, Instant now, const NodeId& id, const NodeReport& before,
                       const NodeReport& report) {
+    Round& round = job.round;
     if (report.failure && !report.failure->start_error.empty()) {
         return;  // The round does not run.
     }
-    const bool all_run = job.round.unconfirmed.erase(id) > 0 && job.round.unconfirmed.empty();
+    const bool all_run = round.unconfirmed.erase(id) > 0 && round.unconfirmed.empty();
     job.program_has_run = job.program_has_run || all_run;
-    const bool had_committed = job.round.has_committed;
-    job.round.has_committed = had_committed || report.held_step > job.round.held_before;
+    const bool had_committed = round.has_committed;
+    round.has_committed = had_committed || report.held_step > round.held_before;
     if (!job.ledger.awaits_training()) {
         // The first round. It is not known yet whether its programs will tell their steps.
-        if ((all_run && !job.round.announces_training) ||
-            (!had_committed && job.round.has_committed)) {
+        if ((all_run && !round.announces_training) || (!had_committed && round.has_committed)) {
             note(job, now, JobEvent::Kind::running);
         }
         return;
     }
     // After lost steps the round may train for long below the job's highest step.
-    const bool goes_on = before.round == job.round.id && before.held_step > 0;
+    const bool goes_on = before.round == round.id && before.held_step > 0;
     const bool trains =
-        report.step > job.round.step_before || (goes_on && report.held_step > before.held_step);
-    if (!job.round.announces_training) {
-        if (job.round.unconfirmed.empty()) {
+        report.step > round.step_before || (goes_on && report.held_step > before.held_step);
+    if (!round.announces_training) {
+        if (round.unconfirmed.empty()) {
             begin_training(job, now, job.ledger.running(now, job.budget.step()));
         }
-    } else if (!job.round.trains_since && trains) {
+    } else if (!round.trains_since && trains) {
         // Resumed may still arrive, and has more details.
-        job.round.trains_since = now;
+        round.trains_since = now;
     }
 }
 
 void learn(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    Round& round = job.round;
     const bool member = is_member(job, node);
     if (member && node.report.elastic != report.elastic) {
-        job.round.non_elastic_members += report.elastic ? std::size_t(-1) : std::size_t{1};
+        round.non_elastic_members += report.elastic ? std::size_t(-1) : std::size_t{1};
     }
     const bool was_out = node.report.state == NodeState::stopped;
     if (report.state == NodeState::stopped && (!was_out || report.round > node.report.round)) {
@@ -185,14 +187,14 @@ void learn(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport
         job.budget.expect_steps();
     }
     job.budget.reach(report.step);
-    if (!member || report.round != job.round.id) {
+    if (!member || report.round != round.id) {
         const bool is_news = report.round != before.round && node.place == Place::working;
-        if (member && report.round > job.round.id && is_news) {
-            job.round.add_report(id, {now, Evidence::Superseded{{node.offer.name, report.round}}});
+        if (member && report.round > round.id && is_news) {
+            round.add_report(id, {now, Evidence::Superseded{{node.offer.name, report.round}}});
         }
         return;
     }
-    if (job.phase == Phase::ending && node.saw_end_at >= job.round.began) {
+    if (job.phase == Phase::ending && node.saw_end_at >= round.began) {
         job.ledger.seen_at(node.saw_end_at);
     }
     // Before Resumed it is not known at which step the round began.
@@ -380,6 +382,7 @@ void observe(Job& job, Instant /*now*/, const JobFollows& event) {
 }
 
 void observe(Job& job, Instant now, const Restarted& /*event*/) {
+    Round& round = job.round;
     if (job.phase != Phase::closed) {
         note(job, now, JobEvent::Kind::restored);
     }
@@ -394,17 +397,16 @@ void observe(Job& job, Instant now, const Restarted& /*event*/) {
     };
     prolong(job.formation.last_call_until);
     prolong(job.overdue_at);
-    if (job.round.change && in_round(job)) {
-        prolong(job.round.change->deadline);
+    if (round.change && in_round(job)) {
+        prolong(round.change->deadline);
         // All nodes were to leave with a process that has ended already.
-        job.round.change->lost_with_daemon = job.embedded_daemon;
+        round.change->lost_with_daemon = job.embedded_daemon;
     }
     job.embedded_daemon = false;
-    job.round.hang.prolong(back);
-    if (job.round.finished_since && job.policy.finish_timeout > Duration::zero()) {
+    round.hang.prolong(back);
+    if (round.finished_since && job.policy.finish_timeout > Duration::zero()) {
         // So long, the others could not say that they have finished, too.
-        job.round.finished_since =
-            std::max(*job.round.finished_since, back - job.policy.finish_timeout);
+        round.finished_since = std::max(*round.finished_since, back - job.policy.finish_timeout);
     }
     if (in_round(job) && !job.ledger.awaits_training()) {
         job.reached.missed_some();
@@ -412,6 +414,7 @@ void observe(Job& job, Instant now, const Restarted& /*event*/) {
 }
 
 void observe(Job& job, Instant now, const NodeResumed& event) {
+    Round& round = job.round;
     const auto found = job.nodes.find(event.node);
     if (found == job.nodes.end()) {
         return;
@@ -420,18 +423,18 @@ void observe(Job& job, Instant now, const NodeResumed& event) {
         job.detector.heard(event.node, now);
     }
     const Resumed& resumed = event.resumed;
-    if (!is_member(job, found->second) || resumed.round != job.round.id) {
+    if (!is_member(job, found->second) || resumed.round != round.id) {
         return;
     }
     job.budget.reach(resumed.step);
-    job.round.trains_since.reset();
-    const bool had_committed = std::exchange(job.round.has_committed, true);
+    round.trains_since.reset();
+    const bool had_committed = std::exchange(round.has_committed, true);
     if (!job.ledger.awaits_training()) {
         if (!had_committed) {
             note(job, now, JobEvent::Kind::running);
         }
         // The node repeats Resumed until it is answered.
-        for (Incident& incident : job.ledger.again(job.round.id)) {
+        for (Incident& incident : job.ledger.again(round.id)) {
             job.outbox.send(event.node, Recovered{std::move(incident)});
         }
         return;
@@ -446,9 +449,9 @@ void observe(Job& job, Instant now, const NodeResumed& event) {
     if (job.phase == Phase::training && resumed.step > 0 &&
         resumed.ago <= job.policy.heartbeat_timeout && furthest != ready.end() &&
         held_by(*furthest) > resumed.step) {
-        job.round.add_report(
-            event.node, {now, Evidence::BegunBehind{{name_of(job, *furthest), held_by(*furthest),
-                                                     resumed.step - 1}}});
+        round.add_report(event.node,
+                         {now, Evidence::BegunBehind{{name_of(job, *furthest), held_by(*furthest),
+                                                      resumed.step - 1}}});
         return;
     }
     begin_training(

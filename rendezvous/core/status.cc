@@ -79,6 +79,7 @@ void add_quarantined(const Job& job, Instant now, Situation& situation) {
 }
 
 JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const Node& node) {
+    const Round& round = job.round;
     JobStatus::Node row;
     row.id = id;
     row.name = node.offer.name;
@@ -91,16 +92,16 @@ JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const N
     row.held_step = node.report.held_step;
     row.silent = std::max(Duration::zero(), now - job.detector.heard_at(id));
     if (is_member(job, node)) {
-        const Assignment& assignment = job.round.members.at(id);
+        const Assignment& assignment = round.members.at(id);
         row.place = JobStatus::Place::member;
         row.group_rank = assignment.group_rank;
         row.first_rank = assignment.first_rank;
-        row.finished = node.report.round == job.round.id ? node.report.finished : RankSet();
-        row.unheard_of = node.report.round < job.round.id ? job.round.id : RoundId::none;
+        row.finished = node.report.round == round.id ? node.report.finished : RankSet();
+        row.unheard_of = node.report.round < round.id ? round.id : RoundId::none;
     } else if (job.failures.is_quarantined(node.offer.name)) {
         row.place = JobStatus::Place::quarantined;
         row.quarantine = job.failures.quarantined().at(node.offer.name).why;
-    } else if (job.phase == Phase::training && job.round.members.size() >= job.policy.nodes_max) {
+    } else if (job.phase == Phase::training && round.members.size() >= job.policy.nodes_max) {
         row.place = JobStatus::Place::standby;
         row.prestarted = job.prestarts.contains(id);
     }
@@ -117,13 +118,14 @@ JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const N
 }  // namespace
 
 Situation situation(const Job& job, Instant now) {
+    const Round& round = job.round;
     using Kind = Situation::Kind;
     Situation s;
-    s.round = job.round.id;
+    s.round = round.id;
     s.nodes_min = job.policy.nodes_min;
     s.nodes_max = job.policy.nodes_max;
     s.ready = job.places.count(Place::ready);
-    s.members = job.round.members.size();
+    s.members = round.members.size();
     const auto until = [&](Instant at) { s.left = std::max(Duration::zero(), at - now); };
     const auto await = [&](Place place) {
         for (const NodeId& id : job.places.in(place)) {
@@ -144,7 +146,7 @@ Situation situation(const Job& job, Instant now) {
                 add_quarantined(job, now, s);
             } else if (job.formation.is_backing_off()) {
                 s.kind = Kind::backing_off;
-                s.cause = job.round.judgement.cause;
+                s.cause = round.judgement.cause;
                 until(job.formation.back_off_until);
             } else if (job.places.count(Place::outstanding) > 0) {
                 s.kind = Kind::awaiting;
@@ -160,24 +162,24 @@ Situation situation(const Job& job, Instant now) {
             }
             break;
         case Phase::training:
-            s.kind = job.round.hang.open() ? Kind::hanging : Kind::training;
-            if (const auto& inquiry = job.round.hang.open()) {
+            s.kind = round.hang.open() ? Kind::hanging : Kind::training;
+            if (const auto& inquiry = round.hang.open()) {
                 s.hang = inquiry->hang.text;
                 s.culprit = inquiry->culprit;
             }
             break;
         case Phase::changing:
             s.kind = Kind::changing;
-            s.cause = job.round.change->cause;
+            s.cause = round.change->cause;
             await(Place::working);
-            until(job.round.change->deadline);
+            until(round.change->deadline);
             break;
         case Phase::ending: {
             s.kind = Kind::ending;
-            s.cause = job.round.cause_of_end();
+            s.cause = round.cause_of_end();
             await(Place::working);
             const Instant usual =
-                after(after(*job.round.ended_at, job.policy.shutdown_timeout), kStopMargin);
+                after(after(*round.ended_at, job.policy.shutdown_timeout), kStopMargin);
             Instant last = usual;
             for (const NodeId& id : job.places.in(Place::working)) {
                 const Instant out = out_by(job, id, job.nodes.at(id));

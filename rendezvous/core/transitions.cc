@@ -41,7 +41,7 @@ constexpr Transition kTransitions[] = {
     {Phase::changing, all_finished, close_finished},
     {Phase::changing, must_end, begin_ending},
     {Phase::changing, is_unfinished, close_unfinished},
-    {Phase::changing, is_at_boundary, end_at_boundary},
+    {Phase::changing, is_out, end_at_boundary},
     {Phase::changing, must_change_more, change_more},
 
     {Phase::ending, must_stop, close_stopped},

@@ -35,7 +35,6 @@ void update_last_call(Job& job, Instant now);
 
 [[nodiscard]] bool must_change(const Job& job, Instant clock);
 [[nodiscard]] bool must_change_more(const Job& job, Instant clock);
-[[nodiscard]] bool is_at_boundary(const Job& job, Instant clock);
 [[nodiscard]] bool lost_with_daemon(const Job& job, Instant clock);
 void begin_change(Job& job, Instant now);
 void change_more(Job& job, Instant now);
