@@ -54,11 +54,22 @@ TEST(HangCulprit, NoCulpritIfAllRanksWaitAtTheSamePlace) {
 
 class RendezvousHang : public testing::Test {
    protected:
-    RendezvousHang() {
+    RendezvousHang() { begin(policy()); }
+    void begin(const JobPolicy& with) {
+        job = Job(with);
         job.join("a");
         job.join("b");
         job.run_elastic({"a", "b"}, 10);
         job.clear();
+    }
+    void all_wait_for_each_other() {
+        NodeReport a = hanging(0);
+        answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
+        NodeReport b = hanging(2);
+        answer(b, 1, {at(2, 10, 5, true), at(3, 10, 5, true)});
+        job.tell("a", hanging(0));
+        job.tell("a", a);
+        job.tell("b", b);
     }
     static JobPolicy policy() {
         JobPolicy policy = fixed_policy(2);
@@ -223,13 +234,7 @@ TEST_F(RendezvousHang, AnswerToAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
 }
 
 TEST_F(RendezvousHang, NoWorkerIsEndedOrBlamedIfAllWaitForEachOther) {
-    NodeReport a = hanging(0);
-    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
-    NodeReport b = hanging(2);
-    answer(b, 1, {at(2, 10, 5, true), at(3, 10, 5, true)});
-    job.tell("a", hanging(0));
-    job.tell("a", a);
-    job.tell("b", b);
+    all_wait_for_each_other();
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
@@ -239,22 +244,13 @@ TEST_F(RendezvousHang, NoWorkerIsEndedOrBlamedIfAllWaitForEachOther) {
 TEST_F(RendezvousHang, LastHangClosesTheJobWithTheCodeOfAKilledWorker) {
     JobPolicy no_restarts = policy();
     no_restarts.restarts_max = 0;
-    Job last(no_restarts);
-    last.join("a");
-    last.join("b");
-    last.run_elastic({"a", "b"}, 10);
-    NodeReport a = hanging(0);
-    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
-    NodeReport b = hanging(2);
-    answer(b, 1, {at(2, 10, 5, true), at(3, 10, 5, true)});
-    last.tell("a", hanging(0));
-    last.tell("a", a);
-    last.tell("b", b);
-    last.report("a", NodeState::stopped);
-    last.report("b", NodeState::stopped);
-    ASSERT_EQ(last.core.phase(), Phase::closed);
-    EXPECT_EQ(last.core.verdict()->exit_code, 128 + SIGKILL);
-    EXPECT_NE(last.told<Closed>("a"), nullptr);  // It could be decoded.
+    begin(no_restarts);
+    all_wait_for_each_other();
+    job.report("a", NodeState::stopped);
+    job.report("b", NodeState::stopped);
+    ASSERT_EQ(job.core.phase(), Phase::closed);
+    EXPECT_EQ(job.core.verdict()->exit_code, 128 + SIGKILL);
+    EXPECT_NE(job.told<Closed>("a"), nullptr);  // It could be decoded.
 }
 
 TEST_F(RendezvousHang, NoWaitingWorkerIsEndedBecauseItsNodeDoesNotAnswer) {

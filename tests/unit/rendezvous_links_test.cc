@@ -12,10 +12,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Three nodes of two workers, a to c, with ranks 0 to 5.
 constexpr const char* kNoStore =
     "node c gave the round up: it could no longer serve the store of the round";
 
+/// Three nodes of two workers, a to c, with ranks 0 to 5.
 class RendezvousLinks : public RendezvousPlanned {
    protected:
     RendezvousLinks() { begin(policy_of(1, 3), {"a", "b", "c"}); }
@@ -45,6 +45,16 @@ class RendezvousLinks : public RendezvousPlanned {
         ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, restarts);
         EXPECT_EQ(job.assignment("a").reason, reason);
+    }
+    void end_for_broken_link() {
+        lose_peer("a", 1, 2);
+        job.pass(seconds(1));
+        ASSERT_EQ(job.core.phase(), Phase::ending);
+    }
+    void crash(const std::string& node) {
+        NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
+        report.failure = crash_on(node, SIGKILL);
+        job.tell(node, report);
     }
     /// All suspend, the next round forms and trains.
     void recover(const std::vector<std::string>& nodes, std::uint64_t step) {
@@ -99,13 +109,9 @@ TEST_F(RendezvousLinks, DeathOfTheOtherEndExplainsABreak) {
 }
 
 TEST_F(RendezvousLinks, DeathThatIsReportedLateStillExplainsABreak) {
-    lose_peer("a", 1, 2);
-    job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::ending);
+    end_for_broken_link();
     job.suspend({"a", "c"}, 10);
-    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
-    report.failure = crash_on("b", SIGKILL);
-    job.tell("b", report);
+    crash("b");
     ASSERT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
@@ -114,9 +120,7 @@ TEST_F(RendezvousLinks, DeathThatIsReportedLateStillExplainsABreak) {
 // Once the others have ended or suspended, a worker that has not heard of it loses further peers.
 TEST_F(RendezvousLinks, WorkerThatReportedALostPeerDoesNotExplainTheBreak) {
     for (const bool announced : {false, true}) {
-        lose_peer("a", 1, 2);
-        job.pass(seconds(1));
-        ASSERT_EQ(job.core.phase(), Phase::ending);
+        end_for_broken_link();
         job.suspend({"b", "c"}, 10);
         NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         report.broken_links = {{1, 2, "closed the connection"}};
@@ -134,9 +138,7 @@ TEST_F(RendezvousLinks, WorkerThatReportedALostPeerDoesNotExplainTheBreak) {
 
 // Its peers have closed their connections: on the reporting node, and on another one.
 TEST_F(RendezvousLinks, ErrorOfAWorkerThatNoPeerLostDoesNotExplainABreak) {
-    lose_peer("a", 1, 2);
-    job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::ending);
+    end_for_broken_link();
     end("a", 0);
     end("c", 4);
     end("b");
@@ -146,9 +148,7 @@ TEST_F(RendezvousLinks, ErrorOfAWorkerThatNoPeerLostDoesNotExplainABreak) {
 }
 
 TEST_F(RendezvousLinks, ErrorOfAWorkerThatAPeerLostExplainsABreak) {
-    lose_peer("a", 1, 2);
-    job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::ending);
+    end_for_broken_link();
     end("c", 5);
     end("b", 2);
     end("a", 0);
@@ -193,9 +193,7 @@ TEST_F(RendezvousLinks, NoErrorExplainsABreakReportedByBothEnds) {
 }
 
 TEST_F(RendezvousLinks, LostMemberExplainsErrorsWhileTheRoundStopsForABreak) {
-    lose_peer("a", 1, 2);
-    job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::ending);
+    end_for_broken_link();
     end("b", 2);
     job.killed("c");
     end("a");
@@ -262,9 +260,7 @@ TEST_F(RendezvousLinks, RoundsAbandonedWithoutAKnownReasonAreFollowedByABackOff)
 TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedExplainsIt) {
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
     ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
-    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
-    report.failure = crash_on("b", SIGKILL);
-    job.tell("b", report);
+    crash("b");
     job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
@@ -306,9 +302,7 @@ TEST_F(RendezvousLinks, ErrorDoesNotExplainThatANodeCouldNotServeTheStore) {
 }
 
 TEST_F(RendezvousLinks, CrashCountsEvenIfANodeCouldNotServeTheStore) {
-    NodeReport crashed = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
-    crashed.failure = crash_on("b", SIGKILL);
-    job.tell("b", crashed);
+    crash("b");
     give_up_for_store("c");
     end("a");
     expect_charge("rank 0 on b was ended by SIGKILL", 1);
@@ -319,9 +313,7 @@ TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedEndsTheJobIfNoneIs
     policy.restarts_max = 0;
     begin(policy, {"a", "b", "c"});
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
-    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
-    report.failure = crash_on("b", SIGKILL);
-    job.tell("b", report);
+    crash("b");
     job.suspend({"a"}, 10);
     ASSERT_NE(job.told<Closed>("a"), nullptr);
     EXPECT_EQ(job.told<Closed>("a")->verdict.exit_code, 128 + SIGKILL);
