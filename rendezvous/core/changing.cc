@@ -75,7 +75,7 @@ std::optional<Change> wanted_departures(const Job& job) {
 bool may_grow(const Job& job) {
     // A round in which a node has finished will end soon: it is not worth a restart.
     return job.phase == Phase::training && job.round.members.size() < job.policy.nodes_max &&
-           job.places.count(Place::ready) > 0 && job.round.finished == 0;
+           job.places.count(Place::ready) > 0 && job.round.finish.members == 0;
 }
 
 Instant grow_at(const Job& job) {

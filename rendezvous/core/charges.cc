@@ -193,7 +193,7 @@ void close_drained(Job& job, Instant now) {
 
 void close_too_few_left(Job& job, Instant now) {
     Ending ending(Ending::Kind::too_few_left, job.round.judgement.cause);
-    ending.names.assign(job.round.finished_and_gone.begin(), job.round.finished_and_gone.end());
+    ending.names.assign(job.round.finish.gone.begin(), job.round.finish.gone.end());
     close(job, now, failed(job, std::move(ending)));
 }
 

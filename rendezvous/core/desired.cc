@@ -26,11 +26,11 @@ FromDaemon desired_of_member(const Job& job, Instant now, const NodeId& id, cons
     if (report.round < round.id && job.phase != Phase::ending) {
         return Assign{round.members.at(id)};
     }
-    if (job.phase == Phase::training && round.dismissed.contains(id)) {
+    if (job.phase == Phase::training && round.finish.dismissed.contains(id)) {
         return Dismissed{round.id};
     }
     const auto alive = [&] {
-        return Alive{round.id, round.finish_told ? partial_finish(job, now) : PartialFinish()};
+        return Alive{round.id, round.finish.told ? partial_finish(job, now) : PartialFinish()};
     };
     if (node.place != Place::working) {
         return alive();

@@ -32,7 +32,6 @@ void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant de
 }
 
 void FailureDetector::clear(Entry& entry) {
-    suspects_count_ -= entry.suspected ? 1 : 0;
     absent_count_ -= entry.by_absence ? 1 : 0;
     entry.suspected = entry.by_absence = false;
     attend_at_ = absent_count_ > 0 ? attend_at_ : Instant::max();
@@ -53,7 +52,6 @@ void FailureDetector::suspect(const NodeId& node, Instant now, Duration limit) {
     }
     found->second.suspected = true;
     found->second.suspected_at = now;
-    ++suspects_count_;
     move_deadline(node, found->second,
                   std::min(found->second.deadline, after(now, std::min(limit, return_limit_))));
 }
@@ -76,7 +74,7 @@ void FailureDetector::suspect_all(Instant now) {
         entry.deadline = after(now, entry.return_time);
         deadlines_.insert({entry.deadline, node});
     }
-    suspects_count_ = absent_count_ = entries_.size();
+    absent_count_ = entries_.size();
     attended_ = Duration::zero();
     attend_at_ = entries_.empty() ? Instant::max() : after(now, kAttendance);
 }

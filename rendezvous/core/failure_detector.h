@@ -49,10 +49,6 @@ class FailureDetector {
         return std::max(silence_limit_, kReturnCycle);
     }
     [[nodiscard]] bool suspects(const NodeId& node) const;
-    /// True if any node is under suspicion. A decision about membership should then wait until the
-    /// suspicion is resolved, which takes at most `return_limit` (`absence_limit` after
-    /// `suspect_all`).
-    [[nodiscard]] bool suspects_any() const noexcept { return suspects_count_ > 0; }
     [[nodiscard]] Instant heard_at(const NodeId& node) const;
     /// The first sign that something is wrong with the node: when its connection broke, or when the
     /// daemon last heard from it if silence is the reason.
@@ -92,8 +88,7 @@ class FailureDetector {
     Duration return_limit_;
     std::map<NodeId, Entry> entries_;
     std::set<std::pair<Instant, NodeId>> deadlines_;
-    std::size_t suspects_count_ = 0;
-    std::size_t absent_count_ = 0;        // Those of them that are suspected since a restart.
+    std::size_t absent_count_ = 0;        // Nodes under suspicion since a restart.
     Duration attended_{};                 // The recorded time of listening since the last restart.
     Instant attend_at_ = Instant::max();  // When the next second of listening is recorded.
 };

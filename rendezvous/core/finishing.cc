@@ -22,22 +22,22 @@ void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node)
     Round& round = job.round;
     const NodeReport& report = node.report;
     const RankSet::Range own{round.members.at(id).first_rank, node.offer.workers};
-    const std::uint64_t before = round.finished_ranks.size();
+    const std::uint64_t before = round.finish.ranks.size();
     if (report.state == NodeState::finished) {
-        round.finished_ranks.add(own);
+        round.finish.ranks.add(own);
     }
     for (const RankSet::Range& range : report.finished.ranges()) {
         const std::uint64_t end = std::uint64_t{range.first} + range.count;
         if (range.first >= own.first && end <= std::uint64_t{own.first} + own.count) {
-            round.finished_ranks.add(range);
+            round.finish.ranks.add(range);
         }
     }
-    if (round.finished_ranks.size() == before) {
+    if (round.finish.ranks.size() == before) {
         return;
     }
-    round.finished_since = round.finished_since.value_or(now);
+    round.finish.since = round.finish.since.value_or(now);
     if (const PartialFinish finish = partial_finish(job, now);
-        round.finish_told && !finish.awaited.empty()) {
+        round.finish.told && !finish.awaited.empty()) {
         note(job, now, JobEvent::Kind::finished, id, node).detail = finish;
     }
 }
@@ -45,13 +45,13 @@ void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node)
 PartialFinish partial_finish(const Job& job, Instant now) {
     const Round& round = job.round;
     PartialFinish result;
-    if (!trains(job) || !round.finished_since || round.members.empty()) {
+    if (!trains(job) || !round.finish.since || round.members.empty()) {
         return result;
     }
-    result.finished = round.finished_ranks;
+    result.finished = round.finish.ranks;
     result.awaited =
-        RankSummary::of_others(round.finished_ranks, round.members.begin()->second.world_size);
-    result.since = std::max(Duration::zero(), now - *round.finished_since);
+        RankSummary::of_others(round.finish.ranks, round.members.begin()->second.world_size);
+    result.since = std::max(Duration::zero(), now - *round.finish.since);
     if (job.policy.finish_timeout > Duration::zero()) {
         result.left = std::max(Duration::zero(), job.policy.finish_timeout - result.since);
     }
@@ -59,20 +59,20 @@ PartialFinish partial_finish(const Job& job, Instant now) {
 }
 
 Instant tell_finish_at(const Job& job) {
-    return trains(job) && job.round.finished_since && !job.round.finish_told
-               ? after(*job.round.finished_since, kTellAfter)
+    return trains(job) && job.round.finish.since && !job.round.finish.told
+               ? after(*job.round.finish.since, kTellAfter)
                : Instant::max();
 }
 
 // The members hear it with the answers to their heartbeats.
 void tell_finish(Job& job, Instant now) {
-    job.round.finish_told = true;
+    job.round.finish.told = true;
     note(job, now, JobEvent::Kind::finished).detail = partial_finish(job, now);
 }
 
 Instant finish_deadline(const Job& job) {
-    return trains(job) && job.round.finished_since && job.policy.finish_timeout > Duration::zero()
-               ? after(*job.round.finished_since, job.policy.finish_timeout)
+    return trains(job) && job.round.finish.since && job.policy.finish_timeout > Duration::zero()
+               ? after(*job.round.finish.since, job.policy.finish_timeout)
                : Instant::max();
 }
 

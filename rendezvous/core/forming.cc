@@ -79,7 +79,7 @@ void update_last_call(Job& job, Instant now) {
 
 // Nodes that have finished and left do not come back; waiting for them would look like a hang.
 bool too_few_left(const Job& job, Instant /*clock*/) {
-    return !job.round.finished_and_gone.empty() && job.nodes.size() < job.policy.nodes_min;
+    return !job.round.finish.gone.empty() && job.nodes.size() < job.policy.nodes_min;
 }
 
 // With the quarantined nodes there would be enough. The daemon decides this because a node that

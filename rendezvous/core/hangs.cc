@@ -20,7 +20,7 @@ void add_hang(Job& job, WorkerFailure failure, std::optional<HangCulprit> culpri
     failure.kind = FailureKind::hang;
     const bool proven = culprit && culprit->proven();
     Cause::Hung cause{job.round.id, open.hang.text, std::move(culprit), all_wait,
-                      job.round.finished_ranks};
+                      job.round.finish.ranks};
     job.round.evidence.add({open.sign, Evidence::HangFound{failure, std::move(cause), proven}});
 }
 
@@ -48,12 +48,12 @@ void add_hang_on_finished(Job& job, const HangCulprit& culprit) {
 
 // The first rank that has finished, if any has, as the reason of a hang.
 std::optional<HangCulprit> finished_culprit(const Round& round) {
-    if (round.finished_ranks.empty()) {
+    if (round.finish.ranks.empty()) {
         return std::nullopt;
     }
     HangCulprit culprit;
     culprit.kind = HangCulprit::Kind::finished;
-    culprit.rank = round.finished_ranks.ranges().front().first;
+    culprit.rank = round.finish.ranks.ranges().front().first;
     // The node may have left since.
     const auto owner = std::prev(round.by_rank.upper_bound(culprit.rank));
     const auto named = std::ranges::find(round.roster, owner->second, &Round::Named::first);
@@ -97,8 +97,8 @@ void observe_hang(Job& job, Instant now, const NodeId& id, const Node& node) {
         case HangInquiry::News::none:
             break;
         case HangInquiry::News::opened:
-            note(job, now, JobEvent::Kind::hanging, id, node).detail = Cause(
-                Cause::Hung{round.id, node.report.hang->text, {}, false, round.finished_ranks});
+            note(job, now, JobEvent::Kind::hanging, id, node).detail =
+                Cause(Cause::Hung{round.id, node.report.hang->text, {}, false, round.finish.ranks});
             concern_members(job);
             break;
         case HangInquiry::News::answered:

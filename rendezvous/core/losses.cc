@@ -30,8 +30,8 @@ void observe_loss(Job& job, Instant now, const NodeId& id, const Node& node, con
     }
     if (node.place == Place::finished) {
         // A killed node may come back. Another one is gone even if its Leave message was lost.
-        if (round.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
-            round.finished_and_gone.insert(node.offer.name);
+        if (round.finish.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
+            round.finish.gone.insert(node.offer.name);
         }
     } else if (node.place == Place::out) {
         if (job.phase == Phase::ending && how.is_loss() && round.evidence.has_lost_nodes()) {
@@ -93,22 +93,14 @@ void lose(Job& job, Instant now, const NodeId& id, const Departure& how, Instant
 }
 
 void observe_silence(Job& job, Instant now) {
-    struct Silent {
-        NodeId id;
-        Departure how;
-        Instant sign;
-    };
-    std::vector<Silent> silent;
-    for (auto& [id, how] : job.detector.lost(now)) {
-        silent.push_back({id, std::move(how), job.detector.first_sign(id)});
-    }
-    for (const Silent& node : silent) {
+    const auto silent = job.detector.lost(now);
+    for (const auto& [id, how] : silent) {
         // Nodes lost at the same moment must not form a round with each other.
-        job.detector.suspect(node.id, now);
-        place(job, now, node.id, job.nodes.at(node.id));
+        job.detector.suspect(id, now);
+        place(job, now, id, job.nodes.at(id));
     }
-    for (const Silent& node : silent) {
-        lose(job, now, node.id, node.how, node.sign);
+    for (const auto& [id, how] : silent) {
+        lose(job, now, id, how, job.detector.first_sign(id));
     }
 }
 

@@ -101,9 +101,9 @@ void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
                 id, {is_hang ? round.hang.open()->sign : now, Evidence::WorkerFailed{failure}});
         }
     } else if (report.state == NodeState::finished) {
-        ++round.finished;
+        ++round.finish.members;
         if (job.phase == Phase::training && round.members.at(id).group_rank != 0) {
-            round.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
+            round.finish.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
         }
         round.hang.forget(id);
         observe_boundary(job, now, id, node);
@@ -404,9 +404,9 @@ void observe(Job& job, Instant now, const Restarted& /*event*/) {
     }
     job.embedded_daemon = false;
     round.hang.prolong(back);
-    if (round.finished_since && job.policy.finish_timeout > Duration::zero()) {
+    if (round.finish.since && job.policy.finish_timeout > Duration::zero()) {
         // So long, the others could not say that they have finished, too.
-        round.finished_since = std::max(*round.finished_since, back - job.policy.finish_timeout);
+        round.finish.since = std::max(*round.finish.since, back - job.policy.finish_timeout);
     }
     if (in_round(job) && !job.ledger.awaits_training()) {
         job.reached.missed_some();

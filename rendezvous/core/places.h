@@ -36,9 +36,6 @@ class Places {
         return nodes_[index(place)];
     }
     [[nodiscard]] std::size_t count(Place place) const noexcept { return in(place).size(); }
-    [[nodiscard]] bool is(const NodeId& node, Place place) const {
-        return in(place).contains(node);
-    }
     /// The number of nodes with this place that stay.
     [[nodiscard]] std::size_t staying(Place place) const noexcept { return staying_[index(place)]; }
     [[nodiscard]] const std::set<NodeId>& not_staying() const noexcept { return not_staying_; }

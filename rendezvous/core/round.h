@@ -38,6 +38,17 @@ struct Change {
     bool lost_with_daemon = false;
 };
 
+/// The part of a round that has ended with success.
+struct Finish {
+    std::size_t members = 0;         ///< Members whose workers all ended with success.
+    RankSet ranks{};                 ///< Ranks that ended with success.
+    std::optional<Instant> since{};  ///< When the daemon heard of the first of them.
+    /// People were told that others go on; from then on they are told of each that finishes.
+    bool told = false;
+    std::set<NodeId> dismissed{};  ///< Members that have finished and may exit.
+    std::set<std::string> gone{};  ///< Names of nodes that will not come back.
+};
+
 /// The state of one round, current or past. Built when the round forms and replaced as a whole; no
 /// field of it is ever reset.
 struct Round {
@@ -50,18 +61,12 @@ struct Round {
     std::vector<Named> roster{};                              ///< All ids and names, by group rank.
     std::map<std::uint32_t, NodeId> by_rank{};                ///< All ids, by first rank.
     std::map<std::string, std::set<std::string>> commands{};  ///< Of its nodes, by role.
-    std::size_t non_elastic_members = 0;      ///< Members whose workers end with the round.
-    std::size_t finished = 0;                 ///< Members whose workers all ended with success.
-    RankSet finished_ranks{};                 ///< Ranks that ended with success.
-    std::optional<Instant> finished_since{};  ///< When the daemon heard of the first of them.
-    /// People were told that others go on; from then on they are told of each that finishes.
-    bool finish_told = false;
-    std::set<NodeId> dismissed{};               ///< Members that have finished and may exit.
-    std::set<std::string> finished_and_gone{};  ///< Names of nodes that will not come back.
-    std::set<NodeId> unconfirmed{};             ///< Members that have not reported this round yet.
-    bool announces_training = false;            ///< Rank 0's node will send Resumed.
-    std::uint64_t held_before = 0;              ///< The latest state that it could begin with.
-    std::uint64_t step_before = 0;              ///< The highest step of the job before it.
+    std::size_t non_elastic_members = 0;  ///< Members whose workers end with the round.
+    Finish finish{};
+    std::set<NodeId> unconfirmed{};   ///< Members that have not reported this round yet.
+    bool announces_training = false;  ///< Rank 0's node will send Resumed.
+    std::uint64_t held_before = 0;    ///< The latest state that it could begin with.
+    std::uint64_t step_before = 0;    ///< The highest step of the job before it.
     /// A member has committed a step in this round.
     bool has_committed = false;
     /// When the round committed its first step, while Resumed has not arrived yet.
@@ -91,7 +96,7 @@ struct Round {
     [[nodiscard]] bool is_elastic() const noexcept {
         return !members.empty() && non_elastic_members == 0;
     }
-    [[nodiscard]] bool all_finished() const noexcept { return finished == roster.size(); }
+    [[nodiscard]] bool all_finished() const noexcept { return finish.members == roster.size(); }
     /// The round was stopped for a change, and nothing failed since. All members hold the same
     /// state, so that nodes may leave as at a step boundary.
     [[nodiscard]] bool stopped_for_change() const;
