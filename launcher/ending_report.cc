@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/ending_report.h"
 
-#include <cstdlib>
 #include <iterator>
 #include <utility>
 
 #include "agent/workers/error_file.h"
+#include "launcher/host.h"
 #include "launcher/report.h"
 #include "launcher/torchrun_report.h"
 #include "rendezvous/base/exit_code.h"
@@ -16,18 +16,13 @@ namespace {
 
 constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
-// The name of the program in torchrun's summary.
-std::string entry_point(const RunOptions& options) {
-    return options.run_path ? "run_script_path" : options.program;
-}
-
 }  // namespace
 
 void EndingReport::tell(const agent::Quit& quit, const Seen& seen) {
     using rendezvous::Outcome;
     if (quit.verdict && quit.reason.cause == agent::QuitCause::missed) {
         const std::string line =
-            "nothing was run here: " + job_text(plan_.agent.job) + " has ended (" +
+            "nothing was run here: " + job_text(plan_.agent.core.job) + " has ended (" +
             std::string(to_string(quit.verdict->outcome)) + ")" +
             (seen.was_standby
                  ? "; it ran another command than this node, which waited as a standby "
@@ -39,17 +34,17 @@ void EndingReport::tell(const agent::Quit& quit, const Seen& seen) {
         tell_parent(std::nullopt, line);
     } else if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !seen.has_run) {
         output_.say((quit.exit_code == 0 ? "" : "nothing was run here: ") +
-                    job_text(plan_.agent.job) +
+                    job_text(plan_.agent.core.job) +
                     " has ended (succeeded); this node waited as a standby and was not needed" +
                     (quit.exit_code == 0 ? "" : " (with --standbys that is a success)"));
     } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
         if (!seen.has_run) {
-            output_.say("nothing was run here: " + job_text(plan_.agent.job) +
+            output_.say("nothing was run here: " + job_text(plan_.agent.core.job) +
                         " ended without this node, which waited as a standby, and this is its "
                         "report");
         }
         tell_failure(*quit.verdict);
-    } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
+    } else if (const std::string line = ending_line(plan_.agent.core.job, quit); !line.empty()) {
         const bool met_nobody = quit.exit_code == kExitNoRendezvous;
         const bool is_refused = quit.reason.cause == agent::QuitCause::refused;
         output_.say(line + (met_nobody || is_refused ? seen.endpoint_note : ""));
@@ -76,14 +71,14 @@ void EndingReport::sum_up(const agent::Quit& quit, const Seen& seen) {
 }
 
 void EndingReport::tell_failure(const rendezvous::Verdict& verdict) {
-    if (options_.front == Front::torchrun && verdict.failure) {
-        output_.say(job_text(plan_.agent.job) + " failed: " + describe(verdict.reason));
+    if (plan_.as_torchrun && verdict.failure) {
+        output_.say(job_text(plan_.agent.core.job) + " failed: " + describe(verdict.reason));
         if (!verdict.failure->evidence.empty()) {
             output_.say(verdict.failure->evidence);
         }
-        output_.say_lines(torchrun_summary(entry_point(options_), *verdict.failure));
+        output_.say_lines(torchrun_summary(plan_.entry_point, *verdict.failure));
     } else {
-        tell_all(failure_report(plan_.agent.job, verdict));
+        tell_all(failure_report(plan_.agent.core.job, verdict));
     }
     tell_parent(verdict.failure, describe(verdict.reason));
 }
@@ -100,14 +95,14 @@ void EndingReport::tell_all(std::vector<std::string> lines) {
 // Writes the error file that the parent of this process named.
 void EndingReport::tell_parent(std::optional<rendezvous::WorkerFailure> failure,
                                const std::string& reason) {
-    const char* path = std::getenv(kErrorFile);
-    if (path == nullptr || *path == '\0') {
+    const std::string path = variable(kErrorFile).value_or("");
+    if (path.empty()) {
         return;
     }
-    if (failure && failure->node != plan_.agent.offer.name) {
+    if (failure && failure->node != plan_.agent.core.offer.name) {
         failure->error_file.clear();  // A path on another machine.
     }
-    if (failure && failure->error_file.empty() && options_.front == Front::torchrun) {
+    if (failure && failure->error_file.empty() && plan_.as_torchrun) {
         return;  // As torchrun, whose caller then reports the exit code.
     }
     const Result<void> written = failure ? agent::write_parent_error_file(path, *failure)

@@ -7,7 +7,6 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/process/output_relay.h"
-#include "launcher/run_options.h"
 #include "launcher/run_plan.h"
 #include "rendezvous/core/messages.h"
 
@@ -26,9 +25,8 @@ class EndingReport {
 
     /// All references outlive it. `collects`: lines that are the same on all nodes of the job are
     /// kept for take_common_lines() instead of being printed.
-    EndingReport(const RunOptions& options, const RunPlan& plan, agent::OutputRelay& output,
-                 bool collects)
-        : options_(options), plan_(plan), output_(output), collects_(collects) {}
+    EndingReport(const RunPlan& plan, agent::OutputRelay& output, bool collects)
+        : plan_(plan), output_(output), collects_(collects) {}
 
     void tell(const agent::Quit& quit, const Seen& seen);
     [[nodiscard]] std::vector<std::string> take_common_lines() { return std::move(common_); }
@@ -39,7 +37,6 @@ class EndingReport {
     void tell_failure(const rendezvous::Verdict& verdict);
     void tell_parent(std::optional<rendezvous::WorkerFailure> failure, const std::string& reason);
 
-    const RunOptions& options_;
     const RunPlan& plan_;
     agent::OutputRelay& output_;
     const bool collects_;

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/host.h"
-#include "rendezvous/base/printable.h"
 #include "rendezvous/view/event_line.h"
+#include "rendezvous/view/json_writer.h"
 
 namespace regroup::launcher {
 
@@ -50,13 +50,13 @@ const char* event_of(agent::WorkerEvent::State state) {
 
 }  // namespace
 
-std::string event_line(const agent::WorkerEvent& event, const RunOptions& options,
+std::string event_line(const agent::WorkerEvent& event, const RunPlan::ConsoleEvents& names,
                        const agent::AgentConfig& config) {
     using nlohmann::ordered_json;
     const rendezvous::Assignment& a = event.assignment;
     const ordered_json details = {
         {"group_world_size", a.group_world_size},
-        {"entry_point", options.program},
+        {"entry_point", names.entry_point},
         {"local_rank", ordered_json::array({event.local_rank})},
         {"role_rank", ordered_json::array({a.role_first_rank + event.local_rank})},
         {"role_world_size", ordered_json::array({a.role_world_size})},
@@ -64,18 +64,12 @@ std::string event_line(const agent::WorkerEvent& event, const RunOptions& option
         {"worker_pid", ordered_json::array({event.pid})},
     };
     const ordered_json metadata = {
-        {"run_id", config.job},
-        {"global_rank", a.first_rank + event.local_rank},
-        {"group_rank", a.group_rank},
-        {"worker_id", std::to_string(event.pid)},
-        {"role", config.offer.role},
-        {"hostname", short_host_name()},
-        {"state", name_of(event.state)},
-        {"total_run_time", 0},
-        {"rdzv_backend", options.rdzv_backend},
-        {"raw_error", nullptr},
-        {"metadata", text_of(details)},
-        {"agent_restarts", a.restart_count},
+        {"run_id", config.job},          {"global_rank", a.first_rank + event.local_rank},
+        {"group_rank", a.group_rank},    {"worker_id", std::to_string(event.pid)},
+        {"role", config.offer.role},     {"hostname", short_host_name()},
+        {"state", name_of(event.state)}, {"total_run_time", 0},
+        {"rdzv_backend", names.backend}, {"raw_error", nullptr},
+        {"metadata", text_of(details)},  {"agent_restarts", a.restart_count},
         {"duration_ms", nullptr},
     };
     const ordered_json record = {
@@ -89,27 +83,30 @@ std::string event_line(const agent::WorkerEvent& event, const RunOptions& option
 
 std::string agent_event_line(const agent::WorkerEvent& event, const agent::AgentConfig& config,
                              const std::string& host, std::int64_t wall_ms) {
-    nlohmann::ordered_json line = {{"time", rendezvous::utc_time(wall_ms)},
-                                   {"source", "agent"},
-                                   {"job", config.job},
-                                   {"event", event_of(event.state)},
-                                   {"round", number(event.assignment.round)},
-                                   {"node", config.offer.name},
-                                   {"host", host},
-                                   {"rank", event.assignment.first_rank + event.local_rank},
-                                   {"local_rank", event.local_rank},
-                                   {"pid", event.pid}};
+    std::string line;
+    rendezvous::JsonWriter out(line);
+    out.begin_object();
+    out.field("time", rendezvous::utc_time(wall_ms));
+    out.field("source", "agent");
+    out.field("job", config.job);
+    out.field("event", event_of(event.state));
+    out.field("round", number(event.assignment.round));
+    out.field("node", config.offer.name);
+    out.field("host", host);
+    out.field("rank", event.assignment.first_rank + event.local_rank);
+    out.field("local_rank", event.local_rank);
+    out.field("pid", event.pid);
     if (event.state == agent::WorkerEvent::State::stacks_saved) {
-        line["folder"] = event.folder;
+        out.field("folder", event.folder);
     } else if (event.state != agent::WorkerEvent::State::started) {
         // As a shell: 128 and the number of the signal.
-        line["exit_code"] = event.exit_code < 0 ? 128 - event.exit_code : event.exit_code;
+        out.field("exit_code", event.exit_code < 0 ? 128 - event.exit_code : event.exit_code);
         if (event.exit_code < 0) {
-            line["signal"] = rendezvous::signal_name(-event.exit_code);
+            out.field("signal", rendezvous::signal_name(-event.exit_code));
         }
     }
-    return printable_json(
-        line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    out.end_object();
+    return line;
 }
 
 }  // namespace regroup::launcher

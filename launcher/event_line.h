@@ -6,13 +6,14 @@
 
 #include "agent/core/agent_core.h"
 #include "agent/workers/event_record.h"
-#include "launcher/run_options.h"
+#include "launcher/run_plan.h"
 
 namespace regroup::launcher {
 
 /// An event of a worker in the format of torchrun's console handler: one JSON object, without line
 /// end.
-[[nodiscard]] std::string event_line(const agent::WorkerEvent& event, const RunOptions& options,
+[[nodiscard]] std::string event_line(const agent::WorkerEvent& event,
+                                     const RunPlan::ConsoleEvents& names,
                                      const agent::AgentConfig& config);
 
 /// The same event for the event log: one JSON object in the style of rendezvous::event_line,

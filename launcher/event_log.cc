@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 
 #include "rendezvous/view/event_line.h"
+#include "rendezvous/view/json_writer.h"
 
 namespace regroup::launcher {
 
@@ -120,8 +121,15 @@ void EventLog::catch_up(std::int64_t began_ms, const rendezvous::JobHistory& his
 }
 
 std::string lines_lost_line(const std::string& source, std::int64_t wall_ms, std::uint64_t count) {
-    return R"({"time":")" + rendezvous::utc_time(wall_ms) + R"(","source":")" + source +
-           R"(","event":"lines_lost","count":)" + std::to_string(count) + "}";
+    std::string line;
+    rendezvous::JsonWriter out(line);
+    out.begin_object();
+    out.field("time", rendezvous::utc_time(wall_ms));
+    out.field("source", source);
+    out.field("event", "lines_lost");
+    out.field("count", count);
+    out.end_object();
+    return line;
 }
 
 }  // namespace regroup::launcher

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <variant>
 
 #include <boost/asio/io_context.hpp>
@@ -10,6 +9,7 @@
 #include "agent/process/linux_launcher.h"
 #include "launcher/commands.h"
 #include "launcher/flag_table.h"
+#include "launcher/host.h"
 #include "launcher/say.h"
 #include "rendezvous/base/exit_code.h"
 
@@ -90,12 +90,8 @@ Ending check(bool full) {
     agent::LinuxLauncher launcher(io);
     health::CheckOptions checks;
     checks.level = full ? health::Level::full : health::Level::basic;
-    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-        checks.needs.visible_gpus = visible;
-    }
-    if (const char* order = std::getenv("CUDA_DEVICE_ORDER")) {
-        checks.needs.gpu_order = order;
-    }
+    checks.needs.visible_gpus = variable("CUDA_VISIBLE_DEVICES");
+    checks.needs.gpu_order = variable("CUDA_DEVICE_ORDER");
     health::NodeCheck node(io, launcher, std::move(checks));
     std::vector<health::Finding> findings;
     node.run(kLimit, false, [&](const auto& found) { findings = found; });

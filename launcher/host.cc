@@ -14,13 +14,13 @@
 #include <optional>
 #include <pwd.h>
 #include <sched.h>
-#include <string_view>
 #include <unistd.h>
 #include <utility>
 
 #include "agent/placement/gpu_shares.h"
 #include "agent/placement/placement.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::launcher {
@@ -108,6 +108,11 @@ std::uint32_t count_workers_by_cpus(const std::string& nproc_per_node,
 
 }  // namespace
 
+std::optional<std::string> variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
 std::string full_host_name() {
     return host_name();
 }
@@ -124,10 +129,9 @@ std::string user_name(uid_t user) {
     if (::getpwuid_r(user, &entry, text.data(), text.size(), &found) == 0 && found != nullptr) {
         return found->pw_name;
     }
-    for (const char* variable : {"LOGNAME", "USER"}) {
-        const char* name = std::getenv(variable);
-        if (name != nullptr && *name != '\0') {
-            return name;
+    for (const char* name : {"LOGNAME", "USER"}) {
+        if (std::string value = variable(name).value_or(""); !value.empty()) {
+            return value;
         }
     }
     return "user " + std::to_string(user);
@@ -210,10 +214,10 @@ std::uint32_t count_gpus(const std::string& root) {
     const std::uint32_t count = count_installed_gpus(root);
     // The variable may come from another machine, so it counts only if there are GPUs. It may list
     // parts of a GPU (MIG).
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    return visible == nullptr || count == 0
+    const auto visible = variable("CUDA_VISIBLE_DEVICES");
+    return !visible || count == 0
                ? count
-               : static_cast<std::uint32_t>(agent::visible_entries(visible).size());
+               : static_cast<std::uint32_t>(agent::visible_entries(*visible).size());
 }
 
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node,
@@ -233,30 +237,26 @@ Result<std::uint32_t> count_workers(const std::string& nproc_per_node,
                        "--nproc-per-node gpu: this node has no NVIDIA GPU that this process may "
                        "use; give a number, or auto to fall back to CPUs");
     }
-    return static_cast<std::uint32_t>(std::strtoul(nproc_per_node.c_str(), nullptr, 10));
+    return parse_number<std::uint32_t>(nproc_per_node).value_or(0);
 }
 
 bool terminal_has_cursor() {
-    const char* kind = std::getenv("TERM");
-    return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
+    const std::string kind = variable("TERM").value_or("");
+    return !kind.empty() && kind != "dumb";
 }
 
 std::string state_folder() {
-    const char* state = std::getenv("XDG_STATE_HOME");
-    if (state != nullptr && *state == '/') {
-        return state + std::string("/regroup");
-    }
-    const char* home = std::getenv("HOME");
-    return home != nullptr && *home == '/' ? home + std::string("/.local/state/regroup") : "";
+    const std::string state = variable("XDG_STATE_HOME").value_or("");
+    const std::string home = variable("HOME").value_or("");
+    return state.starts_with('/')  ? state + "/regroup"
+           : home.starts_with('/') ? home + "/.local/state/regroup"
+                                   : "";
 }
 
 agent::TorchPipe torch_pipe() {
-    const char* pipe = std::getenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
-    const char* dump = std::getenv("TORCH_FR_DUMP_TEMP_FILE");
-    if (dump == nullptr || *dump == '\0') {
-        dump = std::getenv("TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
-    }
-    return {pipe != nullptr ? pipe : "", dump != nullptr ? dump : ""};
+    const std::string dump = variable("TORCH_FR_DUMP_TEMP_FILE").value_or("");
+    return {variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE").value_or(""),
+            dump.empty() ? variable("TORCH_NCCL_DEBUG_INFO_TEMP_FILE").value_or("") : dump};
 }
 
 }  // namespace regroup::launcher

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "rendezvous/base/result.h"
 
 namespace regroup::launcher {
+
+/// The value of an environment variable of this process, if it is set.
+[[nodiscard]] std::optional<std::string> variable(const char* name);
 
 /// The host name that the kernel knows. Asks no name server.
 [[nodiscard]] std::string full_host_name();

@@ -19,34 +19,33 @@ constexpr Duration kLingerInterval = std::chrono::milliseconds(10);
 
 }  // namespace
 
-HostedDaemon::HostedDaemon(boost::asio::io_context& io, const Clock& clock,
-                           const RunOptions& options, Say say)
-    : io_(io), clock_(clock), options_(options), say_(std::move(say)), timer_(io) {}
+HostedDaemon::HostedDaemon(boost::asio::io_context& io, const Clock& clock, RunPlan& plan, Say say)
+    : io_(io), clock_(clock), plan_(plan), say_(std::move(say)), timer_(io) {}
 
-Result<void> HostedDaemon::open(RunPlan& plan) {
-    if (plan.hosting == Hosting::never) {
+Result<void> HostedDaemon::open() {
+    if (plan_.daemon.hosting == Hosting::never) {
         return {};
     }
-    const Result<void> served = serve(plan);
+    const Result<void> served = serve();
     if (served || !state_error_.empty()) {
         return served;
     }
-    if (plan.hosting == Hosting::if_port_free) {
+    if (plan_.daemon.hosting == Hosting::if_port_free) {
         // Probably another agent of this host serves the endpoint. If another program has the port,
         // the connection fails.
-        bind_address_ = plan.bind_address;
-        taken_port_ = plan.endpoint.port;
-        if (!options_.state.empty() && options_.state != "none") {
-            say_("--state " + options_.state +
-                 " is not used by this process, which does not serve " + plan.endpoint.text() +
-                 ": " + served.error().detail);
+        taken_port_ = plan_.daemon.endpoint.port;
+        if (plan_.daemon.state.keeps_jobs()) {
+            say_("--state " + plan_.daemon.state.where +
+                 " is not used by this process, which does not serve " +
+                 plan_.daemon.endpoint.text() + ": " + served.error().detail);
         }
         return {};
     }
     // Mostly a second launcher without a rank of its own.
-    const bool others_have_ranks = plan.fixed_master && plan.agent.policy.nodes_max > 1;
+    const bool others_have_ranks =
+        plan_.daemon.fixed_master && plan_.agent.core.policy.nodes_max > 1;
     return Failure(served.error().code,
-                   "cannot serve the rendezvous at " + plan.endpoint.text() + ": " +
+                   "cannot start the daemon at " + plan_.daemon.endpoint.text() + ": " +
                        served.error().detail +
                        (others_have_ranks
                             ? "; if that is node 0 of this job, give this node --node-rank=1 (and "
@@ -55,57 +54,54 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
                             : "; choose another port"));
 }
 
-bool HostedDaemon::open_late(RunPlan& plan) {
+bool HostedDaemon::open_late() {
     if (is_open() || taken_port_ == 0) {
         return false;
     }
     const std::string said = state_error_;
-    if (!serve(plan)) {
+    if (!serve()) {
         if (state_error_ != said) {
             say_(state_error_);
         }
         return false;
     }
     taken_port_ = 0;
-    say_("no process serves the rendezvous at " + endpoint_ +
-         "; this process serves it from now on");
+    say_("no daemon runs at " + plan_.daemon.endpoint.text() + "; this process starts one");
     return true;
 }
 
-Result<void> HostedDaemon::serve(RunPlan& plan) {
-    if (plan.agent.policy.nodes_max > 1) {
+Result<void> HostedDaemon::serve() {
+    if (plan_.agent.core.policy.nodes_max > 1) {
         agent::raise_descriptor_limit();
     }
-    job_ = plan.agent.job;
-    node_ = plan.agent.offer.name;
-    alone_ = plan.agent.policy.nodes_max == 1;
-    auto opened = rendezvous::open_daemon(io_, clock_, setup_for(plan));
-    if (!opened && plan.bind_address == "127.0.0.1" && plan.endpoint.port == 0 &&
+    DaemonPlan& daemon = plan_.daemon;
+    auto opened = rendezvous::open_daemon(io_, clock_, setup());
+    if (!opened && daemon.bind_address == "127.0.0.1" && daemon.endpoint.port == 0 &&
         state_error_.empty()) {
         // The machine has no IPv4. Use the IPv6 loopback.
-        plan.bind_address = plan.endpoint.host = "::1";
-        opened = rendezvous::open_daemon(io_, clock_, setup_for(plan));
+        daemon.bind_address = daemon.endpoint.host = "::1";
+        opened = rendezvous::open_daemon(io_, clock_, setup());
     }
     if (!opened) {
         return opened.error();
     }
     daemon_ = *std::move(opened);
-    plan.endpoint.port = daemon_->port();
-    endpoint_ = plan.endpoint.text();
+    daemon.endpoint.port = daemon_->port();
     return {};
 }
 
-rendezvous::DaemonSetup HostedDaemon::setup_for(const RunPlan& plan) {
+rendezvous::DaemonSetup HostedDaemon::setup() {
+    const DaemonPlan& plan = plan_.daemon;
     rendezvous::DaemonSetup setup;
     setup.address = plan.bind_address;
     setup.port = plan.endpoint.port;
-    setup.credentials = plan.credentials;
+    setup.credentials = plan_.agent.daemon.credentials;
     setup.http_hosts = {full_host_name(), short_host_name(), plan.endpoint.host,
-                        options_.allocation ? options_.allocation->head : "localhost"};
-    setup.older_dialect = options_.store_dialect;
+                        plan.other_name.empty() ? "localhost" : plan.other_name};
+    setup.older_dialect = plan_.agent.store.dialect;
     setup.prepare = [this](rendezvous::Daemon& daemon) {
         if (prepare_) {
-            prepare_(daemon, !options_.state.empty() && options_.state != "none");
+            prepare_(daemon, plan_.daemon.state.keeps_jobs());
         }
     };
     setup.open_journal = [this, host = plan.endpoint.host](std::uint16_t port) {
@@ -120,23 +116,21 @@ std::string HostedDaemon::port_holder() const {
     if (taken_port_ == 0) {
         return "";
     }
-    const auto socket = net::listen_on(io_, bind_address_, taken_port_);
+    const auto socket = net::listen_on(io_, plan_.daemon.bind_address, taken_port_);
     return socket ? "" : socket.error().detail;
 }
 
 Result<std::unique_ptr<journal::Journal>> HostedDaemon::open_journal(
     const rendezvous::Endpoint& endpoint) {
-    StateOptions state;
-    state.where = options_.state;
-    state.access = options_.etcd;
+    StateOptions state = plan_.daemon.state;
     state.advertise = endpoint.text();
     Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
     if (!opened) {
         state_error_ = "--state: " + opened.error().detail;
         return Failure(opened.error().code, state_error_);
     }
-    if (*opened && options_.rdzv_id.empty() && job_ != kUsualJob) {
-        say_("--state " + options_.state +
+    if (*opened && plan_.daemon.has_fresh_job) {
+        say_("--state " + plan_.daemon.state.where +
              ": this job has no name (--rdzv-id), so the same command line begins another job");
     }
     return opened;
@@ -149,7 +143,7 @@ void HostedDaemon::leave(const agent::Quit& quit, std::function<void()> done) {
     } else if (quit.verdict) {
         daemon_->flush(kFlushLimit, [this] { done_(); });
     } else if (quit.exit_code == kExitRequeue) {
-        leave_at_ = after(clock_.now(), options_.shutdown_timeout);
+        leave_at_ = after(clock_.now(), plan_.agent.core.policy.shutdown_timeout);
         linger(text_of(quit.reason), false);
     } else {
         stop(text_of(quit.reason));
@@ -166,8 +160,9 @@ void HostedDaemon::linger(const std::string& reason, bool said) {
         }
         if (!said) {
             say_(reason +
-                 "; this process stays for the rendezvous, which other nodes need, for up to " +
-                 format_duration(options_.shutdown_timeout) + " (--shutdown-timeout)");
+                 "; this process stays for its daemon, which other nodes need, for up to " +
+                 format_duration(plan_.agent.core.policy.shutdown_timeout) +
+                 " (--shutdown-timeout)");
         }
         linger(reason, true);
     });
@@ -176,17 +171,19 @@ void HostedDaemon::linger(const std::string& reason, bool said) {
 /// Tells the nodes that the daemon ends with this process. A job in a journal goes on without it.
 void HostedDaemon::stop(const std::string& reason) {
     if (daemon_->keeps_jobs() && daemon_->open_jobs() > 0) {
-        say_(job_text(job_) + " is kept in " + options_.state +
+        say_(job_text(plan_.agent.core.job) + " is kept in " + plan_.daemon.state.where +
              ", and the same command line takes it up again" +
-             (alone_ ? ""
-                     : "; its other nodes go on meanwhile, and need this one within " +
-                           format_duration(options_.join_timeout) +
-                           " (--join-timeout) once their workers wait for a round"));
+             (plan_.agent.core.policy.nodes_max == 1
+                  ? ""
+                  : "; its other nodes go on meanwhile, and need this one within " +
+                        format_duration(plan_.agent.core.join_timeout) +
+                        " (--join-timeout) once their workers wait for a round"));
         daemon_->resign(kFlushLimit, [this] { done_(); });
         return;
     }
-    daemon_->stop("node " + node_, "the rendezvous ended with its host (" + reason + ")",
-                  kFlushLimit, [this] { done_(); });
+    daemon_->stop("node " + plan_.agent.core.offer.name,
+                  "the daemon ended with its host (" + reason + ")", kFlushLimit,
+                  [this] { done_(); });
 }
 
 }  // namespace regroup::launcher

@@ -2,7 +2,6 @@
 #include "launcher/output_plan.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <unistd.h>
@@ -56,21 +55,25 @@ Result<fs::path> make_writable(const fs::path& folder) {
 }
 
 fs::path temporary_folder() {
-    const char* set = std::getenv("TMPDIR");
-    return set != nullptr && *set != '\0' ? set : "/tmp";
+    const std::string set = variable("TMPDIR").value_or("");
+    return set.empty() ? "/tmp" : set;
 }
 
-Result<fs::path> make_folder(const RunOptions& options, bool torchrun, const std::string& job,
-                             fs::path& temporary) {
+bool keeps_streams(const agent::OutputOptions& output) {
+    return output.redirects.any() || output.tee.any();
+}
+
+Result<fs::path> make_folder(const RunFlags& flags, const agent::OutputOptions& output,
+                             const std::string& job, fs::path& temporary) {
     std::error_code ignored;
-    fs::path base = options.log_dir.value_or(kDefaultLogDir);
-    if (options.front == Front::torchrun && !options.log_dir) {
+    fs::path base = flags.log_dir.value_or(kDefaultLogDir);
+    if (flags.front == Front::torchrun && !flags.log_dir) {
         Result<fs::path> fresh = make_fresh(temporary_folder() / "torchelastic");
         if (!fresh) {
             return fresh;
         }
         base = *fresh;
-        if (!options.redirects.any() && !options.tee.any()) {
+        if (!keeps_streams(output)) {
             temporary = base;
         }
     }
@@ -79,44 +82,32 @@ Result<fs::path> make_folder(const RunOptions& options, bool torchrun, const std
     if (!made) {
         return made;
     }
-    return torchrun ? make_fresh(base / folder_name(job)) : make_writable(base / folder_name(job));
+    return output.layout == agent::OutputLayout::torchrun ? make_fresh(base / folder_name(job))
+                                                          : make_writable(base / folder_name(job));
 }
 
 }  // namespace
 
-Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string& job,
+Result<OutputPlan> make_output_plan(const RunFlags& flags, const std::string& job,
                                     std::vector<std::string>& notes) {
     OutputPlan plan;
     agent::OutputOptions& output = plan.options;
-    const bool torchrun =
-        options.front == Front::torchrun || options.redirects.any() || options.tee.any();
-    output.layout = torchrun ? agent::OutputLayout::torchrun : agent::OutputLayout::by_rank;
-    output.bare_console = options.front == Front::torchrun;
-    output.redirects = options.redirects;
-    output.tee = options.tee;
-    output.console_ranks = options.local_ranks_filter;
-    output.line_prefix = options.log_line_prefix;
-    if (const char* text = std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-        text != nullptr && output.line_prefix.empty()) {
-        output.line_prefix = text;
+    output = flags.agent.group.output;
+    output.bare_console = flags.front == Front::torchrun;
+    output.layout = output.bare_console || keeps_streams(output) ? agent::OutputLayout::torchrun
+                                                                 : agent::OutputLayout::by_rank;
+    if (output.line_prefix.empty()) {
+        output.line_prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
     }
-    // As in mpirun, and under its own name as in torchrun.
-    const agent::StdinReader usual{.who = options.front == Front::torchrun
-                                              ? agent::StdinReader::Who::all
-                                              : agent::StdinReader::Who::rank};
-    output.stdin_reader = options.stdin_reader.value_or(usual);
     output.dialogue = ::isatty(STDIN_FILENO) == 1;
-    output.stdout_needles = options.stdout_needles;
-    output.stderr_needles = options.stderr_needles;
-    output.file_bytes_max = options.log_file_bytes_max;
-    output.launch_line = torchrun ? "" : launch_line();
-    if (options.log_dir == "/dev/null") {
+    output.launch_line = output.layout == agent::OutputLayout::torchrun ? "" : launch_line();
+    if (flags.log_dir == "/dev/null") {
         return plan;
     }
-    Result<fs::path> folder = make_folder(options, torchrun, job, plan.temporary);
+    Result<fs::path> folder = make_folder(flags, output, job, plan.temporary);
     if (folder) {
         output.folder = std::move(*folder);
-    } else if (options.log_dir || options.redirects.any() || options.tee.any()) {
+    } else if (flags.log_dir || keeps_streams(output)) {
         return folder.error();
     } else {
         notes.push_back(folder.error().detail + "; output is only shown here");
@@ -124,10 +115,10 @@ Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string
     return plan;
 }
 
-void remove_temporary(const OutputPlan& plan) noexcept {
+void remove_temporary(const fs::path& folder) noexcept {
     std::error_code ignored;
-    if (!plan.temporary.empty()) {
-        fs::remove_all(plan.temporary, ignored);
+    if (!folder.empty()) {
+        fs::remove_all(folder, ignored);
     }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "agent/output/output_layout.h"
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::launcher {
@@ -22,10 +22,10 @@ struct OutputPlan {
 /// Makes the plan from the flags. If the default folder cannot be used, the output is only shown,
 /// and `notes` gets a notice. Errors: invalid_argument, with the folder and the reason of the
 /// system, if a folder that the user gave cannot be used.
-Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string& job,
+Result<OutputPlan> make_output_plan(const RunFlags& flags, const std::string& job,
                                     std::vector<std::string>& notes);
 
-/// Removes `plan.temporary`, if there is one, with all that is in it.
-void remove_temporary(const OutputPlan& plan) noexcept;
+/// Removes OutputPlan::temporary, if it is not empty, with all that is in it.
+void remove_temporary(const std::filesystem::path& folder) noexcept;
 
 }  // namespace regroup::launcher

@@ -115,17 +115,18 @@ Result<std::string> file_key(const std::string& path, const std::vector<std::str
 
 }  // namespace
 
-FlagTable::Take rank_order_into(RankOrderFlag& out) {
-    return [&out](const std::string& text) -> std::string {
-        out = {};
+FlagTable::Take rank_order_into(RankOrder& out, std::string& file) {
+    return [&out, &file](const std::string& text) -> std::string {
+        file.clear();
         if (text.starts_with(kFilePrefix)) {
-            out = {RankOrder::file, text.substr(std::string(kFilePrefix).size())};
-            return out.file.empty() ? "must have a path after file:" : "";
+            out = RankOrder::file;
+            file = text.substr(std::string(kFilePrefix).size());
+            return file.empty() ? "must have a path after file:" : "";
         }
         for (const RankOrder order : {RankOrder::automatic, RankOrder::name, RankOrder::joined,
                                       RankOrder::scheduler, RankOrder::topology}) {
             if (text == to_string(order)) {
-                out.order = order;
+                out = order;
                 return "";
             }
         }
@@ -134,10 +135,11 @@ FlagTable::Take rank_order_into(RankOrderFlag& out) {
     };
 }
 
-Result<std::string> rank_key(const RankOrderFlag& flag, const std::optional<Allocation>& allocation,
+Result<std::string> rank_key(RankOrder order, const std::string& file,
+                             const std::optional<Allocation>& allocation,
                              const std::vector<std::string>& names,
                              std::vector<std::string>& notes) {
-    switch (flag.order) {
+    switch (order) {
         case RankOrder::automatic:
             return !allocation                     ? std::string()
                    : is_name(allocation->topology) ? allocation->topology
@@ -147,9 +149,9 @@ Result<std::string> rank_key(const RankOrderFlag& flag, const std::optional<Allo
             return std::string();
         case RankOrder::scheduler:
         case RankOrder::topology:
-            return scheduler_key(flag.order, allocation);
+            return scheduler_key(order, allocation);
         case RankOrder::file:
-            return file_key(flag.file, names, notes);
+            return file_key(file, names, notes);
     }
     return std::string();
 }

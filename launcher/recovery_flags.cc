@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/recovery_flags.h"
-
 #include <array>
-#include <sstream>
 
 #include "launcher/flag_values.h"
+#include "launcher/run_flag_table.h"
 
 namespace regroup::launcher {
 
@@ -14,7 +12,7 @@ using rendezvous::Reaction;
 
 constexpr std::uint32_t kCountMax = 1000000;
 
-std::optional<Reaction> parse_reaction(const std::string& text) {
+std::optional<Reaction> parse_reaction(std::string_view text) {
     constexpr std::array kAll{Reaction::restart, Reaction::fail, Reaction::retry,
                               Reaction::replace_node};
     for (const Reaction reaction : kAll) {
@@ -48,8 +46,7 @@ FlagTable::Take positive_seconds_into(Duration& out) {
     };
 }
 
-void declare_budgets(FlagTable& flags, RunOptions& options) {
-    rendezvous::Budgets& budgets = options.budgets;
+void declare_budgets(FlagTable& flags, rendezvous::Budgets& budgets) {
     flags.value({"--max-hangs", "N|restarts", "restarts",
                  "Hangs that the job survives. restarts: a hang is charged to --max-restarts",
                  "--max-hangs=2", "", true},
@@ -59,13 +56,14 @@ void declare_budgets(FlagTable& flags, RunOptions& options) {
          "--max-node-losses=10", "", true},
         count_into(budgets.losses, "any"));
     flags.value({"--refill-steps", "N", "0",
-                 "After so many committed steps, --max-restarts, --max-hangs and --max-node-losses "
-                 "are full again. Only programs with an ElasticLoop report steps. 0: never",
+                 "After N committed steps without a loss the counters of --max-restarts, "
+                 "--max-hangs and --max-node-losses start again at zero. Only programs with an "
+                 "ElasticLoop report steps. 0: never",
                  "--refill-steps=1000", "", true},
                 number_into<std::uint64_t>(budgets.refill_steps, 0, 1000000000000));
     flags.value({"--no-progress", "N", "5",
-                 "End the job with exit code 4 after so many rounds in a row that failed without a "
-                 "new committed step. Without an ElasticLoop, only short rounds that ended with an "
+                 "End the job with exit code 4 after N rounds in a row that failed without a new "
+                 "committed step. Without an ElasticLoop, only short rounds that ended with an "
                  "exit code for retry count. 0: never",
                  "--no-progress=10", "", true},
                 number_into<std::uint32_t>(budgets.no_progress_max, 0, kCountMax));
@@ -75,8 +73,8 @@ void declare_budgets(FlagTable& flags, RunOptions& options) {
                  "--restart-delay=1", "", true},
                 seconds_into(budgets.delay));
     flags.value({"--max-node-failures", "N", "3",
-                 "A node that caused so many failures within --node-failures-window is "
-                 "quarantined, if enough other nodes are there. 0: never",
+                 "A node that caused N failed rounds within --node-failures-window is kept out for "
+                 "that long, if enough other nodes are there. 0: never",
                  "--max-node-failures=5", "", true},
                 number_into<std::uint32_t>(budgets.node_failures_max, 0, kCountMax));
     flags.value({"--node-failures-window", "SECONDS", "600",
@@ -107,8 +105,7 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
             return "";
         }
         std::map<int, Reaction> given;
-        std::istringstream pairs(text);
-        for (std::string pair; std::getline(pairs, pair, ',');) {
+        for (const std::string_view pair : split(text, ',')) {
             const std::size_t equals = pair.find('=');
             const auto code = parse_number<int>(pair.substr(0, equals));
             const auto reaction =
@@ -122,56 +119,63 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
                 return "names code " + std::to_string(*code) + " twice in " + in_quotes(text);
             }
         }
-        if (text.empty() || text.back() == ',') {
-            return "must be CODE=REACTION,... or none, not " + in_quotes(text);
-        }
         given.merge(out);
         out = std::move(given);
         return "";
     };
 }
 
-void declare_recovery(FlagTable& flags, RunOptions& options) {
-    options.on_exit = default_reactions(options.front);
+void declare_recovery(FlagTable& flags, RunFlags& out) {
+    rendezvous::JobPolicy& policy = out.agent.core.policy;
+    policy.on_exit = default_reactions(out.front);
+    out.agent.health.level = health::Level::basic;
     flags.group("Recovery");
-    flags.value({"--standbys", "N", "0",
-                 "Nodes beyond MAX of --nnodes that wait with their workers already started, and "
-                 "take the ranks of a lost node at once. Only in programs with an ElasticLoop",
-                 "--standbys=1", "", true},
-                number_into<std::uint32_t>(options.standbys, 0, kCountMax));
+    flags.value(
+        {"--standbys", "N", "0",
+         "Spare nodes beyond MAX of --nnodes. They wait with their workers already started, "
+         "ready to replace a lost node. Only in programs with an ElasticLoop",
+         "--standbys=1", "", true},
+        number_into<std::uint32_t>(policy.standbys_max, 0, kCountMax));
     flags.value({"--on-exit", "CODE=REACTION,...",
-                 options.on_exit.empty() ? "none" : "2, 64, 78, 126, 127=fail, 75=retry, 76=...",
+                 policy.on_exit.empty() ? "none" : "2, 64, 78, 126, 127=fail, 75=retry, 76=...",
                  "Reaction to the exit code of a worker. fail: the job ends. restart: a new round, "
                  "charged to --max-restarts; the default of all other codes. retry: a new round, "
                  "charged to nothing. replace-node: the node is quarantined. The list is added to "
                  "the defaults; none removes the defaults",
                  "--on-exit=3=fail,80=retry", "", true},
-                reactions_into(options.on_exit));
-    declare_budgets(flags, options);
+                reactions_into(policy.on_exit));
+    declare_budgets(flags, policy.budgets);
     flags.value({"--regroup-window", "SECONDS", "0.2",
-                 "How long to wait, after a loss, for nodes that have not answered. Failures of "
-                 "one cause then lead to one new round",
+                 "How long the daemon waits, after a loss, to learn which other nodes are alive. "
+                 "Failures of one cause then lead to one new round",
                  "--regroup-window=1", "", true},
-                seconds_into(options.regroup_window));
+                seconds_into(policy.regroup_window));
     flags.value({"--prepare-timeout", "SECONDS", "120",
                  "When a node joins or leaves, workers in an ElasticLoop change rounds at the next "
-                 "step boundary. If they have not reached it after so long, the round is stopped "
-                 "as after a failure, and the step is done again",
+                 "step boundary. Longest time to reach it. Then the round is stopped as after a "
+                 "failure, and the step is done again",
                  "--prepare-timeout=600", "", true},
-                positive_seconds_into(options.prepare_timeout));
+                positive_seconds_into(policy.prepare_timeout));
     flags.value({"--finish-timeout", "SECONDS", "0",
-                 "End the job with exit code 124 when so long after the first rank has finished "
-                 "with exit code 0 others still run. 0: the launcher and regroup status only say "
-                 "which ranks have finished and which go on",
+                 "Longest time from the first rank that finishes with exit code 0 to the last one. "
+                 "Then the job ends with exit code 124. 0: no limit; the launcher and regroup "
+                 "status only say which ranks have finished and which go on",
                  "--finish-timeout=600", "", true},
-                seconds_into(options.finish_timeout));
+                seconds_into(policy.finish_timeout));
     flags.value({"--health", "off|basic|full", "basic",
                  "Check this node before it joins, and after a failure of its workers. A node with "
                  "a broken part does not take part, and ends with exit code 76. basic: read what "
                  "the system and the GPU driver know; milliseconds. full: also compute on all CPUs "
                  "and copy memory, for about 1.5 s",
                  "--health=full", "", true},
-                word_into(options.health, {"off", "basic", "full"}));
+                [&level = out.agent.health.level](const std::string& text) {
+                    std::string word;
+                    std::string wrong = word_into(word, {"off", "basic", "full"})(text);
+                    level = word == "off"    ? health::Level::off
+                            : word == "full" ? health::Level::full
+                                             : health::Level::basic;
+                    return wrong;
+                });
 }
 
 }  // namespace regroup::launcher

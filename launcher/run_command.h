@@ -7,7 +7,7 @@
 
 #include "launcher/cluster/allocation.h"
 #include "launcher/command.h"
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "launcher/ssh/supervisor.h"
 #include "rendezvous/security/token.h"
 

@@ -3,411 +3,261 @@
 
 #include <algorithm>
 #include <cctype>
+#include <csignal>
 #include <cstdlib>
-#include <sstream>
+#include <initializer_list>
 
-#include "launcher/etcd_flags.h"
+#include "launcher/completion.h"
 #include "launcher/flag_values.h"
-#include "launcher/recovery_flags.h"
-#include "launcher/trust.h"
+#include "launcher/run_flag_table.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
 
 namespace {
 
-void declare_job(FlagTable& flags, RunOptions& options) {
-    flags.group("Job");
-    flags.value({"--nnodes", "N|MIN:MAX", "1:1",
-                 "Nodes of the job. With MIN:MAX the job is elastic: it runs with any "
-                 "number of nodes from MIN to MAX",
-                 "--nnodes=2:4"},
-                node_range_into(options.nodes_min, options.nodes_max));
-    flags.value({"--nproc-per-node", "N|cpu|gpu|auto", "1",
-                 "Workers on this node: a number, cpu (one per CPU), gpu (one per GPU), or auto "
-                 "(one per GPU if there are any, else one per CPU). The CPUs are those of the "
-                 "affinity mask, and no more than the quota of the cgroup",
-                 "--nproc-per-node=8"},
-                [&options](const std::string& text) -> std::string {
-                    const auto number = parse_number<std::uint32_t>(text);
-                    if (text == "xpu") {
-                        return "cannot count Intel GPUs (xpu): give their number";
-                    }
-                    const bool word = text == "cpu" || text == "gpu" || text == "auto";
-                    if (!word && (!number || *number == 0 || *number > 65536)) {
-                        return "must be a number of workers from 1, cpu, gpu or auto, not " +
-                               in_quotes(text);
-                    }
-                    options.workers = text;
-                    return "";
-                });
-    flags.value(
-        {"--max-restarts", "N", "0",
-         "Worker failures that the whole job survives. The next one ends it", "--max-restarts=3"},
-        number_into<std::uint32_t>(options.max_restarts, 0, 1000000));
-    flags.value({"--role", "NAME", "default", "Role of the workers of this node", "--role=trainer"},
-                [&options](const std::string& text) {
-                    return text.empty() ? "must not be empty" : name_into(options.role)(text);
-                });
-}
+constexpr const char* kIntroduction =
+    "Start the workers of a distributed job on this node: meet the other nodes, give each worker\n"
+    "its rank, watch the workers, start a new round when one fails, and report the first failure.\n"
+    "Run the same line on every node.";
 
-void declare_rendezvous(FlagTable& flags, RunOptions& options,
-                        std::map<std::string, std::string>& conf) {
-    flags.group("Rendezvous");
-    flags.toggle(
-        {"--standalone", "", "",
-         "Run a job of this node alone, with its own rendezvous daemon on a free port", ""},
-        options.standalone);
-    flags.value({"--rdzv-backend", "NAME", "static",
-                 "static: --node-rank gives the rank of each node, and the endpoint is node 0. "
-                 "c10d, regroup: the daemon at the endpoint gives the ranks. etcd, etcd-v2: the "
-                 "same as c10d; no etcd server is used",
-                 "--rdzv-backend=c10d"},
-                word_into(options.rdzv_backend, {"static", "c10d", "etcd", "etcd-v2", "regroup"}));
-    flags.value({"--rdzv-endpoint", "HOST[:PORT],...", "port 29400",
-                 "Address of the rendezvous daemon. The launcher on that host starts the daemon. "
-                 "With several addresses no launcher starts one: start the daemons by regroup "
-                 "serve; one of them leads",
-                 "--rdzv-endpoint=host0:29400"},
-                text_into(options.rdzv_endpoint));
-    flags.value(
-        {"--rdzv-id", "ID", "none",
-         "Name of the job. All its nodes must give the same one. A standalone job gets a new name",
-         "--rdzv-id=nightly-42"},
-        name_into(options.rdzv_id));
-    flags.value(
-        {"--rdzv-conf", "KEY=VALUE,...", "",
-         "Further settings of torchrun: join_timeout, last_call_timeout, keep_alive_interval, "
-         "keep_alive_max_attempt, timeout, is_host. A note names those that have no effect here",
-         "--rdzv-conf=last_call_timeout=5"},
-        [&conf](const std::string& text) -> std::string {
-            conf.clear();
-            if (trimmed(text).empty()) {
-                return "";
-            }
-            for (const std::string_view pair : split(text, ',')) {
-                const std::size_t equals = pair.find('=');
-                const std::string key(trimmed(pair.substr(0, equals)));
-                const std::string value(equals == pair.npos ? ""
-                                                            : trimmed(pair.substr(equals + 1)));
-                if (key.empty() || value.empty()) {
-                    return "must be KEY=VALUE,..., not " + in_quotes(trimmed(pair));
-                }
-                if (!conf.emplace(key, value).second) {
-                    return "gives " + key + " twice";
-                }
-            }
-            return "";
-        });
-    flags.value({"--node-rank", "N", "0",
-                 "Rank of this node. With c10d, the place that this node asks for; without the "
-                 "flag the daemon chooses the place",
-                 "--node-rank=1"},
-                [&options](const std::string& text) {
-                    options.node_rank = 0;
-                    return number_into<std::uint32_t>(*options.node_rank, 0, 1000000)(text);
-                });
-    flags.value(
-        {"--rank-order", "ORDER", "auto",
-         "How new nodes get their ranks. name: node7 before node66. joined: in the order of "
-         "joining. scheduler: in Slurm's or Kubernetes' order of nodes. topology: nodes of "
-         "one switch side by side, by SLURM_TOPOLOGY_ADDR. file:PATH: in the order of a "
-         "host file; after a host, switch=s0.s4 says that it is below switch s4, and that "
-         "below s0. auto: topology if Slurm has one, else scheduler; without a scheduler, or "
-         "with --rdzv-endpoint, name. A node keeps its rank while others come and go",
-         "--rank-order=topology", "", true},
-        rank_order_into(options.rank_order));
-    flags.value({"--master-addr", "ADDR", "127.0.0.1",
-                 "Address of node 0. Used by the static back end if there is no --rdzv-endpoint",
-                 "--master-addr=host0"},
-                text_into(options.master_addr));
-    flags.value({"--master-port", "PORT", "29500",
-                 "Port of node 0. Used by the static back end if there is no --rdzv-endpoint",
-                 "--master-port=29501"},
-                [&options](const std::string& text) {
-                    options.master_port = 0;
-                    return number_into<std::uint16_t>(*options.master_port, 1, 65535)(text);
-                });
-    flags.value({"--local-addr", "ADDR", "the address that the daemon sees",
-                 "Address by which the other nodes reach this node", "--local-addr=10.0.0.7"},
-                name_into(options.local_addr));
-    flags.value({"--probe-port", "PORT", "none",
-                 "Answer the probes of Kubernetes at this port: /healthz while the agent runs, "
-                 "/readyz while the node is in a round or waits as a standby",
-                 "--probe-port=29401"},
-                [&options](const std::string& text) {
-                    options.probe_port = 0;
-                    return number_into<std::uint16_t>(*options.probe_port, 1, 65535)(text);
-                });
-    flags.value({"--state", "DIR|etcd://HOST:PORT[,...]|none", "none",
-                 "Where the daemon in this launcher keeps its jobs. Give it on the node that the "
-                 "endpoint names. If that node is lost, the others go on; start its launcher again "
-                 "by the same line, and it takes the job up",
-                 "--state=/var/lib/regroup", "", true},
-                [&options](const std::string& text) {
-                    return text.empty() ? "must be a directory, etcd://HOST:PORT or none"
-                                        : text_into(options.state)(text);
-                });
-    add_etcd_flags(flags, options.etcd);
-    flags.value(store_dialect_flag(""), dialect_into(options.store_dialect));
-}
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  regroup run --nproc-per-node=8 ./train --epochs 5           one node, eight workers\n"
+    "  regroup run --nnodes=2:4 --nproc-per-node=8 --max-restarts=3 \\\n"
+    "      --rdzv-endpoint=host0:29400 --rdzv-backend=c10d ./train   2 to 4 nodes, elastic\n"
+    "  regroup run --nnodes=2 --node-rank=0 --master-addr=host0 \\\n"
+    "      --master-port=29500 train.py                             fixed ranks, Python\n"
+    "\n"
+    "Flags can be written with dashes or underscores, and shortened if they stay unambiguous.\n"
+    "The text in square brackets is the default. An environment variable PET_<NAME>\n"
+    "(PET_NNODES, PET_MAX_RESTARTS, ...) changes it, except where \"no variable\" stands.\n"
+    "PROGRAM is executed directly, a .py file by `python3 -u` (PYTHON_EXEC names another\n"
+    "interpreter). In its arguments, ${local_rank} is replaced by the local rank; under the name\n"
+    "torchrun, $local_rank is replaced, too, and $$ becomes $.\n"
+    "\n"
+    "Exit code: 0 if the job succeeded; the exit code of the first failing rank (128 + signal)\n"
+    "if one failed; 1 if the job ended and no rank is to blame; 2 for a mistake on the command\n"
+    "line, or another job of the same name; 3 if this node took part in no round; 4 if restarts\n"
+    "made no progress; 75 if the node left with its state saved: start the job again; 76 if the\n"
+    "node is not healthy; 124 for --finish-timeout. Under the name torchrun: 0, 1, 2.";
 
-void declare_hangs(FlagTable& flags, RunOptions& options) {
-    flags.value(
-        {"--hang-timeout", "SECONDS", "0",
-         "A round hangs when all its workers have written nothing for so long. In an ElasticLoop "
-         "it hangs when one worker has made no progress for so long, even if its steps took longer "
-         "before. 0: no such limit, and no hang of a program without ElasticLoop is found",
-         "--hang-timeout=600", "", true},
-        seconds_into(options.hang_timeout));
-    flags.value({"--hang-factor", "N", "5",
-                 "In an ElasticLoop, a round hangs when a step or a section takes N times as long "
-                 "as the longest one before",
-                 "--hang-factor=10", "", true},
-                [&options](const std::string& text) -> std::string {
-                    char* end = nullptr;
-                    options.hang_factor = std::strtod(text.c_str(), &end);
-                    const bool valid = !text.empty() && *end == '\0' && options.hang_factor >= 1 &&
-                                       options.hang_factor <= 1e6;
-                    return valid ? "" : "must be a number from 1, not " + in_quotes(text);
-                });
-    flags.value({"--hang-floor", "SECONDS", "10", "Shortest limit that --hang-factor can give",
-                 "--hang-floor=60", "", true},
-                [&options](const std::string& text) -> std::string {
-                    const std::string wrong = seconds_into(options.hang_floor)(text);
-                    return wrong.empty() && options.hang_floor == Duration::zero()
-                               ? "must be above 0"
-                               : wrong;
-                });
-}
-
-void declare_time(FlagTable& flags, RunOptions& options) {
-    flags.group("Time");
-    flags.value({"--join-timeout", "SECONDS", "600",
-                 "Longest time to wait for the daemon, and for a round. Then the launcher gives up "
-                 "with exit code 3",
-                 "--join-timeout=60", "", true},
-                seconds_into(options.join_timeout));
-    flags.value({"--last-call", "SECONDS", "3",
-                 "How long to wait for more nodes when MIN of MIN:MAX are there. Applies to the "
-                 "first round, and when all nodes were lost",
-                 "--last-call=30", "", true},
-                seconds_into(options.last_call));
-    flags.value({"--heartbeat-timeout", "SECONDS", "3", "A node that is silent for so long is lost",
-                 "--heartbeat-timeout=10", "", true},
-                seconds_into(options.heartbeat_timeout, rendezvous::kHeartbeatTimeoutMax));
-    flags.value({"--shutdown-timeout", "SECONDS", "30",
-                 "Time that a worker has to end after SIGTERM. Then it gets SIGKILL "
-                 "[TORCH_ELASTIC_SHUTDOWN_TIMEOUT, PET_SHUTDOWN_TIMEOUT]",
-                 "--shutdown-timeout=120"},
-                seconds_into(options.shutdown_timeout));
-    flags.value({"--grow-after", "SECONDS", "5",
-                 "How long a round runs at least before it is changed to let a new node in",
-                 "--grow-after=60", "", true},
-                seconds_into(options.grow_after));
-    flags.value({"--signals-to-handle", "NAMES", kDefaultSignals,
-                 "Signals that end the run on this node. The workers get the same signal and have "
-                 "--shutdown-timeout to end. SIGUSR1 and SIGUSR2 are passed on to the workers if "
-                 "they are not in the list; if all workers are in an ElasticLoop and do not handle "
-                 "such a signal, it ends the run, too",
-                 "--signals-to-handle=SIGTERM,SIGINT"},
-                signals_into(options.signals, options.signal_names));
-    flags.value(
-        {"--monitor-interval", "SECONDS", "0.1",
-         "Accepted for compatibility, without effect: the agent waits for events and does not poll",
-         "--monitor-interval=1"},
-        [&options](const std::string& text) -> std::string {
-            Duration interval{};
-            const std::string complaint = seconds_into(interval)(text);
-            options.monitor_interval = std::chrono::duration<double>(interval).count();
-            return complaint.empty() && interval == Duration::zero() ? "must be above 0"
-                                                                     : complaint;
-        });
-    declare_hangs(flags, options);
-}
-
-FlagTable::Take stdin_reader_into(std::optional<agent::StdinReader>& out) {
-    return [&out](const std::string& text) -> std::string {
-        using Who = agent::StdinReader::Who;
-        const auto rank = parse_number<std::uint32_t>(text);
-        if (!rank && text != "all" && text != "none") {
-            return "must be a rank of the job, all or none, not " + in_quotes(text);
-        }
-        out = agent::StdinReader{.who = rank            ? Who::rank
-                                        : text == "all" ? Who::all
-                                                        : Who::none,
-                                 .rank = rank.value_or(0)};
-        return "";
-    };
-}
-
-void declare_output(FlagTable& flags, RunOptions& options) {
-    flags.group("Input and output");
-    flags.value({"--stdin", "RANK|all|none", options.front == Front::torchrun ? "all" : "0",
-                 "The worker that reads the standard input of the launcher on its node. The others "
-                 "read /dev/null. all: the workers of a node share it. On a terminal this "
-                 "worker's questions are shown before their line ends",
-                 "--stdin=1", "", true},
-                stdin_reader_into(options.stdin_reader));
-    flags.value({"--log-dir", "DIR", "./regroup-runs",
-                 "Folder for the output of the workers: one file for each rank and round, in "
-                 "DIR/ID. /dev/null: no files",
-                 "--log-dir=runs"},
-                [&options](const std::string& text) -> std::string {
-                    options.log_dir = text;
-                    return text.empty() ? "must not be empty" : "";
-                });
-    flags.value({"-r,--redirects", "STREAMS", "0",
-                 "Write these streams to files only: 0 none, 1 stdout, 2 stderr, 3 both, or a list "
-                 "by local rank. The files have the names of torchrun: "
-                 "DIR/ID_RANDOM/attempt_N/LOCAL_RANK/stdout.log, stderr.log",
-                 "--redirects=0:1,1:3"},
-                streams_into(options.redirects));
-    flags.value({"-t,--tee", "STREAMS", "0",
-                 "Write these streams to the same files and show them, too, each line after [ROLE "
-                 "LOCAL_RANK]:",
-                 "--tee=3"},
-                streams_into(options.tee));
-    flags.value({"--local-ranks-filter", "RANKS", "all",
-                 "Show only the output of these local ranks. The files have the output of all",
-                 "--local-ranks-filter=0"},
-                local_ranks_into(options.local_ranks_filter));
-    flags.value({"--log-line-prefix-template", "TEXT", "",
-                 "Text before each line that is shown. ${role_name}, ${local_rank}, ${rank} and "
-                 "${hostname} are filled in",
-                 "--log-line-prefix-template='${rank}: '"},
-                text_into(options.log_line_prefix));
-    flags.value({"--duplicate-stdout-filters", "TEXTS", "",
-                 "Copy lines of teed stdout to filtered_stdout.log if they contain one of these "
-                 "texts. Write ,, for a comma",
-                 "--duplicate-stdout-filters=loss,acc"},
-                needles_into(options.stdout_needles));
-    flags.value({"--duplicate-stderr-filters", "TEXTS", "",
-                 "The same for stderr and filtered_stderr.log", "--duplicate-stderr-filters=Error"},
-                needles_into(options.stderr_needles));
-    flags.value({"--log-file-size", "BYTES", "no limit",
-                 "Largest size of an output file. A full file is renamed to FILE.1, and FILE "
-                 "begins anew. Units: k, M, G",
-                 "--log-file-size=100M", "", true},
-                bytes_into(options.log_file_bytes_max));
-    flags.value(
-        {"--event-log-handler", "null|console", "null",
-         "console: write a JSON object, on one line of stderr, for each start and end of a worker",
-         "--event-log-handler=console"},
-        [&options](const std::string& text) -> std::string {
-            std::string word;
-            const std::string wrong = word_into(word, {"null", "console"})(text);
-            options.console_events = word == "console";
-            return wrong;
-        });
-    add_event_log_flags(flags, options.event_log, "");
-}
-
-FlagTable::Take share_into(std::string& out, const std::string& what) {
-    return [&out, what](const std::string& text) -> std::string {
-        const auto number = parse_number<std::uint32_t>(text);
-        if (text != "auto" && (!number || *number == 0)) {
-            return "must be a number of " + what + " from 1, or auto, not " + in_quotes(text);
-        }
-        out = text;
-        return "";
-    };
-}
-
-void declare_placement(FlagTable& flags, RunOptions& options) {
-    flags.group("CPUs and GPUs");
-    flags.value({"--numa-binding", "MODE", "",
-                 "Bind each worker to the CPUs next to its GPU: node, socket, exclusive (the cores "
-                 "of a NUMA node, divided among its GPUs) or core-complex",
-                 "--numa-binding=node", "-"},
-                word_into(options.numa_binding, {"node", "socket", "exclusive", "core-complex"}));
-    flags.value({"--cpus-per-rank", "N|auto", "",
-                 "Bind each worker to N cores of its own, and set OMP_NUM_THREADS to match. auto: "
-                 "divide the cores of this machine, or as many as the quota of the cgroup allows, "
-                 "among the workers",
-                 "--cpus-per-rank=auto", "", true},
-                share_into(options.cpus_per_rank, "cores"));
-    flags.value({"--gpus-per-rank", "N|auto", "",
-                 "Give each worker N GPUs of its own, in order, by CUDA_VISIBLE_DEVICES. auto: "
-                 "divide all visible GPUs. Without the flag every worker sees all GPUs, and uses "
-                 "the one with the number LOCAL_RANK",
-                 "--gpus-per-rank=1", "", true},
-                share_into(options.gpus_per_rank, "GPUs"));
-    flags.toggle({"--report-bindings", "", "", "Print the CPUs, GPUs and threads of each worker",
-                  "", "", true},
-                 options.report_bindings);
-    flags.toggle(
-        {"--virtual-local-rank", "", "",
-         "Each worker gets LOCAL_RANK=0 and sees only its own GPU, or those of --gpus-per-rank",
-         ""},
-        options.virtual_local_rank);
-}
-
-FlagTable::Take modules_into(std::vector<std::string>& out) {
-    return [&out](const std::string& text) -> std::string {
-        out.clear();
-        std::istringstream words(text);
-        for (std::string word; std::getline(words, word, ',');) {
-            const bool valid = !word.empty() && word.front() != '.' && word.back() != '.' &&
-                               std::all_of(word.begin(), word.end(), [](unsigned char c) {
-                                   return std::isalnum(c) != 0 || c == '_' || c == '.' || c > 127;
-                               });
-            if (!valid) {
-                return "must be names of Python modules with commas between, not " +
-                       in_quotes(text);
-            }
-            out.push_back(word);
-        }
-        return "";
-    };
-}
-
-void declare_program(FlagTable& flags, RunOptions& options, SpecialFlags& special) {
-    flags.group("Program");
-    flags.toggle({"-m,--module", "", "", "PROGRAM is a Python module: run python3 -u -m PROGRAM",
-                  "-m package.train"},
-                 options.module);
-    flags.toggle({"--no-python", "", "", "Run PROGRAM itself, even if it is a .py file", ""},
-                 options.no_python);
-    flags.toggle({"--run-path", "", "",
-                  "Run PROGRAM by Python's runpy. An exception is recorded in the error file", ""},
-                 options.run_path);
-    if (options.front == Front::launch) {
-        flags.toggle(
-            {"--use-env", "", "", "Do not pass --local-rank=N to the script", "--use-env", "-"},
-            options.use_env);
+std::string is_host_into(std::optional<bool>& out, std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    static const std::set<std::string> kYes{"1", "true", "t", "yes", "y"};
+    static const std::set<std::string> kNo{"0", "false", "f", "no", "n"};
+    if (!kYes.contains(text) && !kNo.contains(text)) {
+        return "must be 0 or 1, not " + in_quotes(text);
     }
-    flags.value({"--preload", "MODULE,...", "",
-                 "Import these Python modules once on this node, in a process that then forks the "
-                 "workers. A worker so starts in milliseconds, also after a failure, and the "
-                 "workers share the memory of the modules. The imports must start no threads and "
-                 "use no GPU. No effect on a program that is not run by Python",
-                 "--preload=torch,numpy", "", true},
-                modules_into(options.preload));
-    flags.value({"--start-method", "METHOD", "spawn",
-                 "Accepted for compatibility, without effect: each worker is a new process",
-                 "--start-method=spawn"},
-                word_into(special.start_method, {"spawn", "fork", "forkserver"}));
-    flags.value({"--logs-specs", "NAME", "default",
-                 "A Python plug-in of torchrun. Only \"default\" is accepted, without effect",
-                 "--logs-specs=default", "-"},
-                text_into(special.logs_specs));
-    flags.value(
-        {"--print-completion", "SHELL", "", "Print the completion script for bash, zsh or tcsh",
-         "--print-completion=bash", "-"},
-        word_into(special.shell, {"bash", "zsh", "tcsh"}));
+    out = kYes.contains(text);
+    return "";
+}
+
+// Applies the settings of --rdzv-conf. A flag for the same setting takes precedence.
+Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std::string>& conf,
+                        RunFlags& out) {
+    std::uint32_t interval = 5;
+    std::uint32_t attempts = 3;
+    Duration heartbeat{};
+    rendezvous::JobPolicy& policy = out.agent.core.policy;
+    Duration last_call = policy.last_call;
+    Duration join = out.agent.core.join_timeout;
+    const auto positive = [](std::uint32_t& number) {
+        constexpr auto kMax =
+            std::chrono::duration_cast<std::chrono::seconds>(rendezvous::kWaitMax);
+        return number_into<std::uint32_t>(number, 1, static_cast<std::uint32_t>(kMax.count()));
+    };
+    for (const auto& [key, value] : conf) {
+        std::string wrong;
+        std::uint32_t seconds = 0;
+        if (key == "join_timeout" || (key == "timeout" && out.rendezvous.backend == "static")) {
+            wrong = positive(seconds)(value);
+            join = std::chrono::seconds(seconds);
+        } else if (key == "last_call_timeout") {
+            wrong = positive(seconds)(value);
+            last_call = std::chrono::seconds(seconds);
+        } else if (key == "keep_alive_interval") {
+            wrong = number_into<std::uint32_t>(interval, 1, 86400)(value);
+        } else if (key == "keep_alive_max_attempt") {
+            wrong = number_into<std::uint32_t>(attempts, 1, 1000)(value);
+        } else if (key == "is_host") {
+            wrong = is_host_into(out.rendezvous.is_host, value);
+        } else if (key == "store_type" && value == "file") {
+            wrong = "=file is not available: nodes meet at a daemon, not in a file";
+        } else if (key != "store_type" && key != "rank") {
+            out.rendezvous.unused_conf.push_back(key);
+        }
+        if (!wrong.empty()) {
+            return invalid_argument("--rdzv-conf: " + key + " " + wrong);
+        }
+    }
+    if (conf.contains("keep_alive_interval") || conf.contains("keep_alive_max_attempt")) {
+        heartbeat = std::chrono::seconds(interval) * attempts;
+    }
+    if (heartbeat > rendezvous::kHeartbeatTimeoutMax) {
+        return invalid_argument(
+            "--rdzv-conf: keep_alive_interval times keep_alive_max_attempt must be at most " +
+            seconds_text(rendezvous::kHeartbeatTimeoutMax) + ", not " + seconds_text(heartbeat));
+    }
+    if (heartbeat != Duration::zero() && !flags.was_given("--heartbeat-timeout")) {
+        policy.heartbeat_timeout = heartbeat;
+    }
+    if (!flags.was_given("--last-call")) {
+        policy.last_call = last_call;
+    }
+    if (!flags.was_given("--join-timeout")) {
+        out.agent.core.join_timeout = join;
+    }
+    return {};
+}
+
+// The scheduler's word for what the command line leaves open. A command line that says where the
+// nodes meet, or that asks for a job of one node, needs none of it.
+Result<void> apply_allocation(const FlagTable& flags, RunFlags& out) {
+    rendezvous::JobPolicy& policy = out.agent.core.policy;
+    const bool says_where = std::ranges::any_of(
+        std::initializer_list<const char*>{"--standalone", "--rdzv-backend", "--rdzv-endpoint",
+                                           "--node-rank", "--master-addr", "--master-port"},
+        [&](const char* flag) { return flags.was_set(flag); });
+    const bool one_node = flags.was_set("--nnodes") && policy.nodes_max == 1;
+    if (out.front == Front::torchrun || says_where || one_node) {
+        return {};
+    }
+    Result<std::optional<Allocation>> found = find_allocation(process_environment());
+    if (!found) {
+        return found.error();
+    }
+    if (!*found || ((*found)->nodes == 0 && !flags.was_set("--nnodes"))) {
+        return {};
+    }
+    if (!flags.was_set("--nproc-per-node") && !(*found)->workers.empty()) {
+        out.workers = (*found)->workers;
+    }
+    if ((*found)->nodes == 1) {
+        return {};
+    }
+    RendezvousFlags& rendezvous = out.rendezvous;
+    rendezvous.allocation = *std::move(found);
+    const Allocation& allocation = *rendezvous.allocation;
+    if (allocation.head.empty()) {
+        return invalid_argument("--nnodes asks for several nodes, and " + allocation.scheduler +
+                                " does not say where they meet: " +
+                                allocation.head_is_unknown_because + ", or give --rdzv-endpoint");
+    }
+    rendezvous.backend = "regroup";
+    std::string& job = out.agent.core.job;
+    if (job.empty()) {
+        job = allocation.job;
+    }
+    // The head does not wait until name servers know its name.
+    const bool by_address = allocation.is_head && !allocation.address.empty();
+    rendezvous.endpoint = host_and_port(by_address ? allocation.address : allocation.head,
+                                        allocation.port != 0 ? allocation.port : port_of_job(job));
+    if (!rendezvous.is_host) {
+        rendezvous.is_host = allocation.is_head;
+    }
+    if (!flags.was_set("--nnodes")) {
+        policy.nodes_min = policy.nodes_max = allocation.nodes;
+    }
+    if (std::string& address = out.agent.core.offer.address; address.empty()) {
+        address = allocation.address;
+    }
+    return {};
+}
+
+Result<void> check_together(const RunFlags& flags) {
+    const ProgramFlags& program = flags.program;
+    if (program.module && program.no_python) {
+        return invalid_argument("--module and --no-python exclude each other");
+    }
+    if (flags.front == Front::launch && program.no_python && !program.use_env) {
+        return invalid_argument(
+            "--no-python needs --use-env: without it, --local-rank=N is passed to a "
+            "Python script");
+    }
+    const agent::OutputOptions& output = flags.agent.group.output;
+    const bool files = flags.log_dir != "/dev/null";
+    const bool needles = !output.stdout_needles.empty() || !output.stderr_needles.empty();
+    if (flags.front != Front::torchrun && needles && (!output.tee.any() || !files)) {
+        return invalid_argument(
+            "--duplicate-stdout-filters and --duplicate-stderr-filters copy lines of "
+            "teed streams: give --tee and a --log-dir, too");
+    }
+    if (flags.front != Front::torchrun && !files && (output.tee.any() || output.redirects.any())) {
+        return invalid_argument(
+            "--log-dir /dev/null leaves --redirects and --tee no file to write to");
+    }
+    return {};
+}
+
+const char* name_of(Front front) {
+    switch (front) {
+        case Front::run:
+            return "regroup run";
+        case Front::torchrun:
+            return "torchrun";
+        case Front::launch:
+            return "regroup launch";
+    }
+    return "regroup";
 }
 
 }  // namespace
 
-void declare_run_flags(FlagTable& flags, RunOptions& options, SpecialFlags& special) {
-    declare_job(flags, options);
-    declare_rendezvous(flags, options, special.conf);
-    add_trust_flags(flags, options.trust);
-    declare_time(flags, options);
-    declare_recovery(flags, options);
-    declare_output(flags, options);
-    declare_placement(flags, options);
-    declare_program(flags, options, special);
+Result<std::variant<RunFlags, ShowText>> parse_run_flags(Front front,
+                                                         std::span<const std::string> arguments) {
+    using Parsed = std::variant<RunFlags, ShowText>;
+    RunFlags out;
+    out.front = front;
+    SpecialFlags special;
+    FlagTable flags(name_of(front));
+    flags.usage = std::string(name_of(front)) + " [FLAGS] PROGRAM [ARGUMENTS...]";
+    flags.first_word_is_program = true;
+    flags.introduction = kIntroduction;
+    flags.footer = kFooter;
+    declare_run_flags(flags, out, special);
+
+    auto parsed = flags.parse(arguments);
+    if (!parsed) {
+        return parsed.error();
+    }
+    if (auto* show = std::get_if<ShowText>(&*parsed)) {
+        return Parsed(std::move(*show));
+    }
+    if (!special.shell.empty()) {
+        return Parsed(ShowText{completion(name_of(front), flags.names(), special.shell)});
+    }
+    if (!special.logs_specs.empty() && special.logs_specs != "default") {
+        return invalid_argument("--logs-specs " + special.logs_specs +
+                                ": plug-ins of torchrun are Python, and only \"default\" is "
+                                "known; use --log-dir, --redirects, --tee");
+    }
+    if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+        text != nullptr && !flags.was_given("--shutdown-timeout") &&
+        std::getenv("PET_SHUTDOWN_TIMEOUT") == nullptr) {
+        const std::string wrong = seconds_into(out.agent.core.policy.shutdown_timeout)(text);
+        if (!wrong.empty()) {
+            return invalid_argument("TORCH_ELASTIC_SHUTDOWN_TIMEOUT " + wrong);
+        }
+    }
+    if (const Result<void> applied = apply_conf(flags, special.conf, out); !applied) {
+        return applied.error();
+    }
+    if (const Result<void> applied = apply_allocation(flags, out); !applied) {
+        return applied.error();
+    }
+    const auto& rest = std::get<std::vector<std::string>>(*parsed);
+    if (rest.empty()) {
+        return invalid_argument("no program given (usage: " + flags.usage + ")");
+    }
+    out.notes = flags.misspelled_variables();
+    out.program.program = rest.front();
+    out.program.arguments.assign(rest.begin() + 1, rest.end());
+    if (const Result<void> together = check_together(out); !together) {
+        return together.error();
+    }
+    return Parsed(std::move(out));
 }
 
 }  // namespace regroup::launcher

@@ -115,10 +115,6 @@ void add_state_flags(FlagTable& flags, StateOptions& out) {
     add_etcd_flags(flags, out.access);
 }
 
-bool is_directory(const std::string& where) {
-    return !where.empty() && where != "none" && where.find("://") == where.npos;
-}
-
 std::string usual_state(std::uint16_t port) {
     const std::string folder = state_folder();
     return folder.empty() ? "" : folder + "/serve-" + std::to_string(port);
@@ -127,13 +123,13 @@ std::string usual_state(std::uint16_t port) {
 Result<std::unique_ptr<journal::Journal>> open_state(boost::asio::io_context& io,
                                                      const Clock& clock,
                                                      const StateOptions& options) {
-    if (options.where.empty() || options.where == "none") {
+    if (!options.keeps_jobs()) {
         return std::unique_ptr<journal::Journal>();
     }
     if (is_etcd(options.where)) {
         return open_etcd(io, clock, options);
     }
-    if (!is_directory(options.where)) {
+    if (!options.is_directory()) {
         return Failure(Errc::invalid_argument,
                        "'" + options.where +
                            "' must be a directory, etcd://HOST:PORT, etcds://HOST:PORT (etcd with "

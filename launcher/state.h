@@ -23,13 +23,17 @@ struct StateOptions {
     journal::EtcdAccess access;
     Duration lease = std::chrono::seconds(3);  ///< etcd: silence after which another daemon leads.
     std::string advertise;                     ///< etcd: this daemon's HOST:PORT for agents.
+
+    /// False if the jobs are kept in memory only.
+    [[nodiscard]] bool keeps_jobs() const { return !where.empty() && where != "none"; }
+    /// Only one process can use a directory at a time.
+    [[nodiscard]] bool is_directory() const {
+        return keeps_jobs() && where.find("://") == where.npos;
+    }
 };
 
 /// Declares --state, --lease, --advertise and those of add_etcd_flags().
 void add_state_flags(FlagTable& flags, StateOptions& out);
-
-/// True if `where` is a directory, which only one process can use at a time.
-[[nodiscard]] bool is_directory(const std::string& where);
 
 /// The default directory of a daemon on `port`: regroup/serve-PORT in XDG_STATE_HOME, or in
 /// .local/state of the home folder. Empty if neither variable is set.

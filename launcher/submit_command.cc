@@ -10,7 +10,7 @@
 #include "launcher/commands.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "launcher/say.h"
 #include "launcher/trust.h"
 #include "rendezvous/base/exit_code.h"
@@ -100,15 +100,15 @@ std::string own_path() {
 }
 
 // Mistakes are found now, and not after hours in the queue.
-Result<std::variant<RunOptions, ShowText>> check_run(const SbatchJob& job) {
+Result<std::variant<RunFlags, ShowText>> check_run(const SbatchJob& job) {
     const std::string nodes = std::to_string(job.nodes_min) + ":" + std::to_string(job.nodes_max);
     std::vector<std::string> words{"--nnodes=" + nodes};
     words.insert(words.end(), job.run.begin(), job.run.end());
-    return parse_run_options(Front::run, words);
+    return parse_run_flags(Front::run, words);
 }
 
 // A job of several nodes needs a token. One that exists is never replaced.
-Result<void> ensure_token(const SubmitOptions& options, const RunOptions& run) {
+Result<void> ensure_token(const SubmitOptions& options, const RunFlags& run) {
     const Result<security::Credentials> credentials = read_credentials(run.trust);
     if (!credentials) {
         return credentials.error();
@@ -160,9 +160,9 @@ Result<Ending> submit(SubmitOptions& options) {
         std::fputs(show->text.c_str(), stdout);
         return Ending{};
     }
-    const auto& run = std::get<RunOptions>(*parsed);
+    const auto& run = std::get<RunFlags>(*parsed);
     if (options.job.name.empty()) {
-        options.job.name = fs::path(run.program).filename();
+        options.job.name = fs::path(run.program.program).filename();
     }
     options.job.regroup = own_path();
     const Result<std::string> script = sbatch_script(options.job);
@@ -173,8 +173,10 @@ Result<Ending> submit(SubmitOptions& options) {
         return trusted.error();
     }
     std::error_code ignored;
-    if (run.program.find('/') != run.program.npos && !fs::exists(run.program, ignored)) {
-        complain(kCommand, "there is no " + run.program + " here, where the job will start");
+    if (run.program.program.find('/') != run.program.program.npos &&
+        !fs::exists(run.program.program, ignored)) {
+        complain(kCommand,
+                 "there is no " + run.program.program + " here, where the job will start");
     }
     if (options.dry_run) {
         std::fputs(script->c_str(), stdout);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/worker_command.h"
 
-#include <cstdlib>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -12,7 +12,6 @@
 #include "agent/placement/placement.h"
 #include "agent/placement/topology.h"
 #include "agent/process/resolve_program.h"
-#include "launcher/flag_values.h"
 #include "launcher/host.h"
 #include "rendezvous/cgroup/cgroup.h"
 
@@ -49,11 +48,6 @@ finally:
         time.sleep(0.1)
 )";
 
-std::string variable_or(const char* name, const char* fallback) {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : fallback;
-}
-
 // Python also accepts folders, devices and "-". A name with a dollar sign is a template.
 bool may_be_script(const std::string& path) {
     std::error_code error;
@@ -83,12 +77,30 @@ std::string hint_about_program(const std::string& word) {
     return hint.empty() ? "" : "; the first word that is no flag is the program, and " + hint;
 }
 
-std::vector<std::string> python_words(const RunOptions& options) {
-    const std::string usual = options.interpreter.empty() ? "python3" : options.interpreter;
-    std::vector<std::string> words{variable_or("PYTHON_EXEC", usual.c_str()), "-u"};
-    if (options.run_path) {
+// As PyTorch's torchrun: if the program is installed in a virtual environment, the Python of that
+// environment.
+std::string python_of_torchrun() {
+    const Result<std::string> found =
+        agent::resolve_program(program_invocation_name, variable("PATH").value_or(""));
+    if (!found) {
+        return "python3";
+    }
+    const fs::path folder = fs::path(*found).parent_path();
+    std::error_code error;
+    const bool is_environment = fs::exists(folder.parent_path() / "pyvenv.cfg", error);
+    return is_environment && fs::exists(folder / "python3", error) ? (folder / "python3").string()
+                                                                   : "python3";
+}
+
+std::vector<std::string> python_words(const RunFlags& flags) {
+    const auto given = variable("PYTHON_EXEC");
+    std::vector<std::string> words{given                            ? *given
+                                   : flags.front == Front::torchrun ? python_of_torchrun()
+                                                                    : "python3",
+                                   "-u"};
+    if (flags.program.run_path) {
         words.insert(words.end(), {"-c", kRunPathHelper});
-    } else if (options.module) {
+    } else if (flags.program.module) {
         words.push_back("-m");
     }
     return words;
@@ -134,28 +146,23 @@ std::optional<std::size_t> find_python_program(std::vector<std::string>& argumen
     return std::nullopt;
 }
 
-std::optional<std::string> variable(const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
 // Decides which GPUs each worker sees. Returns the number of GPUs of each worker; 1 without the
 // flag.
-Result<int> divide_gpus(const RunOptions& options, std::uint32_t workers,
+Result<int> divide_gpus(const PlacementFlags& flags, std::uint32_t workers,
                         agent::WorkerCommand& command, std::vector<std::string>& notes) {
-    if (options.gpus_per_rank.empty()) {
+    if (!flags.gpus_per_rank) {
         return 1;
     }
     agent::GpuShareRequest request;
     request.rank_count = workers;
-    request.gpus_per_rank = parse_number<std::uint32_t>(options.gpus_per_rank).value_or(0);
+    request.gpus_per_rank = *flags.gpus_per_rank;
     request.visible = variable("CUDA_VISIBLE_DEVICES");
     request.gpu_count = count_installed_gpus();
     Result<agent::GpuShares> shares = agent::share_gpus(request);
     if (!shares) {
         return shares.error();
     }
-    for (std::size_t rank = 0; rank < workers && options.report_bindings; ++rank) {
+    for (std::size_t rank = 0; rank < workers && flags.report_bindings; ++rank) {
         notes.push_back("local rank " + std::to_string(rank) +
                         ": CUDA_VISIBLE_DEVICES=" + shares->visible[rank]);
     }
@@ -166,44 +173,21 @@ Result<int> divide_gpus(const RunOptions& options, std::uint32_t workers,
     return static_cast<int>(shares->gpus_per_rank);
 }
 
-Result<agent::PlacementRequest> placement_request(const RunOptions& options, std::uint32_t workers,
-                                                  int gpus_per_rank) {
-    agent::PlacementRequest request;
-    request.rank_count = static_cast<int>(workers);
-    request.gpus_per_rank = gpus_per_rank;
-    if (const auto quota = cgroup::cpu_quota()) {
-        request.cpu_quota = quota->cpus;
-    }
-    if (!options.numa_binding.empty()) {
-        const Result<agent::NumaBinding> binding = agent::parse_numa_binding(options.numa_binding);
-        if (!binding) {
-            return binding.error();
-        }
-        request.numa_binding = *binding;
-    }
-    if (!options.cpus_per_rank.empty()) {
-        const Result<agent::CpusPerRank> cpus = agent::parse_cpus_per_rank(options.cpus_per_rank);
-        if (!cpus) {
-            return cpus.error();
-        }
-        request.cpus_per_rank = *cpus;
-    }
-    return request;
-}
-
-Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
+Result<void> place_workers(const PlacementFlags& flags, std::uint32_t workers,
                            agent::WorkerCommand& command, std::vector<std::string>& notes) {
-    const Result<int> gpus_per_rank = divide_gpus(options, workers, command, notes);
+    const Result<int> gpus_per_rank = divide_gpus(flags, workers, command, notes);
     if (!gpus_per_rank) {
         return gpus_per_rank.error();
     }
-    if (options.numa_binding.empty() && options.cpus_per_rank.empty() && !options.report_bindings) {
+    agent::PlacementRequest request = flags.request;
+    if (request.numa_binding == agent::NumaBinding::none && !request.cpus_per_rank &&
+        !flags.report_bindings) {
         return {};
     }
-    const Result<agent::PlacementRequest> request =
-        placement_request(options, workers, *gpus_per_rank);
-    if (!request) {
-        return request.error();
+    request.rank_count = static_cast<int>(workers);
+    request.gpus_per_rank = *gpus_per_rank;
+    if (const auto quota = cgroup::cpu_quota()) {
+        request.cpu_quota = quota->cpus;
     }
     const Result<agent::Topology> topology = agent::Topology::load();
     if (!topology) {
@@ -216,11 +200,11 @@ Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
     if (!gpus) {
         return gpus.error();
     }
-    Result<agent::Placement> placement = agent::plan_placement(*request, *topology, *gpus);
+    Result<agent::Placement> placement = agent::plan_placement(request, *topology, *gpus);
     if (!placement) {
         return placement.error();
     }
-    if (options.report_bindings) {
+    if (flags.report_bindings) {
         std::istringstream lines(agent::binding_report(*placement));
         for (std::string line; std::getline(lines, line);) {
             notes.push_back(line);
@@ -229,7 +213,7 @@ Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
         notes.insert(notes.end(), placement->notes.begin(), placement->notes.end());
     }
     // A number that the user has set stays.
-    command.sets_threads = request->cpus_per_rank &&
+    command.sets_threads = request.cpus_per_rank &&
                            agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr;
     command.placements = std::move(placement->ranks);
     return {};
@@ -237,68 +221,64 @@ Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
 
 }  // namespace
 
-bool runs_by_python(const RunOptions& options) {
-    if (options.module || options.run_path) {
-        return true;
-    }
-    if (options.no_python) {
-        return false;
-    }
-    return options.front != Front::run || options.program.ends_with(".py");
+bool runs_by_python(const RunFlags& flags) {
+    const ProgramFlags& program = flags.program;
+    return program.module || program.run_path ||
+           (!program.no_python && (flags.front != Front::run || program.program.ends_with(".py")));
 }
 
-Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std::uint32_t workers,
+Result<agent::WorkerCommand> make_worker_command(const RunFlags& flags, std::uint32_t workers,
                                                  std::vector<std::string>& notes) {
-    agent::WorkerCommand command;
-    if (runs_by_python(options)) {
-        command.arguments = python_words(options);
-        if (!options.module && !may_be_script(options.program)) {
-            return Failure(Errc::invalid_argument,
-                           "program '" + options.program + "' does not exist" +
-                               (options.program.ends_with(".py")
-                                    ? ""
-                                    : " (a program that is not Python needs --no-python here)") +
-                               hint_about_program(options.program));
+    agent::WorkerCommand command = flags.agent.group.command;
+    const std::string& program = flags.program.program;
+    if (runs_by_python(flags)) {
+        command.arguments = python_words(flags);
+        if (!flags.program.module && !may_be_script(program)) {
+            return invalid_argument(
+                "program '" + program + "' does not exist" +
+                (program.ends_with(".py")
+                     ? ""
+                     : " (a program that is not Python needs --no-python here)") +
+                hint_about_program(program));
         }
     }
     command.templates_begin = command.arguments.size();
-    command.templates_of_torchrun = options.front == Front::torchrun;
-    command.arguments.push_back(options.program);
-    if (options.front == Front::launch && !options.use_env) {
+    command.templates_of_torchrun = flags.front == Front::torchrun;
+    command.arguments.push_back(program);
+    if (flags.front == Front::launch && !flags.program.use_env) {
         command.arguments.emplace_back("--local-rank=${local_rank}");
     }
-    command.arguments.insert(command.arguments.end(), options.arguments.begin(),
-                             options.arguments.end());
+    command.arguments.insert(command.arguments.end(), flags.program.arguments.begin(),
+                             flags.program.arguments.end());
     Result<std::string> executable =
-        agent::resolve_program(command.arguments.front(), variable_or("PATH", kDefaultPath));
+        agent::resolve_program(command.arguments.front(), variable("PATH").value_or(kDefaultPath));
     if (!executable) {
-        return Failure(executable.error().code,
-                       executable.error().detail +
-                           (runs_by_python(options) ? "" : hint_about_program(options.program)));
+        return Failure(
+            executable.error().code,
+            executable.error().detail + (runs_by_python(flags) ? "" : hint_about_program(program)));
     }
     command.executable = std::move(*executable);
     for (char** entry = environ; *entry != nullptr; ++entry) {
         command.environment.emplace_back(*entry);
     }
-    if (!options.preload.empty()) {
-        if (const auto program = find_python_program(command.arguments)) {
-            command.preload = options.preload;
-            command.python_program_begin = *program;
+    if (!command.preload.empty()) {
+        if (const auto end = find_python_program(command.arguments)) {
+            command.python_program_begin = *end;
         } else {
+            command.preload.clear();
             notes.emplace_back(
                 "--preload has no effect: the command of the workers is not that of "
                 "a Python interpreter with a program");
         }
     }
-    command.signals_to_handle = options.signal_names;
-    command.virtual_local_rank = options.virtual_local_rank;
-    const bool one_each = options.virtual_local_rank && options.gpus_per_rank.empty();
+    const bool one_each = command.virtual_local_rank && !flags.placement.gpus_per_rank;
     for (std::uint32_t i = 0; one_each && i < workers; ++i) {
         if (const auto device = agent::visible_device(command.environment, i); !device) {
             return device.error();
         }
     }
-    if (const Result<void> placed = place_workers(options, workers, command, notes); !placed) {
+    if (const Result<void> placed = place_workers(flags.placement, workers, command, notes);
+        !placed) {
         return placed.error();
     }
     if (workers > 1 && !command.sets_threads &&

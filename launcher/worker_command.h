@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "agent/agent.h"
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::launcher {
 
 /// True if Python must run the program: a flag asks for it, the name of the command implies it, or
 /// the program is a .py file.
-[[nodiscard]] bool runs_by_python(const RunOptions& options);
+[[nodiscard]] bool runs_by_python(const RunFlags& flags);
 
 /// The command that each of `workers` workers executes: the program, or Python with it. The
 /// environment is that of this process, with OMP_NUM_THREADS=1 if there are several workers and the
@@ -21,7 +21,7 @@ namespace regroup::launcher {
 /// --gpus-per-rank the GPUs that each of them sees. Notices, and the answer to --report-bindings,
 /// go to `notes`. Errors: invalid_argument, when the program does not exist or a placement is not
 /// possible.
-Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std::uint32_t workers,
+Result<agent::WorkerCommand> make_worker_command(const RunFlags& flags, std::uint32_t workers,
                                                  std::vector<std::string>& notes);
 
 }  // namespace regroup::launcher

@@ -2,7 +2,6 @@
 #include "agent/placement/placement.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -347,29 +346,10 @@ class Plan {
 
 }  // namespace
 
-Result<NumaBinding> parse_numa_binding(std::string_view text) {
-    for (const auto& [name, value] : kBindings) {
-        if (text == name) {
-            return value;
-        }
-    }
-    return Failure(Errc::invalid_argument,
-                   "--numa-binding '" + std::string(text) +
-                       "' is none of node, socket, exclusive and core-complex");
-}
-
-Result<CpusPerRank> parse_cpus_per_rank(std::string_view text) {
-    if (text == "auto") {
-        return CpusPerRank{};
-    }
-    int count = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-    if (error != std::errc() || end != text.data() + text.size() || count < 1) {
-        return Failure(Errc::invalid_argument,
-                       "--cpus-per-rank '" + std::string(text) +
-                           "' is neither auto nor a number of physical cores above 0");
-    }
-    return CpusPerRank{count};
+std::optional<NumaBinding> numa_binding_named(std::string_view name) noexcept {
+    const auto* const found =
+        std::ranges::find(kBindings, name, [](const auto& b) { return b.first; });
+    return found == std::end(kBindings) ? std::nullopt : std::optional(found->second);
 }
 
 Result<Placement> plan_placement(const PlacementRequest& request, const Topology& topology,

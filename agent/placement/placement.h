@@ -40,10 +40,8 @@ struct CpusPerRank {
     bool operator==(const CpusPerRank&) const = default;
 };
 
-/// Parses the values of the two flags. Errors: invalid_argument, with the flag and its valid
-/// values.
-Result<NumaBinding> parse_numa_binding(std::string_view text);
-Result<CpusPerRank> parse_cpus_per_rank(std::string_view text);
+/// "node", "socket", "exclusive" or "core-complex"; else nothing.
+[[nodiscard]] std::optional<NumaBinding> numa_binding_named(std::string_view name) noexcept;
 
 struct PlacementRequest {
     int rank_count = 1;  ///< Local ranks; at least 1.

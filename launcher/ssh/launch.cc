@@ -77,7 +77,7 @@ std::size_t Launch::count(Host::State state) const {
 std::size_t Launch::nodes_min() const {
     const bool elsewhere_too = plan_.options.gives_endpoint && plan_.options.gives_nodes;
     return elsewhere_too               ? 1
-           : plan_.options.gives_nodes ? plan_.options.run.nodes_min
+           : plan_.options.gives_nodes ? plan_.options.run.agent.core.policy.nodes_min
                                        : hosts_.size();
 }
 
@@ -162,7 +162,7 @@ void Launch::handle_report(Host& host, const Report& report) {
     } else if (const auto* ended = std::get_if<Ended>(&report); ended != nullptr && !host.ending) {
         if (ended->by_verdict && !is_over() && !stopping_) {
             // A node that had to leave saves its state, whatever becomes of the job.
-            close_all_after(plan_.options.run.prepare_timeout + grace_of_nodes());
+            close_all_after(plan_.options.run.agent.core.policy.prepare_timeout + grace_of_nodes());
         }
         host.ending = Ending{.exit_code = ended->exit_code,
                              .signal = ended->signal,
@@ -178,7 +178,7 @@ bool Launch::is_over() const {
 
 // A node may take --shutdown-timeout to save, and as long again to end.
 Duration Launch::grace_of_nodes() const {
-    return 2 * plan_.options.run.shutdown_timeout + kGraceOfNetwork;
+    return 2 * plan_.options.run.agent.core.policy.shutdown_timeout + kGraceOfNetwork;
 }
 
 void Launch::tell_report(const std::vector<std::string>& report) {
@@ -236,7 +236,7 @@ void Launch::start_head() {
     if (plan_.options.gives_endpoint) {
         stage_ = Stage::running;
         for (const auto& host : hosts_) {
-            order(*host, plan_.options.run.rdzv_endpoint, std::nullopt);
+            order(*host, plan_.options.run.rendezvous.endpoint, std::nullopt);
         }
         return;
     }
@@ -254,7 +254,7 @@ void Launch::start_head() {
     deadline_.expires_after(2 * plan_.options.connect_timeout);
     deadline_.async_wait([this](const boost::system::error_code& error) {
         if (!error && stage_ == Stage::starting) {
-            close_all("host " + hosts_[*head_]->name + " does not serve the rendezvous within " +
+            close_all("host " + hosts_[*head_]->name + " does not start the daemon within " +
                       format_duration(2 * plan_.options.connect_timeout) + " (--connect-timeout)");
         }
     });
@@ -266,7 +266,7 @@ void Launch::start_others(std::uint16_t port) {
     const Host& head = *hosts_.at(head_.value());
     const std::string endpoint = host_and_port(endpoint_host({head.name, head.address}), port);
     output_.say("job " + plan_.job + " starts on " + std::to_string(nodes_) + " host(s); " +
-                head.name + " serves the rendezvous at " + endpoint);
+                head.name + " runs the daemon at " + endpoint);
     for (const auto& host : hosts_) {
         order(*host, endpoint, false);
     }
@@ -287,16 +287,18 @@ void Launch::order(Host& host, const std::string& endpoint, std::optional<bool> 
     if (!options.gives_endpoint || !options.gives_nodes) {
         // No host beyond these will come.
         const std::size_t most =
-            options.gives_nodes ? std::min<std::size_t>(options.run.nodes_max, nodes_) : nodes_;
+            options.gives_nodes
+                ? std::min<std::size_t>(options.run.agent.core.policy.nodes_max, nodes_)
+                : nodes_;
         start.arguments.push_back("--nnodes=" + std::to_string(std::min(nodes_min(), most)) + ":" +
                                   std::to_string(most));
     }
     if (const auto slots = plan_.hosts[host.index].slots; slots && !options.gives_workers) {
         start.arguments.push_back("--nproc-per-node=" + std::to_string(*slots));
     }
-    start.arguments.insert(start.arguments.end(), {"--", options.run.program});
-    start.arguments.insert(start.arguments.end(), options.run.arguments.begin(),
-                           options.run.arguments.end());
+    start.arguments.insert(start.arguments.end(), {"--", options.run.program.program});
+    start.arguments.insert(start.arguments.end(), options.run.program.arguments.begin(),
+                           options.run.program.arguments.end());
     if (plan_.token) {
         const bool may_serve = is_head.value_or(true);
         const security::Scope node{security::Role::node, plan_.job};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "agent/process/resolve_program.h"
 #include "launcher/cluster/sbatch_script.h"
 #include "launcher/commands.h"
+#include "launcher/host.h"
 #include "launcher/run_plan.h"
 #include "launcher/say.h"
 #include "launcher/ssh/environment.h"
@@ -47,7 +47,7 @@ Result<std::optional<security::Token>> choose_token(const LaunchOptions& options
         return Failure(Errc::invalid_argument,
                        "the token here is for the role " +
                            std::string(to_string(own->token->scope().role)) +
-                           "; the host that serves the rendezvous needs a full one "
+                           "; the host that runs the daemon needs a full one "
                            "(--token-file names another)");
     }
     return own->token;
@@ -77,9 +77,8 @@ Result<std::vector<std::string>> ssh_client(const LaunchOptions& options) {
     if (!words) {
         return words;
     }
-    const char* path = std::getenv("PATH");
     const Result<std::string> program =
-        agent::resolve_program(words->front(), path != nullptr ? path : "");
+        agent::resolve_program(words->front(), variable("PATH").value_or(""));
     if (!program) {
         return Failure(program.error().code, "--ssh: " + program.error().detail);
     }
@@ -124,10 +123,10 @@ Result<LaunchPlan> make_plan(LaunchOptions options) {
         return token.error();
     }
     plan.token = *std::move(token);
-    plan.job = options.run.rdzv_id.empty() ? fresh_job_id() : options.run.rdzv_id;
+    plan.job = options.run.agent.core.job.empty() ? fresh_job_id() : options.run.agent.core.job;
     // Before any connection: what is too large for one host is too large for all.
     for (const Order& order : {Order(Setup{{}, {}, plan.folder, plan.environment, {}}),
-                               Order(Start{{}, {}, options.run.arguments, {}})}) {
+                               Order(Start{{}, {}, options.run.program.arguments, {}})}) {
         if (const Result<std::string> frame = encode(order); !frame) {
             return frame.error();
         }

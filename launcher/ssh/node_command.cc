@@ -10,6 +10,7 @@
 
 #include "agent/process/unique_fd.h"
 #include "launcher/commands.h"
+#include "launcher/host.h"
 #include "launcher/run_command.h"
 #include "launcher/say.h"
 #include "launcher/ssh/messages.h"
@@ -38,8 +39,7 @@ Result<agent::UniqueFd> take_stdin() {
 
 // "CLIENT PORT SERVER PORT", by sshd.
 std::string address_of_connection() {
-    const char* text = std::getenv("SSH_CONNECTION");
-    std::string rest = text != nullptr ? text : "";
+    std::string rest = variable("SSH_CONNECTION").value_or("");
     for (int skipped = 0; skipped < 2; ++skipped) {
         const std::size_t blank = rest.find(' ');
         rest = blank == rest.npos ? "" : rest.substr(blank + 1);

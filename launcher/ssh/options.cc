@@ -14,7 +14,7 @@
 
 #include "launcher/completion.h"
 #include "launcher/flag_values.h"
-#include "launcher/run_flags.h"
+#include "launcher/run_flag_table.h"
 
 namespace regroup::launcher::ssh {
 namespace {
@@ -36,7 +36,7 @@ constexpr const char* kFooter =
     "                       token of its own\n"
     "  --rdzv-endpoint=...  names a daemon or another port; without it the first host that "
     "answers\n"
-    "                       serves the rendezvous on a free port\n"
+    "                       starts the daemon on a free port\n"
     "\n"
     "Ctrl-C or SIGTERM asks all nodes to save and leave; the second one kills the workers; the\n"
     "third one closes the connections. A node whose connection closes ends, as after SIGHUP.\n"
@@ -117,7 +117,7 @@ Result<std::variant<LaunchOptions, ShowText>> own_help() {
     return std::variant<LaunchOptions, ShowText>(std::get<ShowText>(*std::move(parsed)));
 }
 
-Result<void> check_fitting(const FlagTable& flags, const RunOptions& run,
+Result<void> check_fitting(const FlagTable& flags, const RunFlags& run,
                            const SpecialFlags& special) {
     constexpr std::array kNotHere{"--standalone", "--node-rank", "--master-addr", "--master-port",
                                   "--local-addr"};
@@ -129,7 +129,7 @@ Result<void> check_fitting(const FlagTable& flags, const RunOptions& run,
                                "hosts their places (unset its variable PET_..., if that is set)");
         }
     }
-    if (flags.was_set("--rdzv-backend") && run.rdzv_backend == "static") {
+    if (flags.was_set("--rdzv-backend") && run.rendezvous.backend == "static") {
         return Failure(Errc::invalid_argument,
                        "--rdzv-backend=static is for nodes with fixed ranks; leave it out");
     }
@@ -141,16 +141,16 @@ Result<void> check_fitting(const FlagTable& flags, const RunOptions& run,
 }
 
 // Mistakes that `regroup run` would find on every host.
-Result<RunOptions> check_run(const LaunchOptions& options, const std::vector<std::string>& rest) {
+Result<RunFlags> check_run(const LaunchOptions& options, const std::vector<std::string>& rest) {
     std::vector<std::string> words = options.run_flags;
     // With an endpoint no scheduler is asked for one.
     words.insert(words.end(), {"--rdzv-backend=regroup", "--rdzv-endpoint=127.0.0.1:1", "--"});
     words.insert(words.end(), rest.begin(), rest.end());
-    auto parsed = parse_run_options(Front::run, words);
+    auto parsed = parse_run_flags(Front::run, words);
     if (!parsed) {
         return parsed.error();
     }
-    return std::get<RunOptions>(*std::move(parsed));
+    return std::get<RunFlags>(*std::move(parsed));
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ Result<std::variant<LaunchOptions, ShowText>> parse_launch_options(
     std::span<const std::string> arguments) {
     using Parsed = std::variant<LaunchOptions, ShowText>;
     LaunchOptions options;
-    RunOptions run;
+    RunFlags run;
     SpecialFlags special;
     FlagTable flags(kCommand);
     describe(flags);
@@ -197,12 +197,12 @@ Result<std::variant<LaunchOptions, ShowText>> parse_launch_options(
             options.run_flags.push_back(given.word);
         }
     }
-    Result<RunOptions> checked = check_run(options, rest);
+    Result<RunFlags> checked = check_run(options, rest);
     if (!checked) {
         return checked.error();
     }
     options.run = *std::move(checked);
-    options.run.rdzv_endpoint = run.rdzv_endpoint;
+    options.run.rendezvous.endpoint = run.rendezvous.endpoint;
     options.run.trust = run.trust;
     options.gives_nodes = flags.was_set("--nnodes");
     options.gives_workers = flags.was_set("--nproc-per-node");
@@ -230,7 +230,7 @@ Result<std::vector<HostEntry>> read_hosts(const LaunchOptions& options) {
 }
 
 Result<void> check_node_count(const LaunchOptions& options, std::size_t hosts) {
-    const RunOptions& run = options.run;
+    const rendezvous::JobPolicy& run = options.run.agent.core.policy;
     if (!options.gives_nodes) {
         return {};
     }
@@ -240,10 +240,10 @@ Result<void> check_node_count(const LaunchOptions& options, std::size_t hosts) {
                                                    " nodes at least, and the list has " +
                                                    std::to_string(hosts) + " host(s)");
     }
-    if (std::size_t{run.nodes_max} + run.standbys < hosts) {
+    if (std::size_t{run.nodes_max} + run.standbys_max < hosts) {
         return Failure(Errc::invalid_argument,
                        "--nnodes and --standbys have work for " +
-                           std::to_string(run.nodes_max + run.standbys) +
+                           std::to_string(run.nodes_max + run.standbys_max) +
                            " nodes at most, and the list has " + std::to_string(hosts) +
                            " hosts; give fewer hosts, or --standbys for those that wait");
     }

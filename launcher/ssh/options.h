@@ -8,7 +8,7 @@
 
 #include "launcher/cluster/host_file.h"
 #include "launcher/flag_table.h"
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::launcher::ssh {
@@ -24,7 +24,7 @@ struct LaunchOptions {
     std::vector<std::string> exports;  ///< Values of -x.
 
     /// The options of `regroup run`, from the rest of the command line and the environment.
-    RunOptions run;
+    RunFlags run;
     bool gives_nodes = false;     ///< --nnodes is given.
     bool gives_workers = false;   ///< --nproc-per-node is given.
     bool gives_endpoint = false;  ///< --rdzv-endpoint is given.

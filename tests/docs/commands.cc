@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "launcher/ssh/options.h"
 
 namespace regroup::docs {
@@ -257,20 +257,20 @@ std::string CommandChecker::check_regroup(const Words& words) const {
 
 std::string CommandChecker::check_run(const std::string& front, const Words& arguments) const {
     using launcher::Front;
-    const auto parsed = launcher::parse_run_options(front == "torchrun" ? Front::torchrun
-                                                    : front == "launch" ? Front::launch
-                                                                        : Front::run,
-                                                    arguments);
+    const auto parsed = launcher::parse_run_flags(front == "torchrun" ? Front::torchrun
+                                                  : front == "launch" ? Front::launch
+                                                                      : Front::run,
+                                                  arguments);
     if (!parsed) {
         return front + ": " + parsed.error().detail;
     }
-    const auto* const options = std::get_if<launcher::RunOptions>(&*parsed);
+    const auto* const options = std::get_if<launcher::RunFlags>(&*parsed);
     if (options == nullptr) {
         return "";
     }
-    const std::string name = base_name(options->program);
+    const std::string name = base_name(options->program.program);
     return fs::is_directory(project_.root / "examples" / name)
-               ? check_example(name, options->arguments)
+               ? check_example(name, options->program.arguments)
                : "";
 }
 
@@ -285,9 +285,9 @@ std::string CommandChecker::check_launch_ssh(const Words& arguments) const {
     if (!options->hosts.empty() && !hosts) {
         return "launch-ssh: " + hosts.error().detail;
     }
-    const std::string name = base_name(options->run.program);
+    const std::string name = base_name(options->run.program.program);
     return fs::is_directory(project_.root / "examples" / name)
-               ? check_example(name, options->run.arguments)
+               ? check_example(name, options->run.program.arguments)
                : "";
 }
 

@@ -126,7 +126,7 @@ TEST_F(LaunchSsh, ThreeHostsTrainTogether) {
                              "20", "--log-every", "10", "--hidden", "16"});
     EXPECT_EQ(job->wait(), 0) << job->output() << server_->log();
     EXPECT_THAT(job->output(),
-                AllOf(HasSubstr("starts on 3 host(s); a serves the rendezvous at 127.0.0.2:"),
+                AllOf(HasSubstr("starts on 3 host(s); a runs the daemon at 127.0.0.2:"),
                       HasSubstr("[a] regroup: round 1: ranks 0-1 of 4 on node a"),
                       HasSubstr("[b] regroup: round 1: rank 2 of 4 on node b"),
                       HasSubstr("[c] regroup: round 1: rank 3 of 4 on node c"),
@@ -176,7 +176,7 @@ TEST_F(LaunchSsh, HostThatRefusesIsLeftOutIfEnoughAnswer) {
     EXPECT_EQ(job->wait(), 0) << job->output();
     EXPECT_EQ(count_of(job->output(), "gone"), 1U) << job->output();
     EXPECT_THAT(job->output(), AllOf(HasSubstr("host gone cannot take part: ssh: connect to host"),
-                                     HasSubstr("on 2 host(s); a serves the rendezvous")));
+                                     HasSubstr("on 2 host(s); a runs the daemon")));
 }
 
 TEST_F(LaunchSsh, HostThatRefusesEndsAJobThatNeedsIt) {

@@ -264,7 +264,7 @@ class RunDaemonLossWithItsHost : public RunDaemonLoss {
     Node survivor_;
 };
 
-constexpr const char* kServesNow = "this process serves it from now on";
+constexpr const char* kServesNow = "this process starts one";
 
 // Its workers may wait for the lost ones forever, and without a daemon nobody ends them.
 TEST_F(RunDaemonLossWithItsHost, SurvivorServesTheRendezvousAndBeginsANewRound) {

@@ -151,7 +151,7 @@ class UsedPort {
     std::string endpoint_;
 };
 
-constexpr const char* kHostsLate = "this process serves it from now on";
+constexpr const char* kHostsLate = "this process starts one";
 
 TEST_F(RunEndpoint, OneLauncherServesAPortThatBecomesFree) {
     UsedPort port;

@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "launcher/run_plan.h"
 #include "launcher_variables.h"
 
@@ -164,18 +164,18 @@ class LauncherInAPod : public ::testing::Test {
         }
     }
 
-    static Result<RunOptions> options(const Arguments& flags, Front front = Front::run) {
+    static Result<RunFlags> options(const Arguments& flags, Front front = Front::run) {
         Arguments arguments = flags;
-        arguments.emplace_back("./train");
-        Result<std::variant<RunOptions, ShowText>> parsed = parse_run_options(front, arguments);
+        arguments.insert(arguments.end(), {"--log-dir=/dev/null", "/bin/true"});
+        Result<std::variant<RunFlags, ShowText>> parsed = parse_run_flags(front, arguments);
         if (!parsed) {
             return parsed.error();
         }
-        return std::get<RunOptions>(*parsed);
+        return std::get<RunFlags>(*parsed);
     }
 
     static Result<RunPlan> plan(const Arguments& flags, Front front = Front::run) {
-        const Result<RunOptions> parsed = options(flags, front);
+        const Result<RunFlags> parsed = options(flags, front);
         if (!parsed) {
             return parsed.error();
         }
@@ -192,13 +192,13 @@ TEST_F(LauncherInAPod, PodNeedsOnlyTheNumberOfNodes) {
     set(with(kPod, {{"POD_IP", "10.1.2.3"}}));
     const Result<RunPlan> planned = plan({"--nnodes=2:4"});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "train-0.train:29400");
-    EXPECT_EQ(planned->hosting, Hosting::never);
-    EXPECT_EQ(planned->agent.job, "train");
-    EXPECT_EQ(planned->agent.offer.name, "train-2");
-    EXPECT_EQ(planned->agent.offer.address, "10.1.2.3");
-    EXPECT_EQ(planned->agent.policy.nodes_min, 2U);
-    EXPECT_EQ(planned->agent.policy.nodes_max, 4U);
+    EXPECT_EQ(planned->daemon.endpoint.text(), "train-0.train:29400");
+    EXPECT_EQ(planned->daemon.hosting, Hosting::never);
+    EXPECT_EQ(planned->agent.core.job, "train");
+    EXPECT_EQ(planned->agent.core.offer.name, "train-2");
+    EXPECT_EQ(planned->agent.core.offer.address, "10.1.2.3");
+    EXPECT_EQ(planned->agent.core.policy.nodes_min, 2U);
+    EXPECT_EQ(planned->agent.core.policy.nodes_max, 4U);
 }
 
 TEST_F(LauncherInAPod, HeadServesAtOnceAndAsksNoNameServer) {
@@ -206,9 +206,9 @@ TEST_F(LauncherInAPod, HeadServesAtOnceAndAsksNoNameServer) {
              {{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "train-0"}, {"POD_IP", "10.1.2.1"}}));
     const Result<RunPlan> planned = plan({"--nnodes=4"});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "10.1.2.1:29400");
-    EXPECT_EQ(planned->hosting, Hosting::always);
-    EXPECT_EQ(planned->bind_address, "") << "the other pods must reach it";
+    EXPECT_EQ(planned->daemon.endpoint.text(), "10.1.2.1:29400");
+    EXPECT_EQ(planned->daemon.hosting, Hosting::always);
+    EXPECT_EQ(planned->daemon.bind_address, "") << "the other pods must reach it";
 }
 
 TEST_F(LauncherInAPod, HeadWithAnIpv6Address) {
@@ -216,15 +216,15 @@ TEST_F(LauncherInAPod, HeadWithAnIpv6Address) {
              {{"JOB_COMPLETION_INDEX", "0"}, {"HOSTNAME", "train-0"}, {"POD_IP", "fd00::7"}}));
     const Result<RunPlan> planned = plan({"--nnodes=4"});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "[fd00::7]:29400");
+    EXPECT_EQ(planned->daemon.endpoint.text(), "[fd00::7]:29400");
 }
 
 TEST_F(LauncherInAPod, VariableGivesTheNumberOfNodes) {
     set(with(kPod, {{"PET_NNODES", "3"}}));
     const Result<RunPlan> planned = plan({});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "train-0.train:29400");
-    EXPECT_EQ(planned->agent.policy.nodes_max, 3U);
+    EXPECT_EQ(planned->daemon.endpoint.text(), "train-0.train:29400");
+    EXPECT_EQ(planned->agent.core.policy.nodes_max, 3U);
 }
 
 TEST_F(LauncherInAPod, PodThatAsksForNoNodesIsAJobOfItsOwn) {
@@ -232,8 +232,8 @@ TEST_F(LauncherInAPod, PodThatAsksForNoNodesIsAJobOfItsOwn) {
     set(kPod);
     const Result<RunPlan> planned = plan({"--nproc-per-node=2"});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_TRUE(planned->agent.offer.alone);
-    EXPECT_EQ(planned->endpoint.host, "127.0.0.1");
+    EXPECT_TRUE(planned->agent.core.offer.alone);
+    EXPECT_EQ(planned->daemon.endpoint.host, "127.0.0.1");
 }
 
 TEST_F(LauncherInAPod, PodThatDoesNotKnowItsNameMayStillBeAJobOfItsOwn) {
@@ -251,8 +251,8 @@ TEST_F(LauncherInAPod, CommandLineThatSaysWhereNodesMeetIsLeftAlone) {
     const Result<RunPlan> planned =
         plan({"--nnodes=4", "--rdzv-backend=c10d", "--rdzv-endpoint=regroup:29400"});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "regroup:29400");
-    EXPECT_EQ(planned->agent.job, kUsualJob);
+    EXPECT_EQ(planned->daemon.endpoint.text(), "regroup:29400");
+    EXPECT_EQ(planned->agent.core.job, kUsualJob);
 }
 
 TEST_F(LauncherInAPod, LinksToAServiceCalledRegroupChangeNothing) {
@@ -267,7 +267,7 @@ TEST_F(LauncherInAPod, LinksToAServiceCalledRegroupChangeNothing) {
     set(kPod);
     const Result<RunPlan> planned = plan({"--nnodes=4"});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "train-0.train:29400");
+    EXPECT_EQ(planned->daemon.endpoint.text(), "train-0.train:29400");
 }
 
 // ---- Kubeflow.
@@ -286,13 +286,13 @@ TEST_F(LauncherInAPod, TrainerOfKubeflowGivesFixedRanks) {
     for (const Front front : {Front::run, Front::torchrun}) {
         const Result<RunPlan> planned = plan({}, front);
         ASSERT_TRUE(planned) << planned.error().detail;
-        EXPECT_EQ(planned->endpoint.text(), "llm-node-0-0.llm:29500");
-        EXPECT_TRUE(planned->fixed_master);
-        EXPECT_EQ(planned->agent.offer.slot, 1U);
-        EXPECT_EQ(planned->agent.offer.workers, 8U);
-        EXPECT_EQ(planned->agent.policy.nodes_min, 4U);
-        EXPECT_EQ(planned->agent.policy.nodes_max, 4U);
-        EXPECT_EQ(planned->hosting, Hosting::never);
+        EXPECT_EQ(planned->daemon.endpoint.text(), "llm-node-0-0.llm:29500");
+        EXPECT_TRUE(planned->daemon.fixed_master);
+        EXPECT_EQ(planned->agent.core.offer.slot, 1U);
+        EXPECT_EQ(planned->agent.core.offer.workers, 8U);
+        EXPECT_EQ(planned->agent.core.policy.nodes_min, 4U);
+        EXPECT_EQ(planned->agent.core.policy.nodes_max, 4U);
+        EXPECT_EQ(planned->daemon.hosting, Hosting::never);
     }
 }
 
@@ -302,9 +302,9 @@ TEST_F(LauncherInAPod, TrainerOfKubeflowMayBeToldOfAnotherRendezvous) {
                         {"PET_RDZV_ENDPOINT", "regroup.default:29400"}}));
     const Result<RunPlan> planned = plan({});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "regroup.default:29400");
-    EXPECT_FALSE(planned->fixed_master);
-    EXPECT_EQ(planned->agent.offer.slot, 1U) << "the place that the pod asks for";
+    EXPECT_EQ(planned->daemon.endpoint.text(), "regroup.default:29400");
+    EXPECT_FALSE(planned->daemon.fixed_master);
+    EXPECT_EQ(planned->agent.core.offer.slot, 1U) << "the place that the pod asks for";
 }
 
 TEST_F(LauncherInAPod, OperatorOfPyTorchJobsWithFixedNodes) {
@@ -321,9 +321,9 @@ TEST_F(LauncherInAPod, OperatorOfPyTorchJobsWithFixedNodes) {
          {"PET_NNODES", "3"}});
     const Result<RunPlan> planned = plan({});
     ASSERT_TRUE(planned) << planned.error().detail;
-    EXPECT_EQ(planned->endpoint.text(), "llm-master-0:23456");
-    EXPECT_EQ(planned->agent.offer.slot, 1U);
-    EXPECT_EQ(planned->agent.policy.nodes_max, 3U);
+    EXPECT_EQ(planned->daemon.endpoint.text(), "llm-master-0:23456");
+    EXPECT_EQ(planned->agent.core.offer.slot, 1U);
+    EXPECT_EQ(planned->agent.core.policy.nodes_max, 3U);
 }
 
 TEST_F(LauncherInAPod, OperatorOfPyTorchJobsWithAnElasticPolicy) {
@@ -339,17 +339,17 @@ TEST_F(LauncherInAPod, OperatorOfPyTorchJobsWithAnElasticPolicy) {
          {"PET_RDZV_CONF", "last_call_timeout=10,timeout=900"},
          {"PET_STANDALONE", ""}});
     for (const Front front : {Front::run, Front::torchrun}) {
-        const Result<RunOptions> parsed = options({}, front);
+        const Result<RunFlags> parsed = options({}, front);
         ASSERT_TRUE(parsed) << parsed.error().detail;
-        EXPECT_EQ(parsed->last_call, std::chrono::seconds(10));
-        EXPECT_EQ(parsed->max_restarts, 100U);
+        EXPECT_EQ(parsed->agent.core.policy.last_call, std::chrono::seconds(10));
+        EXPECT_EQ(parsed->agent.core.policy.restarts_max, 100U);
         const Result<RunPlan> planned = make_run_plan(*parsed);
         ASSERT_TRUE(planned) << planned.error().detail;
-        EXPECT_EQ(planned->endpoint.text(), "llm-worker-0:23456");
-        EXPECT_EQ(planned->agent.job, "llm");
-        EXPECT_EQ(planned->agent.policy.nodes_min, 1U);
-        EXPECT_EQ(planned->agent.policy.nodes_max, 3U);
-        EXPECT_FALSE(parsed->standalone) << "an empty PET_STANDALONE asks for nothing";
+        EXPECT_EQ(planned->daemon.endpoint.text(), "llm-worker-0:23456");
+        EXPECT_EQ(planned->agent.core.job, "llm");
+        EXPECT_EQ(planned->agent.core.policy.nodes_min, 1U);
+        EXPECT_EQ(planned->agent.core.policy.nodes_max, 3U);
+        EXPECT_FALSE(parsed->rendezvous.standalone) << "an empty PET_STANDALONE asks for nothing";
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "launcher/worker_command.h"
 #include "launcher_variables.h"
 
@@ -22,22 +22,21 @@ using testing::ScopedVariable;
 using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
-RunOptions parsed(const Arguments& arguments) {
-    Result<std::variant<RunOptions, ShowText>> result = parse_run_options(Front::run, arguments);
+RunFlags parsed(const Arguments& arguments) {
+    Result<std::variant<RunFlags, ShowText>> result = parse_run_flags(Front::run, arguments);
     if (!result) {
         ADD_FAILURE() << result.error().detail;
         return {};
     }
-    if (!std::holds_alternative<RunOptions>(*result)) {
+    if (!std::holds_alternative<RunFlags>(*result)) {
         ADD_FAILURE() << "asked for help";
         return {};
     }
-    return std::get<RunOptions>(*result);
+    return std::get<RunFlags>(*result);
 }
 
 std::string error_of(const Arguments& arguments) {
-    const Result<std::variant<RunOptions, ShowText>> result =
-        parse_run_options(Front::run, arguments);
+    const Result<std::variant<RunFlags, ShowText>> result = parse_run_flags(Front::run, arguments);
     if (result) {
         return "no error";
     }
@@ -47,30 +46,29 @@ std::string error_of(const Arguments& arguments) {
 }
 
 TEST(LauncherOptions, DefaultsAreThoseOfTorchrun) {
-    const RunOptions options = parsed({"train"});
-    EXPECT_EQ(options.program, "train");
-    EXPECT_EQ(options.nodes_min, 1U);
-    EXPECT_EQ(options.nodes_max, 1U);
+    const RunFlags options = parsed({"train"});
+    EXPECT_EQ(options.program.program, "train");
+    EXPECT_EQ(options.agent.core.policy.nodes_min, 1U);
+    EXPECT_EQ(options.agent.core.policy.nodes_max, 1U);
     EXPECT_EQ(options.workers, "1");
-    EXPECT_EQ(options.role, "default");
-    EXPECT_EQ(options.max_restarts, 0U);
-    EXPECT_FALSE(options.standalone);
-    EXPECT_EQ(options.rdzv_backend, "static");
-    EXPECT_EQ(options.rdzv_endpoint, "");
-    EXPECT_EQ(options.rdzv_id, "");
-    EXPECT_EQ(options.node_rank, std::nullopt);
-    EXPECT_EQ(options.master_port, std::nullopt);
-    EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds(30));
-    EXPECT_DOUBLE_EQ(options.monitor_interval, 0.1);
+    EXPECT_EQ(options.agent.core.offer.role, "default");
+    EXPECT_EQ(options.agent.core.policy.restarts_max, 0U);
+    EXPECT_FALSE(options.rendezvous.standalone);
+    EXPECT_EQ(options.rendezvous.backend, "static");
+    EXPECT_EQ(options.rendezvous.endpoint, "");
+    EXPECT_EQ(options.agent.core.job, "");
+    EXPECT_EQ(options.agent.core.offer.slot, std::nullopt);
+    EXPECT_EQ(options.rendezvous.master_port, std::nullopt);
+    EXPECT_EQ(options.agent.core.policy.shutdown_timeout, std::chrono::seconds(30));
     EXPECT_EQ(options.log_dir, std::nullopt);
-    EXPECT_FALSE(options.module);
-    EXPECT_FALSE(options.no_python);
+    EXPECT_FALSE(options.program.module);
+    EXPECT_FALSE(options.program.no_python);
 }
 
 struct Flag {
     std::string name;
     std::string value;
-    std::function<bool(const RunOptions&)> taken;
+    std::function<bool(const RunFlags&)> taken;
 };
 
 const std::vector<Flag>& flags_with_values() {
@@ -78,55 +76,76 @@ const std::vector<Flag>& flags_with_values() {
     using std::chrono::seconds;
     static const std::vector<Flag> all = {
         {"--nnodes", "2:4",
-         [](const RunOptions& o) { return o.nodes_min == 2 && o.nodes_max == 4; }},
-        {"--nproc-per-node", "8", [](const RunOptions& o) { return o.workers == "8"; }},
-        {"--max-restarts", "3", [](const RunOptions& o) { return o.max_restarts == 3; }},
-        {"--role", "trainer", [](const RunOptions& o) { return o.role == "trainer"; }},
-        {"--rdzv-backend", "c10d", [](const RunOptions& o) { return o.rdzv_backend == "c10d"; }},
-        {"--rdzv-endpoint", "[::1]:29400",
-         [](const RunOptions& o) { return o.rdzv_endpoint == "[::1]:29400"; }},
-        {"--rdzv-id", "nightly", [](const RunOptions& o) { return o.rdzv_id == "nightly"; }},
-        {"--node-rank", "1", [](const RunOptions& o) { return o.node_rank == 1U; }},
-        {"--master-addr", "host0", [](const RunOptions& o) { return o.master_addr == "host0"; }},
-        {"--master-port", "29501", [](const RunOptions& o) { return o.master_port == 29501; }},
-        {"--local-addr", "10.0.0.7",
-         [](const RunOptions& o) { return o.local_addr == "10.0.0.7"; }},
-        {"--rank-order", "file:hosts",
-         [](const RunOptions& o) { return o.rank_order.file == "hosts"; }},
-        {"--join-timeout", "1.5",
-         [](const RunOptions& o) { return o.join_timeout == milliseconds(1500); }},
-        {"--last-call", "0", [](const RunOptions& o) { return o.last_call == seconds(0); }},
-        {"--heartbeat-timeout", "0.25",
-         [](const RunOptions& o) { return o.heartbeat_timeout == milliseconds(250); }},
-        {"--shutdown-timeout", "7",
-         [](const RunOptions& o) { return o.shutdown_timeout == seconds(7); }},
-        {"--grow-after", "1e2", [](const RunOptions& o) { return o.grow_after == seconds(100); }},
-        {"--monitor-interval", "0.5",
-         [](const RunOptions& o) { return o.monitor_interval == 0.5; }},
-        {"--hang-timeout", "600",
-         [](const RunOptions& o) { return o.hang_timeout == std::chrono::minutes(10); }},
-        {"--hang-factor", "7.5", [](const RunOptions& o) { return o.hang_factor == 7.5; }},
-        {"--hang-floor", "60",
-         [](const RunOptions& o) { return o.hang_floor == std::chrono::minutes(1); }},
-        {"--stdin", "3",
-         [](const RunOptions& o) {
-             return o.stdin_reader == agent::StdinReader{agent::StdinReader::Who::rank, 3};
+         [](const RunFlags& o) {
+             return o.agent.core.policy.nodes_min == 2 && o.agent.core.policy.nodes_max == 4;
          }},
-        {"--log-dir", "/tmp/logs", [](const RunOptions& o) { return o.log_dir == "/tmp/logs"; }},
-        {"--redirects", "1", [](const RunOptions& o) { return o.redirects.all == 1; }},
-        {"--tee", "0:3", [](const RunOptions& o) { return o.tee.by_local_rank.contains(0); }},
+        {"--nproc-per-node", "8", [](const RunFlags& o) { return o.workers == "8"; }},
+        {"--max-restarts", "3",
+         [](const RunFlags& o) { return o.agent.core.policy.restarts_max == 3; }},
+        {"--role", "trainer",
+         [](const RunFlags& o) { return o.agent.core.offer.role == "trainer"; }},
+        {"--rdzv-backend", "c10d",
+         [](const RunFlags& o) { return o.rendezvous.backend == "c10d"; }},
+        {"--rdzv-endpoint", "[::1]:29400",
+         [](const RunFlags& o) { return o.rendezvous.endpoint == "[::1]:29400"; }},
+        {"--rdzv-id", "nightly", [](const RunFlags& o) { return o.agent.core.job == "nightly"; }},
+        {"--node-rank", "1", [](const RunFlags& o) { return o.agent.core.offer.slot == 1U; }},
+        {"--master-addr", "host0",
+         [](const RunFlags& o) { return o.rendezvous.master_addr == "host0"; }},
+        {"--master-port", "29501",
+         [](const RunFlags& o) { return o.rendezvous.master_port == 29501; }},
+        {"--local-addr", "10.0.0.7",
+         [](const RunFlags& o) { return o.agent.core.offer.address == "10.0.0.7"; }},
+        {"--rank-order", "file:hosts",
+         [](const RunFlags& o) { return o.rendezvous.rank_file == "hosts"; }},
+        {"--join-timeout", "1.5",
+         [](const RunFlags& o) { return o.agent.core.join_timeout == milliseconds(1500); }},
+        {"--last-call", "0",
+         [](const RunFlags& o) { return o.agent.core.policy.last_call == seconds(0); }},
+        {"--heartbeat-timeout", "0.25",
+         [](const RunFlags& o) {
+             return o.agent.core.policy.heartbeat_timeout == milliseconds(250);
+         }},
+        {"--shutdown-timeout", "7",
+         [](const RunFlags& o) { return o.agent.core.policy.shutdown_timeout == seconds(7); }},
+        {"--grow-after", "1e2",
+         [](const RunFlags& o) { return o.agent.core.policy.grow_after == seconds(100); }},
+        {"--hang-timeout", "600",
+         [](const RunFlags& o) { return o.agent.watch.limits.most == std::chrono::minutes(10); }},
+        {"--hang-factor", "7.5",
+         [](const RunFlags& o) { return o.agent.watch.limits.factor == 7.5; }},
+        {"--hang-floor", "60",
+         [](const RunFlags& o) { return o.agent.watch.limits.floor == std::chrono::minutes(1); }},
+        {"--stdin", "3",
+         [](const RunFlags& o) {
+             return o.agent.group.output.stdin_reader ==
+                    agent::StdinReader{agent::StdinReader::Who::rank, 3};
+         }},
+        {"--log-dir", "/tmp/logs", [](const RunFlags& o) { return o.log_dir == "/tmp/logs"; }},
+        {"--redirects", "1",
+         [](const RunFlags& o) { return o.agent.group.output.redirects.all == 1; }},
+        {"--tee", "0:3",
+         [](const RunFlags& o) { return o.agent.group.output.tee.by_local_rank.contains(0); }},
         {"--local-ranks-filter", "0,2",
-         [](const RunOptions& o) { return o.local_ranks_filter == std::set<std::uint32_t>{0, 2}; }},
+         [](const RunFlags& o) {
+             return o.agent.group.output.console_ranks == std::set<std::uint32_t>{0, 2};
+         }},
         {"--log-line-prefix-template", "${rank} ",
-         [](const RunOptions& o) { return o.log_line_prefix == "${rank} "; }},
+         [](const RunFlags& o) { return o.agent.group.output.line_prefix == "${rank} "; }},
         {"--log-file-size", "2M",
-         [](const RunOptions& o) { return o.log_file_bytes_max == std::uint64_t{2} << 20U; }},
-        {"--event-log-handler", "console", [](const RunOptions& o) { return o.console_events; }},
+         [](const RunFlags& o) {
+             return o.agent.group.output.file_bytes_max == std::uint64_t{2} << 20U;
+         }},
+        {"--event-log-handler", "console", [](const RunFlags& o) { return o.console_events; }},
         {"--signals-to-handle", "SIGINT",
-         [](const RunOptions& o) { return o.signals == std::vector<int>{SIGINT}; }},
-        {"--cpus-per-rank", "auto", [](const RunOptions& o) { return o.cpus_per_rank == "auto"; }},
-        {"--gpus-per-rank", "2", [](const RunOptions& o) { return o.gpus_per_rank == "2"; }},
-        {"--rdzv-conf", "is_host=1", [](const RunOptions& o) { return o.is_host == true; }},
+         [](const RunFlags& o) { return o.signals == std::vector<int>{SIGINT}; }},
+        {"--cpus-per-rank", "auto",
+         [](const RunFlags& o) {
+             return o.placement.request.cpus_per_rank == agent::CpusPerRank{};
+         }},
+        {"--gpus-per-rank", "2", [](const RunFlags& o) { return o.placement.gpus_per_rank == 2U; }},
+        {"--rdzv-conf", "is_host=1",
+         [](const RunFlags& o) { return o.rendezvous.is_host == true; }},
     };
     return all;
 }
@@ -162,32 +181,34 @@ TEST(LauncherOptions, EachFlagHasItsDefaultInItsVariable) {
 
 TEST(LauncherOptions, CommandLineWinsOverTheVariable) {
     const ScopedVariable variable("PET_NNODES", "7");
-    EXPECT_EQ(parsed({"--nnodes=2", "train"}).nodes_max, 2U);
+    EXPECT_EQ(parsed({"--nnodes=2", "train"}).agent.core.policy.nodes_max, 2U);
     const ScopedVariable nonsense("PET_MAX_RESTARTS", "many");
-    EXPECT_EQ(parsed({"--max_restarts", "2", "train"}).max_restarts, 2U);
+    EXPECT_EQ(parsed({"--max_restarts", "2", "train"}).agent.core.policy.restarts_max, 2U);
 }
 
 TEST(LauncherOptions, LastOfARepeatedFlagCounts) {
-    EXPECT_EQ(parsed({"--nnodes=2", "--nnodes", "3", "train"}).nodes_max, 3U);
-    EXPECT_EQ(parsed({"--max-restarts=2", "--max_restarts=4", "train"}).max_restarts, 4U);
+    EXPECT_EQ(parsed({"--nnodes=2", "--nnodes", "3", "train"}).agent.core.policy.nodes_max, 3U);
+    EXPECT_EQ(
+        parsed({"--max-restarts=2", "--max_restarts=4", "train"}).agent.core.policy.restarts_max,
+        4U);
 }
 
 TEST(LauncherOptions, TogglesTakeNoValue) {
-    EXPECT_TRUE(parsed({"--standalone", "train"}).standalone);
-    EXPECT_TRUE(parsed({"--no-python", "train"}).no_python);
-    EXPECT_TRUE(parsed({"--no_python", "train"}).no_python);
-    EXPECT_TRUE(parsed({"-m", "train"}).module);
-    EXPECT_TRUE(parsed({"--module", "train"}).module);
-    EXPECT_EQ(parsed({"-m", "package.train", "-x"}).program, "package.train");
+    EXPECT_TRUE(parsed({"--standalone", "train"}).rendezvous.standalone);
+    EXPECT_TRUE(parsed({"--no-python", "train"}).program.no_python);
+    EXPECT_TRUE(parsed({"--no_python", "train"}).program.no_python);
+    EXPECT_TRUE(parsed({"-m", "train"}).program.module);
+    EXPECT_TRUE(parsed({"--module", "train"}).program.module);
+    EXPECT_EQ(parsed({"-m", "package.train", "-x"}).program.program, "package.train");
     EXPECT_THAT(error_of({"-m", "--no-python", "train"}), HasSubstr("exclude each other"));
 }
 
 TEST(LauncherOptions, TogglesReadNumbersFromTheirVariables) {
     const ScopedVariable on("PET_STANDALONE", "1");
     const ScopedVariable off("PET_MODULE", "0");
-    EXPECT_TRUE(parsed({"train"}).standalone);
-    EXPECT_FALSE(parsed({"train"}).module);
-    EXPECT_TRUE(parsed({"-m", "train"}).module);
+    EXPECT_TRUE(parsed({"train"}).rendezvous.standalone);
+    EXPECT_FALSE(parsed({"train"}).program.module);
+    EXPECT_TRUE(parsed({"-m", "train"}).program.module);
 }
 
 TEST(LauncherOptions, InvalidVariableIsNamed) {
@@ -206,22 +227,23 @@ TEST(LauncherOptions, InvalidVariableIsNamed) {
 // ---- The program and its arguments.
 
 TEST(LauncherOptions, WordsAfterTheProgramAreItsArguments) {
-    const RunOptions options =
+    const RunFlags options =
         parsed({"--nnodes=2", "train.py", "--nnodes", "9", "--help", "-m", "--", "x", "--what"});
-    EXPECT_EQ(options.nodes_max, 2U);
-    EXPECT_EQ(options.program, "train.py");
-    EXPECT_THAT(options.arguments,
+    EXPECT_EQ(options.agent.core.policy.nodes_max, 2U);
+    EXPECT_EQ(options.program.program, "train.py");
+    EXPECT_THAT(options.program.arguments,
                 ElementsAre("--nnodes", "9", "--help", "-m", "--", "x", "--what"));
 }
 
 TEST(LauncherOptions, DoubleDashBeforeTheProgramIsSwallowedOnce) {
-    EXPECT_THAT(parsed({"--nnodes=2", "--", "train", "--", "x"}).arguments, ElementsAre("--", "x"));
-    EXPECT_EQ(parsed({"--", "--odd-name"}).program, "--odd-name");
-    EXPECT_THAT(parsed({"--", "train", "--nnodes=3"}).arguments, ElementsAre("--nnodes=3"));
+    EXPECT_THAT(parsed({"--nnodes=2", "--", "train", "--", "x"}).program.arguments,
+                ElementsAre("--", "x"));
+    EXPECT_EQ(parsed({"--", "--odd-name"}).program.program, "--odd-name");
+    EXPECT_THAT(parsed({"--", "train", "--nnodes=3"}).program.arguments, ElementsAre("--nnodes=3"));
 }
 
 TEST(LauncherOptions, ArgumentsAreHandedOnUntouched) {
-    EXPECT_THAT(parsed({"train", "", " a b ", "[1,2]", "k=v", "\"q\"", "ä"}).arguments,
+    EXPECT_THAT(parsed({"train", "", " a b ", "[1,2]", "k=v", "\"q\"", "ä"}).program.arguments,
                 ElementsAre("", " a b ", "[1,2]", "k=v", "\"q\"", "ä"));
 }
 
@@ -277,12 +299,12 @@ TEST(LauncherOptions, NegativeNumberIsAValueAndAFlagIsNot) {
 // ---- Abbreviations, as argparse takes them.
 
 TEST(LauncherOptions, UnambiguousBeginningsAreTaken) {
-    EXPECT_TRUE(parsed({"--stand", "train"}).standalone);
+    EXPECT_TRUE(parsed({"--stand", "train"}).rendezvous.standalone);
     EXPECT_EQ(parsed({"--nproc_per", "2", "train"}).workers, "2");
-    EXPECT_EQ(parsed({"--max-r=1", "train"}).max_restarts, 1U);
-    EXPECT_EQ(parsed({"--nn", "2", "train"}).nodes_max, 2U);
-    EXPECT_EQ(parsed({"--redirect=3", "train"}).redirects.all, 3);
-    EXPECT_EQ(parsed({"--rdzv_b", "c10d", "train"}).rdzv_backend, "c10d");
+    EXPECT_EQ(parsed({"--max-r=1", "train"}).agent.core.policy.restarts_max, 1U);
+    EXPECT_EQ(parsed({"--nn", "2", "train"}).agent.core.policy.nodes_max, 2U);
+    EXPECT_EQ(parsed({"--redirect=3", "train"}).agent.group.output.redirects.all, 3);
+    EXPECT_EQ(parsed({"--rdzv_b", "c10d", "train"}).rendezvous.backend, "c10d");
 }
 
 TEST(LauncherOptions, BeginningsOfTwoSpellingsAreAmbiguous) {
@@ -296,17 +318,18 @@ TEST(LauncherOptions, OwnFlagsDoNotMakeThoseOfTorchrunAmbiguous) {
     // --log-file-size begins like --log-dir and --log-line-prefix-template; --last-call like
     // nothing of torchrun's; --report-bindings like --redirects.
     EXPECT_EQ(parsed({"--log-d", "x", "train"}).log_dir, "x");
-    EXPECT_EQ(parsed({"--log-f", "5k", "train"}).log_file_bytes_max, 5U << 10U);
-    EXPECT_EQ(parsed({"--re", "1", "train"}).redirects.all, 1);
+    EXPECT_EQ(parsed({"--log-f", "5k", "train"}).agent.group.output.file_bytes_max, 5U << 10U);
+    EXPECT_EQ(parsed({"--re", "1", "train"}).agent.group.output.redirects.all, 1);
 }
 
 TEST(LauncherOptions, LettersTakeTheirValueInThreeForms) {
     for (const Arguments& form : {Arguments{"-r", "2"}, Arguments{"-r2"}, Arguments{"-r=2"}}) {
         Arguments line = form;
         line.push_back("train");
-        EXPECT_EQ(parsed(line).redirects.all, 2);
+        EXPECT_EQ(parsed(line).agent.group.output.redirects.all, 2);
     }
-    EXPECT_TRUE(parsed({"-t0:1,10:3", "train"}).tee.has(10, agent::StreamSpec::kErr));
+    EXPECT_TRUE(
+        parsed({"-t0:1,10:3", "train"}).agent.group.output.tee.has(10, agent::StreamSpec::kErr));
 }
 
 TEST(LauncherOptions, TogglesRefuseAValue) {
@@ -316,15 +339,15 @@ TEST(LauncherOptions, TogglesRefuseAValue) {
 // ---- Streams, signals, settings.
 
 TEST(LauncherOptions, StreamsAreForAllOrByLocalRank) {
-    const RunOptions all = parsed({"--redirects=1", "--tee=3", "train"});
-    EXPECT_TRUE(all.redirects.has(7, agent::StreamSpec::kOut));
-    EXPECT_FALSE(all.redirects.has(7, agent::StreamSpec::kErr));
-    EXPECT_TRUE(all.tee.has(0, agent::StreamSpec::kErr));
-    const RunOptions some = parsed({"--redirects=0:3,12:2", "train"});
-    EXPECT_TRUE(some.redirects.has(0, agent::StreamSpec::kOut));
-    EXPECT_FALSE(some.redirects.has(1, agent::StreamSpec::kOut));
-    EXPECT_TRUE(some.redirects.has(12, agent::StreamSpec::kErr));
-    EXPECT_FALSE(some.redirects.has(12, agent::StreamSpec::kOut));
+    const RunFlags all = parsed({"--redirects=1", "--tee=3", "train"});
+    EXPECT_TRUE(all.agent.group.output.redirects.has(7, agent::StreamSpec::kOut));
+    EXPECT_FALSE(all.agent.group.output.redirects.has(7, agent::StreamSpec::kErr));
+    EXPECT_TRUE(all.agent.group.output.tee.has(0, agent::StreamSpec::kErr));
+    const RunFlags some = parsed({"--redirects=0:3,12:2", "train"});
+    EXPECT_TRUE(some.agent.group.output.redirects.has(0, agent::StreamSpec::kOut));
+    EXPECT_FALSE(some.agent.group.output.redirects.has(1, agent::StreamSpec::kOut));
+    EXPECT_TRUE(some.agent.group.output.redirects.has(12, agent::StreamSpec::kErr));
+    EXPECT_FALSE(some.agent.group.output.redirects.has(12, agent::StreamSpec::kOut));
     for (const char* bad : {"4", "-1", "x", "0:4", "a:1", ":1", "0:1;1:1", "", "11", "0:1,", ",0:1",
                             "0:1,1", "1,0:1"}) {
         EXPECT_THAT(error_of({std::string("--tee=") + bad, "train"}), HasSubstr("--tee must be"))
@@ -333,14 +356,15 @@ TEST(LauncherOptions, StreamsAreForAllOrByLocalRank) {
 }
 
 TEST(LauncherOptions, NeedlesMayHoldCommas) {
-    EXPECT_THAT(parsed({"--tee=3", "--duplicate-stdout-filters=loss,a,,b,", "t"}).stdout_needles,
+    EXPECT_THAT(parsed({"--tee=3", "--duplicate-stdout-filters=loss,a,,b,", "t"})
+                    .agent.group.output.stdout_needles,
                 ElementsAre("loss", "a,b"));
 }
 
 TEST(LauncherOptions, SignalsAreNamed) {
-    const RunOptions options = parsed({"--signals-to-handle=SIGTERM,SIGUSR1", "train"});
+    const RunFlags options = parsed({"--signals-to-handle=SIGTERM,SIGUSR1", "train"});
     EXPECT_THAT(options.signals, ElementsAre(SIGTERM, SIGUSR1));
-    EXPECT_EQ(options.signal_names, "SIGTERM,SIGUSR1");
+    EXPECT_EQ(options.agent.group.command.signals_to_handle, "SIGTERM,SIGUSR1");
     EXPECT_THAT(parsed({"train"}).signals, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
     EXPECT_THAT(error_of({"--signals-to-handle=TERM", "train"}), HasSubstr("'TERM'"));
     EXPECT_THAT(error_of({"--signals-to-handle=SIGKILL", "train"}), HasSubstr("SIGKILL"));
@@ -348,17 +372,18 @@ TEST(LauncherOptions, SignalsAreNamed) {
 
 TEST(LauncherOptions, ConfSettingsAreTranslatedAndOverruledByFlags) {
     using std::chrono::seconds;
-    const RunOptions options = parsed(
+    const RunFlags options = parsed(
         {"--rdzv-conf= join_timeout = 7,last_call_timeout=2,keep_alive_interval=4,is_host=No",
          "train"});
-    EXPECT_EQ(options.join_timeout, seconds(7));
-    EXPECT_EQ(options.last_call, seconds(2));
-    EXPECT_EQ(options.heartbeat_timeout, seconds(12));
-    EXPECT_EQ(options.is_host, false);
-    EXPECT_EQ(parsed({"--last-call=9", "--rdzv-conf=last_call_timeout=2", "train"}).last_call,
+    EXPECT_EQ(options.agent.core.join_timeout, seconds(7));
+    EXPECT_EQ(options.agent.core.policy.last_call, seconds(2));
+    EXPECT_EQ(options.agent.core.policy.heartbeat_timeout, seconds(12));
+    EXPECT_EQ(options.rendezvous.is_host, false);
+    EXPECT_EQ(parsed({"--last-call=9", "--rdzv-conf=last_call_timeout=2", "train"})
+                  .agent.core.policy.last_call,
               seconds(9));
-    EXPECT_EQ(parsed({"--rdzv-conf=timeout=11", "train"}).join_timeout, seconds(11));
-    EXPECT_THAT(parsed({"--rdzv-conf=read_timeout=5,colour=red", "train"}).unused_conf,
+    EXPECT_EQ(parsed({"--rdzv-conf=timeout=11", "train"}).agent.core.join_timeout, seconds(11));
+    EXPECT_THAT(parsed({"--rdzv-conf=read_timeout=5,colour=red", "train"}).rendezvous.unused_conf,
                 ElementsAre("colour", "read_timeout"));
 }
 
@@ -376,7 +401,8 @@ TEST(LauncherOptions, FlagsWithoutEffectAreRefused) {
     EXPECT_THAT(error_of({"--log-dir=/dev/null", "--tee=3", "train"}), HasSubstr("--log-dir"));
     EXPECT_THAT(error_of({"--duplicate-stdout-filters=x", "train"}), HasSubstr("--tee"));
     EXPECT_THAT(error_of({"--logs-specs=mine", "train"}), HasSubstr("--logs-specs mine"));
-    EXPECT_EQ(parsed({"--logs_specs=default", "train"}).program, "train") << "PyTorch's own";
+    EXPECT_EQ(parsed({"--logs_specs=default", "train"}).program.program, "train")
+        << "PyTorch's own";
     EXPECT_THAT(error_of({"--event-log-handler=kafka", "train"}), HasSubstr("'kafka'"));
     EXPECT_THAT(error_of({"--stdin=first", "train"}),
                 AllOf(HasSubstr("--stdin"), HasSubstr("'first'")));
@@ -386,26 +412,27 @@ TEST(LauncherOptions, FlagsWithoutEffectAreRefused) {
 TEST(LauncherOptions, ShutdownTimeoutPrefersItsOwnVariableToTorchs) {
     using std::chrono::seconds;
     const ScopedVariable torch("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5");
-    EXPECT_EQ(parsed({"train"}).shutdown_timeout, seconds(5));
+    EXPECT_EQ(parsed({"train"}).agent.core.policy.shutdown_timeout, seconds(5));
     const ScopedVariable own("PET_SHUTDOWN_TIMEOUT", "6");
-    EXPECT_EQ(parsed({"train"}).shutdown_timeout, seconds(6));
-    EXPECT_EQ(parsed({"--shutdown-timeout=7", "train"}).shutdown_timeout, seconds(7));
+    EXPECT_EQ(parsed({"train"}).agent.core.policy.shutdown_timeout, seconds(6));
+    EXPECT_EQ(parsed({"--shutdown-timeout=7", "train"}).agent.core.policy.shutdown_timeout,
+              seconds(7));
 }
 
 TEST(LauncherOptions, LaunchHasUseEnv) {
     const auto use_env = [](Front front) {
-        return parse_run_options(front, Arguments{"--use-env", "train.py"});
+        return parse_run_flags(front, Arguments{"--use-env", "train.py"});
     };
-    EXPECT_TRUE(std::get<RunOptions>(*use_env(Front::launch)).use_env);
+    EXPECT_TRUE(std::get<RunFlags>(*use_env(Front::launch)).program.use_env);
     EXPECT_FALSE(use_env(Front::run));
-    const auto refused = parse_run_options(Front::launch, Arguments{"--no-python", "train"});
+    const auto refused = parse_run_flags(Front::launch, Arguments{"--no-python", "train"});
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().detail, HasSubstr("--use-env"));
 }
 
 TEST(LauncherOptions, CompletionNamesTheFlags) {
     for (const char* shell : {"bash", "zsh", "tcsh"}) {
-        const auto shown = parse_run_options(Front::run, Arguments{"--print-completion", shell});
+        const auto shown = parse_run_flags(Front::run, Arguments{"--print-completion", shell});
         ASSERT_TRUE(shown) << shown.error().detail;
         EXPECT_THAT(std::get<ShowText>(*shown).text, HasSubstr("nproc-per-node")) << shell;
     }
@@ -476,19 +503,21 @@ TEST(LauncherOptions, FirstOfSeveralMistakesIsReported) {
 
 TEST(LauncherOptions, BoundsAreAccepted) {
     EXPECT_EQ(parsed({"--nproc-per-node=65536", "t"}).workers, "65536");
-    EXPECT_EQ(parsed({"--master-port=65535", "t"}).master_port, 65535);
-    EXPECT_EQ(parsed({"--master-port=1", "t"}).master_port, 1);
-    EXPECT_EQ(parsed({"--join-timeout=2592000", "t"}).join_timeout, rendezvous::kWaitMax);
-    EXPECT_EQ(parsed({"--heartbeat-timeout=3600", "t"}).heartbeat_timeout,
+    EXPECT_EQ(parsed({"--master-port=65535", "t"}).rendezvous.master_port, 65535);
+    EXPECT_EQ(parsed({"--master-port=1", "t"}).rendezvous.master_port, 1);
+    EXPECT_EQ(parsed({"--join-timeout=2592000", "t"}).agent.core.join_timeout,
+              rendezvous::kWaitMax);
+    EXPECT_EQ(parsed({"--heartbeat-timeout=3600", "t"}).agent.core.policy.heartbeat_timeout,
               rendezvous::kHeartbeatTimeoutMax);
     EXPECT_THAT(error_of({"--heartbeat-timeout=3601", "t"}),
                 HasSubstr("--heartbeat-timeout must be at most 3600 seconds, not '3601'"));
-    EXPECT_EQ(parsed({"--nnodes=1:1", "t"}).nodes_max, 1U);
+    EXPECT_EQ(parsed({"--nnodes=1:1", "t"}).agent.core.policy.nodes_max, 1U);
     for (const char* workers : {"cpu", "gpu", "auto"}) {
         EXPECT_EQ(parsed({std::string("--nproc-per-node=") + workers, "t"}).workers, workers);
     }
     for (const char* backend : {"static", "c10d", "etcd", "etcd-v2", "regroup"}) {
-        EXPECT_EQ(parsed({std::string("--rdzv-backend=") + backend, "t"}).rdzv_backend, backend);
+        EXPECT_EQ(parsed({std::string("--rdzv-backend=") + backend, "t"}).rendezvous.backend,
+                  backend);
     }
 }
 
@@ -496,8 +525,8 @@ TEST(LauncherOptions, BoundsAreAccepted) {
 
 TEST(LauncherOptions, HelpNamesEveryFlagWithItsDefault) {
     for (const char* help : {"--help", "-h"}) {
-        const Result<std::variant<RunOptions, ShowText>> result =
-            parse_run_options(Front::run, Arguments{"--nnodes=x", help});
+        const Result<std::variant<RunFlags, ShowText>> result =
+            parse_run_flags(Front::run, Arguments{"--nnodes=x", help});
         ASSERT_TRUE(result) << result.error().detail;
         const std::string text = std::get<ShowText>(*result).text;
         for (const Flag& flag : flags_with_values()) {

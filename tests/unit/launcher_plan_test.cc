@@ -19,7 +19,7 @@ using ::testing::StartsWith;
 // An address that is nobody's: reserved for documents.
 constexpr const char* kElsewhere = "192.0.2.77";
 
-RunPlan planned(const RunOptions& options) {
+RunPlan planned(const RunFlags& options) {
     Result<RunPlan> plan = make_run_plan(options);
     if (!plan) {
         ADD_FAILURE() << plan.error().detail;
@@ -28,14 +28,15 @@ RunPlan planned(const RunOptions& options) {
     return std::move(*plan);
 }
 
-std::string error_of(const RunOptions& options) {
+std::string error_of(const RunFlags& options) {
     const Result<RunPlan> plan = make_run_plan(options);
     return plan ? "no error" : plan.error().detail;
 }
 
-RunOptions program() {
-    RunOptions options;
-    options.program = "/opt/jobs/train";
+RunFlags program() {
+    RunFlags options;
+    options.program.program = "/bin/true";
+    options.log_dir = "/dev/null";
     options.trust.insecure = true;  // The endpoints of most tests are on other hosts.
     return options;
 }
@@ -44,175 +45,175 @@ RunOptions program() {
 
 TEST(LauncherPlan, NodeWithoutFlagsIsAlone) {
     const RunPlan plan = planned(program());
-    EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:0");
-    EXPECT_EQ(plan.bind_address, "127.0.0.1");
-    EXPECT_EQ(plan.hosting, Hosting::always);
-    EXPECT_FALSE(plan.fixed_master);
-    EXPECT_EQ(plan.agent.offer.slot, std::nullopt);
-    EXPECT_THAT(plan.agent.offer.other_addresses, IsEmpty());
+    EXPECT_EQ(plan.daemon.endpoint.text(), "127.0.0.1:0");
+    EXPECT_EQ(plan.daemon.bind_address, "127.0.0.1");
+    EXPECT_EQ(plan.daemon.hosting, Hosting::always);
+    EXPECT_FALSE(plan.daemon.fixed_master);
+    EXPECT_EQ(plan.agent.core.offer.slot, std::nullopt);
+    EXPECT_THAT(plan.agent.core.offer.other_addresses, IsEmpty());
     EXPECT_THAT(plan.notes, IsEmpty());
 }
 
 TEST(LauncherPlan, JobsOfOneMachineHaveDifferentIds) {
-    const std::string first = planned(program()).agent.job;
+    const std::string first = planned(program()).agent.core.job;
     EXPECT_THAT(first, MatchesRegex("[0-9]+-[0-9]+-[0-9a-f]+"));
-    EXPECT_NE(first, planned(program()).agent.job);
-    RunOptions named = program();
-    named.rdzv_id = "mine";
-    EXPECT_EQ(planned(named).agent.job, "mine");
+    EXPECT_NE(first, planned(program()).agent.core.job);
+    RunFlags named = program();
+    named.agent.core.job = "mine";
+    EXPECT_EQ(planned(named).agent.core.job, "mine");
 }
 
 TEST(LauncherPlan, StandaloneOverridesBackendAndEndpointWithANotice) {
-    RunOptions options = program();
-    options.standalone = true;
-    options.rdzv_backend = "c10d";
-    options.rdzv_endpoint = std::string(kElsewhere) + ":1234";
+    RunFlags options = program();
+    options.rendezvous.standalone = true;
+    options.rendezvous.backend = "c10d";
+    options.rendezvous.endpoint = std::string(kElsewhere) + ":1234";
     const RunPlan plan = planned(options);
-    EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:0");
-    EXPECT_EQ(plan.hosting, Hosting::always);
-    EXPECT_TRUE(plan.agent.offer.alone);
+    EXPECT_EQ(plan.daemon.endpoint.text(), "127.0.0.1:0");
+    EXPECT_EQ(plan.daemon.hosting, Hosting::always);
+    EXPECT_TRUE(plan.agent.core.offer.alone);
     ASSERT_THAT(plan.notes, SizeIs(1));
     EXPECT_THAT(plan.notes[0], HasSubstr(kElsewhere));
-    options.standalone = false;
-    EXPECT_FALSE(planned(options).agent.offer.alone);
+    options.rendezvous.standalone = false;
+    EXPECT_FALSE(planned(options).agent.core.offer.alone);
 }
 
 TEST(LauncherPlan, StandaloneIsOneNode) {
-    RunOptions options = program();
-    options.standalone = true;
-    options.nodes_min = options.nodes_max = 2;
+    RunFlags options = program();
+    options.rendezvous.standalone = true;
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
     EXPECT_THAT(error_of(options), AllOf(HasSubstr("--standalone"), HasSubstr("--nnodes")));
 }
 
 TEST(LauncherPlan, MasterPortMakesASingleNodeStatic) {
-    RunOptions options = program();
-    options.master_port = 29501;
+    RunFlags options = program();
+    options.rendezvous.master_port = 29501;
     const RunPlan plan = planned(options);
-    EXPECT_TRUE(plan.fixed_master);
-    EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:29501");
-    EXPECT_EQ(plan.hosting, Hosting::always);
-    EXPECT_EQ(plan.agent.offer.address, "127.0.0.1");
-    EXPECT_TRUE(plan.agent.offer.address_is_explicit);
-    EXPECT_EQ(plan.agent.job, "none");
+    EXPECT_TRUE(plan.daemon.fixed_master);
+    EXPECT_EQ(plan.daemon.endpoint.text(), "127.0.0.1:29501");
+    EXPECT_EQ(plan.daemon.hosting, Hosting::always);
+    EXPECT_EQ(plan.agent.core.offer.address, "127.0.0.1");
+    EXPECT_TRUE(plan.agent.core.offer.address_is_explicit);
+    EXPECT_EQ(plan.agent.core.job, "none");
 }
 
 TEST(LauncherPlan, StaticNodesMeetAtTheMaster) {
-    RunOptions options = program();
-    options.nodes_min = options.nodes_max = 2;
-    options.master_addr = "host0";
+    RunFlags options = program();
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
+    options.rendezvous.master_addr = "host0";
     RunPlan plan = planned(options);
-    EXPECT_EQ(plan.endpoint.text(), "host0:29500");
-    EXPECT_EQ(plan.agent.offer.slot, 0U);
-    EXPECT_EQ(plan.hosting, Hosting::always);
-    EXPECT_EQ(plan.agent.offer.address, "host0");
-    EXPECT_EQ(plan.bind_address, "");
+    EXPECT_EQ(plan.daemon.endpoint.text(), "host0:29500");
+    EXPECT_EQ(plan.agent.core.offer.slot, 0U);
+    EXPECT_EQ(plan.daemon.hosting, Hosting::always);
+    EXPECT_EQ(plan.agent.core.offer.address, "host0");
+    EXPECT_EQ(plan.daemon.bind_address, "");
 
-    options.node_rank = 1;
+    options.agent.core.offer.slot = 1;
     plan = planned(options);
-    EXPECT_EQ(plan.agent.offer.slot, 1U);
-    EXPECT_EQ(plan.hosting, Hosting::never);
-    EXPECT_TRUE(plan.fixed_master);
-    EXPECT_EQ(plan.agent.offer.address, "");
-    EXPECT_FALSE(plan.agent.offer.address_is_explicit);
+    EXPECT_EQ(plan.agent.core.offer.slot, 1U);
+    EXPECT_EQ(plan.daemon.hosting, Hosting::never);
+    EXPECT_TRUE(plan.daemon.fixed_master);
+    EXPECT_EQ(plan.agent.core.offer.address, "");
+    EXPECT_FALSE(plan.agent.core.offer.address_is_explicit);
 }
 
 TEST(LauncherPlan, StaticEndpointIsTheMaster) {
-    RunOptions options = program();
-    options.nodes_min = options.nodes_max = 2;
-    options.rdzv_endpoint = "host0:1234";
+    RunFlags options = program();
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
+    options.rendezvous.endpoint = "host0:1234";
     const RunPlan plan = planned(options);
-    EXPECT_TRUE(plan.fixed_master);
-    EXPECT_EQ(plan.endpoint.text(), "host0:1234");
+    EXPECT_TRUE(plan.daemon.fixed_master);
+    EXPECT_EQ(plan.daemon.endpoint.text(), "host0:1234");
     EXPECT_THAT(plan.notes, IsEmpty());
 }
 
 TEST(LauncherPlan, EndpointOverridesMasterAddressWithANotice) {
     for (const char* backend : {"static", "c10d"}) {
-        RunOptions options = program();
-        options.rdzv_backend = backend;
-        options.nodes_min = options.nodes_max = 2;
-        options.rdzv_endpoint = std::string(kElsewhere) + ":1234";
-        options.master_addr = "host9";
-        options.master_port = 1;
+        RunFlags options = program();
+        options.rendezvous.backend = backend;
+        options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
+        options.rendezvous.endpoint = std::string(kElsewhere) + ":1234";
+        options.rendezvous.master_addr = "host9";
+        options.rendezvous.master_port = 1;
         const RunPlan plan = planned(options);
-        EXPECT_EQ(plan.endpoint.text(), std::string(kElsewhere) + ":1234");
+        EXPECT_EQ(plan.daemon.endpoint.text(), std::string(kElsewhere) + ":1234");
         EXPECT_THAT(plan.notes,
                     ElementsAre(HasSubstr("--master-addr and --master-port are not used")));
     }
 }
 
 TEST(LauncherPlan, NodeRankOutsideTheJobIsRefusedAtOnce) {
-    RunOptions options = program();
-    options.nodes_min = options.nodes_max = 2;
-    options.master_addr = "host0";
-    options.node_rank = 2;
+    RunFlags options = program();
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
+    options.rendezvous.master_addr = "host0";
+    options.agent.core.offer.slot = 2;
     EXPECT_THAT(error_of(options), HasSubstr("--node-rank 2 is outside --nnodes"));
-    options.node_rank = 1;
+    options.agent.core.offer.slot = 1;
     EXPECT_EQ(error_of(options), "no error");
 }
 
 TEST(LauncherPlan, DynamicEndpointOfThisHostIsServedHereIfItIsFree) {
-    RunOptions options = program();
-    options.rdzv_backend = "c10d";
+    RunFlags options = program();
+    options.rendezvous.backend = "c10d";
     for (const std::string& host : {std::string("localhost"), std::string("127.0.0.1"),
                                     std::string("[::1]"), short_host_name()}) {
-        options.rdzv_endpoint = host + ":1234";
+        options.rendezvous.endpoint = host + ":1234";
         const RunPlan plan = planned(options);
-        EXPECT_EQ(plan.hosting, Hosting::if_port_free) << host;
-        EXPECT_FALSE(plan.fixed_master);
-        EXPECT_EQ(plan.agent.offer.slot, std::nullopt);
-        EXPECT_EQ(plan.agent.job, "none");
+        EXPECT_EQ(plan.daemon.hosting, Hosting::if_port_free) << host;
+        EXPECT_FALSE(plan.daemon.fixed_master);
+        EXPECT_EQ(plan.agent.core.offer.slot, std::nullopt);
+        EXPECT_EQ(plan.agent.core.job, "none");
     }
 }
 
 TEST(LauncherPlan, DynamicEndpointElsewhereIsNotServedHere) {
-    RunOptions options = program();
-    options.rdzv_backend = "c10d";
-    options.rdzv_endpoint = kElsewhere;
+    RunFlags options = program();
+    options.rendezvous.backend = "c10d";
+    options.rendezvous.endpoint = kElsewhere;
     const RunPlan plan = planned(options);
-    EXPECT_EQ(plan.hosting, Hosting::never);
-    EXPECT_EQ(plan.endpoint.text(), std::string(kElsewhere) + ":29400");
-    options.rdzv_endpoint = std::string(kElsewhere) + ":0";
+    EXPECT_EQ(plan.daemon.hosting, Hosting::never);
+    EXPECT_EQ(plan.daemon.endpoint.text(), std::string(kElsewhere) + ":29400");
+    options.rendezvous.endpoint = std::string(kElsewhere) + ":0";
     EXPECT_THAT(error_of(options), HasSubstr("port 0"));
 }
 
 TEST(LauncherPlan, DynamicWithoutEndpointIsLocalhost) {
-    RunOptions options = program();
-    options.rdzv_backend = "c10d";
+    RunFlags options = program();
+    options.rendezvous.backend = "c10d";
     const RunPlan plan = planned(options);
-    EXPECT_EQ(plan.endpoint.text(), "localhost:29400");
-    EXPECT_EQ(plan.hosting, Hosting::if_port_free);
+    EXPECT_EQ(plan.daemon.endpoint.text(), "localhost:29400");
+    EXPECT_EQ(plan.daemon.hosting, Hosting::if_port_free);
 }
 
 TEST(LauncherPlan, EtcdBackendGivesANotice) {
-    RunOptions options = program();
-    options.rdzv_endpoint = kElsewhere;
+    RunFlags options = program();
+    options.rendezvous.endpoint = kElsewhere;
     for (const char* backend : {"etcd", "etcd-v2"}) {
-        options.rdzv_backend = backend;
+        options.rendezvous.backend = backend;
         EXPECT_THAT(planned(options).notes, ElementsAre(HasSubstr("no etcd is asked")));
     }
-    options.rdzv_backend = "regroup";
+    options.rendezvous.backend = "regroup";
     EXPECT_THAT(planned(options).notes, IsEmpty());
 }
 
 // ---- What the node brings.
 
 TEST(LauncherPlan, PolicyAndOfferFollowTheOptions) {
-    RunOptions options = program();
-    options.rdzv_backend = "c10d";
-    options.nodes_min = 2;
-    options.nodes_max = 4;
-    options.max_restarts = 3;
+    RunFlags options = program();
+    options.rendezvous.backend = "c10d";
+    options.agent.core.policy.nodes_min = 2;
+    options.agent.core.policy.nodes_max = 4;
+    options.agent.core.policy.restarts_max = 3;
     options.workers = "8";
-    options.role = "trainer";
-    options.rdzv_endpoint = "10.0.0.1";
-    options.local_addr = "10.0.0.7";
-    options.last_call = std::chrono::seconds(1);
-    options.heartbeat_timeout = std::chrono::seconds(2);
-    options.shutdown_timeout = std::chrono::seconds(4);
-    options.grow_after = std::chrono::seconds(5);
-    options.join_timeout = std::chrono::seconds(6);
-    const agent::AgentConfig agent = planned(options).agent;
+    options.agent.core.offer.role = "trainer";
+    options.rendezvous.endpoint = "10.0.0.1";
+    options.agent.core.offer.address = "10.0.0.7";
+    options.agent.core.policy.last_call = std::chrono::seconds(1);
+    options.agent.core.policy.heartbeat_timeout = std::chrono::seconds(2);
+    options.agent.core.policy.shutdown_timeout = std::chrono::seconds(4);
+    options.agent.core.policy.grow_after = std::chrono::seconds(5);
+    options.agent.core.join_timeout = std::chrono::seconds(6);
+    const agent::AgentConfig agent = planned(options).agent.core;
     EXPECT_EQ(agent.policy.nodes_min, 2U);
     EXPECT_EQ(agent.policy.nodes_max, 4U);
     EXPECT_EQ(agent.policy.restarts_max, 3U);
@@ -221,7 +222,7 @@ TEST(LauncherPlan, PolicyAndOfferFollowTheOptions) {
     EXPECT_EQ(agent.policy.shutdown_timeout, std::chrono::seconds(4));
     EXPECT_EQ(agent.policy.grow_after, std::chrono::seconds(5));
     EXPECT_EQ(agent.join_timeout, std::chrono::seconds(6));
-    EXPECT_EQ(agent.policy.program, "train");
+    EXPECT_EQ(agent.policy.program, "true");
     EXPECT_EQ(agent.offer.workers, 8U);
     EXPECT_EQ(agent.offer.role, "trainer");
     EXPECT_EQ(agent.offer.name, "10.0.0.7");
@@ -232,39 +233,39 @@ TEST(LauncherPlan, PolicyAndOfferFollowTheOptions) {
 }
 
 TEST(LauncherPlan, NodeIsNamedAfterItsHostAndOffersItsAddresses) {
-    RunOptions options = program();
-    options.rdzv_backend = "c10d";
-    options.rdzv_endpoint = "10.0.0.1";
-    options.nodes_max = 2;
-    const agent::AgentConfig agent = planned(options).agent;
+    RunFlags options = program();
+    options.rendezvous.backend = "c10d";
+    options.rendezvous.endpoint = "10.0.0.1";
+    options.agent.core.policy.nodes_max = 2;
+    const agent::AgentConfig agent = planned(options).agent.core;
     EXPECT_EQ(agent.offer.name, short_host_name());
     EXPECT_EQ(agent.offer.address, "");
     EXPECT_LE(agent.offer.other_addresses.size(), 4U);
     EXPECT_EQ(agent.offer.other_addresses.empty(), own_addresses().empty());
-    EXPECT_NE(agent.node, planned(options).agent.node);
+    EXPECT_NE(agent.node, planned(options).agent.core.node);
 }
 
 TEST(LauncherPlan, HeartbeatTimeoutThatIsTooShortIsRefused) {
-    RunOptions options = program();
-    options.heartbeat_timeout = std::chrono::milliseconds(50);
+    RunFlags options = program();
+    options.agent.core.policy.heartbeat_timeout = std::chrono::milliseconds(50);
     EXPECT_THAT(error_of(options), HasSubstr("heartbeat timeout"));
 }
 
 TEST(LauncherPlan, WorkersPerCpuAreCounted) {
-    RunOptions options = program();
+    RunFlags options = program();
     options.workers = "cpu";
-    EXPECT_EQ(planned(options).agent.offer.workers, count_cpus());
+    EXPECT_EQ(planned(options).agent.core.offer.workers, count_cpus());
 }
 
 // ---- Trust.
 
-RunOptions without_credentials(const std::string& endpoint) {
-    RunOptions options = program();
+RunFlags without_credentials(const std::string& endpoint) {
+    RunFlags options = program();
     options.trust.insecure = false;
     options.trust.token_file.clear();
-    options.rdzv_backend = "c10d";
-    options.rdzv_endpoint = endpoint;
-    options.nodes_min = options.nodes_max = 2;
+    options.rendezvous.backend = "c10d";
+    options.rendezvous.endpoint = endpoint;
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
     return options;
 }
 
@@ -279,73 +280,73 @@ TEST_F(LauncherPlanTrust, OtherHostsTakeCredentials) {
     EXPECT_THAT(error_of(without_credentials(kElsewhere)),
                 AllOf(HasSubstr("--insecure"), HasSubstr("regroup token --generate"),
                       HasSubstr("--tls-cert")));
-    RunOptions host = without_credentials(short_host_name());
+    RunFlags host = without_credentials(short_host_name());
     EXPECT_THAT(error_of(host), HasSubstr("--insecure"));
-    host.nodes_min = host.nodes_max = 1;
-    EXPECT_EQ(planned(host).hosting, Hosting::if_port_free);
+    host.agent.core.policy.nodes_min = host.agent.core.policy.nodes_max = 1;
+    EXPECT_EQ(planned(host).daemon.hosting, Hosting::if_port_free);
 }
 
 // ---- A scheduler's name of the first node.
 
-RunOptions in_a_step(bool is_head, const std::string& head) {
-    RunOptions options = program();
-    options.allocation = Allocation();
-    options.allocation->is_head = is_head;
-    options.allocation->head = head;
-    options.allocation->head_advice = "give its address";
-    options.is_host = is_head;
-    options.nodes_max = 2;
-    options.rdzv_backend = "regroup";
-    options.rdzv_endpoint = head + ":29400";
+RunFlags in_a_step(bool is_head, const std::string& head) {
+    RunFlags options = program();
+    options.rendezvous.allocation = Allocation();
+    options.rendezvous.allocation->is_head = is_head;
+    options.rendezvous.allocation->head = head;
+    options.rendezvous.allocation->head_advice = "give its address";
+    options.rendezvous.is_host = is_head;
+    options.agent.core.policy.nodes_max = 2;
+    options.rendezvous.backend = "regroup";
+    options.rendezvous.endpoint = head + ":29400";
     return options;
 }
 
 TEST(LauncherPlan, HeadWhoseNameLeadsElsewhereReachesItselfByAnAddressOfItsOwn) {
     const RunPlan plan = planned(in_a_step(true, kElsewhere));
     const std::vector<std::string> own = own_addresses();
-    EXPECT_EQ(plan.endpoint.host, own.empty() ? "127.0.0.1" : own.front());
-    EXPECT_EQ(plan.endpoint.port, 29400);
+    EXPECT_EQ(plan.daemon.endpoint.host, own.empty() ? "127.0.0.1" : own.front());
+    EXPECT_EQ(plan.daemon.endpoint.port, 29400);
     EXPECT_THAT(plan.notes, Contains(AllOf(HasSubstr("192.0.2.77 does not lead to this host"),
                                            HasSubstr("give its address"))));
-    EXPECT_EQ(plan.endpoint_hint, "");
+    EXPECT_EQ(plan.daemon.endpoint_hint, "");
 }
 
 TEST(LauncherPlan, HeadWhoseNameIsKnownUsesIt) {
     const RunPlan plan = planned(in_a_step(true, "127.0.0.1"));
-    EXPECT_EQ(plan.endpoint.host, "127.0.0.1");
+    EXPECT_EQ(plan.daemon.endpoint.host, "127.0.0.1");
     EXPECT_THAT(plan.notes, IsEmpty());
 }
 
 TEST(LauncherPlan, OtherNodesSayAtTheEndOfTheirWaitWhatToGive) {
     const RunPlan plan = planned(in_a_step(false, kElsewhere));
-    EXPECT_EQ(plan.endpoint.host, kElsewhere);
-    EXPECT_EQ(plan.endpoint_hint, "; give its address");
+    EXPECT_EQ(plan.daemon.endpoint.host, kElsewhere);
+    EXPECT_EQ(plan.daemon.endpoint_hint, "; give its address");
     EXPECT_THAT(plan.notes, IsEmpty());
 }
 
 TEST_F(LauncherPlanTrust, JobOnOneHostNeedsNoneAndListensOnLoopback) {
     const RunPlan plan = planned(without_credentials("127.0.0.1:29400"));
-    EXPECT_EQ(plan.bind_address, "127.0.0.1");
-    EXPECT_EQ(plan.store_mode, agent::StoreMode::local);
-    EXPECT_FALSE(plan.credentials.can_prove());
+    EXPECT_EQ(plan.daemon.bind_address, "127.0.0.1");
+    EXPECT_EQ(plan.agent.store.mode, agent::StoreMode::local);
+    EXPECT_FALSE(plan.agent.credentials.can_prove());
 }
 
 TEST_F(LauncherPlanTrust, CredentialsDecideHowTheStoreIsReached) {
-    RunOptions options = without_credentials(kElsewhere);
+    RunFlags options = without_credentials(kElsewhere);
     options.trust.insecure = true;
-    EXPECT_EQ(planned(options).store_mode, agent::StoreMode::direct);
+    EXPECT_EQ(planned(options).agent.store.mode, agent::StoreMode::direct);
     options.trust.insecure = false;
     options.trust.certificates = {"cert.pem", "key.pem", "ca.pem"};
-    EXPECT_EQ(planned(options).store_mode, agent::StoreMode::relay);
+    EXPECT_EQ(planned(options).agent.store.mode, agent::StoreMode::relay);
 }
 
 TEST_F(LauncherPlanTrust, EachNodeHasSecretsOfItsOwn) {
     const RunPlan one = planned(program());
     const RunPlan two = planned(program());
-    EXPECT_EQ(one.agent.offer.secret.size(), 22U);
-    EXPECT_EQ(one.agent.offer.store_key.size(), 22U);
-    EXPECT_NE(one.agent.offer.secret, two.agent.offer.secret);
-    EXPECT_NE(one.agent.offer.store_key, two.agent.offer.store_key);
+    EXPECT_EQ(one.agent.core.offer.secret.size(), 22U);
+    EXPECT_EQ(one.agent.core.offer.store_key.size(), 22U);
+    EXPECT_NE(one.agent.core.offer.secret, two.agent.core.offer.secret);
+    EXPECT_NE(one.agent.core.offer.store_key, two.agent.core.offer.store_key);
 }
 
 }  // namespace

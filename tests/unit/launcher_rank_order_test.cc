@@ -22,6 +22,11 @@ using ::testing::Not;
 
 using Names = std::vector<std::string>;
 
+struct Order {
+    RankOrder order = RankOrder::automatic;
+    std::string file;
+};
+
 Allocation slurm(std::uint32_t index, const std::string& topology) {
     Allocation allocation;
     allocation.scheduler = "Slurm";
@@ -38,19 +43,19 @@ class LauncherRankOrder : public ::testing::Test {
         std::ofstream(path_) << text;
         return path_;
     }
-    [[nodiscard]] std::string key_of(const RankOrderFlag& flag,
-                                     const std::optional<Allocation>& allocation,
+    [[nodiscard]] std::string key_of(const Order& flag, const std::optional<Allocation>& allocation,
                                      const Names& names = {"node7"}) {
-        const Result<std::string> result = rank_key(flag, allocation, names, notes_);
+        const Result<std::string> result =
+            rank_key(flag.order, flag.file, allocation, names, notes_);
         EXPECT_TRUE(result) << result.error().detail;
         return result ? *result : "";
     }
     [[nodiscard]] std::string key(RankOrder order, const std::optional<Allocation>& allocation) {
         return key_of({order, ""}, allocation);
     }
-    [[nodiscard]] std::string error_of(const RankOrderFlag& flag,
+    [[nodiscard]] std::string error_of(const Order& flag,
                                        const std::optional<Allocation>& allocation = {}) {
-        const auto result = rank_key(flag, allocation, {"node7"}, notes_);
+        const auto result = rank_key(flag.order, flag.file, allocation, {"node7"}, notes_);
         if (result) {
             return "no error";
         }
@@ -60,7 +65,7 @@ class LauncherRankOrder : public ::testing::Test {
     }
     // The hosts in the order of their ranks, as the file has it.
     [[nodiscard]] Names ranked(Names hosts, const std::string& text) {
-        const RankOrderFlag flag{RankOrder::file, file(text)};
+        const Order flag{RankOrder::file, file(text)};
         std::map<std::string, std::string> keys;
         for (const std::string& host : hosts) {
             keys[host] = key_of(flag, {}, {host});
@@ -76,8 +81,8 @@ class LauncherRankOrder : public ::testing::Test {
 };
 
 TEST_F(LauncherRankOrder, FlagTakesItsWordsAndAPath) {
-    RankOrderFlag flag;
-    const FlagTable::Take take = rank_order_into(flag);
+    Order flag;
+    const FlagTable::Take take = rank_order_into(flag.order, flag.file);
     for (const RankOrder order : {RankOrder::name, RankOrder::joined, RankOrder::scheduler,
                                   RankOrder::topology, RankOrder::automatic}) {
         EXPECT_EQ(take(std::string(to_string(order))), "");
@@ -146,7 +151,7 @@ TEST_F(LauncherRankOrder, HostsOfOneSwitchStandWhereItsFirstOneIs) {
 }
 
 TEST_F(LauncherRankOrder, AnyNameOfTheNodeIsFoundItsOwnNameFirst) {
-    const RankOrderFlag flag{RankOrder::file, file("10.0.0.7\nnode7.cluster\nnode8\n")};
+    const Order flag{RankOrder::file, file("10.0.0.7\nnode7.cluster\nnode8\n")};
     EXPECT_EQ(key_of(flag, {}, {"node7", "node7.cluster"}), "2");
     EXPECT_EQ(key_of(flag, {}, {"node7", "x", "10.0.0.7"}), "1");
     EXPECT_EQ(key_of(flag, {}, {"node8", "10.0.0.7"}), "3");
@@ -154,7 +159,7 @@ TEST_F(LauncherRankOrder, AnyNameOfTheNodeIsFoundItsOwnNameFirst) {
 }
 
 TEST_F(LauncherRankOrder, NodeThatTheFileDoesNotHaveGetsANoteAndNoKey) {
-    const RankOrderFlag flag{RankOrder::file, file("node1\nnode2\n")};
+    const Order flag{RankOrder::file, file("node1\nnode2\n")};
     EXPECT_EQ(key_of(flag, {}, {"node7", "10.0.0.7"}), "");
     EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr(path_), HasSubstr("node7"))));
 }
@@ -189,40 +194,42 @@ TEST_F(LauncherRankOrder, FilesThatCannotBeUsedAreRefused) {
 
 // ---- The plan.
 
-RunOptions two_nodes() {
-    RunOptions options;
-    options.program = "./train";
-    options.rdzv_backend = "c10d";
-    options.rdzv_endpoint = "127.0.0.1:29400";
-    options.nodes_min = options.nodes_max = 2;
-    options.local_addr = "127.0.0.9";
+RunFlags two_nodes() {
+    RunFlags options;
+    options.program.program = "/bin/true";
+    options.log_dir = "/dev/null";
+    options.rendezvous.backend = "c10d";
+    options.rendezvous.endpoint = "127.0.0.1:29400";
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 2;
+    options.agent.core.offer.address = "127.0.0.9";
     return options;
 }
 
 TEST_F(LauncherRankOrder, PlanOffersTheKeyAndStatesTheOrder) {
-    RunOptions options = two_nodes();
-    options.rank_order = {RankOrder::file, file("127.0.0.8\n127.0.0.9\n")};
+    RunFlags options = two_nodes();
+    options.agent.core.policy.rank_order = RankOrder::file;
+    options.rendezvous.rank_file = file("127.0.0.8\n127.0.0.9\n");
     const auto plan = make_run_plan(options);
     ASSERT_TRUE(plan) << plan.error().detail;
-    EXPECT_EQ(plan->agent.offer.rank_key, "2");
-    EXPECT_EQ(plan->agent.policy.rank_order, RankOrder::file);
+    EXPECT_EQ(plan->agent.core.offer.rank_key, "2");
+    EXPECT_EQ(plan->agent.core.policy.rank_order, RankOrder::file);
     EXPECT_THAT(plan->notes, IsEmpty());
 }
 
 TEST_F(LauncherRankOrder, NodeRankIsMeantBeforeTheOrder) {
-    RunOptions options = two_nodes();
-    options.node_rank = 1;
-    options.rank_order = {RankOrder::topology, ""};
+    RunFlags options = two_nodes();
+    options.agent.core.offer.slot = 1;
+    options.agent.core.policy.rank_order = RankOrder::topology;
     const auto plan = make_run_plan(options);
     ASSERT_TRUE(plan) << plan.error().detail;
-    EXPECT_EQ(plan->agent.offer.rank_key, "");
+    EXPECT_EQ(plan->agent.core.offer.rank_key, "");
     EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("--rank-order is not used: --node-rank")));
 }
 
 TEST_F(LauncherRankOrder, JobOfOneNodeNeedsNoOrder) {
-    RunOptions options = two_nodes();
-    options.nodes_min = options.nodes_max = 1;
-    options.rank_order = {RankOrder::topology, ""};
+    RunFlags options = two_nodes();
+    options.agent.core.policy.nodes_min = options.agent.core.policy.nodes_max = 1;
+    options.agent.core.policy.rank_order = RankOrder::topology;
     EXPECT_TRUE(make_run_plan(options));
 }
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/recovery_flags.h"
+#include "launcher/run_flag_table.h"
 #include "launcher/run_plan.h"
 
 namespace regroup::launcher {
@@ -17,15 +17,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Result<std::variant<RunOptions, ShowText>> parse(Front front, std::vector<std::string> flags) {
-    flags.emplace_back("/bin/true");
-    return parse_run_options(front, flags);
+Result<std::variant<RunFlags, ShowText>> parse(Front front, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--log-dir=/dev/null", "/bin/true"});
+    return parse_run_flags(front, flags);
 }
 
-RunOptions options_of(std::vector<std::string> flags, Front front = Front::run) {
+RunFlags options_of(std::vector<std::string> flags, Front front = Front::run) {
     auto parsed = parse(front, std::move(flags));
     EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().detail);
-    return parsed ? std::get<RunOptions>(*parsed) : RunOptions();
+    return parsed ? std::get<RunFlags>(*parsed) : RunFlags();
 }
 
 std::string complaint_about(std::vector<std::string> flags) {
@@ -34,13 +34,13 @@ std::string complaint_about(std::vector<std::string> flags) {
 }
 
 TEST(RecoveryFlags, FlagsGoIntoThePolicy) {
-    const RunOptions options =
+    const RunFlags options =
         options_of({"--standbys=2", "--max-hangs=1", "--max-node-losses=7", "--refill-steps=100",
                     "--no-progress=9", "--restart-delay=2", "--max-node-failures=4",
                     "--node-failures-window=60", "--regroup-window=0.5", "--prepare-timeout=30"});
     const Result<RunPlan> plan = make_run_plan(options);
     ASSERT_TRUE(plan);
-    const rendezvous::JobPolicy& policy = plan->agent.policy;
+    const rendezvous::JobPolicy& policy = plan->agent.core.policy;
     EXPECT_EQ(policy.standbys_max, 2U);
     EXPECT_EQ(policy.budgets.hangs, 1U);
     EXPECT_EQ(policy.budgets.losses, 7U);
@@ -56,20 +56,20 @@ TEST(RecoveryFlags, FlagsGoIntoThePolicy) {
 TEST(RecoveryFlags, OmittedFlagsHaveThePolicysDefaults) {
     const Result<RunPlan> plan = make_run_plan(options_of({}));
     ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->agent.policy.budgets, rendezvous::Budgets());
-    EXPECT_EQ(plan->agent.policy.standbys_max, rendezvous::JobPolicy().standbys_max);
-    EXPECT_EQ(plan->agent.policy.regroup_window, rendezvous::JobPolicy().regroup_window);
-    EXPECT_EQ(plan->agent.policy.prepare_timeout, rendezvous::JobPolicy().prepare_timeout);
+    EXPECT_EQ(plan->agent.core.policy.budgets, rendezvous::Budgets());
+    EXPECT_EQ(plan->agent.core.policy.standbys_max, rendezvous::JobPolicy().standbys_max);
+    EXPECT_EQ(plan->agent.core.policy.regroup_window, rendezvous::JobPolicy().regroup_window);
+    EXPECT_EQ(plan->agent.core.policy.prepare_timeout, rendezvous::JobPolicy().prepare_timeout);
 }
 
 TEST(RecoveryFlags, ExitCodesAreAddedToTheDefaults) {
-    const RunOptions options = options_of({"--on-exit=3=fail,2=restart"});
-    EXPECT_EQ(options.on_exit.at(3), Reaction::fail);
-    EXPECT_EQ(options.on_exit.at(2), Reaction::restart);
-    EXPECT_EQ(options.on_exit.at(75), Reaction::retry);
-    EXPECT_EQ(options.on_exit.at(76), Reaction::replace_node);
-    EXPECT_TRUE(options_of({"--on-exit=none"}).on_exit.empty());
-    EXPECT_TRUE(options_of({}, Front::torchrun).on_exit.empty());
+    const RunFlags options = options_of({"--on-exit=3=fail,2=restart"});
+    EXPECT_EQ(options.agent.core.policy.on_exit.at(3), Reaction::fail);
+    EXPECT_EQ(options.agent.core.policy.on_exit.at(2), Reaction::restart);
+    EXPECT_EQ(options.agent.core.policy.on_exit.at(75), Reaction::retry);
+    EXPECT_EQ(options.agent.core.policy.on_exit.at(76), Reaction::replace_node);
+    EXPECT_TRUE(options_of({"--on-exit=none"}).agent.core.policy.on_exit.empty());
+    EXPECT_TRUE(options_of({}, Front::torchrun).agent.core.policy.on_exit.empty());
 }
 
 TEST(RecoveryFlags, MistakesAreNamed) {
@@ -106,13 +106,13 @@ TEST(RecoveryFlags, ImpossibleStandbysGiveANotice) {
 }
 
 TEST(Endpoints, SeveralEndpointsStartNoDaemonHere) {
-    RunOptions options = options_of(
+    RunFlags options = options_of(
         {"--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400,127.0.0.1:29401"});
     const Result<RunPlan> plan = make_run_plan(options);
     ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->hosting, Hosting::never);
-    EXPECT_EQ(plan->other_endpoints.size(), 1U);
-    options.is_host = true;
+    EXPECT_EQ(plan->daemon.hosting, Hosting::never);
+    EXPECT_EQ(plan->daemon.other_endpoints.size(), 1U);
+    options.rendezvous.is_host = true;
     EXPECT_FALSE(make_run_plan(options));
     options = options_of({"--nnodes=2", "--rdzv-endpoint=a:1,b:2"});
     const Result<RunPlan> fixed = make_run_plan(options);

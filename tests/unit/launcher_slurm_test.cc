@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "launcher/cluster/allocation.h"
-#include "launcher/run_options.h"
+#include "launcher/run_flags.h"
 #include "launcher_variables.h"
 
 namespace regroup::launcher {
@@ -225,16 +225,16 @@ class LauncherInAStep : public ::testing::Test {
             variables_.emplace_back(name.c_str(), value.c_str());
         }
     }
-    [[nodiscard]] static RunOptions parsed(const std::vector<std::string>& flags,
-                                           Front front = Front::run) {
+    [[nodiscard]] static RunFlags parsed(const std::vector<std::string>& flags,
+                                         Front front = Front::run) {
         std::vector<std::string> words = flags;
         words.emplace_back("./train");
-        const auto result = parse_run_options(front, words);
+        const auto result = parse_run_flags(front, words);
         if (!result) {
             ADD_FAILURE() << result.error().detail;
             return {};
         }
-        return std::get<RunOptions>(*result);
+        return std::get<RunFlags>(*result);
     }
 
    private:
@@ -243,23 +243,23 @@ class LauncherInAStep : public ::testing::Test {
 
 TEST_F(LauncherInAStep, NeedsNoFlag) {
     be(kSecondOfThree + Values{{"SLURM_GPUS_ON_NODE", "8"}});
-    const RunOptions options = parsed({});
-    EXPECT_EQ(options.rdzv_backend, "regroup");
-    EXPECT_EQ(options.rdzv_endpoint, "gpu07:" + std::to_string(port_of_job("slurm-4711.0")));
-    EXPECT_EQ(options.rdzv_id, "slurm-4711.0");
-    EXPECT_EQ(options.is_host, false);
-    EXPECT_EQ(options.nodes_min, 3U);
-    EXPECT_EQ(options.nodes_max, 3U);
+    const RunFlags options = parsed({});
+    EXPECT_EQ(options.rendezvous.backend, "regroup");
+    EXPECT_EQ(options.rendezvous.endpoint, "gpu07:" + std::to_string(port_of_job("slurm-4711.0")));
+    EXPECT_EQ(options.agent.core.job, "slurm-4711.0");
+    EXPECT_EQ(options.rendezvous.is_host, false);
+    EXPECT_EQ(options.agent.core.policy.nodes_min, 3U);
+    EXPECT_EQ(options.agent.core.policy.nodes_max, 3U);
     EXPECT_EQ(options.workers, "8");
 }
 
 TEST_F(LauncherInAStep, FlagsWinOverTheStep) {
     be(kSecondOfThree + Values{{"SLURM_GPUS_ON_NODE", "8"}});
-    const RunOptions options = parsed({"--nnodes=2:3", "--nproc-per-node=4", "--rdzv-id=nightly"});
-    EXPECT_EQ(options.nodes_min, 2U);
+    const RunFlags options = parsed({"--nnodes=2:3", "--nproc-per-node=4", "--rdzv-id=nightly"});
+    EXPECT_EQ(options.agent.core.policy.nodes_min, 2U);
     EXPECT_EQ(options.workers, "4");
-    EXPECT_EQ(options.rdzv_id, "nightly");
-    EXPECT_EQ(options.rdzv_endpoint, "gpu07:" + std::to_string(port_of_job("nightly")));
+    EXPECT_EQ(options.agent.core.job, "nightly");
+    EXPECT_EQ(options.rendezvous.endpoint, "gpu07:" + std::to_string(port_of_job("nightly")));
 }
 
 TEST_F(LauncherInAStep, TakesNothingFromTheStepWhereTheNodesMeetElsewhereOrNotAtAll) {
@@ -270,9 +270,9 @@ TEST_F(LauncherInAStep, TakesNothingFromTheStepWhereTheNodesMeetElsewhereOrNotAt
              {"--nnodes=1"},
              {"--rdzv-backend=c10d", "--rdzv-endpoint=login1:29400"},
              {"--node-rank=1", "--nnodes=24", "--master-addr=gpu07"}}) {
-        EXPECT_FALSE(parsed(flags).allocation) << flags.front();
+        EXPECT_FALSE(parsed(flags).rendezvous.allocation) << flags.front();
     }
-    EXPECT_FALSE(parsed({}, Front::torchrun).allocation);
+    EXPECT_FALSE(parsed({}, Front::torchrun).rendezvous.allocation);
 }
 
 TEST(PortOfJob, IsTheSameOnAllNodesAndOutsideTheEphemeralPorts) {

@@ -56,9 +56,9 @@ TEST(LaunchSshOptions, FlagsOfRunArePassedOnInFullSpelling) {
     EXPECT_THAT(options.run_flags,
                 ElementsAre("--max-restarts=3", "--tee=3", "--nnodes=1:2", "--virtual-local-rank"));
     EXPECT_EQ(options.folder, "w");
-    EXPECT_EQ(options.run.program, "./train");
-    EXPECT_THAT(options.run.arguments, ElementsAre("--hosts=mine", "-x"));
-    EXPECT_EQ(options.run.max_restarts, 3U);
+    EXPECT_EQ(options.run.program.program, "./train");
+    EXPECT_THAT(options.run.program.arguments, ElementsAre("--hosts=mine", "-x"));
+    EXPECT_EQ(options.run.agent.core.policy.restarts_max, 3U);
     EXPECT_EQ(options.run.trust.token_file, "mine");
     EXPECT_TRUE(options.gives_nodes);
     EXPECT_FALSE(options.gives_workers);
@@ -69,7 +69,7 @@ TEST(LaunchSshOptions, VariablesCountAsGiven) {
     const ScopedVariable nodes("PET_NNODES", "2:3");
     const LaunchOptions options = parsed({"--hosts=a", "./train"});
     EXPECT_TRUE(options.gives_nodes);
-    EXPECT_EQ(options.run.nodes_max, 3U);
+    EXPECT_EQ(options.run.agent.core.policy.nodes_max, 3U);
     EXPECT_THAT(options.run_flags, ElementsAre());
 }
 

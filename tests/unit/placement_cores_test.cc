@@ -176,16 +176,6 @@ TEST(CpusPerRankTest, SetWithTooFewCoresKeepsItsBinding) {
     EXPECT_EQ(placement->notes.size(), 1U);
 }
 
-TEST(CpusPerRankTest, TheFlagIsParsed) {
-    EXPECT_EQ(*parse_cpus_per_rank("auto"), kAuto);
-    EXPECT_EQ(*parse_cpus_per_rank("12"), CpusPerRank{12});
-    for (const char* wrong : {"", "0", "-1", "1.5", "4x", "automatic", "99999999999"}) {
-        const auto parsed = parse_cpus_per_rank(wrong);
-        ASSERT_FALSE(parsed) << wrong;
-        EXPECT_THAT(parsed.error().detail, HasSubstr("--cpus-per-rank '"));
-    }
-}
-
 /// All small machines, masks, sets of GPUs, numbers of ranks and requests.
 template <class Check>
 void for_all_plans(const Check& check) {
