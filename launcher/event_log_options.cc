@@ -8,8 +8,8 @@ namespace regroup::launcher {
 void add_event_log_flags(FlagTable& flags, EventLogOptions& out, const std::string& variable) {
     flags.value({"--event-log", "FILE", "",
                  "Append what happens to the jobs to FILE, one line of JSON for each event. A "
-                 "launcher writes what happens to its workers, and the events of the jobs if it "
-                 "serves the rendezvous",
+                 "launcher writes what happens to its workers, and the events of the jobs if the "
+                 "daemon is a part of it",
                  "--event-log=/var/log/regroup/events.jsonl", variable, true},
                 text_into(out.file));
     flags.value({"--event-log-size", "MB", "16",

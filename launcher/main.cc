@@ -37,7 +37,7 @@ const std::vector<Command>& commands() {
          [](Arguments words) { return launcher::run_command(Front::launch, words); }},
         {"submit", "submit a job to Slurm", launcher::submit_command},
         {"launch-ssh", "start a job on several hosts by ssh", launcher::ssh::launch_command},
-        {"serve", "run the rendezvous daemon alone", launcher::serve_command},
+        {"serve", "run the daemon alone", launcher::serve_command},
         {"status", "show the jobs of a daemon once", launcher::status_command},
         {"top", "follow the jobs of a daemon on the terminal", launcher::top::top_command},
         {"events", "show what has happened to a job, and follow it", launcher::events_command},

@@ -78,28 +78,30 @@ std::string goodput_line(const rendezvous::Goodput& goodput) {
     std::string cut_short;
     if (goodput.cut_short != 0) {
         cut_short =
-            one ? ", cut short," : ", " + std::to_string(goodput.cut_short) + " of them cut short,";
+            one ? ", cut short" : ", " + std::to_string(goodput.cut_short) + " of them cut short";
     }
     std::string again;
     if (goodput.lost_steps != 0) {
-        again = ", in which " + std::to_string(goodput.lost_steps) +
+        again = "; " + std::to_string(goodput.lost_steps) +
                 (goodput.lost_steps == 1 ? " step" : " steps") +
                 (goodput.lost_at_least     ? " or more were"
                  : goodput.lost_steps == 1 ? " was"
                                            : " were") +
                 " done again";
     } else if (goodput.lost_at_least) {
-        again = ", and how many steps were done again is not known";
+        again = "; it is not known how many steps were done again";
     }
     std::string end;
     if (goodput.lost_at_end > Duration::zero()) {
         end = " and the end of the job " + format_duration(goodput.lost_at_end);
     }
-    return what + cut_short + " took " + format_duration(goodput.lost) +
-           (until_start ? " until the programs ran" : "") + end + "; " +
-           (goodput.lost_at_least || goodput.until_start != 0 ? "at most " : "") +
-           percent(1 - lost) + " % of " + format_duration(goodput.lasted) + " went into training" +
-           again;
+    if (!cut_short.empty() && !until_start) {
+        cut_short += ",";
+    }
+    return what + cut_short + (until_start ? ", programs running again after " : " took ") +
+           format_duration(goodput.lost) + end + "; " +
+           (goodput.lost_at_least || goodput.until_start != 0 ? "up to " : "") + percent(1 - lost) +
+           " % of " + format_duration(goodput.lasted) + " spent training" + again;
 }
 
 }  // namespace regroup::launcher

@@ -20,7 +20,7 @@ namespace regroup::launcher {
 /// One line for any other ending. Empty for success.
 [[nodiscard]] std::string ending_line(const std::string& job, const agent::Quit& quit);
 
-/// "3 recoveries took 41 ms; 99.9 % of 35 s went into training", "2 recoveries and 1 planned
+/// "3 recoveries took 41 ms; 99.9 % of 35 s spent training", "2 recoveries and 1 planned
 /// change, 2 of them cut short, took ...". Empty for a job that lost nothing.
 [[nodiscard]] std::string goodput_line(const rendezvous::Goodput& goodput);
 

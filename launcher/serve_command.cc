@@ -183,7 +183,7 @@ struct ServeOptions {
 void describe(FlagTable& flags, ServeOptions& out) {
     flags.usage = "regroup serve [FLAGS]";
     flags.introduction =
-        "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
+        "Run the daemon for any number of jobs on one port, until SIGTERM.\n"
         "Launchers of regroup connect by: regroup run --rdzv-backend=c10d\n"
         "--rdzv-endpoint=HOST:PORT ...\n"
         "With --serve-torchrun, launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"

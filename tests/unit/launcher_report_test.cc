@@ -194,63 +194,58 @@ TEST(LauncherReport, GoodputLineSumsUpTheRecoveries) {
     EXPECT_EQ(goodput_line(goodput), "") << "nothing was lost";
     goodput.count = 3;
     goodput.lost = std::chrono::milliseconds(41);
-    EXPECT_EQ(goodput_line(goodput), "3 recoveries took 41 ms; 99.9 % of 35 s went into training");
+    EXPECT_EQ(goodput_line(goodput), "3 recoveries took 41 ms; 99.9 % of 35 s spent training");
     goodput.cut_short = 2;
     EXPECT_EQ(goodput_line(goodput),
-              "3 recoveries, 2 of them cut short, took 41 ms; 99.9 % of 35 s went into training");
+              "3 recoveries, 2 of them cut short, took 41 ms; 99.9 % of 35 s spent training");
     goodput.planned = 1;
     EXPECT_EQ(goodput_line(goodput),
               "2 recoveries and 1 planned change, 2 of them cut short, took 41 ms; 99.9 % of 35 s "
-              "went into training");
+              "spent training");
     goodput.planned = 3;
     goodput.cut_short = 0;
-    EXPECT_EQ(goodput_line(goodput),
-              "3 planned changes took 41 ms; 99.9 % of 35 s went into training");
+    EXPECT_EQ(goodput_line(goodput), "3 planned changes took 41 ms; 99.9 % of 35 s spent training");
     goodput.planned = 0;
     goodput.count = goodput.cut_short = 1;
     EXPECT_EQ(goodput_line(goodput),
-              "1 recovery, cut short, took 41 ms; 99.9 % of 35 s went into training");
+              "1 recovery, cut short, took 41 ms; 99.9 % of 35 s spent training");
     goodput.cut_short = 0;
     goodput.lost_steps = 512;
     EXPECT_EQ(goodput_line(goodput),
-              "1 recovery took 41 ms; 99.9 % of 35 s went into training, in which 512 steps were "
+              "1 recovery took 41 ms; 99.9 % of 35 s spent training; 512 steps were "
               "done again");
     goodput.lost_at_least = true;
-    EXPECT_EQ(
-        goodput_line(goodput),
-        "1 recovery took 41 ms; at most 99.9 % of 35 s went into training, in which 512 steps "
-        "or more were done again");
+    EXPECT_EQ(goodput_line(goodput),
+              "1 recovery took 41 ms; up to 99.9 % of 35 s spent training; 512 steps "
+              "or more were done again");
     goodput.lost_steps = 0;
-    EXPECT_EQ(
-        goodput_line(goodput),
-        "1 recovery took 41 ms; at most 99.9 % of 35 s went into training, and how many steps "
-        "were done again is not known");
+    EXPECT_EQ(goodput_line(goodput),
+              "1 recovery took 41 ms; up to 99.9 % of 35 s spent training; it is not known "
+              "how many steps were done again");
     goodput.lost_at_least = false;
     goodput.lost = std::chrono::milliseconds(7);
     goodput.lasted = std::chrono::hours(1);
-    EXPECT_EQ(goodput_line(goodput),
-              "1 recovery took 7 ms; 99.9998 % of 3600 s went into training");
+    EXPECT_EQ(goodput_line(goodput), "1 recovery took 7 ms; 99.9998 % of 3600 s spent training");
     goodput.lost = std::chrono::minutes(30);
-    EXPECT_EQ(goodput_line(goodput), "1 recovery took 1800 s; 50.0 % of 3600 s went into training");
+    EXPECT_EQ(goodput_line(goodput), "1 recovery took 1800 s; 50.0 % of 3600 s spent training");
     goodput.lost = std::chrono::hours(2);
-    EXPECT_EQ(goodput_line(goodput), "1 recovery took 7200 s; 0.0 % of 3600 s went into training");
+    EXPECT_EQ(goodput_line(goodput), "1 recovery took 7200 s; 0.0 % of 3600 s spent training");
     goodput.lost = std::chrono::minutes(1);
     goodput.lost_at_end = std::chrono::minutes(5);
     EXPECT_EQ(goodput_line(goodput),
-              "1 recovery took 60 s and the end of the job 300 s; 90.0 % of 3600 s went into "
-              "training");
+              "1 recovery took 60 s and the end of the job 300 s; 90.0 % of 3600 s spent training");
     goodput.lost_at_end = Duration::zero();
     goodput.until_start = 1;
-    EXPECT_EQ(goodput_line(goodput),
-              "1 restart took 60 s until the programs ran; at most 98.3 % of 3600 s went into "
-              "training");
+    EXPECT_EQ(
+        goodput_line(goodput),
+        "1 restart, programs running again after 60 s; up to 98.3 % of 3600 s spent training");
     goodput.count = goodput.until_start = 2;
-    EXPECT_EQ(goodput_line(goodput),
-              "2 restarts took 60 s until the programs ran; at most 98.3 % of 3600 s went into "
-              "training");
+    EXPECT_EQ(
+        goodput_line(goodput),
+        "2 restarts, programs running again after 60 s; up to 98.3 % of 3600 s spent training");
     goodput.until_start = 1;
     EXPECT_EQ(goodput_line(goodput),
-              "2 recoveries took 60 s; at most 98.3 % of 3600 s went into training");
+              "2 recoveries took 60 s; up to 98.3 % of 3600 s spent training");
 }
 
 }  // namespace
