@@ -5,13 +5,13 @@
 """
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
 from typing import Any, Dict, Union
 
 from . import _library
+from ._calls import result_bytes as _result_bytes
 from ._library import check as _check, library as _c
 from .checkpoint import Checkpoint
 from .context import Context
@@ -37,9 +37,7 @@ _FATAL_KINDS = ("user_error", "retry", "bad_node")
 
 def flight_record() -> Dict[str, Any]:
     """The last operations of this process's groups. Any thread; does not wait for any operation."""
-    record, size = ctypes.c_void_p(), ctypes.c_size_t()
-    _check(_c.regroup_flight_record(ctypes.byref(record), ctypes.byref(size)))
-    parsed: Dict[str, Any] = json.loads(_library.take_bytes(record, size))
+    parsed: Dict[str, Any] = json.loads(_result_bytes(_c.regroup_flight_record))
     return parsed
 
 

@@ -41,6 +41,31 @@ def blocking(function: Callable[..., int], *arguments: Any) -> None:
     check(code)
 
 
+def result(function: Callable[..., int], *arguments: Any, waits: bool = False) -> Any:
+    """Calls a function of C whose last argument is the place of a result, and returns that.
+    ``waits``: it can wait for others."""
+    place = function.argtypes[-1]._type_()  # type: ignore[attr-defined]
+    _call(waits, function, *arguments, ctypes.byref(place))
+    return place if isinstance(place, ctypes.Structure) else place.value
+
+
+def result_bytes(function: Callable[..., int], *arguments: Any, waits: bool = False) -> bytes:
+    """The same for a function that returns memory and its size."""
+    pointer, size = ctypes.c_void_p(), ctypes.c_size_t()
+    _call(waits, function, *arguments, ctypes.byref(pointer), ctypes.byref(size))
+    try:
+        return ctypes.string_at(pointer, size.value)
+    finally:
+        library.regroup_free(pointer)
+
+
+def _call(waits: bool, function: Callable[..., int], *arguments: Any) -> None:
+    if waits:
+        blocking(function, *arguments)
+    else:
+        check(function(*arguments))
+
+
 def from_c(function: Callable[[], None]) -> Optional[BaseException]:
     """Calls a function of Python from a callback of C. Returns what it raised.
 
@@ -95,6 +120,23 @@ class Handle:
             self._finalizer()
 
     close = free
+
+
+class Borrowed:
+    """A handle that belongs to a loop, which frees it when the next round has begun."""
+
+    def __init__(self, kind: str, pointer: int) -> None:
+        self._kind = kind
+        self._pointer: Optional[int] = pointer
+
+    def __call__(self) -> int:
+        if self._pointer is None:
+            raise errors.InvalidArgument(f"this {self._kind} is of an earlier round of the loop; "
+                                         f"use that of the step or of the round")
+        return self._pointer
+
+    def free(self) -> None:
+        self._pointer = None
 
 
 def _free(function: Callable[[int], None], pointer: int, owner: int) -> None:

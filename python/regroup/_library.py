@@ -248,14 +248,6 @@ def check(code: int) -> None:
         raise errors.of_code(code, last_error())
 
 
-def take_bytes(pointer: c_void_p, size: c_size_t) -> bytes:
-    """The bytes of memory that a function returned, which is freed."""
-    try:
-        return ctypes.string_at(pointer, size.value)
-    finally:
-        library.regroup_free(pointer)
-
-
 def text(value: str, name: str) -> bytes:
     """A text for C."""
     encoded = value.encode() if isinstance(value, str) else bytes(value)

@@ -2,12 +2,11 @@
 """Named tensors, texts and numbers in a file that is written atomically."""
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import Any, Optional, Union
 
-from ._calls import Handle, blocking
-from ._library import check, library, take_bytes, text, unsigned
+from ._calls import Handle, blocking, result, result_bytes
+from ._library import check, library, text, unsigned
 from .tensors import view
 
 Path = Union[str, "os.PathLike[str]"]
@@ -37,10 +36,7 @@ class Checkpoint:
                  unsigned(round, "round", 64))
 
     def __contains__(self, name: str) -> bool:
-        present = ctypes.c_int32()
-        check(library.regroup_checkpoint_contains(self._handle(), text(name, "name"),
-                                                  ctypes.byref(present)))
-        return present.value != 0
+        return bool(self._value(library.regroup_checkpoint_contains, name))
 
     def set_text(self, name: str, value: Union[str, bytes]) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
@@ -58,22 +54,17 @@ class Checkpoint:
         check(library.regroup_checkpoint_set_tensor(self._handle(), text(name, "name"), given))
 
     def get_text(self, name: str) -> bytes:
-        value, size = ctypes.c_void_p(), ctypes.c_size_t()
-        check(library.regroup_checkpoint_get_text(self._handle(), text(name, "name"),
-                                                  ctypes.byref(value), ctypes.byref(size)))
-        return take_bytes(value, size)
+        return result_bytes(library.regroup_checkpoint_get_text, self._handle(),
+                            text(name, "name"))
 
     def get_integer(self, name: str) -> int:
-        value = ctypes.c_int64()
-        check(library.regroup_checkpoint_get_integer(self._handle(), text(name, "name"),
-                                                     ctypes.byref(value)))
-        return value.value
+        return int(self._value(library.regroup_checkpoint_get_integer, name))
 
     def get_number(self, name: str) -> float:
-        value = ctypes.c_double()
-        check(library.regroup_checkpoint_get_number(self._handle(), text(name, "name"),
-                                                    ctypes.byref(value)))
-        return value.value
+        return float(self._value(library.regroup_checkpoint_get_number, name))
+
+    def _value(self, function: Any, name: str) -> Any:
+        return result(function, self._handle(), text(name, "name"))
 
     def get_tensor(self, name: str, destination: Any) -> None:
         """Copies into ``destination``, which must have the tensor's count and type."""

@@ -2,13 +2,11 @@
 """The place of this process in its job."""
 from __future__ import annotations
 
-import ctypes
-from typing import Optional
+from typing import Union
 
 from . import _library
-from ._calls import Handle
+from ._calls import Borrowed, Handle, result
 from ._library import check, library, text
-from .errors import InvalidArgument
 from .store import Store
 
 
@@ -28,11 +26,9 @@ class Context:
     max_restarts: int
     round: int
 
-    def __init__(self, handle: Optional[Handle], borrowed: Optional[int] = None) -> None:
+    def __init__(self, handle: Union[Handle, Borrowed]) -> None:
         self._handle = handle
-        self._borrowed = borrowed
-        info = _library.ContextInfo()
-        check(library.regroup_context_get(self._pointer(), ctypes.byref(info)))
+        info = result(library.regroup_context_get, self._handle())
         for field in info._fields_:
             value = getattr(info, field[0])
             setattr(self, field[0], value.decode() if isinstance(value, bytes) else value)
@@ -52,32 +48,21 @@ class Context:
                           text(master_addr, "master_addr"),
                           _library.unsigned(master_port, "master_port", 16)))
 
-    def _pointer(self) -> int:
-        if self._handle is not None:
-            return self._handle()
-        if self._borrowed is None:
-            raise InvalidArgument("this context is of an earlier round")
-        return self._borrowed
-
     @property
     def store(self) -> Store:
         """The store of this context, connected by the first use."""
-        return Store(Handle("store", library.regroup_context_store, self._pointer()))
+        return Store(Handle("store", library.regroup_context_store, self._handle()))
 
     def use_store(self, store: Store) -> None:
         """Sets the store through which groups of this context are formed."""
-        check(library.regroup_context_use_store(self._pointer(), store._handle()))
+        check(library.regroup_context_use_store(self._handle(), store._handle()))
 
     def cuda_device(self) -> int:
         """The GPU of this process, as CUDA numbers them in it."""
-        device = ctypes.c_int32()
-        check(library.regroup_context_cuda_device(self._pointer(), ctypes.byref(device)))
-        return device.value
+        return int(result(library.regroup_context_cuda_device, self._handle()))
 
     def close(self) -> None:
-        if self._handle is not None:
-            self._handle.free()
-        self._borrowed = None
+        self._handle.free()
 
     def __repr__(self) -> str:
         return f"<regroup.Context: rank {self.rank} of {self.world_size}, round {self.round}>"

@@ -7,7 +7,7 @@ import ctypes
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from . import _library, tensors
-from ._calls import Handle, blocking
+from ._calls import Handle, blocking, result
 from ._library import check, library
 from .errors import InvalidArgument
 from .process_group import ProcessGroup
@@ -40,7 +40,7 @@ class DistributedDataParallel:
             for value, gradient in parameters))
         more = (_library.Tensor * len(buffers))(*(self._keep(buffer, "a buffer")
                                                   for buffer in buffers))
-        self._handle = Handle("ddp", library.regroup_ddp_create, group._pointer(), pairs,
+        self._handle = Handle("ddp", library.regroup_ddp_create, group._handle(), pairs,
                               len(pairs), more, len(more), ctypes.byref(options))
         group._children.add(self)
 
@@ -68,9 +68,7 @@ class DistributedDataParallel:
 
     def was_used(self, index: int) -> bool:
         """Whether any rank had a gradient for this parameter in the last step."""
-        used = ctypes.c_int32()
-        check(library.regroup_ddp_was_used(self._handle(), index, ctypes.byref(used)))
-        return used.value != 0
+        return bool(result(library.regroup_ddp_was_used, self._handle(), index))
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

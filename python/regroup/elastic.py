@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Type
 
 from . import _library
-from ._calls import Handle, blocking, from_c
+from ._calls import Borrowed, Handle, blocking, from_c, result
 from ._library import check, library, text
 from .context import Context
 from .errors import Error, InvalidArgument
@@ -57,8 +57,7 @@ class ElasticStep:
         self._loop = loop
         self._has_ended = False  # It has been committed or finished.
         self._in_section = False
-        info = _library.StepInfo()
-        check(library.regroup_step_get(pointer, ctypes.byref(info)))
+        info = result(library.regroup_step_get, pointer)
         self.number, self.samples_begin = info.number, info.samples_begin
 
     @property
@@ -104,10 +103,9 @@ class ElasticStep:
     def take(self, count: int) -> range:
         """Takes the next ``count`` positions of the global order for this step, for all ranks
         together. They count as consumed when the step is committed. Once per step."""
-        first = ctypes.c_uint64()
-        check(library.regroup_step_take(self._open(), _library.unsigned(count, "count", 64),
-                                        ctypes.byref(first)))
-        return range(first.value, first.value + count)
+        first = result(library.regroup_step_take, self._open(),
+                       _library.unsigned(count, "count", 64))
+        return range(first, first + count)
 
     def shard(self, samples: range) -> range:
         """The part of ``samples`` that belongs to this rank, as ``DistributedSampler.shard``
@@ -319,21 +317,17 @@ class ElasticLoop:
         _run(self._raised, library.regroup_elastic_next, self._handle(), ctypes.byref(event))
         try:
             if event.value == _library.EVENT_ROUND:
-                info = _library.RoundInfo()
-                check(library.regroup_elastic_round(self._handle(), ctypes.byref(info)))
-                self._enter(info, on_round)
+                self._enter(result(library.regroup_elastic_round, self._handle()), on_round)
             elif event.value == _library.EVENT_STEP:
                 self._raise_noted()
-                pointer = ctypes.c_void_p()
-                check(library.regroup_elastic_step(self._handle(), ctypes.byref(pointer)))
-                assert self._round is not None and pointer.value is not None
-                step = ElasticStep(pointer.value, self._round, self)
+                assert self._round is not None
+                step = ElasticStep(result(library.regroup_elastic_step, self._handle()),
+                                   self._round, self)
                 if until is None or step.number < until:
                     return step
                 step.finish()
             elif event.value == _library.EVENT_LEAVE:
-                leave = _library.LeaveInfo()
-                check(library.regroup_elastic_leave(self._handle(), ctypes.byref(leave)))
+                leave = result(library.regroup_elastic_leave, self._handle())
                 if on_leave is not None:
                     on_leave(ElasticLeave(leave.step, leave.reason.decode(errors="replace"),
                                           leave.time_left_ms / 1000))
@@ -369,8 +363,9 @@ class ElasticLoop:
 
     def _enter(self, info: Any, on_round: Optional[Callable[[ElasticRound], Any]]) -> None:
         earlier = self._round
-        self._round = ElasticRound(Context(None, info.context), ProcessGroup(None, info.group),
-                                   info.step, info.first != 0)
+        self._round = ElasticRound(Context(Borrowed("context", info.context)),
+                                   ProcessGroup(Borrowed("group", info.group)), info.step,
+                                   info.first != 0)
         try:
             if on_round is not None:
                 on_round(self._round)

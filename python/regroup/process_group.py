@@ -7,10 +7,10 @@ import contextlib
 import ctypes
 import os
 import weakref
-from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _library, tensors
-from ._calls import Handle, blocking
+from ._calls import Borrowed, Handle, blocking, result
 from ._library import CPU, check, library, unsigned
 from .context import Context
 from .errors import Error, InvalidArgument
@@ -95,16 +95,14 @@ class ProcessGroup:
     world_size: int
     device: Tuple[str, int]  #: Where buffers must lie: ("cpu", 0), ("cuda", 1).
 
-    def __init__(self, handle: Optional[Handle], borrowed: Optional[int] = None) -> None:
+    def __init__(self, handle: Union[Handle, Borrowed]) -> None:
         #: Operations in flight whose Work the program has dropped.
         self._dropped: Deque[_Operation] = collections.deque()
         self._handle = handle
-        self._borrowed = borrowed
         self._batch: Optional[List[Work]] = None
         #: What was made from this group, and must not outlive it in an elastic loop.
         self._children: weakref.WeakSet[Any] = weakref.WeakSet()
-        info = _library.GroupInfo()
-        check(library.regroup_group_get(self._pointer(), ctypes.byref(info)))
+        info = result(library.regroup_group_get, self._handle())
         self.backend = info.backend.decode()
         self.rank, self.world_size = info.rank, info.world_size
         self.device = ("cpu" if info.device_kind == CPU else "cuda", info.device_index)
@@ -120,7 +118,7 @@ class ProcessGroup:
         and each operation; without one, it is 30 minutes. ``device`` is the GPU of "nccl".
         """
         context = context or Context.from_environment()
-        return cls(Handle("group", library.regroup_group_create, context._pointer(),
+        return cls(Handle("group", library.regroup_group_create, context._handle(),
                           _library.text(backend, "backend"), _library.optional_text(name, "name"),
                           _library.milliseconds(timeout),
                           _library.ANY_DEVICE if device is None else device))
@@ -129,26 +127,18 @@ class ProcessGroup:
         """Forms the group of some of these ranks; called by all of them. A rank that is not among
         them gets a group that refuses every operation."""
         array = (ctypes.c_uint32 * len(ranks))(*(unsigned(rank, "a rank") for rank in ranks))
-        group = ProcessGroup(Handle("group", library.regroup_group_new_group, self._pointer(),
+        group = ProcessGroup(Handle("group", library.regroup_group_new_group, self._handle(),
                                     array, len(array), _library.text(name, "name")))
         self._children.add(group)
         return group
 
-    def _pointer(self) -> int:
-        if self._handle is not None:
-            return self._handle()
-        if self._borrowed is None:
-            raise InvalidArgument("this group is of an earlier round of the loop; use the group of "
-                                  "the step or of the round")
-        return self._borrowed
-
     def abort(self, reason: str = "") -> None:
         """Ends blocked and future operations as Fenced. Any thread."""
-        check(library.regroup_group_abort(self._pointer(), _library.text(reason, "reason") or None))
+        check(library.regroup_group_abort(self._handle(), _library.text(reason, "reason") or None))
 
     def use_stream(self, stream: int) -> None:
         """"nccl": puts later operations into this cudaStream_t."""
-        check(library.regroup_group_use_stream(self._pointer(), stream))
+        check(library.regroup_group_use_stream(self._handle(), stream))
 
     def allocate(self, size: int) -> Any:
         """Zeroed memory of so many bytes that operations of the group access fastest; called by
@@ -157,7 +147,7 @@ class ProcessGroup:
         On the CPU it is a memoryview: ``numpy.frombuffer(memory, "float32")``, ``memory.cast("f")``
         and ``torch.frombuffer`` use it in place. On a GPU it has CUDA's array interface.
         """
-        handle, data = _allocate(self._pointer(), unsigned(size, "size", 64))
+        handle, data = _allocate(self._handle(), unsigned(size, "size", 64))
         if self.device[0] == "cuda":
             return GpuMemory(handle, data, size)
         array = (ctypes.c_ubyte * size).from_address(data)
@@ -176,9 +166,7 @@ class ProcessGroup:
             with contextlib.suppress(Error):
                 blocking(library.regroup_work_wait, self._dropped[0].pointer)
             self._dropped.popleft().free()
-        self._borrowed = None
-        if self._handle is not None:
-            self._handle.free()
+        self._handle.free()
 
     def __del__(self) -> None:
         if self._dropped and self._dropped[0].is_own():
@@ -286,7 +274,7 @@ class ProcessGroup:
         with ``async_op=True`` are left to the caller to wait for."""
         if self._batch is not None:
             raise InvalidArgument("a batch of this group has begun; batches cannot be nested")
-        handle = Handle("batch", library.regroup_batch_begin, self._pointer())
+        handle = Handle("batch", library.regroup_batch_begin, self._handle())
         self._children.add(handle)
         awaited: List[Work] = []
         self._batch = awaited
@@ -316,7 +304,7 @@ class ProcessGroup:
                 0 if stream is None else 1, stream))
         if self._dropped:
             self._free_complete()
-        arguments = (self._pointer(), *(tensor for tensor, _ in buffers), *rest, options)
+        arguments = (self._handle(), *(tensor for tensor, _ in buffers), *rest, options)
         if not async_op and self._batch is None:
             blocking(function, *arguments, None)
             return None

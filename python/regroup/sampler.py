@@ -6,7 +6,7 @@ import ctypes
 from typing import Any, List
 
 from . import _library
-from ._calls import Handle
+from ._calls import Handle, result
 from ._library import check, library
 
 
@@ -29,9 +29,7 @@ class DistributedSampler:
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch."""
-        count = ctypes.c_uint64()
-        check(library.regroup_sampler_count(self._handle(), ctypes.byref(count)))
-        return count.value
+        return int(result(library.regroup_sampler_count, self._handle()))
 
     def indices(self, global_start: int = 0) -> List[int]:
         """Indices into the data set, from a position of the epoch on, counted over all ranks."""
@@ -46,8 +44,7 @@ class DistributedSampler:
                           _library.unsigned(samples.stop, "the last position", 64))
 
     def _fill(self, function: Any, *arguments: int) -> List[int]:
-        count = ctypes.c_size_t()
-        check(function(self._handle(), *arguments, None, 0, ctypes.byref(count)))
-        indices = (ctypes.c_uint64 * count.value)()
-        check(function(self._handle(), *arguments, indices, len(indices), ctypes.byref(count)))
+        count = result(function, self._handle(), *arguments, None, 0)
+        indices = (ctypes.c_uint64 * count)()
+        result(function, self._handle(), *arguments, indices, count)
         return list(indices)

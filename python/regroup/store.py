@@ -6,7 +6,7 @@ import ctypes
 from typing import Optional, Sequence, Union
 
 from . import _library, errors
-from ._calls import Handle, blocking
+from ._calls import Handle, blocking, result, result_bytes
 from ._library import library, text
 
 Value = Union[bytes, bytearray, memoryview, str]
@@ -43,25 +43,19 @@ class Store:
 
     def get(self, key: str) -> bytes:
         """Waits for the key."""
-        value, size = ctypes.c_void_p(), ctypes.c_size_t()
-        blocking(library.regroup_store_get, self._handle(), text(key, "key"), ctypes.byref(value),
-                 ctypes.byref(size))
-        return _library.take_bytes(value, size)
+        return result_bytes(library.regroup_store_get, self._handle(), text(key, "key"),
+                            waits=True)
 
     def add(self, key: str, amount: int = 1) -> int:
         """Adds to a decimal number, absent meaning 0. Returns the sum."""
-        total = ctypes.c_int64()
-        blocking(library.regroup_store_add, self._handle(), text(key, "key"), amount,
-                 ctypes.byref(total))
-        return total.value
+        return int(result(library.regroup_store_add, self._handle(), text(key, "key"), amount,
+                          waits=True))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist now."""
-        present = ctypes.c_int32()
         array = _keys(keys)
-        blocking(library.regroup_store_check, self._handle(), array, len(array),
-                 ctypes.byref(present))
-        return present.value != 0
+        return bool(result(library.regroup_store_check, self._handle(), array, len(array),
+                           waits=True))
 
     def wait(self, keys: Sequence[str], timeout: Optional[float] = None) -> None:
         """Waits until all keys exist; without a timeout, as long as the store's own."""
@@ -72,18 +66,13 @@ class Store:
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Stores ``desired`` if the value is ``expected``, "" meaning absent. Returns the value
         afterwards."""
-        value, size = ctypes.c_void_p(), ctypes.c_size_t()
-        blocking(library.regroup_store_compare_set, self._handle(), text(key, "key"),
-                 text(expected, "expected"), text(desired, "desired"), ctypes.byref(value),
-                 ctypes.byref(size))
-        return _library.take_bytes(value, size)
+        return result_bytes(library.regroup_store_compare_set, self._handle(), text(key, "key"),
+                            text(expected, "expected"), text(desired, "desired"), waits=True)
 
     def delete(self, key: str) -> bool:
         """Whether the key existed."""
-        existed = ctypes.c_int32()
-        blocking(library.regroup_store_delete, self._handle(), text(key, "key"),
-                 ctypes.byref(existed))
-        return existed.value != 0
+        return bool(result(library.regroup_store_delete, self._handle(), text(key, "key"),
+                           waits=True))
 
     def close(self) -> None:
         self._handle.free()

@@ -285,7 +285,7 @@ def _context_of(ranks: Sequence[int]) -> Context:
                               f"initialise it with \"{NAME}\" or \"cpu:{NAME},cuda:nccl\"")
     array = (_library.c_uint32 * len(ranks))(*ranks)
     return Context(Handle("context", library.regroup_context_of_ranks,
-                          worlds[-1]._pointer(), array, len(ranks)))
+                          worlds[-1]._handle(), array, len(ranks)))
 
 
 def _create(opts: Any, _: Any = None) -> Any:

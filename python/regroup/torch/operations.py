@@ -2,7 +2,7 @@
 """The operations of torch.distributed as calls of the library."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Sequence, Tuple
 
 import torch
 
