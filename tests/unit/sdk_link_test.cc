@@ -81,7 +81,7 @@ TEST(AgentLink, ForkedChildSaysNothingInTheNameOfItsParent) {
     const pid_t child = ::fork();
     if (child == 0) {
         link->page().step = 9;
-        link->mark_exiting();
+        link->page().exiting = 1;
         link->send(Suspended{.round = 1, .step = 9});
         ::_exit(0);
     }

@@ -40,8 +40,7 @@ struct Loop::Training {
         : agent(agent_in),
           meter(agent.reporter),
           thread_reporter(agent.reporter),
-          put_off(agent.link ? agent.link->agent_pid() : 0,
-                  agent.link ? agent.link->sigterm_bell() : -1) {}
+          put_off(agent.link ? agent.link->put_off_sigterm() : link::SigtermPutOff(0, -1)) {}
     ~Training() {
         if (agent.link) {
             agent.link->unguard();  // Not later: another loop may guard a round of its own then.

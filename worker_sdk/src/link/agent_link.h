@@ -8,8 +8,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <sys/types.h>
 #include <thread>
 #include <variant>
 
@@ -18,8 +16,10 @@
 #include "rendezvous/worker_link/messages.h"
 #include "rendezvous/worker_link/page.h"
 #include "worker_sdk/src/base/round_scope.h"
+#include "worker_sdk/src/link/mapped_page.h"
+#include "worker_sdk/src/link/sigterm.h"
 #include "worker_sdk/src/net/fork_guard.h"
-#include "worker_sdk/src/net/socket.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::link {
 
@@ -36,24 +36,21 @@ using worker_link::WorkerPage;
 /// The control thread runs no signal handlers of the program and no code of the user.
 class AgentLink {
    public:
-    /// Attaches to the agent that listens at `socket` (REGROUP_AGENT_SOCKET). Failures:
+    /// Attaches to the agent that listens at `path` (REGROUP_AGENT_SOCKET). Failures:
     /// `disconnected` if there is no agent or it does not accept this process, `deadline_exceeded`,
     /// `invalid_argument` for an agent of another build, `system`.
-    [[nodiscard]] static Result<std::shared_ptr<AgentLink>> attach(const std::string& socket,
+    [[nodiscard]] static Result<std::shared_ptr<AgentLink>> attach(const std::string& path,
                                                                    const std::string& worker_id);
     /// Ends in order and tells the agent so.
     ~AgentLink();
     AgentLink(const AgentLink&) = delete;
     AgentLink& operator=(const AgentLink&) = delete;
 
-    [[nodiscard]] WorkerPage& page() noexcept { return *page_; }
-    /// For a SigtermPutOff, under which a SIGTERM means that this node may have to leave. If a
-    /// scheduler has sent it to the whole node, the agent soon asks this worker to leave, and the
-    /// signal has no other effect. Otherwise the signal ends the process.
-    [[nodiscard]] pid_t agent_pid() const noexcept { return agent_pid_; }
-    [[nodiscard]] int sigterm_bell() const noexcept { return sigterm_bell_.get(); }
-    /// This process begins to end by itself.
-    void mark_exiting() noexcept { page_->exiting.store(1); }
+    [[nodiscard]] WorkerPage& page() const noexcept { return **page_; }
+    /// While the result lives, a SIGTERM means that this node may have to leave. If a scheduler has
+    /// sent it to the whole node, the agent soon asks this worker to leave, and the signal has no
+    /// other effect. Otherwise the signal ends the process.
+    [[nodiscard]] SigtermPutOff put_off_sigterm() const noexcept { return sigterm_.put_off(); }
 
     /// Sends if the agent is there; otherwise does nothing. Never blocks for long.
     void send(const FromWorker& message) noexcept;
@@ -63,7 +60,7 @@ class AgentLink {
 
     /// Whether `round` is over, as far as is known on this node.
     [[nodiscard]] bool ended(std::uint64_t round) const noexcept {
-        return page_->ended_round.load() >= round;
+        return page().ended_round.load() >= round;
     }
     /// Waits until `round` is over or the agent is gone; false if neither happens in time.
     [[nodiscard]] bool await_end(std::uint64_t round, Instant deadline);
@@ -74,7 +71,7 @@ class AgentLink {
 
     /// Whether the page asks the worker to suspend at a step boundary of `round`.
     [[nodiscard]] bool pause_wanted(std::uint64_t round) const noexcept {
-        return page_->pause_round.load() >= round;
+        return page().pause_round.load() >= round;
     }
     /// Whether this node must leave at that boundary.
     [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
@@ -83,7 +80,7 @@ class AgentLink {
     /// Whether this node leaves: then its workers save their state, also after the end of their
     /// round.
     [[nodiscard]] bool leaving() const noexcept {
-        return page_->leaving.load() != worker_link::Leaving::no;
+        return page().leaving.load() != worker_link::Leaving::no;
     }
     /// Waits for the agent's message about the pause; nullopt if it does not come in time.
     [[nodiscard]] std::optional<worker_link::Pause> await_pause(Instant deadline);
@@ -103,32 +100,22 @@ class AgentLink {
     }
 
    private:
-    AgentLink(net::Descriptor socket, net::Descriptor page_file, WorkerPage* page,
-              std::string worker_id, worker_link::Welcome welcome);
+    AgentLink(net::Pollable socket, std::unique_ptr<MappedPage> page, std::string worker_id,
+              worker_link::Welcome welcome);
 
-    void run();
-    void receive_until_closed();
-    void hear_sigterm();
-    void decide_on_sigterm(bool agent_is_there);
+    void receive_until_stopped();
     void take(const worker_link::ToWorker& message);
-    void take(const worker_link::Welcome& message);
-    void take(const worker_link::AssignWorker& message);
-    void take(const worker_link::EndRound& message);
-    void take(const worker_link::Pause& message);
-    void take(const worker_link::SaveRecords& message);
+    void interrupt_guarded(std::uint64_t round, const std::string& reason);
+    void save_records(const std::string& prefix);
     void note_gone();
 
     const std::string worker_id_;
     const worker_link::Welcome first_round_;
-    const net::Descriptor socket_;
-    const net::Descriptor page_file_;
+    net::Pollable socket_;
     const net::ForkGuard guard_;
-    WorkerPage* const page_;
-    std::optional<net::MappingForkGuard> page_guard_;  // Left before the page is unmapped.
-    const net::Descriptor stop_;                       // An eventfd.
-    const net::Descriptor sigterm_bell_;               // An eventfd.
-    const pid_t agent_pid_;                 // 0 if it is in a namespace that is not visible.
-    std::optional<Instant> sigterm_until_;  // Used by the control thread only.
+    const std::unique_ptr<MappedPage> page_;
+    net::Wakeup stop_;
+    SigtermBell sigterm_;
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -138,7 +125,6 @@ class AgentLink {
     std::uint64_t guarded_round_ = 0;
     std::shared_ptr<RoundScope> guarded_;
     bool gone_ = false;
-    bool holding_ = false;  // The control thread holds `alive`.
 
     std::atomic<bool> saves_records_ = false;
     /// Writes the flight records: a slow disk must not hold up the control thread. Used by the

@@ -23,7 +23,7 @@ std::atomic<std::uint64_t> latest_history_read = 0;
 void mark_exiting() {
     // A forked child that exits says nothing about its parent.
     if (const auto link = process_link()) {
-        link->mark_exiting();
+        link->page().exiting.store(1);
     }
 }
 

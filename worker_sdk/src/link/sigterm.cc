@@ -12,6 +12,10 @@
 namespace regroup::link {
 namespace {
 
+/// How long the agent may take after a SIGTERM to the whole node to agree with the daemon that the
+/// node leaves.
+constexpr Duration kAskLimit = std::chrono::seconds(2);
+
 // Read by the handler; written before it is installed.
 std::atomic<bool> in_use = false;
 std::atomic<bool> is_ignored = false;
@@ -47,6 +51,16 @@ bool is_default(const struct sigaction& action) noexcept {
     return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
 }
 
+/// This process ends by the signal, unless its program handles it.
+void deliver_sigterm() noexcept {
+    struct sigaction present{};
+    if (::sigaction(SIGTERM, nullptr, &present) == 0 && is_ours(present)) {
+        end_by_sigterm();
+    } else {
+        ::kill(::getpid(), SIGTERM);
+    }
+}
+
 }  // namespace
 
 SigtermPutOff::SigtermPutOff(pid_t agent, int bell) noexcept {
@@ -73,11 +87,11 @@ SigtermPutOff::~SigtermPutOff() {
     if (!active_) {
         return;
     }
-    struct sigaction now{};
-    if (::sigaction(SIGTERM, nullptr, &now) == 0 && is_ours(now)) {
-        now = {};
-        now.sa_handler = SIG_DFL;
-        ::sigaction(SIGTERM, &now, nullptr);
+    struct sigaction present{};
+    if (::sigaction(SIGTERM, nullptr, &present) == 0 && is_ours(present)) {
+        present = {};
+        present.sa_handler = SIG_DFL;
+        ::sigaction(SIGTERM, &present, nullptr);
     }
     in_use = false;
 }
@@ -88,12 +102,15 @@ void SigtermPutOff::ignore_from_now_on() noexcept {
     }
 }
 
-void deliver_sigterm() noexcept {
-    struct sigaction now{};
-    if (::sigaction(SIGTERM, nullptr, &now) == 0 && is_ours(now)) {
-        end_by_sigterm();
-    } else {
-        ::kill(::getpid(), SIGTERM);
+void SigtermBell::decide(bool agent_is_there, bool has_asked) noexcept {
+    if (bell_.drain() && !until_) {
+        until_ = after(now(), kAskLimit);
+    }
+    if (until_ && has_asked) {
+        until_.reset();
+    } else if (until_ && (!agent_is_there || now() >= *until_)) {
+        until_.reset();
+        deliver_sigterm();
     }
 }
 

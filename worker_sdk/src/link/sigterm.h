@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <sys/types.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::link {
 
@@ -29,7 +33,24 @@ class SigtermPutOff {
     bool active_ = false;
 };
 
-/// Delivers the deferred signal: this process ends by SIGTERM, unless its program handles it.
-void deliver_sigterm() noexcept;
+/// Decides about the SIGTERMs that were put off. One thread, but for `put_off`.
+class SigtermBell {
+   public:
+    explicit SigtermBell(pid_t agent) noexcept : agent_(agent) {}
+
+    [[nodiscard]] SigtermPutOff put_off() const noexcept { return {agent_, bell_.descriptor()}; }
+
+    void watch(net::PollSet& poll) { bell_.watch(poll); }
+    /// When `decide` is due even if the bell does not ring.
+    [[nodiscard]] Instant deadline() const noexcept { return until_.value_or(Instant::max()); }
+    /// Forgets a signal if the agent has asked this worker to leave. If it does not ask within two
+    /// seconds, or is gone, the signal ends this process, unless the program handles it.
+    void decide(bool agent_is_there, bool has_asked) noexcept;
+
+   private:
+    const pid_t agent_;
+    net::Wakeup bell_;
+    std::optional<Instant> until_;
+};
 
 }  // namespace regroup::link

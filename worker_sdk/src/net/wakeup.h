@@ -14,6 +14,8 @@ class Wakeup {
 
     /// Any thread.
     void ring() noexcept;
+    /// An eventfd: a signal handler rings by adding to it.
+    [[nodiscard]] int descriptor() const noexcept { return event_.fd.get(); }
 
     // The thread that polls.
     void watch(PollSet& poll) { poll.want_read(event_); }
