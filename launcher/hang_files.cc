@@ -12,8 +12,8 @@
 
 #include "agent/explain/plain_data.h"
 #include "agent/explain/stack_text.h"
-#include "agent/process/unique_fd.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::launcher {
 namespace {
@@ -43,31 +43,15 @@ std::optional<std::uint32_t> number_at_end(std::string_view text) {
 }
 
 Result<std::string> read_file(const std::string& path) {
-    const Result<int> opened = files::open_own(path, O_RDONLY);
-    if (!opened) {
-        return Failure(opened.error().code, opened.error().detail);
+    const Result<UniqueFd> file = files::open_own(path, O_RDONLY);
+    if (!file) {
+        return file.error();
     }
-    const agent::UniqueFd file(*opened);
-    std::error_code error;
-    std::string text;
-    text.reserve(std::min<std::uintmax_t>(fs::file_size(path, error), agent::kFileBytesMax));
-    std::string part(std::size_t{1} << 16U, '\0');
-    while (true) {
-        const ssize_t count = ::read(file.get(), part.data(), part.size());
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count < 0) {
-            return system_failure("read", errno);
-        }
-        if (count == 0) {
-            return text;
-        }
-        text.append(part, 0, static_cast<std::size_t>(count));
-        if (text.size() > agent::kFileBytesMax) {
-            return Failure(Errc::invalid_argument, "it has more than 10 MiB");
-        }
+    Result<std::string> text = files::read_all(file->get(), agent::kFileBytesMax + 1);
+    if (text && text->size() > agent::kFileBytesMax) {
+        return Failure(Errc::invalid_argument, "it has more than 10 MiB");
     }
+    return text;
 }
 
 class Reader {

@@ -14,11 +14,13 @@
 #include <optional>
 #include <pwd.h>
 #include <sched.h>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
 #include "agent/placement/gpu_shares.h"
 #include "agent/placement/placement.h"
+#include "agent/process/affinity.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/cgroup/cgroup.h"
@@ -82,19 +84,12 @@ std::string canonical_name() {
     return list->ai_canonname != nullptr ? list->ai_canonname : "";
 }
 
-std::uint32_t cpus_of_affinity() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) {
-        return 1;
-    }
-    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
-}
-
 /// Says it if the quota of the cgroup decides about their number.
 std::uint32_t count_workers_by_cpus(const std::string& nproc_per_node,
                                     std::vector<std::string>& notes, const std::string& root) {
-    const std::uint32_t allowed = cpus_of_affinity();
+    const Result<std::vector<int>> cpus = agent::allowed_cpus();
+    const auto allowed =
+        static_cast<std::uint32_t>(cpus ? std::max<std::size_t>(1, cpus->size()) : 1);
     const auto quota = cgroup::cpu_quota(root);
     if (!quota || quota->rounded_up() >= allowed) {
         return allowed;
@@ -195,7 +190,9 @@ bool names_this_host(const std::string& host) {
 }
 
 std::uint32_t count_cpus(const std::string& root) {
-    const std::uint32_t allowed = cpus_of_affinity();
+    const Result<std::vector<int>> cpus = agent::allowed_cpus();
+    const auto allowed =
+        static_cast<std::uint32_t>(cpus ? std::max<std::size_t>(1, cpus->size()) : 1);
     const auto quota = cgroup::cpu_quota(root);
     return quota ? std::min(allowed, quota->rounded_up()) : allowed;
 }

@@ -391,31 +391,11 @@ void judge_positions(const HangFacts& facts, Explanation& result) {
 }  // namespace
 
 std::string_view to_string(Verdict verdict) noexcept {
-    switch (verdict) {
-        case Verdict::mismatch:
-            return "mismatch";
-        case Verdict::gone:
-            return "gone";
-        case Verdict::finished:
-            return "finished";
-        case Verdict::not_entered:
-            return "not_entered";
-        case Verdict::circle:
-            return "circle";
-        case Verdict::not_started:
-            return "not_started";
-        case Verdict::all_entered:
-            return "all_entered";
-        case Verdict::message:
-            return "message";
-        case Verdict::older_step:
-            return "older_step";
-        case Verdict::stopped:
-            return "stopped";
-        case Verdict::nothing:
-            break;
-    }
-    return "nothing";
+    // In the order of Verdict.
+    static constexpr std::array<std::string_view, 11> kNames{
+        "mismatch",    "gone",    "finished",   "not_entered", "circle", "not_started",
+        "all_entered", "message", "older_step", "stopped",     "nothing"};
+    return kNames.at(static_cast<std::size_t>(verdict));
 }
 
 Explanation explain(const HangFacts& facts) {

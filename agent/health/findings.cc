@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::health {
 
@@ -130,13 +131,9 @@ std::vector<Finding> judge_host(const Host& host, const Needs& needs) {
                                 "; enlarge it (docker run --shm-size), or empty it"});
     }
     if (!host.refused_calls.empty()) {
-        std::string calls;
-        for (const std::string& call : host.refused_calls) {
-            calls += (calls.empty() ? "" : ", ") + call;
-        }
         findings.push_back(
             {Check::system_calls,
-             "a sandbox refuses system calls (" + calls +
+             "a sandbox refuses system calls (" + joined(host.refused_calls, ", ") +
                  "), so that ends are seen later or features are missing; update the container's "
                  "runtime (Docker 20.10.10, runc 1.0, libseccomp 2.5), or allow them in its "
                  "seccomp profile"});

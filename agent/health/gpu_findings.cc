@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "agent/health/findings.h"
+#include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::health {
 
@@ -18,22 +20,12 @@ namespace {
 constexpr std::uint64_t kMemoryInUse = std::uint64_t{512} << 20U;
 constexpr std::size_t kProcessesNamed = 3;
 
-std::string trim(std::string_view text) {
-    constexpr std::string_view kBlank = " \t\r\n";
-    const std::size_t begin = text.find_first_not_of(kBlank);
-    return begin == text.npos
-               ? ""
-               : std::string(text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin));
-}
-
-std::vector<std::string> split(const std::string& list) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at <= list.size();) {
-        const std::size_t end = std::min(list.find(',', at), list.size());
-        parts.push_back(trim(std::string_view(list).substr(at, end - at)));
-        at = end + 1;
+std::vector<std::string> entries_of(const std::string& visible) {
+    std::vector<std::string> entries;
+    for (const std::string_view entry : split(visible, ',')) {
+        entries.emplace_back(trimmed(entry));
     }
-    return parts;
+    return entries;
 }
 
 bool is_index(const std::string& entry) {
@@ -79,7 +71,7 @@ Chosen choose(const std::vector<Gpu>& all, const Needs& needs) {
         return chosen;
     }
     std::set<std::size_t> taken;
-    for (const std::string& entry : split(*visible)) {
+    for (const std::string& entry : entries_of(*visible)) {
         if (entry.starts_with("MIG-")) {
             // Only CUDA knows the GPU of such a part.
             return {std::move(given), false};
@@ -214,17 +206,17 @@ class GpuJudge {
             {0x40, "it is too hot (hardware limit)"},
             {0x80, "the power supply asks for less"},
         }};
-        std::string why;
+        std::vector<std::string_view> why;
         for (const auto& [bit, text] : kBad) {
             // The first reason only says that there is one of the last two.
             const bool explained = bit == 0x08 && (gpu_.clock_reasons & 0xc0U) != 0;
             if ((gpu_.clock_reasons & bit) != 0 && !explained) {
-                why += (why.empty() ? "" : ", ") + std::string(text);
+                why.push_back(text);
             }
         }
         if (!why.empty()) {
             add(Check::gpu_clocks,
-                "runs slowly: " + why + "; look at the cooling and the power supply");
+                "runs slowly: " + joined(why, ", ") + "; look at the cooling and the power supply");
         }
     }
 
@@ -310,17 +302,13 @@ void judge_xids(const Driver& driver, const Chosen& chosen, const Needs& needs,
     }
 }
 
-std::string count_text(std::size_t count) {
-    return std::to_string(count) + (count == 1 ? " GPU" : " GPUs");
-}
-
 }  // namespace
 
 bool may_use_gpus(const std::optional<std::string>& visible) {
     if (!visible) {
         return true;
     }
-    const std::string first = split(*visible).front();
+    const std::string first = entries_of(*visible).front();
     return is_index(first) || first.starts_with("GPU-") || first.starts_with("MIG-");
 }
 
@@ -362,7 +350,7 @@ std::vector<Finding> judge_driver(const Driver& driver, const Needs& needs) {
     const bool explained = usable < chosen.gpus.size();
     if (usable < needs.gpus && chosen.certain && !explained) {
         findings.push_back(
-            {Check::gpu_count, "the workers of this node need " + count_text(needs.gpus) +
+            {Check::gpu_count, "the workers of this node need " + counted(needs.gpus, "GPU") +
                                    ", and " + std::to_string(usable) +
                                    " can be used; look at nvidia-smi and CUDA_VISIBLE_DEVICES"});
     }

@@ -2,10 +2,7 @@
 #include "agent/health/gpu_probe.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
-#include <fcntl.h>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -14,8 +11,8 @@
 #include "agent/health/nvml.h"
 #include "agent/process/kernel_log.h"
 #include "agent/process/proc_files.h"
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::health {
 
@@ -68,13 +65,6 @@ bool is_withheld(const Places& places, const std::string& address) {
             !may_open(places.root / ("dev/nvidia" + minor)));
 }
 
-/// The pids of the driver are those of the machine. The first PID namespace of the kernel has a
-/// fixed number.
-bool has_pids_of_machine(const Places& places) {
-    std::error_code none;
-    return fs::read_symlink(places.root / "proc/self/ns/pid", none) == "pid:[4026531836]";
-}
-
 /// "3,1234,5678901,-;text": the third number is the time. 0 if there is none.
 std::uint64_t time_of(std::string_view record) {
     std::string_view times = record.substr(0, record.find(';'));
@@ -87,33 +77,19 @@ std::uint64_t time_of(std::string_view record) {
 }
 
 void read_log(const Places& places, Driver& driver) {
-    std::vector<Xid>& xids = driver.xids;
-    const agent::UniqueFd log(
-        ::open((places.root / "dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    std::array<char, 8192> record;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    for (int count = 0; log && count < kRecordsMax && xids.size() < kXidsMax; ++count) {
-        const ssize_t bytes = ::read(log.get(), record.data(), record.size());
-        if (bytes < 0 && (errno == EPIPE || errno == EINTR)) {
-            continue;  // Records were overwritten before they were read.
-        }
-        if (bytes <= 0) {
-            break;
-        }
+    agent::KernelLog(places.root).read(kRecordsMax, [&driver](std::string_view record) {
         // The kernel gives one record at a time; a file in a test gives all of them.
-        std::string_view rest(record.data(), static_cast<std::size_t>(bytes));
-        while (!rest.empty()) {
-            const std::size_t end = std::min(rest.find('\n'), rest.size());
-            const std::string_view line = rest.substr(0, end);
+        for (const std::string_view line : split(record, '\n')) {
             if (auto xid = parse_xid(line)) {
-                xids.push_back(*std::move(xid));
+                driver.xids.push_back(*std::move(xid));
             }
             // The text of a record may go on in lines that begin with a blank.
             if (!line.empty() && line.front() != ' ') {
                 driver.log_end = std::max(driver.log_end, time_of(line));
             }
-            rest.remove_prefix(std::min(end + 1, rest.size()));
         }
-    }
+        return driver.xids.size() < kXidsMax;
+    });
 }
 
 }  // namespace
@@ -154,7 +130,7 @@ Driver probe_driver(const Places& places) {
     if (addresses.empty()) {
         addresses = (*nvml)->addresses();
     }
-    const bool named = has_pids_of_machine(places);
+    const bool named = agent::has_pids_of_machine(places.root);  // As the driver's are.
     for (const std::string& address : addresses) {
         Gpu gpu = (*nvml)->look(address);
         gpu.model = told_of(places, address, "Model:");

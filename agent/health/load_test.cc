@@ -19,6 +19,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "agent/process/affinity.h"
 #include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::health {
@@ -118,22 +119,6 @@ std::uint64_t digest_of(const Matrix& matrix) {
     return digest;
 }
 
-std::vector<int> allowed_cpus() {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
-        CPU_ALLOC(kCpusMax), [](cpu_set_t* owned) { CPU_FREE(owned); });
-    const std::size_t bytes = CPU_ALLOC_SIZE(kCpusMax);
-    CPU_ZERO_S(bytes, set.get());
-    std::vector<int> cpus;
-    if (::sched_getaffinity(0, bytes, set.get()) == 0) {
-        for (int cpu = 0; cpu < kCpusMax; ++cpu) {
-            if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, set.get())) {
-                cpus.push_back(cpu);
-            }
-        }
-    }
-    return cpus;
-}
-
 bool move_to(int cpu) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
         CPU_ALLOC(kCpusMax), [](cpu_set_t* owned) { CPU_FREE(owned); });
@@ -194,7 +179,8 @@ void probe_cpus(const LoadLimits& limits, Probed& result) {
         bool runs = false;
         double copied = 0;
     };
-    const std::vector<int> cpus = allowed_cpus();
+    const Result<std::vector<int>> allowed = agent::allowed_cpus();
+    const std::vector<int> cpus = allowed ? *allowed : std::vector<int>();
     const std::size_t block = block_size(cpus.size());
     std::vector<Task> tasks(cpus.size());
     std::barrier together(static_cast<std::ptrdiff_t>(cpus.size()));

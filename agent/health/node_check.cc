@@ -17,7 +17,7 @@
 #include "agent/health/host_probe.h"
 #include "agent/health/load_test.h"
 #include "agent/health/probe_answer.h"
-#include "agent/process/unique_fd.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/net/route.h"
 
 namespace regroup::health {
@@ -42,18 +42,10 @@ std::uint64_t microseconds_since_boot() {
            static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
-std::string read_all(int fd) {
-    std::string text;
-    std::array<char, 16384> part;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+std::string answer_in(int fd) {
     ::lseek(fd, 0, SEEK_SET);
-    while (text.size() < kAnswerMax) {
-        const ssize_t bytes = ::read(fd, part.data(), part.size());
-        if (bytes <= 0) {
-            break;
-        }
-        text.append(part.data(), static_cast<std::size_t>(bytes));
-    }
-    return text;
+    const Result<std::string> text = files::read_all(fd, kAnswerMax);
+    return text ? *text : "";
 }
 
 std::vector<std::string> environment() {
@@ -86,8 +78,7 @@ Duration time_limit(const CheckOptions& options, Duration limit) {
 }
 
 struct NodeCheck::Probe : std::enable_shared_from_this<Probe> {
-    Probe(asio::io_context& io, agent::ChildProcess child_in, agent::UniqueFd answer_in,
-          Duration limit)
+    Probe(asio::io_context& io, agent::ChildProcess child_in, UniqueFd answer_in, Duration limit)
         : child(std::move(child_in)), answer(std::move(answer_in)), timer(io), left(limit) {}
 
     // A signal or a paused machine stops the probe together with this process.
@@ -106,7 +97,7 @@ struct NodeCheck::Probe : std::enable_shared_from_this<Probe> {
     }
 
     agent::ChildProcess child;
-    agent::UniqueFd answer;
+    UniqueFd answer;
     asio::steady_timer timer;
     Duration left;
 };
@@ -160,7 +151,7 @@ void NodeCheck::run_at(Level level, Duration limit, bool has_run, OnDone on_done
         on_done(judge({}, needs));
         return;
     }
-    agent::UniqueFd answer(::memfd_create("regroup-probe", MFD_CLOEXEC));
+    UniqueFd answer(::memfd_create("regroup-probe", MFD_CLOEXEC));
     agent::ProcessSpec spec;
     spec.executable = options_.program;
     spec.arguments = {"regroup",
@@ -190,7 +181,7 @@ void NodeCheck::run_at(Level level, Duration limit, bool has_run, OnDone on_done
     };
     const bool is_first = !std::exchange(has_begun_, true);
     const auto take = [this, done, is_first](agent::ExitStatus status) {
-        std::optional<Probed> probed = read_answer(read_all(probe_->answer.get()));
+        std::optional<Probed> probed = read_answer(answer_in(probe_->answer.get()));
         if (!status.success() || !probed) {
             done(driver_that(Driver::State::crashed, status.describe()));
             return;

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/worker_link/page.h"
 
 namespace regroup::agent {

@@ -10,8 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/process/unique_fd.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -50,23 +50,23 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
 }
 
 Result<void> Ledger::append(const std::string& line) {
-    const Result<int> opened = files::open_own(file_.string(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (!opened) {
-        return Failure(opened.error().code,
-                       "cannot write " + file_.string() + ": " + opened.error().detail);
+    const Result<UniqueFd> file =
+        files::open_own(file_.string(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (!file) {
+        return Failure(file.error().code,
+                       "cannot write " + file_.string() + ": " + file.error().detail);
     }
-    const UniqueFd file(*opened);
     struct stat before{};
-    if (::fstat(file.get(), &before) != 0) {
+    if (::fstat(file->get(), &before) != 0) {
         return system_failure("cannot write " + file_.string(), errno);
     }
     const std::string whole = line + "\n";
-    const ssize_t written = ::write(file.get(), whole.data(), whole.size());
+    const ssize_t written = ::write(file->get(), whole.data(), whole.size());
     if (written == static_cast<ssize_t>(whole.size())) {
         return {};
     }
     const int error = written < 0 ? errno : ENOSPC;
-    if (written > 0 && ::ftruncate(file.get(), before.st_size) != 0) {
+    if (written > 0 && ::ftruncate(file->get(), before.st_size) != 0) {
         return system_failure("cannot take back half a line of " + file_.string(), errno);
     }
     return system_failure("cannot write " + file_.string(), error);

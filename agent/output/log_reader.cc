@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/process/unique_fd.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/protocol/codec.h"
 
 namespace regroup::agent {
@@ -73,25 +73,25 @@ LogPart read_log(const rendezvous::ReadLog& asked, const std::string& node,
     if (file.empty()) {
         return part;
     }
-    const Result<int> opened = files::open_own(file, O_RDONLY);
+    const Result<UniqueFd> opened = files::open_own(file, O_RDONLY);
     if (!opened) {
         const bool is_missing = ::access(file.c_str(), F_OK) != 0 && errno == ENOENT;
         part.trouble = is_missing ? "" : "cannot read '" + file + "': " + opened.error().detail;
         return part;
     }
-    const UniqueFd fd(*opened);
+    const int fd = opened->get();
     struct stat facts{};
-    if (::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    if (::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
         part.trouble = "'" + file + "' is no file";
         return part;
     }
     const auto size = static_cast<std::uint64_t>(facts.st_size);
     if (!goes_on && wish.file.empty()) {
-        part.offset = tail_of(fd.get(), size, wish.lines);
+        part.offset = tail_of(fd, size, wish.lines);
     } else if (part.offset > size) {
         part.offset = 0;  // The file was full and has begun anew.
     }
-    part.text = read_at(fd.get(), part.offset, protocol::kLogBytesMax);
+    part.text = read_at(fd, part.offset, protocol::kLogBytesMax);
     if (part.offset + part.text.size() < size) {
         cut_half_character(part.text);
     }

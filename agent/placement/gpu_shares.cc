@@ -2,10 +2,11 @@
 #include "agent/placement/gpu_shares.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
+#include <span>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::agent {
 namespace {
@@ -14,10 +15,8 @@ bool names_device(std::string_view entry, std::uint32_t gpu_count) {
     if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) {
         return true;
     }
-    std::uint32_t index = 0;
-    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-    return error == std::errc() && end == entry.data() + entry.size() &&
-           (gpu_count == 0 || index < gpu_count);
+    const auto index = parse_number<std::uint32_t>(entry);
+    return index && (gpu_count == 0 || *index < gpu_count);
 }
 
 /// The source of the devices, for errors.
@@ -29,16 +28,12 @@ std::string source(const GpuShareRequest& request) {
 
 std::vector<std::string> visible_entries(std::string_view list, std::uint32_t gpu_count) {
     std::vector<std::string> entries;
-    for (std::size_t at = 0; at <= list.size();) {
-        const std::size_t end = std::min(list.find(',', at), list.size());
-        std::string_view entry = list.substr(at, end - at);
-        entry.remove_prefix(std::min(entry.find_first_not_of(' '), entry.size()));
-        entry = entry.substr(0, entry.find_last_not_of(' ') + 1);
+    for (const std::string_view part : split(list, ',')) {
+        const std::string_view entry = trimmed(part);
         if (!names_device(entry, gpu_count)) {
             break;
         }
         entries.emplace_back(entry);
-        at = end + 1;
     }
     return entries;
 }
@@ -74,10 +69,8 @@ Result<GpuShares> share_gpus(const GpuShareRequest& request) {
     }
     GpuShares shares{.gpus_per_rank = share, .visible = {}, .note = {}};
     for (std::size_t rank = 0; rank < request.rank_count; ++rank) {
-        std::string& list = shares.visible.emplace_back();
-        for (std::size_t i = rank * share; i < (rank + 1) * share; ++i) {
-            list += (list.empty() ? "" : ",") + devices[i];
-        }
+        const std::span own(devices.begin() + static_cast<std::ptrdiff_t>(rank * share), share);
+        shares.visible.push_back(joined(own, ","));
     }
     if (const std::uint32_t left = device_count - share * request.rank_count; left > 0) {
         shares.note = flag + ": of " + counted(device_count, "GPU") + ", " + std::to_string(left) +

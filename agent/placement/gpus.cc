@@ -2,33 +2,16 @@
 #include "agent/placement/gpus.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <string_view>
 #include <system_error>
+
+#include "rendezvous/base/text.h"
 
 namespace regroup::agent {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string_view trim(std::string_view text) {
-    constexpr std::string_view kBlank = " \t\r\n";
-    const std::size_t begin = text.find_first_not_of(kBlank);
-    if (begin == std::string_view::npos) {
-        return {};
-    }
-    return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
-
-std::optional<int> parse_int(std::string_view text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) {
-        return std::nullopt;
-    }
-    return value;
-}
 
 Gpu read_gpu(const fs::path& root, const fs::path& folder) {
     Gpu gpu;
@@ -40,8 +23,8 @@ Gpu read_gpu(const fs::path& root, const fs::path& folder) {
         if (colon == std::string_view::npos) {
             continue;
         }
-        const std::string_view name = trim(text.substr(0, colon));
-        const std::string_view value = trim(text.substr(colon + 1));
+        const std::string_view name = trimmed(text.substr(0, colon));
+        const std::string_view value = trimmed(text.substr(colon + 1));
         if (name == "GPU UUID") {
             gpu.uuid = value;
         } else if (name == "Model") {
@@ -72,7 +55,7 @@ std::vector<Gpu> read_all(const fs::path& root) {
 
 /// The GPU that an entry of CUDA_VISIBLE_DEVICES names, or null.
 const Gpu* find(const std::vector<Gpu>& all, std::string_view entry) {
-    if (const auto index = parse_int(entry)) {
+    if (const auto index = parse_number<int>(entry)) {
         const bool exists = *index >= 0 && static_cast<std::size_t>(*index) < all.size();
         return exists ? &all[static_cast<std::size_t>(*index)] : nullptr;
     }
@@ -105,10 +88,8 @@ Result<std::vector<Gpu>> select_visible(const std::vector<Gpu>& all, const std::
         return Failure(Errc::invalid_argument, name + ": which GPU '" + entry + why);
     };
     std::vector<Gpu> selected;
-    for (std::size_t at = 0; at <= visible.size();) {
-        const std::size_t end = std::min(visible.find(',', at), visible.size());
-        const std::string entry(trim(std::string_view(visible).substr(at, end - at)));
-        at = end + 1;
+    for (const std::string_view part : split(visible, ',')) {
+        const std::string entry(trimmed(part));
         if (entry.starts_with("MIG-") && !entry.starts_with("MIG-GPU-")) {
             return unknown(entry,
                            "' is a part of only the driver knows; name whole GPUs, or bind without "

@@ -11,6 +11,7 @@
 
 #include "agent/placement/shares.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::agent {
 namespace {

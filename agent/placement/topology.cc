@@ -6,8 +6,9 @@
 #include <functional>
 #include <hwloc.h>
 #include <memory>
-#include <sched.h>
 #include <unistd.h>
+
+#include "agent/process/affinity.h"
 
 namespace regroup::agent {
 namespace {
@@ -35,28 +36,6 @@ class WithoutPlugins {
     char** before_;
     std::vector<char*> entries_;
 };
-
-/// The CPUs in our affinity mask.
-Result<std::vector<int>> allowed_cpus() {
-    // The kernel refuses a mask shorter than its own, whose length is not known.
-    for (std::size_t count = 1024; count <= std::size_t{1} << 20; count *= 2) {
-        std::vector<cpu_set_t> mask(count / CPU_SETSIZE);
-        const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
-        if (::sched_getaffinity(0, bytes, mask.data()) == 0) {
-            std::vector<int> cpus;
-            for (std::size_t cpu = 0; cpu < count; ++cpu) {
-                if (CPU_ISSET_S(cpu, bytes, mask.data())) {
-                    cpus.push_back(static_cast<int>(cpu));
-                }
-            }
-            return cpus;
-        }
-        if (errno != EINVAL) {
-            break;
-        }
-    }
-    return system_failure("sched_getaffinity", errno);
-}
 
 /// The lowest CPU of the last-level cache of `pu`, or `otherwise` without a cache.
 int last_level_cache(hwloc_obj_t pu, int otherwise) {

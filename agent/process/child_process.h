@@ -9,8 +9,8 @@
 
 #include "agent/process/asio_forward.h"
 #include "agent/process/exit_status.h"
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 

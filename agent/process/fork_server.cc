@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -16,6 +15,8 @@
 #include "agent/process/fork_server_source.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::agent {
 namespace {
@@ -39,19 +40,11 @@ Result<std::pair<UniqueFd, UniqueFd>> connection() {
     return std::pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-std::string words_of(const std::vector<int>& numbers) {
-    std::string text;
-    for (const int number : numbers) {
-        text += (text.empty() ? "" : " ") + std::to_string(number);
-    }
-    return text;
-}
-
 /// Strings that end in a zero byte: none of them can contain one.
 std::string specification_of(const ProcessSpec& spec, std::size_t program_begin) {
     std::vector<std::string> words{
         std::to_string(spec.arguments.size()) + " " + std::to_string(program_begin),
-        spec.working_directory, words_of(spec.cpus), words_of(spec.memory_nodes)};
+        spec.working_directory, joined(spec.cpus, " "), joined(spec.memory_nodes, " ")};
     words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());
     words.insert(words.end(), spec.environment.begin(), spec.environment.end());
     std::string text;
@@ -64,16 +57,8 @@ std::string specification_of(const ProcessSpec& spec, std::size_t program_begin)
 
 Result<UniqueFd> file_with(const std::string& text) {
     UniqueFd file(::memfd_create("regroup-worker", MFD_CLOEXEC));
-    if (!file) {
+    if (!file || !files::write_all(file.get(), text)) {
         return system_failure("a file for the fork server", errno);
-    }
-    std::size_t written = 0;
-    while (written < text.size()) {
-        const ssize_t count = ::write(file.get(), text.data() + written, text.size() - written);
-        if (count < 0 && errno != EINTR) {
-            return system_failure("a file for the fork server", errno);
-        }
-        written += count > 0 ? static_cast<std::size_t>(count) : 0;
     }
     return file;
 }
@@ -125,37 +110,6 @@ std::optional<Message> receive(int socket) {
         message.sender = sender.pid;
     }
     return message;
-}
-
-std::vector<std::string> split(const std::string& text) {
-    std::vector<std::string> words;
-    std::size_t begin = 0;
-    while (begin <= text.size()) {
-        const std::size_t end = std::min(text.find('\0', begin), text.size());
-        words.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return words;
-}
-
-double number_in(const std::string& text) {
-    std::uint64_t number = 0;
-    std::from_chars(text.data(), text.data() + text.size(), number);
-    return static_cast<double>(number);
-}
-
-std::string with_one_decimal(double value) {
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%.1f", value);
-    return text.data();
-}
-
-std::string list_of(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words) {
-        text += (text.empty() ? "" : ",") + word;
-    }
-    return text;
 }
 
 }  // namespace
@@ -210,7 +164,7 @@ void ForkServer::start_process() {
     spec.arguments = options_.options;
     spec.arguments.insert(spec.arguments.end(), {"-c", kForkServerSource});
     spec.arguments.insert(spec.arguments.end(), options_.program.begin(), options_.program.end());
-    spec.arguments.push_back(list_of(options_.modules));
+    spec.arguments.push_back(joined(options_.modules, ","));
     spec.environment = options_.environment;
     const bool blas_is_set =
         std::any_of(spec.environment.begin(), spec.environment.end(),
@@ -249,26 +203,26 @@ void ForkServer::hear() {
             control_->arm();
             return;
         }
-        const std::vector<std::string> words = split(message->text);
+        const std::vector<std::string_view> words = split(message->text, '\0');
         if (words.size() != 3) {
             return;  // The end of the process is an event of its own.
         }
         if (words[0] == "refused") {
-            give_up("module " + words[1] + ": " + words[2]);
+            give_up("module " + std::string(words[1]) + ": " + std::string(words[2]));
         } else {
-            ready(words);
+            ready(parse_number<std::uint64_t>(words[1]).value_or(0),
+                  parse_number<std::uint64_t>(words[2]).value_or(0));
         }
     }
 }
 
-void ForkServer::ready(const std::vector<std::string>& words) {
+void ForkServer::ready(std::uint64_t import_ms, std::uint64_t memory_kib) {
     timer_.cancel();
     state_ = State::ready;
-    constexpr double kMibPerKib = 1.0 / 1024;
     say_("the fork server, pid " + std::to_string(process_->pid()) + ", has imported " +
-         list_of(options_.modules) + " in " + with_one_decimal(number_in(words[1]) / 1000) +
-         " s; the workers share its " +
-         std::to_string(static_cast<int>(number_in(words[2]) * kMibPerKib)) + " MiB");
+         joined(options_.modules, ",") + " in " +
+         format_duration(std::chrono::milliseconds(import_ms)) + "; the workers share its " +
+         std::to_string(memory_kib / 1024) + " MiB");
     std::vector<std::uint64_t> waiting;
     for (const auto& [id, launch] : launches_) {
         waiting.push_back(id);

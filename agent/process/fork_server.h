@@ -80,7 +80,7 @@ class ForkServer {
 
     void start_process();
     void hear();
-    void ready(const std::vector<std::string>& words);
+    void ready(std::uint64_t import_ms, std::uint64_t memory_kib);
     void ended(ExitStatus status);
     void give_up(const std::string& reason);
     void fail_all(const Failure& why, bool stay_unseen);

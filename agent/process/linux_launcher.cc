@@ -19,6 +19,7 @@
 #include "agent/process/limit_signals.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/start_failure.h"
+#include "rendezvous/base/text.h"
 
 /// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
 /// sanitizer's state in the child as after fork(), and our child shares that state with us.
@@ -211,14 +212,6 @@ unsigned long bit_of(int signal) {
     return 1UL << static_cast<unsigned>(signal);
 }
 
-std::string list_of(const std::vector<int>& numbers) {
-    std::string text;
-    for (const int number : numbers) {
-        text += (text.empty() ? "" : ",") + std::to_string(number);
-    }
-    return text;
-}
-
 // Empty: the text of the error says it.
 std::string explain_exec(const ProcessSpec& spec, int error) {
     if (error == ENOEXEC) {
@@ -245,11 +238,12 @@ Failure failure_of(const ProcessSpec& spec, const Plan& plan) {
         case Step::working_directory:
             return start_failure(start + "chdir to '" + spec.working_directory + "'", plan.error);
         case Step::cpus:
-            return start_failure(start + "sched_setaffinity to CPUs " + list_of(spec.cpus),
+            return start_failure(start + "sched_setaffinity to CPUs " + joined(spec.cpus, ","),
                                  plan.error);
         case Step::memory_nodes:
             return start_failure(
-                start + "set_mempolicy to NUMA nodes " + list_of(spec.memory_nodes), plan.error);
+                start + "set_mempolicy to NUMA nodes " + joined(spec.memory_nodes, ","),
+                plan.error);
         case Step::exec: {
             Failure failure = start_failure(start + "execve", plan.error);
             if (const std::string reason = explain_exec(spec, plan.error); !reason.empty()) {

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/oom_evidence.h"
 
-#include <array>
-#include <cerrno>
 #include <charconv>
-#include <fcntl.h>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "agent/process/kernel_log.h"
 #include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::agent {
@@ -39,23 +35,12 @@ std::optional<std::pair<pid_t, std::string>> parse_record(std::string_view recor
     return std::nullopt;
 }
 
-/// True if our pids are those of the log, not those of a container. The first PID namespace of the
-/// kernel has a fixed number.
-bool has_pids_of_machine(const fs::path& root) {
-    std::error_code none;
-    return fs::read_symlink(root / "proc/self/ns/pid", none) == "pid:[4026531836]";
-}
-
 }  // namespace
 
 OomWatch::OomWatch(fs::path root) : root_(std::move(root)) {
     choose_counter();
-    if (!has_pids_of_machine(root_)) {
-        return;
-    }
-    log_ = UniqueFd(::open((root_ / "dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (log_ && ::lseek(log_.get(), 0, SEEK_END) < 0) {
-        log_.reset();
+    if (has_pids_of_machine(root_)) {
+        log_.emplace(root_).skip_to_end();
     }
 }
 
@@ -80,8 +65,8 @@ void OomWatch::choose_counter() {
 }
 
 void OomWatch::begin_again() {
-    if (log_ && ::lseek(log_.get(), 0, SEEK_END) < 0) {
-        log_.reset();
+    if (log_) {
+        log_->skip_to_end();
     }
     victims_.clear();
     if (const auto count = cgroup::read_count(counter_.file, "oom_kill")) {
@@ -90,23 +75,18 @@ void OomWatch::begin_again() {
 }
 
 void OomWatch::read_log() {
-    std::array<char, 8192> record;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    for (int count = 0; log_ && count < kLogRecordsMax; ++count) {
-        const ssize_t bytes = ::read(log_.get(), record.data(), record.size());
-        if (bytes < 0 && (errno == EPIPE || errno == EINTR)) {
-            continue;  // Records were overwritten before they were read.
-        }
-        if (bytes <= 0) {
-            return;
-        }
-        const std::string_view text(record.data(), static_cast<std::size_t>(bytes));
-        if (auto victim = parse_record(text)) {
+    if (!log_) {
+        return;
+    }
+    log_->read(kLogRecordsMax, [this](std::string_view record) {
+        if (auto victim = parse_record(record)) {
             victims_.push_back({victim->first, std::move(victim->second)});
             if (victims_.size() > kVictimsMax) {
                 victims_.pop_front();
             }
         }
-    }
+        return true;
+    });
 }
 
 std::string OomWatch::evidence(pid_t pid) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include "agent/process/unique_fd.h"
+#include "agent/process/kernel_log.h"
 
 namespace regroup::agent {
 
@@ -56,7 +56,7 @@ class OomWatch {
     std::filesystem::path root_;
     Counter counter_;  ///< Without a file: none.
     std::uint64_t count_before_ = 0;
-    UniqueFd log_;
+    std::optional<KernelLog> log_;
     std::deque<Victim> victims_;  ///< The last kVictimsMax processes that the log named.
 };
 

@@ -13,9 +13,9 @@
 #include "agent/process/asio_forward.h"
 #include "agent/process/console.h"
 #include "agent/process/stream_plan.h"
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 

@@ -11,12 +11,11 @@
 #include <string_view>
 #include <sys/wait.h>
 
-#include "agent/process/unique_fd.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
-namespace {
 
-std::optional<std::string> read_file(const std::string& path) {
+std::optional<std::string> read_proc_file(const std::string& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd) {
         return std::nullopt;
@@ -35,8 +34,7 @@ std::optional<std::string> read_file(const std::string& path) {
     }
 }
 
-/// The names in `folder` that are numbers.
-std::vector<pid_t> list_numbers(const std::string& folder) {
+std::vector<pid_t> numbers_in(const std::string& folder) {
     std::vector<pid_t> numbers;
     const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
     while (directory != nullptr) {
@@ -54,11 +52,13 @@ std::vector<pid_t> list_numbers(const std::string& folder) {
     return numbers;
 }
 
+namespace {
+
 /// The fields of FOLDER/stat, from the state on, each at the index that proc(5) gives it. Empty if
 /// there is no such file.
 constexpr std::size_t kState = 3;
 std::vector<std::string> read_stat(const std::string& folder) {
-    const auto text = read_file(folder + "/stat");
+    const auto text = read_proc_file(folder + "/stat");
     const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
     if (name_end == std::string::npos) {
         return {};
@@ -74,7 +74,7 @@ std::vector<std::string> read_stat(const std::string& folder) {
 }  // namespace
 
 std::optional<ProcessEntry> read_process(pid_t pid) {
-    const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
+    const auto text = read_proc_file("/proc/" + std::to_string(pid) + "/stat");
     if (!text) {
         return std::nullopt;
     }
@@ -115,7 +115,7 @@ bool runs_no_more(pid_t pid) {
     constexpr int kFlagsField = 9;
     constexpr unsigned kExiting = 4;  // PF_EXITING, since Linux 2.6 and before.
     const std::string folder = "/proc/" + std::to_string(pid) + "/task";
-    for (const pid_t thread : list_numbers(folder)) {
+    for (const pid_t thread : numbers_in(folder)) {
         const std::vector<std::string> fields = read_stat(folder + "/" + std::to_string(thread));
         if (fields.size() <= kFlagsField || fields[kState] == "Z" || fields[kState] == "X") {
             continue;
@@ -132,7 +132,7 @@ bool runs_no_more(pid_t pid) {
 
 bool has_default(pid_t pid, int signal) {
     constexpr int kHexadecimal = 16;
-    const auto text = read_file("/proc/" + std::to_string(pid) + "/status");
+    const auto text = read_proc_file("/proc/" + std::to_string(pid) + "/status");
     if (!text || text->find("\nSigCgt:") == std::string::npos) {
         return false;
     }
@@ -151,7 +151,7 @@ bool has_default(pid_t pid, int signal) {
 }
 
 bool waits_for_child(pid_t pid) {
-    return read_file("/proc/" + std::to_string(pid) + "/wchan") == "do_wait";
+    return read_proc_file("/proc/" + std::to_string(pid) + "/wchan") == "do_wait";
 }
 
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {
@@ -159,8 +159,8 @@ std::optional<std::vector<pid_t>> read_children(pid_t pid) {
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
     std::vector<pid_t> children;
     bool listed = false;
-    for (const pid_t thread : list_numbers(tasks)) {
-        const auto text = read_file(tasks + std::to_string(thread) + "/children");
+    for (const pid_t thread : numbers_in(tasks)) {
+        const auto text = read_proc_file(tasks + std::to_string(thread) + "/children");
         if (!text) {
             continue;
         }
@@ -178,7 +178,7 @@ std::optional<std::vector<pid_t>> read_children(pid_t pid) {
 
 std::vector<ProcessEntry> read_all_processes() {
     std::vector<ProcessEntry> processes;
-    for (const pid_t pid : list_numbers("/proc")) {
+    for (const pid_t pid : numbers_in("/proc")) {
         if (auto entry = read_process(pid)) {
             processes.push_back(*std::move(entry));
         }

@@ -10,6 +10,12 @@
 
 namespace regroup::agent {
 
+/// The content of a file in /proc; nothing if it cannot be read.
+[[nodiscard]] std::optional<std::string> read_proc_file(const std::string& path);
+
+/// The names in `folder` that are numbers: processes, threads.
+[[nodiscard]] std::vector<pid_t> numbers_in(const std::string& folder);
+
 /// The facts of /proc/PID/stat.
 struct ProcessEntry {
     pid_t pid = 0;

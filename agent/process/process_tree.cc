@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "agent/process/unique_fd.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 namespace {

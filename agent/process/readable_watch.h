@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "agent/process/asio_forward.h"
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 

@@ -10,8 +10,8 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 

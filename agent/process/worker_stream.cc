@@ -26,7 +26,7 @@ constexpr std::size_t kTailLineBytesMax = 500;
 
 Result<UniqueFd> open_log(const std::string& path) {
     constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND;
-    Result<int> file = files::open_own(path, kFlags);
+    Result<UniqueFd> file = files::open_own(path, kFlags);
     if (!file) {
         // Mostly the folder does not exist yet.
         const auto folder = std::filesystem::path(path).parent_path();
@@ -35,7 +35,7 @@ Result<UniqueFd> open_log(const std::string& path) {
         }
         file = files::open_own(path, kFlags);
     }
-    return file ? Result<UniqueFd>(UniqueFd(*file)) : Result<UniqueFd>(file.error());
+    return file;
 }
 
 }  // namespace

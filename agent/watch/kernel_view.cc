@@ -2,44 +2,30 @@
 #include "agent/watch/kernel_view.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <vector>
 
 #include "agent/process/proc_files.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::agent {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kThreadsMax = 256;
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 
-std::string read(const fs::path& path) {
-    std::ifstream file(path);
-    std::string text(kFileBytesMax, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    while (!text.empty() && (text.back() == '\n' || text.back() == '\0')) {
-        text.pop_back();
-    }
+std::string read(const std::string& path) {
+    constexpr std::string_view kEnds("\n\0", 2);
+    std::string text = read_proc_file(path).value_or("");
+    text.erase(text.find_last_not_of(kEnds) + 1);
     return text;
 }
 
 std::optional<std::uint64_t> hexadecimal(std::string_view text) {
-    if (text.starts_with("0x")) {
-        text.remove_prefix(2);
-    }
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-    return error == std::errc() && end == text.data() + text.size() ? std::optional(value)
-                                                                    : std::nullopt;
+    text.remove_prefix(text.starts_with("0x") ? 2 : 0);
+    return parse_number<std::uint64_t>(text, 16);
 }
 
 /// A mapped file: addresses [begin, end) are its bytes from `offset` on.
@@ -113,15 +99,16 @@ std::string line_of(const std::string& status, const std::string& name) {
     return begin == status.npos ? "" : status.substr(begin, status.find('\n', begin) - begin);
 }
 
-std::string describe_thread(const fs::path& thread, const std::vector<Mapping>& mappings) {
-    const std::string wchan = read(thread / "wchan");
-    std::string text = "thread " + thread.filename().string() + " (" + read(thread / "comm") +
-                       "), state " + line_of(read(thread / "status"), "State");
+std::string describe_thread(pid_t id, const std::string& folder,
+                            const std::vector<Mapping>& mappings) {
+    const std::string wchan = read(folder + "/wchan");
+    std::string text = "thread " + std::to_string(id) + " (" + read(folder + "/comm") +
+                       "), state " + line_of(read(folder + "/status"), "State");
     if (!wchan.empty() && wchan != "0") {
         text += ", sleeps in " + wchan;
     }
-    text += user_side(read(thread / "syscall"), mappings) + "\n";
-    std::istringstream frames(read(thread / "stack"));
+    text += user_side(read(folder + "/syscall"), mappings) + "\n";
+    std::istringstream frames(read(folder + "/stack"));
     for (std::string frame; std::getline(frames, frame);) {
         text += "    kernel: " + frame.substr(frame.starts_with("[<0>] ") ? 6 : 0) + "\n";
     }
@@ -131,20 +118,13 @@ std::string describe_thread(const fs::path& thread, const std::vector<Mapping>& 
 }  // namespace
 
 std::string kernel_view(pid_t pid) {
-    std::vector<fs::path> threads;
-    std::error_code error;
-    const fs::path folder = "/proc/" + std::to_string(pid) + "/task";
-    for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
-         it.increment(error)) {
-        threads.push_back(it->path());
-    }
-    const auto id = [](const fs::path& thread) { return std::stoul(thread.filename().string()); };
-    std::sort(threads.begin(), threads.end(),
-              [&](const fs::path& a, const fs::path& b) { return id(a) < id(b); });
+    const std::string folder = "/proc/" + std::to_string(pid) + "/task/";
+    std::vector<pid_t> threads = numbers_in(folder);
+    std::sort(threads.begin(), threads.end());
     const std::vector<Mapping> mappings = mappings_of(pid);
     std::string text;
     for (std::size_t i = 0; i < std::min(threads.size(), kThreadsMax); ++i) {
-        text += describe_thread(threads[i], mappings);
+        text += describe_thread(threads[i], folder + std::to_string(threads[i]), mappings);
     }
     if (threads.size() > kThreadsMax) {
         text += "and " + std::to_string(threads.size() - kThreadsMax) + " more threads\n";

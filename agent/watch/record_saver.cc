@@ -12,8 +12,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/process/unique_fd.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 
@@ -54,25 +54,18 @@ std::optional<FileState> state_of(const std::string& path) {
 
 /// The whole file; nothing while it is not complete. A pickle ends with a full stop.
 Result<std::optional<std::string>> complete_pickle(const std::string& path) {
-    const Result<int> opened = files::open_own(path, O_RDONLY);
-    if (!opened) {
-        return Failure(opened.error().code, path + ": " + opened.error().detail);
+    const Result<UniqueFd> file = files::open_own(path, O_RDONLY);
+    if (!file) {
+        return Failure(file.error().code, path + ": " + file.error().detail);
     }
-    const UniqueFd file(*opened);
-    struct stat facts{};
-    if (::fstat(file.get(), &facts) != 0) {
-        return system_failure(path, errno);
+    Result<std::string> text = files::read_all(file->get(), kRecordBytesMax + 1);
+    if (!text) {
+        return Failure(text.error().code, path + ": " + text.error().detail);
     }
-    if (static_cast<std::size_t>(facts.st_size) > kRecordBytesMax) {
+    if (text->size() > kRecordBytesMax) {
         return Failure(Errc::invalid_argument, path + " has more than 64 MiB");
     }
-    std::string text(static_cast<std::size_t>(facts.st_size), '\0');
-    const ssize_t count = ::read(file.get(), text.data(), text.size());
-    if (count < 0) {
-        return system_failure(path, errno);
-    }
-    const bool is_complete = static_cast<std::size_t>(count) == text.size() && text.ends_with('.');
-    return is_complete ? std::optional(std::move(text)) : std::nullopt;
+    return text->ends_with('.') ? std::optional(*std::move(text)) : std::nullopt;
 }
 
 std::string prefix_of(const fs::path& folder, std::uint32_t rank) {
@@ -82,19 +75,12 @@ std::string prefix_of(const fs::path& folder, std::uint32_t rank) {
 }  // namespace
 
 Result<void> write_private_file(const std::string& path, std::string_view text) {
-    const Result<int> opened = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (!opened) {
-        return Failure(opened.error().code, "cannot write " + path + ": " + opened.error().detail);
+    const Result<UniqueFd> file = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (!file) {
+        return Failure(file.error().code, "cannot write " + path + ": " + file.error().detail);
     }
-    const UniqueFd file(*opened);
-    while (!text.empty()) {
-        const ssize_t written = ::write(file.get(), text.data(), text.size());
-        if (written < 0 && errno != EINTR) {
-            return system_failure("cannot write " + path, errno);
-        }
-        text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
-    }
-    return {};
+    return files::write_all(file->get(), text) ? Result<void>()
+                                               : system_failure("cannot write " + path, errno);
 }
 
 struct RecordSaver::Run : std::enable_shared_from_this<Run> {

@@ -18,10 +18,10 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/process/resolve_program.h"
-#include "agent/process/unique_fd.h"
 #include "agent/watch/kernel_view.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 
@@ -48,17 +48,6 @@ const std::vector<StackTool>& known_tools() {
          {"-ex", "thread apply all backtrace"}},
     };
     return tools;
-}
-
-bool write_all(int fd, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t written = ::write(fd, text.data(), text.size());
-        if (written < 0 && errno != EINTR) {
-            return false;
-        }
-        text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
-    }
-    return true;
 }
 
 std::string file_name(const StackSubject& subject) {
@@ -136,18 +125,17 @@ struct StackSaver::Run {
     }
 
     void note(const std::filesystem::path& path, pid_t pid, const std::string& head) {
-        const Result<int> opened =
+        Result<UniqueFd> file =
             files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
-        UniqueFd file(opened ? *opened : -1);
         const std::string text = head + "\n\nAs the kernel sees it:\n" + kernel_view(pid);
-        if (!file || !write_all(file.get(), text)) {
+        if (!file || !files::write_all(file->get(), text)) {
             complain("cannot write " + path.string() + ": " +
-                     (opened ? std::string(std::strerror(errno)) : opened.error().detail));
+                     (file ? std::string(std::strerror(errno)) : file.error().detail));
             return;
         }
         ++result.files;
         if (tool != nullptr) {
-            waiting.emplace_back(pid, std::move(file));
+            waiting.emplace_back(pid, *std::move(file));
         }
     }
 
@@ -212,7 +200,7 @@ struct StackSaver::Run {
         // A small environment: English texts, and no symbols from the network.
         spec.environment = {"LC_ALL=C", "PATH=" + options.search_path};
         spec.stdout_fd = spec.stderr_fd = file.get();
-        write_all(file.get(), std::string("\nBy ") + tool->name + ":\n");
+        files::write_all(file.get(), std::string("\nBy ") + tool->name + ":\n");
         const bool stopped = is_stopped(pid);  // A running tool may have stopped it already.
         Result<ChildProcess> child = launcher.launch(spec);
         if (!child) {
@@ -226,7 +214,7 @@ struct StackSaver::Run {
             walks.erase(pid);
             if (!status.success()) {
                 const std::string how = std::string(tool->name) + " " + status.describe();
-                write_all(ended.file.get(), how + "\n");
+                files::write_all(ended.file.get(), how + "\n");
                 complain(how + " on pid " + std::to_string(pid));
             }
             wake(pid, ended, status.success());
@@ -246,12 +234,13 @@ struct StackSaver::Run {
     // The handlers of the killed tools run as usual.
     void give_up() {
         for (auto& [pid, file] : std::exchange(waiting, {})) {
-            write_all(file.get(), "\nNo time was left for its own stacks.\n");
+            files::write_all(file.get(), "\nNo time was left for its own stacks.\n");
             complain("there was no time for the stacks of all processes");
         }
         for (auto& [pid, walk] : walks) {
-            write_all(walk.file.get(), std::string("\n") + tool->name + " took longer than " +
-                                           format_duration(options.limit) + ", and was ended\n");
+            files::write_all(walk.file.get(),
+                             std::string("\n") + tool->name + " took longer than " +
+                                 format_duration(options.limit) + ", and was ended\n");
             complain(std::string(tool->name) + " took longer than " +
                      format_duration(options.limit) + " on pid " + std::to_string(pid));
             walk.tool.signal_group(SIGKILL);

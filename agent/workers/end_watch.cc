@@ -185,10 +185,10 @@ void EndWatch::bury(std::uint64_t key, ExitStatus status) {
 void EndWatch::tell(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
     process.stage = Stage::told;
+    handlers_.on_end(key, end_of(process, status));
     if (deaths_) {
         deaths_->remove(key);
     }
-    handlers_.on_end(key, end_of(process, status));
 }
 
 WorkerEnd EndWatch::end_of(const Process& process, ExitStatus status) {

@@ -12,9 +12,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/process/unique_fd.h"
 #include "rendezvous/base/time_text.h"
 #include "rendezvous/files/own_file.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -29,16 +29,13 @@ constexpr std::size_t kMessageBytesMax = std::size_t{16} << 10;
 
 // Reads regular files only.
 std::optional<std::string> contents_of(const std::string& path) {
-    const Result<int> opened = files::open_own(path, O_RDONLY);
-    const UniqueFd file(opened ? *opened : -1);
+    const Result<UniqueFd> file = files::open_own(path, O_RDONLY);
     struct stat status{};
-    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (!file || ::fstat(file->get(), &status) != 0 || !S_ISREG(status.st_mode)) {
         return std::nullopt;
     }
-    std::string text(kFileBytesMax, '\0');
-    const ssize_t count = ::read(file.get(), text.data(), text.size());
-    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-    return text;
+    const Result<std::string> text = files::read_all(file->get(), kFileBytesMax);
+    return text ? *text : "";
 }
 
 std::string text_of(const json& value) {
@@ -95,20 +92,11 @@ json described(const std::string& message) {
 Result<void> write_file(const std::string& path, const json& content) {
     const std::string whole = content.dump(-1, ' ', false, json::error_handler_t::replace);
     const std::string what = "cannot write the error file " + path;
-    const Result<int> opened = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!opened) {
-        return Failure(opened.error().code, what + ": " + opened.error().detail);
+    const Result<UniqueFd> file = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!file) {
+        return Failure(file.error().code, what + ": " + file.error().detail);
     }
-    const UniqueFd file(*opened);
-    std::string_view text = whole;
-    while (!text.empty()) {
-        const ssize_t count = ::write(file.get(), text.data(), text.size());
-        if (count < 0 && errno != EINTR) {
-            return system_failure(what, errno);
-        }
-        text.remove_prefix(count < 0 ? 0 : static_cast<std::size_t>(count));
-    }
-    return {};
+    return files::write_all(file->get(), whole) ? Result<void>() : system_failure(what, errno);
 }
 
 }  // namespace

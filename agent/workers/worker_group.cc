@@ -158,8 +158,8 @@ void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason, bool
 
 void WorkerGroup::cancel(std::uint64_t key, int signal) {
     starter_.cancel(key);
-    ends_.drop(key);
     ended(key, {ExitStatus::signalled(signal, false)});
+    ends_.drop(key);
 }
 
 void WorkerGroup::forward(int signal) {

@@ -22,8 +22,8 @@ namespace asio = boost::asio;
 constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 
 struct Pipe {
-    agent::UniqueFd read_end;
-    agent::UniqueFd write_end;
+    UniqueFd read_end;
+    UniqueFd write_end;
 };
 
 Result<Pipe> make_pipe() {
@@ -31,7 +31,7 @@ Result<Pipe> make_pipe() {
     if (::pipe2(ends.data(), O_CLOEXEC) < 0) {
         return system_failure("cannot open a pipe for a connection", errno);
     }
-    return Pipe{agent::UniqueFd(ends[0]), agent::UniqueFd(ends[1])};
+    return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ void HostSession::kill() {
     }
 }
 
-Result<void> HostSession::open(Stream& stream, agent::UniqueFd read_end) {
+Result<void> HostSession::open(Stream& stream, UniqueFd read_end) {
     auto watch = agent::ReadableWatch::open(io_, std::move(read_end), [this, &stream] {
         if (read_some(stream)) {
             stream.pipe->arm();

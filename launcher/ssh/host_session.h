@@ -17,10 +17,10 @@
 #include "agent/process/line_splitter.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/process/readable_watch.h"
-#include "agent/process/unique_fd.h"
 #include "launcher/ssh/messages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::launcher::ssh {
 
@@ -59,7 +59,7 @@ class HostSession {
     };
 
     void write_next();
-    Result<void> open(Stream& stream, agent::UniqueFd read_end);
+    Result<void> open(Stream& stream, UniqueFd read_end);
     /// Delivers some bytes of the pipe, if it has any. False at its end.
     bool read_some(Stream& stream);
     /// Delivers what the ended client has left in the pipe. A process that it has left in the

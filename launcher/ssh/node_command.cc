@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/core/agent_core.h"
 #include "agent/process/unique_fd.h"
 #include "launcher/commands.h"
 #include "launcher/host.h"
@@ -16,6 +17,7 @@
 #include "launcher/ssh/messages.h"
 #include "launcher/ssh/supervisor.h"
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher::ssh {
@@ -28,9 +30,9 @@ Ending usage_ending(const std::string& sentence) {
 }
 
 // Workers must not read the launcher's orders, and inherit stdin.
-Result<agent::UniqueFd> take_stdin() {
-    agent::UniqueFd orders(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-    const agent::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+Result<UniqueFd> take_stdin() {
+    UniqueFd orders(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+    const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!orders || !null || ::dup2(null.get(), STDIN_FILENO) < 0) {
         return system_failure("cannot take over stdin", errno);
     }
@@ -91,7 +93,7 @@ Ending node_command(std::span<const std::string> arguments) {
         return usage_ending("ssh-node is for `regroup launch-ssh`, which starts it on its hosts");
     }
     ::signal(SIGPIPE, SIG_IGN);  // The launcher may end at any time.
-    Result<agent::UniqueFd> orders = take_stdin();
+    Result<UniqueFd> orders = take_stdin();
     if (!orders) {
         return usage_ending(orders.error().detail);
     }

@@ -96,7 +96,7 @@ Result<std::unique_ptr<Listener>> Listener::open(boost::asio::io_context& io,
                                                  Supervisor& supervisor, agent::OutputRelay& output,
                                                  Handlers handlers) {
     std::unique_ptr<Listener> listener(new Listener(io, supervisor, output, std::move(handlers)));
-    agent::UniqueFd orders(::fcntl(supervisor.orders_.get(), F_DUPFD_CLOEXEC, 0));
+    UniqueFd orders(::fcntl(supervisor.orders_.get(), F_DUPFD_CLOEXEC, 0));
     if (!orders) {
         return system_failure("cannot watch the connection to the launcher", errno);
     }

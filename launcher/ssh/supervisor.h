@@ -11,10 +11,10 @@
 
 #include "agent/process/output_relay.h"
 #include "agent/process/readable_watch.h"
-#include "agent/process/unique_fd.h"
 #include "launcher/ssh/messages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/protocol/framing.h"
 
 namespace regroup::launcher::ssh {
@@ -23,7 +23,7 @@ namespace regroup::launcher::ssh {
 class Supervisor {
    public:
     /// `orders`: the stdin of the connection.
-    explicit Supervisor(agent::UniqueFd orders) : orders_(std::move(orders)) {}
+    explicit Supervisor(UniqueFd orders) : orders_(std::move(orders)) {}
 
     /// Waits for the next order. Nothing if the connection is closed. Errors: deadline_exceeded;
     /// invalid_argument for bytes that no launcher of this version has sent.
@@ -45,7 +45,7 @@ class Supervisor {
     /// Appends to the frames what is there. At the end of the stream the launcher is gone.
     void take_bytes();
 
-    agent::UniqueFd orders_;
+    UniqueFd orders_;
     protocol::FrameReader frames_;
     std::string word_;
     std::string host_;

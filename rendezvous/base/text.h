@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 namespace regroup {
@@ -25,6 +26,23 @@ template <class Number>
 
 /// The parts of `text` between separators: one more than there are separators.
 [[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// The parts with `separator` between them: texts, or whole numbers.
+template <class Parts>
+[[nodiscard]] std::string joined(const Parts& parts, std::string_view separator) {
+    std::string text;
+    bool is_first = true;
+    for (const auto& part : parts) {
+        text += is_first ? std::string_view() : separator;
+        is_first = false;
+        if constexpr (std::is_integral_v<std::decay_t<decltype(part)>>) {
+            text += std::to_string(part);
+        } else {
+            text += part;
+        }
+    }
+    return text;
+}
 
 /// "host:29400", "[::1]:29400".
 [[nodiscard]] std::string host_and_port(std::string_view host, std::uint16_t port);

@@ -34,12 +34,9 @@ std::string former(const std::string& path) {
 /// The lines of the newest `bytes_max` bytes.
 void read_lines(const std::string& path, std::uint64_t bytes_max,
                 const std::function<void(std::string_view line)>& on_line) {
-    const Result<int> fd = open_own(path, O_RDONLY);
+    const Result<UniqueFd> file = open_own(path, O_RDONLY);
     struct stat facts{};
-    if (!fd || ::fstat(*fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-        if (fd) {
-            ::close(*fd);
-        }
+    if (!file || ::fstat(file->get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
         return;  // A terminal would wait for its user.
     }
     const auto size = static_cast<std::uint64_t>(facts.st_size);
@@ -48,8 +45,8 @@ void read_lines(const std::string& path, std::uint64_t bytes_max,
     std::string line;
     std::vector<char> buffer(kReadBytes);
     while (at < size) {
-        const ssize_t count =
-            ::pread(*fd, buffer.data(), std::min(size - at, kReadBytes), static_cast<off_t>(at));
+        const ssize_t count = ::pread(file->get(), buffer.data(), std::min(size - at, kReadBytes),
+                                      static_cast<off_t>(at));
         if (count <= 0) {
             break;
         }
@@ -70,7 +67,6 @@ void read_lines(const std::string& path, std::uint64_t bytes_max,
             line.clear();
         }
     }
-    ::close(*fd);
 }
 
 }  // namespace
@@ -79,18 +75,15 @@ void read_lines(const std::string& path, std::uint64_t bytes_max,
 class LineLog::File {
    public:
     explicit File(const Options& options) : path_(options.path), bytes_max_(options.bytes_max) {}
-    ~File() { close(); }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
 
     Result<void> open() {
-        close();
-        const Result<int> opened = open_own(path_, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        file_.reset();
+        Result<UniqueFd> opened = open_own(path_, O_WRONLY | O_CREAT | O_APPEND, 0600);
         if (!opened) {
             return Failure(opened.error().code,
                            "cannot write " + path_ + ": " + opened.error().detail);
         }
-        fd_ = *opened;
+        file_ = *std::move(opened);
         return {};
     }
 
@@ -100,18 +93,13 @@ class LineLog::File {
             return locked;
         }
         Result<void> done = append_locked(text);
-        if (fd_ >= 0) {
-            ::flock(fd_, LOCK_UN);
+        if (file_) {
+            ::flock(file_.get(), LOCK_UN);
         }
         return done;
     }
 
    private:
-    void close() {
-        if (fd_ >= 0) {
-            ::close(std::exchange(fd_, -1));
-        }
-    }
     [[nodiscard]] Failure failure(int error) const {
         return system_failure("cannot write " + path_, error);
     }
@@ -119,22 +107,22 @@ class LineLog::File {
     /// Locks the file that has the name now.
     Result<void> lock() {
         for (int tries = 0; tries < kOpenTries; ++tries) {
-            if (fd_ < 0) {
+            if (!file_) {
                 if (Result<void> opened = open(); !opened) {
                     return opened;
                 }
             }
-            if (::flock(fd_, LOCK_EX) != 0 && errno != EINTR) {
+            if (::flock(file_.get(), LOCK_EX) != 0 && errno != EINTR) {
                 return failure(errno);
             }
             struct stat ours{};
             struct stat named{};
-            if (::fstat(fd_, &ours) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+            if (::fstat(file_.get(), &ours) == 0 && ::stat(path_.c_str(), &named) == 0 &&
                 ours.st_ino == named.st_ino && ours.st_dev == named.st_dev) {
                 size_ = S_ISREG(ours.st_mode) ? static_cast<std::uint64_t>(ours.st_size) : 0;
                 return {};
             }
-            close();
+            file_.reset();
         }
         return Failure(Errc::system,
                        "cannot write " + path_ + ": another process renames it all the time");
@@ -145,17 +133,17 @@ class LineLog::File {
             if (::rename(path_.c_str(), former(path_).c_str()) != 0) {
                 return system_failure("cannot rename " + path_ + " to " + former(path_), errno);
             }
-            close();
+            file_.reset();
             if (Result<void> locked = lock(); !locked) {
                 return locked;
             }
         }
-        const ssize_t count = ::write(fd_, text.data(), text.size());
+        const ssize_t count = ::write(file_.get(), text.data(), text.size());
         if (count == static_cast<ssize_t>(text.size())) {
             return {};
         }
         const int error = count < 0 ? errno : ENOSPC;
-        if (count > 0 && ::ftruncate(fd_, static_cast<off_t>(size_)) != 0) {
+        if (count > 0 && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) {
             return system_failure("cannot take back half a line of " + path_, errno);
         }
         return failure(error);
@@ -163,7 +151,7 @@ class LineLog::File {
 
     const std::string path_;
     const std::uint64_t bytes_max_;
-    int fd_ = -1;
+    UniqueFd file_;
     std::uint64_t size_ = 0;  // As of lock().
 };
 
@@ -264,13 +252,12 @@ Result<std::unique_ptr<LineLog>> LineLog::open(Options options) {
         return opened.error();
     }
     if (struct stat facts{}; ::lstat(former(path).c_str(), &facts) == 0) {
-        const Result<int> opened = open_own(former(path), O_RDONLY);
+        const Result<UniqueFd> opened = open_own(former(path), O_RDONLY);
         if (!opened) {
             return Failure(opened.error().code,
                            "cannot replace " + former(path) + ", as " + path +
                                " must when it is full: " + opened.error().detail);
         }
-        ::close(*opened);
     }
     return std::unique_ptr<LineLog>(new LineLog(std::move(impl)));
 }

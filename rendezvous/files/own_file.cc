@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/files/own_file.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <deque>
@@ -19,28 +21,6 @@
 
 namespace regroup::files {
 namespace {
-
-class Descriptor {
-   public:
-    explicit Descriptor(int fd) noexcept : fd_(fd) {}
-    ~Descriptor() {
-        if (fd_ >= 0) {
-            ::close(fd_);
-        }
-    }
-    Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    [[nodiscard]] int get() const noexcept { return fd_; }
-    [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-
-   private:
-    int fd_;
-};
 
 bool is_us_or_root(uid_t user) noexcept {
     return user == 0 || user == ::geteuid();
@@ -103,7 +83,7 @@ class Walk {
     };
     /// Follows a link at the end. Errors: system, where the link is not to be followed.
     Result<Link> follow() {
-        Descriptor end(::openat(folder(), name().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+        UniqueFd end(::openat(folder(), name().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
         struct stat found{};
         if (end.get() < 0 || ::fstat(end.get(), &found) != 0) {
             return errno == ENOENT ? Result<Link>(Link::none) : refusal(errno);
@@ -166,10 +146,10 @@ class Walk {
         const char* const start = at_root ? "/" : ".";
         shown_ = at_root ? "/" : "";
         is_named_ = true;
-        return enter(Descriptor(::open(start, O_PATH | O_DIRECTORY | O_CLOEXEC)));
+        return enter(UniqueFd(::open(start, O_PATH | O_DIRECTORY | O_CLOEXEC)));
     }
 
-    Result<void> enter(Descriptor folder) {
+    Result<void> enter(UniqueFd folder) {
         struct stat found{};
         if (folder.get() < 0 || ::fstat(folder.get(), &found) != 0) {
             return refusal(errno);
@@ -193,7 +173,7 @@ class Walk {
     Result<void> step() {
         const std::string part = std::move(pending_.front());
         pending_.pop_front();
-        Descriptor next = open_folder(part);
+        UniqueFd next = open_folder(part);
         if (next.get() < 0 && errno == ENOENT && makes_folders_) {
             if (::mkdirat(folder(), part.c_str(), 0777) != 0 && errno != EEXIST) {
                 return refusal(errno);
@@ -207,7 +187,7 @@ class Walk {
         if (errno != ENOTDIR && errno != ELOOP) {
             return refusal(errno);
         }
-        Descriptor link(::openat(folder(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+        UniqueFd link(::openat(folder(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
         struct stat found{};
         if (link.get() < 0 || ::fstat(link.get(), &found) != 0) {
             return refusal(errno);
@@ -221,14 +201,14 @@ class Walk {
         if (is_magic(link.get())) {
             shown_ += part + "/";
             return enter(
-                Descriptor(::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+                UniqueFd(::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
         }
         return go_to_target(link.get());
     }
 
     /// With O_DIRECTORY, an automounter mounts what is there.
-    [[nodiscard]] Descriptor open_folder(const std::string& part) const {
-        return Descriptor(
+    [[nodiscard]] UniqueFd open_folder(const std::string& part) const {
+        return UniqueFd(
             ::openat(folder(), part.c_str(), O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC));
     }
 
@@ -247,7 +227,7 @@ class Walk {
     }
 
     bool makes_folders_;
-    Descriptor folder_{-1};
+    UniqueFd folder_;
     struct stat facts_{};
     /// No stranger chose the folder by giving his own a name that this process looks for.
     bool is_named_ = true;
@@ -276,7 +256,7 @@ std::optional<std::string> objection(const struct stat& file, const Walk& place)
 
 }  // namespace
 
-Result<int> open_own(const std::string& path, int flags, mode_t mode) {
+Result<UniqueFd> open_own(const std::string& path, int flags, mode_t mode) {
     Result<Walk> place = Walk::to(path, false);
     if (!place) {
         return place.error();
@@ -291,9 +271,9 @@ Result<int> open_own(const std::string& path, int flags, mode_t mode) {
         link = *followed;
     }
     const int no_follow = link == Walk::Link::magic ? 0 : O_NOFOLLOW;
-    Descriptor file(::openat(place->folder(), place->name().c_str(),
-                             (flags & ~O_TRUNC) | no_follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-                             mode));
+    UniqueFd file(::openat(place->folder(), place->name().c_str(),
+                           (flags & ~O_TRUNC) | no_follow | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+                           mode));
     if (file.get() < 0) {
         return errno == ELOOP && no_follow != 0    ? refusal(kNewLink)
                : errno == ENXIO || errno == EISDIR ? refusal("it is no regular file")
@@ -310,7 +290,36 @@ Result<int> open_own(const std::string& path, int flags, mode_t mode) {
         return refusal(errno);
     }
     ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
-    return file.release();
+    return file;
+}
+
+bool write_all(int fd, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t count = ::write(fd, text.data(), text.size());
+        if (count < 0 && errno != EINTR) {
+            return false;
+        }
+        text.remove_prefix(count < 0 ? 0 : static_cast<std::size_t>(count));
+    }
+    return true;
+}
+
+Result<std::string> read_all(int fd, std::size_t bytes_max) {
+    std::string text;
+    std::array<char, std::size_t{1} << 16U> part;  // NOLINT(*-member-init)
+    while (text.size() < bytes_max) {
+        const ssize_t count =
+            ::read(fd, part.data(), std::min(part.size(), bytes_max - text.size()));
+        if (count == 0) {
+            break;
+        }
+        if (count > 0) {
+            text.append(part.data(), static_cast<std::size_t>(count));
+        } else if (errno != EINTR) {
+            return system_failure("read", errno);
+        }
+    }
+    return text;
 }
 
 Result<void> make_own_folder(const std::string& path, mode_t mode) {

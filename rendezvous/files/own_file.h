@@ -12,21 +12,29 @@
 // the members of a group, too.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::files {
 
 /// Opens `path` with `flags` of open(2), and with `mode` if it creates the file. Only regular files
 /// and character devices are opened; a FIFO never blocks. With O_TRUNC the file is emptied only
-/// after it has been checked. The caller owns the descriptor, which children do not inherit.
-/// Errors: system; `detail` is the reason alone, for a sentence that names the file.
-[[nodiscard]] Result<int> open_own(const std::string& path, int flags, mode_t mode = 0666);
+/// after it has been checked. Children do not inherit the descriptor. Errors: system; `detail` is
+/// the reason alone, for a sentence that names the file.
+[[nodiscard]] Result<UniqueFd> open_own(const std::string& path, int flags, mode_t mode = 0666);
 
 /// Makes the folder `path`, and its parents, with `mode` for the folder itself. A folder that is
 /// there already is kept. Errors: as of open_own().
 [[nodiscard]] Result<void> make_own_folder(const std::string& path, mode_t mode = 0777);
+
+/// Writes all of `text`. False, with errno, after an error.
+bool write_all(int fd, std::string_view text);
+/// Reads the rest of a file, at most `bytes_max` bytes. Errors: system.
+[[nodiscard]] Result<std::string> read_all(int fd, std::size_t bytes_max);
 
 }  // namespace regroup::files

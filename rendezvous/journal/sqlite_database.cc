@@ -59,16 +59,13 @@ Result<void> make_private(const std::string& path) {
         if (is_companion && ::lstat(file.c_str(), &there) != 0) {
             continue;
         }
-        const Result<int> fd =
+        const Result<UniqueFd> fd =
             files::open_own(file, O_RDWR | (is_companion ? 0 : O_CREAT), kPrivate);
         if (!fd) {
             return Failure(fd.error().code, "cannot open " + file + ": " + fd.error().detail);
         }
-        const bool done = ::fchmod(*fd, kPrivate) == 0;
-        const int error = errno;
-        ::close(*fd);
-        if (!done) {
-            return system_failure("cannot make " + file + " readable by this user only", error);
+        if (::fchmod(fd->get(), kPrivate) != 0) {
+            return system_failure("cannot make " + file + " readable by this user only", errno);
         }
     }
     return {};

@@ -51,18 +51,17 @@ std::int64_t as_number(std::size_t bytes) {
 }
 
 /// Locks `directory`. The failure names the process that holds the lock.
-Result<int> lock(const std::string& directory) {
+Result<UniqueFd> lock(const std::string& directory) {
     const std::string path = directory + "/lock";
-    const Result<int> opened = files::open_own(path, O_RDWR | O_CREAT, 0600);
-    if (!opened) {
-        return Failure(opened.error().code, "cannot open " + path + ": " + opened.error().detail);
+    Result<UniqueFd> file = files::open_own(path, O_RDWR | O_CREAT, 0600);
+    if (!file) {
+        return Failure(file.error().code, "cannot open " + path + ": " + file.error().detail);
     }
-    const int fd = *opened;
+    const int fd = file->get();
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         const int error = errno;
         char holder[32] = {};
         const ssize_t count = ::pread(fd, holder, sizeof holder - 1, 0);
-        ::close(fd);
         if (error != EWOULDBLOCK) {
             return system_failure("cannot lock " + path, error);
         }
@@ -80,7 +79,7 @@ Result<int> lock(const std::string& directory) {
         // Without it the message to a second daemon says "another process".
         static_cast<void>(::ftruncate(fd, 0));
     }
-    return fd;
+    return file;
 }
 
 /// The record of a job after `number`; none at the end. Advances `number` and `bytes`.
@@ -157,17 +156,16 @@ Result<std::vector<std::pair<std::int64_t, StoredJob>>> read_jobs(SqliteDatabase
 
 }  // namespace
 
-SqliteJournal::SqliteJournal(std::string directory, int lock, SqliteDatabase database,
+SqliteJournal::SqliteJournal(std::string directory, UniqueFd lock, SqliteDatabase database,
                              std::size_t job_bytes_max, std::size_t ended_bytes_max)
     : directory_(std::move(directory)),
-      lock_(lock),
+      lock_(std::move(lock)),
       database_(std::move(database)),
       job_bytes_max_(job_bytes_max),
       ended_bytes_max_(ended_bytes_max) {}
 
 SqliteJournal::~SqliteJournal() {
     database_.reset();
-    ::close(lock_);
 }
 
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory,
@@ -178,19 +176,18 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
         return Failure(Errc::system,
                        "cannot create the directory " + directory + ": " + made.error().detail);
     }
-    const Result<int> lock_held = lock(directory);
+    Result<UniqueFd> lock_held = lock(directory);
     if (!lock_held) {
         return lock_held.error();
     }
     Result<SqliteDatabase> database =
         SqliteDatabase::open(directory + kFile, SqliteDatabase::Access::read_write);
     if (!database) {
-        ::close(*lock_held);
         return database.error();
     }
     // Not make_unique: the constructor is private.
     std::unique_ptr<SqliteJournal> journal(new SqliteJournal(
-        directory, *lock_held, std::move(*database), job_bytes_max, ended_bytes_max));
+        directory, *std::move(lock_held), std::move(*database), job_bytes_max, ended_bytes_max));
     if (const Result<void> prepared = journal->prepare(wall_ms); !prepared) {
         return prepared.error();
     }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/sqlite_database.h"
 
@@ -70,7 +71,7 @@ class SqliteJournal final : public Journal {
     };
     using Jobs = std::map<JobKey, std::shared_ptr<Numbers>>;
 
-    SqliteJournal(std::string directory, int lock, SqliteDatabase database,
+    SqliteJournal(std::string directory, UniqueFd lock, SqliteDatabase database,
                   std::size_t job_bytes_max, std::size_t ended_bytes_max);
 
     Result<void> prepare(std::int64_t wall_ms);
@@ -91,7 +92,7 @@ class SqliteJournal final : public Journal {
     void give_up(const Failure& failure);
 
     std::string directory_;
-    int lock_;                                // Descriptor; held as long as this object.
+    UniqueFd lock_;                           // Held as long as this object.
     std::optional<SqliteDatabase> database_;  // None once writing has failed.
     std::string failure_;                     // Why writing failed.
     Hooks hooks_;

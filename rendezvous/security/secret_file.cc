@@ -12,22 +12,6 @@
 namespace regroup::security {
 namespace {
 
-class File {
-   public:
-    explicit File(int fd) : fd_(fd) {}
-    ~File() {
-        if (fd_ >= 0) {
-            ::close(fd_);
-        }
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    [[nodiscard]] int fd() const noexcept { return fd_; }
-
-   private:
-    const int fd_;
-};
-
 /// Without the line's end. Blanks belong to the secret.
 std::string_view first_line(std::string_view text) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -42,13 +26,12 @@ Result<std::string> read_secret_line(const std::string& path, const std::string&
     const auto refuse = [&](const std::string& why) {
         return Failure(Errc::invalid_argument, name + " " + why);
     };
-    const Result<int> opened = files::open_own(path, O_RDONLY);
-    if (!opened) {
-        return Failure(opened.error().code, "cannot read " + name + ": " + opened.error().detail);
+    const Result<UniqueFd> file = files::open_own(path, O_RDONLY);
+    if (!file) {
+        return Failure(file.error().code, "cannot read " + name + ": " + file.error().detail);
     }
-    const File file(*opened);
     struct stat info{};
-    if (::fstat(file.fd(), &info) != 0) {
+    if (::fstat(file->get(), &info) != 0) {
         return system_failure("cannot read " + name, errno);
     }
     if (!S_ISREG(info.st_mode)) {
@@ -64,7 +47,7 @@ Result<std::string> read_secret_line(const std::string& path, const std::string&
     }
     // With "\r", and with a byte more that shows that the line is too long.
     std::string text(bytes_max + 2, '\0');
-    const ssize_t bytes = ::read(file.fd(), text.data(), text.size());
+    const ssize_t bytes = ::read(file->get(), text.data(), text.size());
     if (bytes < 0) {
         return system_failure("cannot read " + name, errno);
     }

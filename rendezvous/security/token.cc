@@ -44,22 +44,6 @@ std::string id_of(const Key& key) {
     return key.derive("regroup token id").hex().substr(0, kIdDigits);
 }
 
-class File {
-   public:
-    explicit File(int fd) : fd_(fd) {}
-    ~File() {
-        if (fd_ >= 0) {
-            ::close(fd_);
-        }
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    [[nodiscard]] int fd() const noexcept { return fd_; }
-
-   private:
-    int fd_;
-};
-
 }  // namespace
 
 std::string_view to_string(Role role) noexcept {
@@ -186,15 +170,14 @@ Result<void> write_token(const std::string& path, const Token& token) {
             return Failure(Errc::system, "cannot create " + path + ": " + made.error().detail);
         }
     }
-    const Result<int> opened =
+    const Result<UniqueFd> file =
         files::open_own(path, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
-    if (!opened) {
-        return Failure(Errc::system, "cannot create " + path + ": " + opened.error().detail);
+    if (!file) {
+        return Failure(Errc::system, "cannot create " + path + ": " + file.error().detail);
     }
-    const File file(*opened);
     const std::string line = token.text() + "\n";
-    if (::write(file.fd(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-        ::fsync(file.fd()) != 0) {
+    if (::write(file->get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
+        ::fsync(file->get()) != 0) {
         const int reason = errno;
         ::unlink(path.c_str());
         return system_failure("cannot write " + path, reason);

@@ -76,7 +76,7 @@ class Observer {
         (*watch)->add(kKey, *page);
         pid_ = victim.pid();
         auto ended = agent::ReadableWatch::open(
-            io_, agent::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))),
+            io_, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))),
             [&] { pidfd_us_ = us_since(killed_at_); });
         if (!ended || !run_until([&] { return attached_; }) || !victim.prints("ready", kLimit)) {
             std::fprintf(stderr, "death_bench: the victim did not attach: %s\n",

@@ -64,11 +64,11 @@ class Ending {
     }
 
    private:
-    agent::UniqueFd fd_;
+    UniqueFd fd_;
 };
 
 bool accepts(std::uint16_t port) {
-    const agent::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);

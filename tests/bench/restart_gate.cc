@@ -101,7 +101,7 @@ bool RestartGate::take_in(Time deadline) {
             continue;
         }
         if (entry.fd == listener_.get()) {
-            agent::UniqueFd fd(::accept4(entry.fd, nullptr, nullptr, SOCK_CLOEXEC));
+            UniqueFd fd(::accept4(entry.fd, nullptr, nullptr, SOCK_CLOEXEC));
             const int number = fd.get();
             if (fd) {
                 connections_.emplace(number, std::move(fd));

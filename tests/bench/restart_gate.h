@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "agent/process/unique_fd.h"
+#include "rendezvous/files/unique_fd.h"
 #include "tests/bench/restart_hello.h"
 
 namespace regroup::bench {
@@ -42,9 +42,9 @@ class RestartGate {
    private:
     [[nodiscard]] bool take_in(Time deadline);
 
-    agent::UniqueFd listener_;
-    std::map<int, agent::UniqueFd> connections_;  ///< By their number.
-    std::map<int, RestartHello> workers_;         ///< By connection.
+    UniqueFd listener_;
+    std::map<int, UniqueFd> connections_;  ///< By their number.
+    std::map<int, RestartHello> workers_;  ///< By connection.
 };
 
 }  // namespace regroup::bench

@@ -23,13 +23,12 @@
 #include <sys/socket.h>
 #include <vector>
 
-#include "agent/process/unique_fd.h"
+#include "rendezvous/files/unique_fd.h"
 #include "tests/chaos/dial.h"
 
 namespace regroup::chaos {
 namespace {
 
-using agent::UniqueFd;
 using std::chrono::steady_clock;
 using Time = steady_clock::time_point;
 

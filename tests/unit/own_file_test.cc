@@ -45,12 +45,11 @@ class OwnFile : public ::testing::Test {
 
     /// Empty for success, else the reason.
     static std::string opened(const fs::path& path, int flags = kAppend) {
-        const Result<int> file = open_own(path, flags);
+        const Result<UniqueFd> file = open_own(path, flags);
         if (!file) {
             return file.error().detail;
         }
-        EXPECT_EQ(::write(*file, "more\n", 5), 5);
-        ::close(*file);
+        EXPECT_EQ(::write(file->get(), "more\n", 5), 5);
         return "";
     }
 
@@ -60,14 +59,13 @@ class OwnFile : public ::testing::Test {
 
 TEST_F(OwnFile, NewFileIsMadeForThisProcessAlone) {
     const fs::path path = shared(kTmp) / "new";
-    const Result<int> file = open_own(path, kAppend, 0600);
+    const Result<UniqueFd> file = open_own(path, kAppend, 0600);
     ASSERT_TRUE(file) << file.error().detail;
     struct stat facts{};
-    ASSERT_EQ(::fstat(*file, &facts), 0);
+    ASSERT_EQ(::fstat(file->get(), &facts), 0);
     EXPECT_EQ(facts.st_mode & 0777U, 0600U);
-    EXPECT_NE(::fcntl(*file, F_GETFD) & FD_CLOEXEC, 0);
-    EXPECT_EQ(::fcntl(*file, F_GETFL) & O_NONBLOCK, 0);
-    ::close(*file);
+    EXPECT_NE(::fcntl(file->get(), F_GETFD) & FD_CLOEXEC, 0);
+    EXPECT_EQ(::fcntl(file->get(), F_GETFL) & O_NONBLOCK, 0);
     EXPECT_EQ(opened(path), "") << "again";
 }
 

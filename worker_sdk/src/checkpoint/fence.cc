@@ -49,12 +49,12 @@ void check_fence(const std::filesystem::path& path, const Author& author) {
 
 FileLock::FileLock(const std::filesystem::path& path) {
     const std::string name = path.string() + ".lock";
-    const Result<int> file = files::open_own(name, O_RDWR | O_CREAT, kFileMode);
+    Result<UniqueFd> file = files::open_own(name, O_RDWR | O_CREAT, kFileMode);
     if (!file) {
         throw Error(Errc::system,
                     "saving " + path.string() + ": open " + name + ": " + file.error().detail);
     }
-    file_ = store::Descriptor(*file);
+    file_ = store::Descriptor(file->release());
     const Instant deadline = after(SteadyClock().now(), kLockLimit);
     // Polls, since flock() has no time-out and the holder may be stopped.
     while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 &&

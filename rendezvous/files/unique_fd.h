@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace regroup::agent {
+namespace regroup {
 
 /// Owns a file descriptor, or none (-1).
 class UniqueFd {
@@ -37,4 +37,4 @@ class UniqueFd {
     int fd_ = -1;
 };
 
-}  // namespace regroup::agent
+}  // namespace regroup
