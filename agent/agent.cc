@@ -180,7 +180,7 @@ struct Agent::Impl {
               io, options.core, options.daemon, [this] { return workers.live(); }, link_handlers()),
           progress_timer(io) {}
 
-    [[nodiscard]] NodeView view() const {
+    [[nodiscard]] AgentView view() const {
         return {core.report(),  core.assignment(), core.parting(),    core.give_up_at(),
                 core.leaving(), core.draining(),   core.has_workers()};
     }

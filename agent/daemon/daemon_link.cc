@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/daemon/daemon_link.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
+
 namespace regroup::agent {
+
+using rendezvous::NodeReport;
 
 namespace {
 
 constexpr Duration kGoodbyeLimit = std::chrono::seconds(1);
+
+/// The frames that tell the daemon that the agent was killed: a join and a leave. Without them the
+/// daemon would see only a broken connection.
+std::string words_if_killed(const AgentConfig& own, const NodeReport& report) {
+    using protocol::encode;
+    using protocol::make_frame;
+    const rendezvous::FromAgent join =
+        rendezvous::Join{own.job, own.node, own.policy, own.offer, report};
+    const rendezvous::FromAgent leave = rendezvous::Leave{"its agent was killed", true};
+    return make_frame(encode(join)) + make_frame(encode(leave));
+}
 
 }  // namespace
 
@@ -28,13 +45,16 @@ DaemonLink::DaemonLink(boost::asio::io_context& io, const AgentConfig& config,
           config.policy.heartbeat_timeout,
           security::Identity{options_.credentials, {security::Role::node, config.job}}) {}
 
-void DaemonLink::send(const rendezvous::FromAgent& message, const rendezvous::NodeReport& now) {
-    if (const auto last = last_words_.before(message, now)) {
+void DaemonLink::send(const rendezvous::FromAgent& message, const NodeReport& now) {
+    if (const auto last = last_report(message, now)) {
         report(*last);
     }
     if (const auto* own = std::get_if<rendezvous::Report>(&message)) {
         report(own->report);
     } else {
+        if (const auto* join = std::get_if<rendezvous::Join>(&message)) {
+            said_ = join->report;
+        }
         client_.send(message);
     }
     const auto daemon = rendezvous::Endpoint::parse(peer());
@@ -43,7 +63,22 @@ void DaemonLink::send(const rendezvous::FromAgent& message, const rendezvous::No
     }
 }
 
-void DaemonLink::report(const rendezvous::NodeReport& report) {
+std::optional<NodeReport> DaemonLink::last_report(const rendezvous::FromAgent& message,
+                                                  const NodeReport& now) const {
+    const bool trained = said_ && said_->elastic && said_->state == rendezvous::NodeState::running;
+    if (!std::holds_alternative<rendezvous::Leave>(message) || !trained ||
+        said_->round != now.round || now.step <= said_->held_step) {
+        return std::nullopt;
+    }
+    // The last report with the step that the workers have committed since.
+    NodeReport last = *said_;
+    last.step = std::max(last.step, now.step);
+    last.held_step = now.step;
+    return last;
+}
+
+void DaemonLink::report(const NodeReport& report) {
+    said_ = report;
     client_.send(rendezvous::Report{report, telemetry_.news(report.round, workers_())});
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/core/agent_core.h"
-#include "agent/daemon/last_words.h"
 #include "agent/watch/telemetry.h"
 #include "rendezvous/client/control_client.h"
 
@@ -45,11 +45,15 @@ class DaemonLink {
 
    private:
     void report(const rendezvous::NodeReport& report);
+    /// The report to send before `message`, or nothing. A draining node ends with a leave and no
+    /// further report, so the daemon would miss the steps since the last heartbeat.
+    [[nodiscard]] std::optional<rendezvous::NodeReport> last_report(
+        const rendezvous::FromAgent& message, const rendezvous::NodeReport& now) const;
 
     const AgentConfig& config_;
     const DaemonLinkOptions options_;
     LiveWorkers workers_;
-    LastWords last_words_;
+    std::optional<rendezvous::NodeReport> said_;  ///< The last report.
     TelemetrySource telemetry_;
     rendezvous::ControlClient client_;
 };

@@ -7,8 +7,10 @@
 
 #include "agent/text/cause_text.h"
 #include "agent/text/failure_text.h"
+#include "agent/text/names.h"
 #include "agent/text/progress_text.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/client/endpoint.h"
 #include "rendezvous/text/describe.h"
 
@@ -29,15 +31,6 @@ constexpr Duration kFinishLimit = std::chrono::minutes(10);
 // Without a terminal, the pause between two lines about the same wait.
 constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
-std::string round_name(RoundId round) {
-    return "round " + std::to_string(number(round));
-}
-
-std::string rank_range(std::uint32_t first, std::uint32_t count) {
-    return count == 1 ? "rank " + std::to_string(first)
-                      : "ranks " + std::to_string(first) + "-" + std::to_string(first + count - 1);
-}
-
 }  // namespace
 
 Narrator::Narrator(Console& console, const AgentConfig& config, bool announces, Instant now)
@@ -45,22 +38,22 @@ Narrator::Narrator(Console& console, const AgentConfig& config, bool announces, 
     waits(now);
 }
 
-void Narrator::disconnected(const NodeView& node, const std::string& peer, bool was_heard) {
+void Narrator::disconnected(const AgentView& node, const std::string& peer, bool was_heard) {
     waiting_.reset();
     console_.show_progress("");
     // trouble() reports connections to other programs and to daemons that do not lead.
     if (node.leaving || !was_heard) {
         return;
     }
-    console_.say("lost the connection to the rendezvous at " + peer + "; reconnecting" +
+    console_.say("lost the connection to the daemon at " + peer + "; reconnecting" +
                  (node.has_workers ? ", the workers go on meanwhile" : ""));
     lost_ = true;
 }
 
-void Narrator::received(Instant now, const NodeView& node, const rendezvous::FromDaemon& message,
+void Narrator::received(Instant now, const AgentView& node, const rendezvous::FromDaemon& message,
                         const std::string& peer) {
     if (std::exchange(lost_, false) && !node.leaving) {
-        console_.say("the rendezvous is back at " + peer);
+        console_.say("the daemon is back at " + peer);
     }
     if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
         tell_waiting(now, node, *waiting, peer);
@@ -71,12 +64,12 @@ void Narrator::received(Instant now, const NodeView& node, const rendezvous::Fro
             console_.say_of_job(
                 "stopping " + round_name(stop->round) + ": " + describe(stop->reason), "", "");
         }
-    } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
-        console_.say("fenced by the rendezvous: " + describe(fenced->reason) + "; joining again");
+    } else if (std::holds_alternative<rendezvous::Fenced>(message)) {
+        console_.say("the daemon declared this node lost and removed it; rejoining");
     }
 }
 
-void Narrator::tell_waiting(Instant now, const NodeView& node, const rendezvous::Waiting& waiting,
+void Narrator::tell_waiting(Instant now, const AgentView& node, const rendezvous::Waiting& waiting,
                             const std::string& peer) {
     if (waiting.standby && failure_) {
         // The job goes on without this node, so no verdict will report the failure soon.
@@ -104,7 +97,7 @@ void Narrator::tell_waiting(Instant now, const NodeView& node, const rendezvous:
 }
 
 // Each answer of the daemon says it, for as long as it is so.
-void Narrator::tell_partial_finish(Instant now, const NodeView& node,
+void Narrator::tell_partial_finish(Instant now, const AgentView& node,
                                    const rendezvous::PartialFinish& finish) {
     if (!finish.is_known()) {
         finish_ = {now, kFinishFirst};
@@ -116,7 +109,8 @@ void Narrator::tell_partial_finish(Instant now, const NodeView& node,
     }
 }
 
-std::string Narrator::waiting_text(const NodeView& node, const rendezvous::Waiting& waiting) const {
+std::string Narrator::waiting_text(const AgentView& node,
+                                   const rendezvous::Waiting& waiting) const {
     if (waiting.standby) {
         const bool has_run = node.assignment.round != RoundId::none;
         return "waiting as a standby of job " + config_.job +
@@ -134,26 +128,23 @@ std::string Narrator::waiting_text(const NodeView& node, const rendezvous::Waiti
     return "waiting: " + describe(waiting.detail) + other;
 }
 
-std::string Narrator::waiting_place(Instant now, const NodeView& node,
+std::string Narrator::waiting_place(Instant now, const AgentView& node,
                                     const rendezvous::Waiting& waiting,
                                     const std::string& peer) const {
     if (waiting.standby) {
         return "";
     }
-    std::string names;
-    for (const std::string& name : waiting.joined) {
-        names += (names.empty() ? "" : ", ") + name;
-    }
-    return " (here: " + names + "; at " + peer + "; for up to " + patience_text(now, node) + ")";
+    return " (here: " + joined(waiting.joined, ", ") + "; at " + peer + "; for up to " +
+           patience_text(now, node) + ")";
 }
 
-std::string Narrator::patience_text(Instant now, const NodeView& node) const {
+std::string Narrator::patience_text(Instant now, const AgentView& node) const {
     const Duration left =
         node.give_up_at == Instant::max() ? config_.join_timeout : node.give_up_at - now;
     return format_duration(std::max(Duration::zero(), left));
 }
 
-void Narrator::progress(Instant now, const NodeView& node, std::span<const WorkerLook> looks) {
+void Narrator::progress(Instant now, const AgentView& node, std::span<const WorkerLook> looks) {
     if (!announces_) {
         return;  // The output is that of torchrun.
     }
@@ -186,11 +177,11 @@ void Narrator::waits(Instant now) {
 }
 
 void Narrator::silent(const std::string& peer) {
-    console_.say("the rendezvous at " + peer + " has been silent for " +
+    console_.say("the daemon at " + peer + " has been silent for " +
                  format_duration(config_.policy.heartbeat_timeout) + "; reconnecting");
 }
 
-void Narrator::trouble(Instant now, const NodeView& node, const std::string& reason,
+void Narrator::trouble(Instant now, const AgentView& node, const std::string& reason,
                        bool answered) {
     if (trouble_count_++ == 0) {
         trouble_ = {after(now, kTroubleFirst), kTroubleFirst};
@@ -229,9 +220,10 @@ void Narrator::round_begins(const Assignment& assignment) {
     }
     const auto& offer = config_.offer;
     const std::string place =
-        round_name(assignment.round) + ": " + rank_range(assignment.first_rank, offer.workers) +
-        " of " + std::to_string(assignment.world_size) + " on node " + offer.name +
-        " (group rank " + std::to_string(assignment.group_rank) + " of " +
+        round_name(assignment.round) + ": " +
+        rank_range(assignment.first_rank, assignment.first_rank + offer.workers - 1) + " of " +
+        std::to_string(assignment.world_size) + " on node " + offer.name + " (group rank " +
+        std::to_string(assignment.group_rank) + " of " +
         std::to_string(assignment.group_world_size) + "), master " +
         rendezvous::Endpoint{assignment.master_addr, assignment.master_port}.text();
     const std::string reason = ": " + describe(assignment.reason);
@@ -241,7 +233,7 @@ void Narrator::round_begins(const Assignment& assignment) {
     console_.say(place + (console_.prints_job_lines() ? reason : ""));
 }
 
-void Narrator::pauses(const NodeView& node, const PauseWorkers& effect) {
+void Narrator::pauses(const AgentView& node, const PauseWorkers& effect) {
     std::string text =
         (effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
         (node.runs() ? " at the next step boundary: " : ", saving what state it has: ") +
@@ -254,8 +246,8 @@ void Narrator::pauses(const NodeView& node, const PauseWorkers& effect) {
 
 void Narrator::started_ahead(const PrestartWorkers& effect) {
     if (announces_) {
-        console_.say(counted(effect.local_ranks.size(), "worker") +
-                     " started ahead, to take a place at once");
+        console_.say("started " + counted(effect.local_ranks.size(), "spare worker") +
+                     ", ready to replace a lost one");
     }
 }
 
@@ -272,12 +264,12 @@ void Narrator::waits_for_work(const TellAtWork& effect) {
                  format_duration(effect.left) + ", so that their state is not lost");
 }
 
-void Narrator::hangs(const NodeView& node, const KillWorker& effect) {
+void Narrator::hangs(const AgentView& node, const KillWorker& effect) {
     console_.say("killing rank " + std::to_string(node.assignment.first_rank + effect.local_rank) +
                  " because the round hangs: " + describe(effect.reason));
 }
 
-void Narrator::failed(const NodeView& node, const WorkerFailure& failure, bool was_suspended) {
+void Narrator::failed(const AgentView& node, const WorkerFailure& failure, bool was_suspended) {
     if (was_suspended && !node.leaving) {
         console_.say("a waiting worker has ended: local rank " +
                      std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) +

@@ -13,7 +13,7 @@
 namespace regroup::agent {
 
 /// What the agent knows of its node now.
-struct NodeView {
+struct AgentView {
     const rendezvous::NodeReport& report;
     const Assignment& assignment;  ///< Of the last round that began.
     AgentCore::Parting parting{};
@@ -39,38 +39,38 @@ class Narrator {
 
     void connected() { trouble_count_ = 0; }
     /// `was_heard`: the daemon has spoken on this connection.
-    void disconnected(const NodeView& node, const std::string& peer, bool was_heard);
+    void disconnected(const AgentView& node, const std::string& peer, bool was_heard);
     /// Call before the agent acts on the message.
-    void received(Instant now, const NodeView& node, const rendezvous::FromDaemon& message,
+    void received(Instant now, const AgentView& node, const rendezvous::FromDaemon& message,
                   const std::string& peer);
     void silent(const std::string& peer);
     /// An attempt to reach the daemon has failed. `answered`: another program, or a daemon that
     /// does not lead, has answered.
-    void trouble(Instant now, const NodeView& node, const std::string& reason, bool answered);
+    void trouble(Instant now, const AgentView& node, const std::string& reason, bool answered);
 
     // ---- Rounds and workers.
 
     void round_begins(const Assignment& assignment);
     /// The node is in no round now.
     void waits(Instant now);
-    void pauses(const NodeView& node, const PauseWorkers& effect);
+    void pauses(const AgentView& node, const PauseWorkers& effect);
     void started_ahead(const PrestartWorkers& effect);
     void killed_late(const SignalWorkers& effect);
     void waits_for_work(const TellAtWork& effect);
-    void hangs(const NodeView& node, const KillWorker& effect);
+    void hangs(const AgentView& node, const KillWorker& effect);
 
     // ---- Progress.
 
     /// Says how far a wait has come: on a terminal in place, otherwise at most every 10 s. Call
     /// about once a second. `looks`: at the workers that have pages.
-    void progress(Instant now, const NodeView& node, std::span<const WorkerLook> looks);
+    void progress(Instant now, const AgentView& node, std::span<const WorkerLook> looks);
 
     // ---- Failures.
 
     /// A worker has failed. Call before the agent acts on it. `was_suspended`: it waited for a
     /// round. Prints the first failure of a round only: later ones follow from it, or from our own
     /// stopping.
-    void failed(const NodeView& node, const WorkerFailure& failure, bool was_suspended);
+    void failed(const AgentView& node, const WorkerFailure& failure, bool was_suspended);
     /// The agent ends. If the verdict names a failure, the launcher prints it.
     void quits(const std::optional<rendezvous::Verdict>& verdict);
 
@@ -81,19 +81,19 @@ class Narrator {
         Duration pause{};
     };
 
-    void tell_waiting(Instant now, const NodeView& node, const rendezvous::Waiting& waiting,
+    void tell_waiting(Instant now, const AgentView& node, const rendezvous::Waiting& waiting,
                       const std::string& peer);
-    void tell_partial_finish(Instant now, const NodeView& node,
+    void tell_partial_finish(Instant now, const AgentView& node,
                              const rendezvous::PartialFinish& finish);
     void report_failure(const std::string& cause, bool is_ours);
-    [[nodiscard]] std::string waiting_text(const NodeView& node,
+    [[nodiscard]] std::string waiting_text(const AgentView& node,
                                            const rendezvous::Waiting& waiting) const;
     /// Goes on with the nodes that wait, where, and for how long; empty for a standby.
-    [[nodiscard]] std::string waiting_place(Instant now, const NodeView& node,
+    [[nodiscard]] std::string waiting_place(Instant now, const AgentView& node,
                                             const rendezvous::Waiting& waiting,
                                             const std::string& peer) const;
     /// The rest of --join-timeout.
-    [[nodiscard]] std::string patience_text(Instant now, const NodeView& node) const;
+    [[nodiscard]] std::string patience_text(Instant now, const AgentView& node) const;
 
     Console& console_;
     const AgentConfig config_;

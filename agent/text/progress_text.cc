@@ -4,21 +4,20 @@
 #include <algorithm>
 #include <chrono>
 
+#include "agent/text/names.h"
+#include "rendezvous/base/printable.h"
+
 namespace regroup::agent {
 
 namespace {
 
 constexpr Duration kLastMoment = std::chrono::seconds(1);
 
-std::string workers_text(std::uint32_t count) {
-    return std::to_string(count) + (count == 1 ? " worker" : " workers");
-}
-
 }  // namespace
 
 std::string parting_text(const AgentCore::Parting& parting, Instant now) {
     const auto to = [&](std::uint32_t count, const char* what) {
-        return "waiting for " + workers_text(count) + " to " + what;
+        return "waiting for " + counted(count, "worker") + " to " + what;
     };
     const std::string text =
         parting.ending > 0       ? to(parting.ending, "end")
@@ -44,13 +43,13 @@ std::string joining_text(std::span<const WorkerLook> looks, rendezvous::RoundId 
         started += in_round;
         training += in_round && look.phase != Phase::forming && look.phase != Phase::starting;
     }
-    const std::string begin = "round " + std::to_string(number(round)) + ": ";
+    const std::string begin = round_name(round) + ": ";
     if (started < workers) {
-        return begin + std::to_string(started) + " of " + workers_text(workers) +
+        return begin + std::to_string(started) + " of " + counted(workers, "worker") +
                (workers == 1 || started != 1 ? " have" : " has") + " entered it";
     }
     return training < workers ? begin + "forming the group; " + std::to_string(training) + " of " +
-                                    workers_text(workers) + " are ready"
+                                    counted(workers, "worker") + " are ready"
                               : "";
 }
 

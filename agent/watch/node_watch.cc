@@ -9,6 +9,7 @@
 
 #include "agent/explain/hang_facts.h"
 #include "agent/process/process_tree.h"
+#include "agent/text/names.h"
 #include "agent/watch/kernel_view.h"
 #include "rendezvous/base/time_text.h"
 #include "rendezvous/files/own_file.h"
@@ -19,14 +20,6 @@ namespace regroup::agent {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ranks(const std::vector<StackSubject>& subjects) {
-    if (subjects.size() == 1) {
-        return "rank " + std::to_string(subjects.front().rank);
-    }
-    return "ranks " + std::to_string(subjects.front().rank) + "-" +
-           std::to_string(subjects.back().rank);
-}
 
 std::string doing(const rendezvous::RankPosition& position) {
     std::string text = position.step == 0 ? "" : "step " + std::to_string(position.step);
@@ -41,10 +34,6 @@ std::string doing(const rendezvous::RankPosition& position) {
 bool stands_stopped(pid_t worker) {
     const std::vector<pid_t> below = descendants(worker);
     return is_stopped(worker) || std::any_of(below.begin(), below.end(), is_stopped);
-}
-
-std::string round_name(RoundId round) {
-    return "round " + std::to_string(number(round));
 }
 
 }  // namespace
@@ -233,8 +222,9 @@ void NodeWatch::finish_if_saved(const HangSave& hang) {
         handlers_.say("no stacks could be saved: " + stacks.complaint);
     } else {
         record(hang.assignment, hang.subjects, hang.folder);
-        std::string line = "the stacks of " + ranks(hang.subjects) + " are in " +
-                           hang.folder.string() + ", " + stacks.how;
+        std::string line = "the stacks of " +
+                           rank_range(hang.subjects.front().rank, hang.subjects.back().rank) +
+                           " are in " + hang.folder.string() + ", " + stacks.how;
         for (const std::string& complaint :
              {stacks.complaint, hang.saved_records->complaint, hang.complaint}) {
             line += (complaint.empty() ? "" : "; ") + complaint;

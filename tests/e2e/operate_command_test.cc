@@ -230,7 +230,7 @@ TEST_F(OperateCommand, WaitGoesOnWithTheNextDaemonThatHasTheJob) {
     ASSERT_TRUE(waits->prints("lost the connection to the daemon; asking again"));
     daemon.reset();
     daemon = std::make_unique<Rendezvous>(flags);
-    ASSERT_TRUE(b->prints("the rendezvous is back at")) << b->output();
+    ASSERT_TRUE(b->prints("the daemon is back at")) << b->output();
     ASSERT_TRUE(waits->prints("the daemon is back; waiting again")) << waits->output();
     release("disk");
     EXPECT_EQ(waits->wait(), 0) << waits->output();

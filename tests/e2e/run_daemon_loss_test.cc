@@ -107,8 +107,8 @@ TEST_F(RunDaemonLoss, JobTrainsOnAndTheNextDaemonKnowsItsRoundsAndItsBudget) {
     daemon = serve(port);
     ASSERT_TRUE(daemon->program().prints("taken up again from the journal, round 2"))
         << daemon->program().output();
-    ASSERT_TRUE(a->prints("the rendezvous is back at 127.0.0.1:")) << a->output();
-    ASSERT_TRUE(b->prints("the rendezvous is back at 127.0.0.1:")) << b->output();
+    ASSERT_TRUE(a->prints("the daemon is back at 127.0.0.1:")) << a->output();
+    ASSERT_TRUE(b->prints("the daemon is back at 127.0.0.1:")) << b->output();
     EXPECT_TRUE(goes_on()) << a->output();
     EXPECT_THAT(marks("up"), SizeIs(2)) << "a round was lost with the daemon";
 
@@ -148,8 +148,8 @@ TEST_F(RunDaemonLoss, NoWorkerPausesHoweverLongTheDaemonIsAway) {
     daemon = serve(port);
     ASSERT_TRUE(daemon->program().prints("job job: taken up again from the journal, round 1"))
         << daemon->program().output();
-    ASSERT_TRUE(a->prints("the rendezvous is back at 127.0.0.1:")) << a->output();
-    ASSERT_TRUE(b->prints("the rendezvous is back at 127.0.0.1:")) << b->output();
+    ASSERT_TRUE(a->prints("the daemon is back at 127.0.0.1:")) << a->output();
+    ASSERT_TRUE(b->prints("the daemon is back at 127.0.0.1:")) << b->output();
     release("finish");
     EXPECT_EQ(a->wait(), 0) << a->output();
     EXPECT_EQ(b->wait(), 0) << b->output();
@@ -192,8 +192,8 @@ TEST_F(RunDaemonLoss, DaemonMayComeBackAtTheOtherEndpoint) {
     daemon->program().signal(SIGKILL);
     daemon->program().wait();
     daemon = serve(other);
-    ASSERT_TRUE(a->prints("the rendezvous is back at 127.0.0.1:")) << a->output();
-    ASSERT_TRUE(b->prints("the rendezvous is back at 127.0.0.1:")) << b->output();
+    ASSERT_TRUE(a->prints("the daemon is back at 127.0.0.1:")) << a->output();
+    ASSERT_TRUE(b->prints("the daemon is back at 127.0.0.1:")) << b->output();
     ::kill(pid_of(first.at(0)), SIGKILL);
     expect_same_processes(first, await_marks("up", 4, 2), 0);
     release("finish");

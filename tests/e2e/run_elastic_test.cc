@@ -270,7 +270,7 @@ TEST_F(RunElastic, StandbyReplacesALostNodeWithWorkersStartedAhead) {
     const Marks first = await_marks("up", 4);
     ASSERT_THAT(first, SizeIs(4));
     auto standby = start_node(3, "2:2", rendezvous.endpoint(), flags);
-    ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
+    ASSERT_TRUE(standby->prints("started 2 spare workers")) << standby->output();
     // Warden, agent and two workers. A process that has just started may not be counted yet.
     ASSERT_TRUE(eventually([&] { return standby->family().size() == 4; }));
     const std::vector<pid_t> ahead = standby->family();
@@ -333,7 +333,7 @@ TEST_F(RunElastic, UnneededStandbyEndsWithTheJob) {
     auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
     auto standby = start_node(2, "1:1", rendezvous.endpoint(), flags);
-    ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
+    ASSERT_TRUE(standby->prints("started 2 spare workers")) << standby->output();
     release("finish");
     EXPECT_EQ(member->wait(), 0) << member->output();
     EXPECT_EQ(standby->wait(), 0) << standby->output();
@@ -348,7 +348,7 @@ TEST_F(RunElastic, StandbyIsDrainedAtOnce) {
     auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
     auto standby = start_node(2, "1:1", rendezvous.endpoint(), flags);
-    ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
+    ASSERT_TRUE(standby->prints("started 2 spare workers")) << standby->output();
     standby->signal(SIGTERM);
     EXPECT_EQ(standby->wait(), 75) << standby->output();
     EXPECT_THAT(standby->family(), IsEmpty());

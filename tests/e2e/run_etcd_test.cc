@@ -63,9 +63,9 @@ TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
     ASSERT_THAT(first, SizeIs(4)) << first_node->output() << second_node->output();
 
     a->program().signal(SIGKILL);
-    ASSERT_TRUE(first_node->prints("the rendezvous is back at " + b->endpoint()))
+    ASSERT_TRUE(first_node->prints("the daemon is back at " + b->endpoint()))
         << first_node->output() << b->program().output();
-    ASSERT_TRUE(second_node->prints("the rendezvous is back at " + b->endpoint()))
+    ASSERT_TRUE(second_node->prints("the daemon is back at " + b->endpoint()))
         << second_node->output();
     EXPECT_TRUE(goes_on());
     EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the leader";
@@ -77,7 +77,7 @@ TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
     }
 
     etcd_.kill();
-    ASSERT_TRUE(first_node->prints("lost the connection to the rendezvous at " + b->endpoint()))
+    ASSERT_TRUE(first_node->prints("lost the connection to the daemon at " + b->endpoint()))
         << first_node->output() << b->program().output();
     EXPECT_TRUE(goes_on()) << first_node->output();
     EXPECT_THAT(marks("up"), SizeIs(2)) << "a round was lost with etcd";
@@ -106,7 +106,7 @@ TEST_F(RunEtcd, SecondDaemonLeadsWithinTheLeaseOfAKilledLeader) {
     ASSERT_TRUE(b->program().prints("this daemon leads")) << b->program().output();
     EXPECT_LE(std::chrono::steady_clock::now() - killed, kLease + kMargin) << b->program().output();
     for (const auto& node : {&first_node, &second_node}) {
-        ASSERT_TRUE((*node)->prints("the rendezvous is back at " + b->endpoint()))
+        ASSERT_TRUE((*node)->prints("the daemon is back at " + b->endpoint()))
             << (*node)->output();
     }
     EXPECT_TRUE(goes_on());
@@ -144,7 +144,7 @@ TEST_F(RunEtcd, NoWorkerNoticesThatTheLeadersOfEtcdAndOfTheDaemonsAreKilled) {
 
     a->program().signal(SIGKILL);
     for (const auto& node : {&first_node, &second_node}) {
-        ASSERT_TRUE((*node)->prints("the rendezvous is back at " + b->endpoint()))
+        ASSERT_TRUE((*node)->prints("the daemon is back at " + b->endpoint()))
             << (*node)->output() << b->program().output();
     }
     EXPECT_TRUE(goes_on());

@@ -248,7 +248,7 @@ TEST_F(ServiceManager, AgentsWaitAtTheKeptPortWhileTheDaemonIsKilledAndStartedAg
     ASSERT_TRUE(daemon->prints("job job: taken up again from the journal, round 1"))
         << daemon->output();
     for (Program* agent : {first.get(), second.get()}) {
-        EXPECT_TRUE(agent->prints("the rendezvous is back at " + endpoint)) << agent->output();
+        EXPECT_TRUE(agent->prints("the daemon is back at " + endpoint)) << agent->output();
         EXPECT_THAT(agent->output(), Not(HasSubstr("refused"))) << agent->output();
     }
     release("finish");

@@ -164,9 +164,9 @@ TEST_F(SystemdUnits, JobGoesOnWhileSystemdStartsADaemonAgainThatWasKilledOrHangs
             "/run/credentials/regroup-agent@nightly.service/token"});
 
     inside({"systemctl", "kill", "--signal=KILL", "regroup-serve.service"});
-    ASSERT_TRUE(agent_says("the rendezvous is back at 127.0.0.1:29400")) << log_of("agent");
+    ASSERT_TRUE(agent_says("the daemon is back at 127.0.0.1:29400")) << log_of("agent");
     inside({"systemctl", "kill", "--signal=STOP", "regroup-serve.service"});
-    ASSERT_TRUE(agent_says("the rendezvous is back at 127.0.0.1:29400", 2)) << log_of("agent");
+    ASSERT_TRUE(agent_says("the daemon is back at 127.0.0.1:29400", 2)) << log_of("agent");
     EXPECT_EQ(property("regroup-serve.service", "NRestarts"), "2");
     EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the daemon";
     EXPECT_THAT(log_of("agent"), Not(HasSubstr("refused")));

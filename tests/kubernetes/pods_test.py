@@ -329,7 +329,7 @@ def silent_name_server(cluster):
     pods[0].says("reconnecting")
     daemon.start()
     for pod in pods:
-        pod.says("the rendezvous is back at")
+        pod.says("the daemon is back at")
     assert cluster.latest_round() == first, "the workers train on"
     cluster.finish(*pods)
     daemon.signal(signal.SIGTERM)
@@ -427,7 +427,7 @@ def daemons_on_etcd(cluster):
     first, _ = cluster.await_round(2)
     leader.kill()
     for pod in pods:
-        pod.says(f"the rendezvous is back at {other.address}:29400")
+        pod.says(f"the daemon is back at {other.address}:29400")
     assert cluster.latest_round() == first, "the workers train on"
     cluster.finish(*pods)
 

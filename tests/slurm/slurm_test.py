@@ -254,7 +254,7 @@ class Signals(unittest.TestCase):
 class Losses(unittest.TestCase):
     def test_standby_takes_the_place_of_a_killed_node(self):
         job = Job("spares.sbatch", *ENDLESS)
-        job.wait_for("1 worker started ahead")
+        job.wait_for("started 1 spare worker")
         lost, = job.wait_for(r"round 1: rank 1 of 2 on node (n\d)")
         for pid in processes_with(SLURM_JOB_ID=job.number, SLURMD_NODENAME=lost):
             with contextlib.suppress(ProcessLookupError):  # Its parent has ended it.

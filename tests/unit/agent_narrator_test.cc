@@ -86,7 +86,7 @@ class AgentNarrator : public ::testing::Test {
         assignment.reason = {"go"};
         return assignment;
     }();
-    NodeView node{report, assignment};
+    AgentView node{report, assignment};
     Narrator narrator{console, config(), true, now};
 };
 
@@ -125,15 +125,15 @@ TEST_F(AgentNarrator, TellsOfTheConnection) {
     EXPECT_THAT(said(), IsEmpty());
     node.has_workers = true;
     narrator.disconnected(node, kPeer, true);
-    EXPECT_THAT(said(), ElementsAre("lost the connection to the rendezvous at head:29400; "
+    EXPECT_THAT(said(), ElementsAre("lost the connection to the daemon at head:29400; "
                                     "reconnecting, the workers go on meanwhile"));
     hears(rendezvous::Alive{});
-    EXPECT_THAT(said(), ElementsAre("the rendezvous is back at head:29400"));
+    EXPECT_THAT(said(), ElementsAre("the daemon is back at head:29400"));
     node.leaving = true;
     narrator.disconnected(node, kPeer, true);
     EXPECT_THAT(said(), IsEmpty());
     narrator.silent(kPeer);
-    EXPECT_THAT(said(), ElementsAre("the rendezvous at head:29400 has been silent for 3.0 s; "
+    EXPECT_THAT(said(), ElementsAre("the daemon at head:29400 has been silent for 3.0 s; "
                                     "reconnecting"));
 }
 
