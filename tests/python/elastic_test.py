@@ -3,19 +3,12 @@
 import os
 import re
 import signal
-import tempfile
-import unittest
 
 import regroup
-from support import DEADLINE_S, main, run_job, start_job
+from support import DEADLINE_S, FolderTest, main, run_job, start_job
 
 
-class Elastic(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class Elastic(FolderTest):
     def run_way(self, way, restarts=3, ranks=3):
         return run_job(self.folder, "elastic_job.py", way, self.folder, ranks=ranks,
                        flags=[f"--max-restarts={restarts}"])

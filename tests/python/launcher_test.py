@@ -3,10 +3,9 @@
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from support import DEADLINE_S, PROGRAM, main, without_job
+from support import DEADLINE_S, PROGRAM, FolderTest, main, without_job
 
 
 def run(arguments, **more):
@@ -24,15 +23,14 @@ class Launcher(unittest.TestCase):
                              PATH=folder + ":" + os.environ["PATH"]), expected)
 
 
-class InstallTorchrun(unittest.TestCase):
+class InstallTorchrun(FolderTest):
     """In a virtual environment that has a launcher."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        code, output = run([sys.executable, "-m", "venv", "--without-pip", folder.name])
+        super().setUp()
+        code, output = run([sys.executable, "-m", "venv", "--without-pip", self.folder])
         self.assertEqual(code, 0, output)
-        self.bin = os.path.join(folder.name, "bin")
+        self.bin = os.path.join(self.folder, "bin")
         self.torchrun = os.path.join(self.bin, "torchrun")
         os.symlink(PROGRAM, os.path.join(self.bin, "regroup"))
 

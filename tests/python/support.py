@@ -25,7 +25,18 @@ def package(name):
 
 numpy, torch = package("numpy"), package("torch")
 needs_numpy = unittest.skipUnless(numpy, f"{sys.executable} has no NumPy")
+new_torch = torch and hasattr(torch.distributed, "all_gather_single")
+needs_new_torch = unittest.skipUnless(new_torch, f"{sys.executable} has no PyTorch from 2.14 on")
 needs_torch = unittest.skipUnless(torch, f"{sys.executable} has no PyTorch")
+
+
+class FolderTest(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
 
 
 def run_ranks(count, body, timeout=DEADLINE_S):

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import regroup
-from support import DEADLINE_S, HERE, main, needs_torch, run_job, torch
+from support import (DEADLINE_S, HERE, FolderTest, main, needs_new_torch, needs_torch, run_job,
+                     torch)
 
 if torch:
     import torch.distributed as dist
@@ -15,17 +15,9 @@ if torch:
     import regroup.torch
     from regroup.torch.state import refuse_divided
 
-new_torch = torch and hasattr(torch.distributed, "all_gather_single")
-needs_new_torch = unittest.skipUnless(new_torch, f"{sys.executable} has no PyTorch from 2.14 on")
-
 
 @needs_torch
-class TorchBackend(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class TorchBackend(FolderTest):
     def run_way(self, backend, way, ranks=3, flags=()):
         return run_job(self.folder, "torch_backend_job.py", backend, way, ranks=ranks,
                        deadline_s=120, flags=["--preload=torch,regroup.torch", *flags])

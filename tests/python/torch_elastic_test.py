@@ -5,12 +5,12 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
-from support import DEADLINE_S, HERE, PROGRAM, main, needs_torch, run_job, torch, without_job
+from support import (DEADLINE_S, HERE, PROGRAM, FolderTest, main, needs_torch, run_job, torch,
+                     without_job)
 
 #: Deaths of `many`: of rank 1, some steps apart.
 DEATHS = 20
@@ -22,12 +22,7 @@ needs_new_torch = unittest.skipUnless(
 
 
 @needs_torch
-class TorchElastic(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class TorchElastic(FolderTest):
     def train(self, way, *kills, ranks=2, flags=(), **surroundings):
         flags = [f"--max-restarts={len(kills) + 1}", f"--preload={PRELOADED}", *flags]
         code, output = run_job(self.folder, "torch_elastic_job.py", way, self.folder, *kills,
@@ -137,11 +132,9 @@ class Node:
 
 
 @needs_torch
-class Nodes(unittest.TestCase):
+class Nodes(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             self.endpoint = f"127.0.0.1:{listener.getsockname()[1]}"

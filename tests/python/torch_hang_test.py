@@ -3,11 +3,9 @@
 import json
 import os
 import subprocess
-import tempfile
 import unittest
 
-import support
-from support import main, torch
+from support import PROGRAM, FolderTest, main, run_job, torch
 
 
 def has_recorder():
@@ -18,21 +16,18 @@ def has_recorder():
 
 @unittest.skipUnless(has_recorder(), "this interpreter has no PyTorch 2.14 or 2.15, whose flight "
                      "recorder the SDK can read")
-class TorchHangTest(unittest.TestCase):
-
+class TorchHangTest(FolderTest):
     def test_rank_that_holds_the_lock_of_the_interpreter_is_named(self):
-        with tempfile.TemporaryDirectory() as folder:
-            # Imported ahead, so that the time of the import is no silence.
-            code, output = support.run_job(
-                folder, "torch_hang_job.py", ranks=2, deadline_s=180,
-                flags=("--preload=torch", "--hang-timeout=5", "--max-restarts=0",
-                       "--log-dir=runs", "--rdzv-id=job"))
-            self.assertNotEqual(code, 0, output)
-            hang = os.path.join(folder, "runs", "job", "hang-round1")
-            self.assertTrue(os.path.exists(os.path.join(hang, "rank1.gloo.json")), output)
-            explained = json.loads(
-                subprocess.run([support.PROGRAM, "explain", "--json", hang], check=True,
-                               stdout=subprocess.PIPE).stdout)
+        # Imported ahead, so that the time of the import is no silence.
+        code, output = run_job(
+            self.folder, "torch_hang_job.py", ranks=2, deadline_s=180,
+            flags=("--preload=torch", "--hang-timeout=5", "--max-restarts=0", "--log-dir=runs",
+                   "--rdzv-id=job"))
+        self.assertNotEqual(code, 0, output)
+        hang = os.path.join(self.folder, "runs", "job", "hang-round1")
+        self.assertTrue(os.path.exists(os.path.join(hang, "rank1.gloo.json")), output)
+        explained = json.loads(subprocess.run([PROGRAM, "explain", "--json", hang], check=True,
+                                              stdout=subprocess.PIPE).stdout)
         self.assertEqual(explained["verdict"], "not_entered", explained)
         self.assertEqual(explained["culprits"], [1])
         (stuck,) = explained["collectives"]

@@ -4,10 +4,8 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
-import unittest
 
-from support import DEADLINE_S, main, needs_torch, start_job
+from support import DEADLINE_S, FolderTest, main, needs_torch, start_job
 
 
 def children_of(pid):
@@ -17,11 +15,9 @@ def children_of(pid):
 
 
 @needs_torch
-class TorchLoader(unittest.TestCase):
+class TorchLoader(FolderTest):
     def start(self, way):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        job = start_job(folder.name, "torch_loader_job.py", way, ranks=2,
+        job = start_job(self.folder, "torch_loader_job.py", way, ranks=2,
                         flags=["--shutdown-timeout=60"])
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.wait)

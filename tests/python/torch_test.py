@@ -1,19 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model and an optimizer of PyTorch in an ElasticLoop: torch_job.py."""
 import re
-import tempfile
-import unittest
 
-from support import main, needs_torch, run_job
+from support import FolderTest, main, needs_torch, run_job
 
 
 @needs_torch
-class Torch(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class Torch(FolderTest):
     def run_way(self, way):
         code, output = run_job(self.folder, "torch_job.py", way, self.folder, ranks=3,
                                flags=["--max-restarts=3"])

@@ -3,11 +3,10 @@
 import array
 import json
 import os
-import tempfile
 import unittest
 
 import regroup
-from support import main, needs_torch, run_ranks, torch
+from support import FolderTest, main, needs_torch, run_ranks, torch
 
 
 class DataParallel(unittest.TestCase):
@@ -89,11 +88,10 @@ class Sampler(unittest.TestCase):
             regroup.DistributedSampler(10, 0, 1).shard(range(5, 11))
 
 
-class Checkpoint(unittest.TestCase):
+class Checkpoint(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "file.ckpt")
+        super().setUp()
+        self.path = os.path.join(self.folder, "file.ckpt")
 
     def test_saved_values_are_loaded(self):
         checkpoint = regroup.Checkpoint()
@@ -130,15 +128,15 @@ class Checkpoint(unittest.TestCase):
             regroup.Checkpoint.load(self.path)
 
 
-class FlightRecord(unittest.TestCase):
+class FlightRecord(FolderTest):
     def test_operations_are_recorded(self):
         run_ranks(2, lambda group: group.all_reduce(bytearray(123)))
         record = regroup.flight_record()
         self.assertIn([[123]], [entry["input_sizes"] for entry in record["entries"]])
-        with tempfile.TemporaryDirectory() as folder:
-            regroup.save_flight_record(os.path.join(folder, "record.json"))
-            with open(os.path.join(folder, "record.json"), encoding="utf-8") as file:
-                self.assertEqual(json.load(file)["version"], record["version"])
+        path = os.path.join(self.folder, "record.json")
+        regroup.save_flight_record(path)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["version"], record["version"])
 
 
 main()

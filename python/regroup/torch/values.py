@@ -29,13 +29,9 @@ from ..errors import InvalidArgument
 
 #: Functions that make the missing values of a defaultdict.
 _FACTORIES = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, set, tuple)}
-_SEQUENCES: Dict[type, str] = {tuple: "tuple", torch.Size: "size", list: "list",
-                               collections.deque: "deque"}
-_SETS: Dict[type, str] = {set: "set", frozenset: "frozenset"}
 _DICTIONARIES: Dict[type, str] = {
     dict: "dict", collections.OrderedDict: "ordered", collections.Counter: "counter",
     collections.defaultdict: "default"}
-_TYPES = {name: kind for kinds in (_SEQUENCES, _SETS, _DICTIONARIES) for kind, name in kinds.items()}
 _INT64 = 1 << 63
 
 
@@ -149,7 +145,7 @@ class _Encoder:
         if isinstance(value, enum.Enum):
             return ["enum", *_place(kind, path), self.plain(value.value, path)]
         if kind in (tuple, torch.Size):
-            return [_SEQUENCES[kind], self._items(value, path)]
+            return ["tuple" if kind is tuple else "size", self._items(value, path)]
         if kind is frozenset:
             return ["frozenset", self._unordered(value, path)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -284,6 +280,28 @@ def _refused(value: Any, path: str) -> InvalidArgument:
         f"and the collections of Python: register it with save= and load= functions of your own")
 
 
+def _dtype(name: str) -> torch.dtype:
+    value = getattr(torch, name)
+    assert isinstance(value, torch.dtype)
+    return value
+
+
+#: By the name of a type: what makes a value of it.
+_PLAIN: Dict[str, Callable[..., Any]] = {
+    "int": lambda digits: int(digits, 16),
+    "float": lambda bits: struct.unpack("<d", bytes.fromhex(bits))[0],
+    "complex": lambda bits: complex(*struct.unpack("<dd", bytes.fromhex(bits))),
+    "bytes": base64.b64decode, "dtype": _dtype, "device": torch.device, "range": range,
+    "ellipsis": lambda: ...,
+}
+#: The same from its items, for types whose values cannot contain themselves.
+_FIXED: Dict[str, Callable[[List[Any]], Any]] = {
+    "tuple": tuple, "size": torch.Size, "frozenset": frozenset}
+#: The same for an empty dictionary.
+_FILLED: Dict[str, Callable[[], Any]] = {
+    "dict": dict, "ordered": collections.OrderedDict, "counter": collections.Counter}
+
+
 class _Decoder:
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -295,6 +313,12 @@ class _Decoder:
         if not isinstance(plain, list):
             return plain
         name, *rest = plain
+        if name in _PLAIN:
+            return _PLAIN[name](*rest)
+        if name in _FIXED:
+            return _FIXED[name](self._all(*rest))
+        if name in _FILLED:
+            return self._filled(_FILLED[name](), *rest)
         reader: Callable[..., Any] = getattr(self, f"_{name}")
         return reader(*rest)
 
@@ -312,37 +336,11 @@ class _Decoder:
     def _again(self, number: int) -> Any:
         return self._seen[number]
 
-    # One function for each type.
-
-    def _int(self, digits: str) -> int:
-        return int(digits, 16)
-
-    def _float(self, bits: str) -> float:
-        return float(struct.unpack("<d", bytes.fromhex(bits))[0])
-
-    def _complex(self, bits: str) -> complex:
-        return complex(*struct.unpack("<dd", bytes.fromhex(bits)))
-
-    def _bytes(self, text: str) -> bytes:
-        return base64.b64decode(text)
+    # Types whose values are made of others, by name.
 
     def _bytearray(self, text: str) -> bytearray:
         value: bytearray = self._kept(bytearray(base64.b64decode(text)))
         return value
-
-    def _dtype(self, name: str) -> torch.dtype:
-        value = getattr(torch, name)
-        assert isinstance(value, torch.dtype)
-        return value
-
-    def _device(self, name: str) -> torch.device:
-        return torch.device(name)
-
-    def _range(self, start: int, stop: int, step: int) -> range:
-        return range(start, stop, step)
-
-    def _ellipsis(self) -> Any:
-        return ...
 
     def _enum(self, module: str, name: str, value: Any) -> enum.Enum:
         kind = _found(module, name)
@@ -363,15 +361,6 @@ class _Decoder:
             raise InvalidArgument(f"{module} has no named tuple {name}, which another rank sent")
         return tuple.__new__(kind, self._all(items))
 
-    def _tuple(self, items: List[Any]) -> Tuple[Any, ...]:
-        return tuple(self._all(items))
-
-    def _size(self, items: List[Any]) -> torch.Size:
-        return torch.Size(self._all(items))
-
-    def _frozenset(self, items: List[Any]) -> Any:
-        return frozenset(self._all(items))
-
     def _set(self, items: List[Any]) -> Any:
         value = self._kept(set())
         value.update(self._all(items))
@@ -387,24 +376,11 @@ class _Decoder:
         value.extend(self._all(items))
         return value
 
-    def _filled(self, value: Any, pairs: List[Any]) -> Any:
+    def _filled(self, value: Any, pairs: List[Any], attributes: Any = None) -> Any:
         self._kept(value)
         for key, item in pairs:
             key = self.value(key)
             value[key] = self.value(item)
-        return value
-
-    def _dict(self, pairs: List[Any]) -> Any:
-        return self._filled({}, pairs)
-
-    def _ordered(self, pairs: List[Any], attributes: Any = None) -> Any:
-        value = self._filled(collections.OrderedDict(), pairs)
-        if attributes is not None:
-            value.__dict__.update(self.value(attributes))
-        return value
-
-    def _counter(self, pairs: List[Any], attributes: Any = None) -> Any:
-        value = self._filled(collections.Counter(), pairs)
         if attributes is not None:
             value.__dict__.update(self.value(attributes))
         return value
@@ -426,7 +402,7 @@ class _Decoder:
 
     def _tensor(self, name: str, flags: int, shape: List[int], strides: Optional[List[int]],
                 offset: int, memory: Optional[List[int]]) -> torch.Tensor:
-        dtype = self._dtype(name)
+        dtype = _dtype(name)
         tensor = torch.empty(shape, dtype=dtype)
         if memory is not None and strides is not None:
             number, size = memory
