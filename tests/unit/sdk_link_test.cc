@@ -136,7 +136,7 @@ TEST(AgentLink, LeavingWorkerMayGetAnotherPlaceOnceItIsSuspended) {
     const auto link = attach(agent);
     agent.pause("w", 1, true);
     ASSERT_TRUE(link->await_pause(soon()));
-    EXPECT_TRUE(link->leave_wanted(1));
+    EXPECT_TRUE(link->pause_wanted(1) && link->leaving());
     agent.send("w", place_in(2, 1));
     const auto place = link->await_place(1);
     ASSERT_TRUE(std::holds_alternative<AssignWorker>(place));
@@ -158,8 +158,8 @@ TEST(AgentLink, DrainEndsTheWaitForAPlace) {
     const auto link = attach(agent);
     agent.let_leave("w", 1);
     EXPECT_TRUE(std::holds_alternative<AgentLink::Leave>(link->await_place(1)));
-    EXPECT_TRUE(link->leave_wanted(1));
-    EXPECT_FALSE(link->leave_wanted(2));
+    EXPECT_TRUE(link->pause_wanted(1) && link->leaving());
+    EXPECT_FALSE(link->pause_wanted(2));
     ASSERT_TRUE(link->await_pause(soon()));
     EXPECT_EQ(link->await_pause(soon())->reason, "a drain");
 }

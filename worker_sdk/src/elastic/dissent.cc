@@ -13,40 +13,24 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-/// The digest of each rank for each name.
-struct Table {
-    std::span<const std::uint64_t> digests;
-    std::size_t width;
-
-    [[nodiscard]] std::uint64_t at(std::uint32_t rank, std::size_t column) const {
-        return digests[rank * width + column];
-    }
-    /// The first column in which two ranks differ; `width` if there is none.
-    [[nodiscard]] std::size_t first_difference(std::uint32_t one, std::uint32_t other) const {
-        std::size_t column = 0;
-        while (column < width && at(one, column) == at(other, column)) {
-            ++column;
-        }
-        return column;
-    }
-};
-
-/// Maps each column to the ranks for which it is the first that differs from the witness's. Without
-/// a witness, maps the first column that differs among the ranks to all of them.
-std::map<std::size_t, Ranks> first_differences(const Dissent& dissent, const Table& table) {
+/// Maps each thing to the ranks for which it is the first that differs from the witness's. Without
+/// a witness, maps the first thing that differs among the ranks to all of them.
+std::map<std::size_t, Ranks> first_differences(const Dissent& dissent, std::size_t things,
+                                               std::span<const std::uint64_t> digests) {
+    const auto first_difference = [&](std::uint32_t one, std::uint32_t other) {
+        const auto row = digests.subspan(one * things, things);
+        const auto differs = std::ranges::mismatch(row, digests.subspan(other * things, things));
+        return static_cast<std::size_t>(differs.in1 - row.begin());
+    };
     std::map<std::size_t, Ranks> found;
-    if (!dissent.witness) {
-        std::size_t first = table.width;
-        for (const std::uint32_t rank : dissent.ranks) {
-            first = std::min(first, table.first_difference(dissent.ranks.front(), rank));
-        }
-        found[first] = dissent.ranks;
-    } else {
-        for (const std::uint32_t rank : dissent.ranks) {
-            found[table.first_difference(*dissent.witness, rank)].push_back(rank);
-        }
+    std::size_t first = things;
+    for (const std::uint32_t rank : dissent.ranks) {
+        const std::size_t at =
+            first_difference(dissent.witness.value_or(dissent.ranks.front()), rank);
+        first = std::min(first, at);
+        found[at].push_back(rank);
     }
-    return found;
+    return dissent.witness ? found : std::map<std::size_t, Ranks>{{first, dissent.ranks}};
 }
 
 }  // namespace
@@ -95,10 +79,9 @@ Dissent find_dissent(std::span<const std::uint64_t> by_rank, std::uint32_t witne
 
 std::string describe(const Dissent& dissent, std::span<const Thing> things,
                      std::span<const std::uint64_t> digests) {
-    const Table table{digests, things.size()};
     const auto differences = digests.empty()
                                  ? std::map<std::size_t, Ranks>{{things.size(), dissent.ranks}}
-                                 : first_differences(dissent, table);
+                                 : first_differences(dissent, things.size(), digests);
     std::string what;
     std::string saved;
     for (const auto& [column, ranks] : differences) {

@@ -27,11 +27,13 @@ struct OptionalAgent {
     [[nodiscard]] bool ended(std::uint64_t round) const noexcept {
         return link && link->ended(round);
     }
+    /// Whether the worker is to suspend at a step boundary of `round`.
     [[nodiscard]] bool pause_wanted(std::uint64_t round) const noexcept {
         return link && link->pause_wanted(round);
     }
+    /// Whether this node must leave at that boundary.
     [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
-        return link && link->leave_wanted(round);
+        return pause_wanted(round) && link->leaving();
     }
 
     const std::shared_ptr<link::AgentLink> link;

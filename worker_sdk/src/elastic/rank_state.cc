@@ -52,9 +52,8 @@ Origin choose_origin(std::span<const RankState> rank_states) {
     }
     for (std::uint32_t rank = 0; rank < rank_states.size(); ++rank) {
         const RankState& other = rank_states[rank];
-        origin.is_needed =
-            origin.is_needed || (rank != origin.rank && (other.condition != Condition::whole ||
-                                                         other.step != origin.state.step));
+        origin.is_needed |= rank != origin.rank && (other.condition != Condition::whole ||
+                                                    other.step != origin.state.step);
     }
     return origin;
 }

@@ -61,7 +61,7 @@ std::vector<Straggler> StragglerDetector::observe(std::span<const Duration> work
     std::vector<Straggler> found;
     for (std::uint32_t rank = 0; rank < work.size(); ++rank) {
         Record& record = records_[rank];
-        if (slow_windows(record, kWindowsMin) == 0) {
+        if (recent(rank, kWindowsMin).slow == 0) {
             record.told = false;
         } else if (const auto slow = judge(rank); slow && !std::exchange(record.told, true)) {
             found.push_back(*slow);
@@ -70,27 +70,22 @@ std::vector<Straggler> StragglerDetector::observe(std::span<const Duration> work
     return found;
 }
 
-std::uint32_t StragglerDetector::slow_windows(const Record& record, std::uint32_t windows) const {
-    std::uint32_t count = 0;
+StragglerDetector::Recent StragglerDetector::recent(std::uint32_t rank,
+                                                    std::uint32_t windows) const {
+    Recent recent;
     for (std::uint64_t ago = 1; ago <= std::min<std::uint64_t>(windows, windows_); ++ago) {
-        count += record.excesses[(windows_ - ago) % kWindows] > 0 ? 1 : 0;
+        const double excess = records_[rank].excesses[(windows_ - ago) % kWindows];
+        recent.slow += excess > 0 ? 1 : 0;
+        recent.total_excess += excess;
     }
-    return count;
-}
-
-double StragglerDetector::excess_of(const Record& record, std::uint32_t windows) const {
-    double sum = 0;
-    for (std::uint64_t ago = 1; ago <= std::min<std::uint64_t>(windows, windows_); ++ago) {
-        sum += record.excesses[(windows_ - ago) % kWindows];
-    }
-    return sum / slow_windows(record, windows);
+    return recent;
 }
 
 std::vector<link::TelemetryWriter::Slow> StragglerDetector::slow_ranks() const {
     std::vector<link::TelemetryWriter::Slow> slow;
     for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
-        if (const Record& record = records_[rank]; record.told) {
-            slow.push_back({rank, excess_of(record, kWindowsMin)});
+        if (records_[rank].told) {
+            slow.push_back({rank, recent(rank, kWindowsMin).excess()});
         }
     }
     std::ranges::sort(slow, std::ranges::greater(), &link::TelemetryWriter::Slow::excess);
@@ -102,7 +97,7 @@ double StragglerDetector::usual_part(std::uint32_t but_rank) const {
     std::vector<std::uint32_t> counts;
     for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
         if (rank != but_rank) {
-            counts.push_back(slow_windows(records_[rank], kWindows));
+            counts.push_back(recent(rank, kWindows).slow);
         }
     }
     std::sort(counts.begin(), counts.end());
@@ -113,17 +108,15 @@ double StragglerDetector::usual_part(std::uint32_t but_rank) const {
 }
 
 std::optional<Straggler> StragglerDetector::judge(std::uint32_t rank) const {
-    const Record& record = records_[rank];
     std::optional<double> usual;
     for (std::uint32_t windows = kWindowsMin; windows <= kWindows; windows *= 2) {
-        const std::uint32_t slow = slow_windows(record, windows);
-        if (slow < kSlowPart * windows) {
+        const Recent found = recent(rank, windows);
+        if (found.slow < kSlowPart * windows) {
             continue;
         }
         usual = usual ? usual : usual_part(rank);
-        if (is_beyond_chance(slow, windows, *usual)) {
-            return Straggler{
-                .rank = rank, .excess = excess_of(record, windows), .windows = windows};
+        if (is_beyond_chance(found.slow, windows, *usual)) {
+            return Straggler{.rank = rank, .excess = found.excess(), .windows = windows};
         }
     }
     return std::nullopt;

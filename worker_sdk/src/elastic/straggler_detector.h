@@ -47,10 +47,16 @@ class StragglerDetector {
         bool told = false;
     };
 
-    /// Windows in which the rank was slow, of the last so many.
-    [[nodiscard]] std::uint32_t slow_windows(const Record& record, std::uint32_t windows) const;
-    /// The average excess of the slow ones among them. Requires that there is one.
-    [[nodiscard]] double excess_of(const Record& record, std::uint32_t windows) const;
+    struct Recent {
+        std::uint32_t slow = 0;  ///< Windows in which the rank was slow.
+        double total_excess = 0;
+
+        /// The average of these windows. Requires that there is one.
+        [[nodiscard]] double excess() const noexcept { return total_excess / slow; }
+    };
+
+    /// The last so many windows of the rank.
+    [[nodiscard]] Recent recent(std::uint32_t rank, std::uint32_t windows) const;
     /// The part of windows in which the other ranks are slow.
     [[nodiscard]] double usual_part(std::uint32_t but_rank) const;
     [[nodiscard]] std::optional<Straggler> judge(std::uint32_t rank) const;

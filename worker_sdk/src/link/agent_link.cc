@@ -149,8 +149,8 @@ void AgentLink::interrupt_guarded(std::uint64_t round, const std::string& reason
     std::shared_ptr<RoundScope> over;
     {
         const std::lock_guard lock(mutex_);
-        if (guarded_round_ <= round) {
-            over = std::exchange(guarded_, nullptr);
+        if (guarded_.round <= round) {
+            over = std::exchange(guarded_.scope, nullptr);
         }
     }
     // Without the lock, since interrupted threads may call this link.
@@ -217,8 +217,7 @@ void AgentLink::guard(std::uint64_t round, const std::shared_ptr<RoundScope>& sc
     bool gone = false;
     {
         const std::lock_guard lock(mutex_);
-        guarded_round_ = round;
-        guarded_ = scope;
+        guarded_ = {round, scope};
         gone = gone_;
     }
     // Checked after the scope is guarded, since the message about the end follows the page.
@@ -231,7 +230,7 @@ void AgentLink::guard(std::uint64_t round, const std::shared_ptr<RoundScope>& sc
 
 void AgentLink::unguard() noexcept {
     const std::lock_guard lock(mutex_);
-    guarded_.reset();
+    guarded_.scope.reset();
 }
 
 std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {

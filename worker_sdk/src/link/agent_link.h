@@ -73,10 +73,6 @@ class AgentLink {
     [[nodiscard]] bool pause_wanted(std::uint64_t round) const noexcept {
         return page().pause_round.load() >= round;
     }
-    /// Whether this node must leave at that boundary.
-    [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
-        return pause_wanted(round) && leaving();
-    }
     /// Whether this node leaves: then its workers save their state, also after the end of their
     /// round.
     [[nodiscard]] bool leaving() const noexcept {
@@ -122,8 +118,10 @@ class AgentLink {
     // Guarded by mutex_.
     std::optional<AssignWorker> place_;
     std::optional<worker_link::Pause> pause_;
-    std::uint64_t guarded_round_ = 0;
-    std::shared_ptr<RoundScope> guarded_;
+    struct {
+        std::uint64_t round = 0;
+        std::shared_ptr<RoundScope> scope{};
+    } guarded_;
     bool gone_ = false;
 
     std::atomic<bool> saves_records_ = false;
