@@ -2,6 +2,7 @@
 #include "worker_sdk/src/base/flight_recorder.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -30,33 +31,11 @@ std::string json_string(std::string_view text) {
 
 /// The name that PyTorch prints for a type.
 std::string_view torch_name(DType dtype) {
-    switch (dtype) {
-        case DType::float32:
-            return "Float";
-        case DType::float64:
-            return "Double";
-        case DType::int32:
-            return "Int";
-        case DType::int64:
-            return "Long";
-        case DType::uint8:
-            return "Byte";
-        case DType::int8:
-            return "Char";
-        case DType::uint32:
-            return "UInt32";
-        case DType::uint64:
-            return "UInt64";
-        case DType::float16:
-            return "Half";
-        case DType::bfloat16:
-            return "BFloat16";
-        case DType::float8_e4m3fn:
-            return "Float8_e4m3fn";
-        case DType::float8_e5m2:
-            return "Float8_e5m2";
-    }
-    return "";
+    constexpr std::array<std::string_view, 12> kNames{
+        "Float",  "Double", "Int",  "Long",     "Byte",          "Char",
+        "UInt32", "UInt64", "Half", "BFloat16", "Float8_e4m3fn", "Float8_e5m2"};
+    const auto number = static_cast<std::size_t>(dtype);
+    return number < kNames.size() ? kNames[number] : "";
 }
 
 using Nanoseconds = std::chrono::nanoseconds;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/tensor_view.h>
 
+#include <array>
+
 #include "rendezvous/base/ensure.h"
 
 namespace regroup {
@@ -12,34 +14,19 @@ struct DTypeFacts {
     bool floating_point;
 };
 
+/// By number.
+constexpr std::array kFacts{
+    DTypeFacts{"float32", 4, true},       DTypeFacts{"float64", 8, true},
+    DTypeFacts{"int32", 4, false},        DTypeFacts{"int64", 8, false},
+    DTypeFacts{"uint8", 1, false},        DTypeFacts{"int8", 1, false},
+    DTypeFacts{"uint32", 4, false},       DTypeFacts{"uint64", 8, false},
+    DTypeFacts{"float16", 2, true},       DTypeFacts{"bfloat16", 2, true},
+    DTypeFacts{"float8_e4m3fn", 1, true}, DTypeFacts{"float8_e5m2", 1, true},
+};
+
 DTypeFacts facts(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::float32:
-            return {"float32", 4, true};
-        case DType::float64:
-            return {"float64", 8, true};
-        case DType::int32:
-            return {"int32", 4, false};
-        case DType::int64:
-            return {"int64", 8, false};
-        case DType::uint8:
-            return {"uint8", 1, false};
-        case DType::int8:
-            return {"int8", 1, false};
-        case DType::uint32:
-            return {"uint32", 4, false};
-        case DType::uint64:
-            return {"uint64", 8, false};
-        case DType::float16:
-            return {"float16", 2, true};
-        case DType::bfloat16:
-            return {"bfloat16", 2, true};
-        case DType::float8_e4m3fn:
-            return {"float8_e4m3fn", 1, true};
-        case DType::float8_e5m2:
-            return {"float8_e5m2", 1, true};
-    }
-    return {"unknown", 0, false};  // A number of another rank.
+    const auto number = static_cast<std::size_t>(dtype);  // May be of another rank.
+    return number < kFacts.size() ? kFacts[number] : DTypeFacts{"unknown", 0, false};
 }
 
 DTypeFacts known_facts(DType dtype) noexcept {

@@ -362,10 +362,7 @@ std::string CpuProcessGroup::explain(const GroupFailure& failure,
     if (signature.kind == OperationKind::form) {
         return failure.cause;
     }
-    const std::string operation = describe(signature);
-    const bool own = failure.operation.empty() || failure.operation == operation;
-    return operation + suffix_ + ": " +
-           (own ? "" : "the group has ended with " + failure.operation + ": ") + failure.cause;
+    return describe(failure, signature, suffix_);
 }
 
 }  // namespace regroup::cpu

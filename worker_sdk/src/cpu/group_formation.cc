@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/node_formation.h"
@@ -20,9 +21,6 @@
 
 namespace regroup::cpu {
 namespace {
-
-/// Errors name at most this many ranks.
-constexpr std::size_t kMissingNamedMax = 16;
 
 Peer parse_peer(std::uint32_t rank, const std::string& text) {
     std::istringstream words(text);
@@ -46,17 +44,13 @@ std::string address_key(std::uint32_t rank) {
 
 /// The ranks whose address is not there: "3, 5 and 2 more".
 std::string missing_ranks(MemberStore& store, std::uint32_t world_size) {
-    std::string names;
-    std::size_t missing_count = 0;
+    std::vector<std::string> missing;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        if (!store.check(address_key(rank)) && ++missing_count <= kMissingNamedMax) {
-            names += (names.empty() ? "" : ", ") + std::to_string(rank);
+        if (!store.check(address_key(rank))) {
+            missing.push_back(std::to_string(rank));
         }
     }
-    if (missing_count > kMissingNamedMax) {
-        names += " and " + std::to_string(missing_count - kMissingNamedMax) + " more";
-    }
-    return names;
+    return listed(missing);
 }
 
 /// Waits for every rank's address.

@@ -42,11 +42,6 @@ Piece row_of(const Rows& rows, std::uint32_t index) {
     return {.data = rows.data(index), .bytes = rows.bytes(index)};
 }
 
-/// The rows of an operation's buffer.
-Rows rows_of(const Operation& operation, const void* data, std::span<const std::size_t> counts) {
-    return {data, item_bytes(operation.signature.dtype), operation.signature.count, counts};
-}
-
 /// `from` and `to` may be the same memory: an input may be its own row of the output.
 void copy(const Piece& from, const Piece& to) {
     copy_bytes(to.data, from.data, from.bytes);
@@ -109,8 +104,7 @@ void LaneCollectives::carry_out(const Operation& operation) {
         case OperationKind::broadcast:
             return broadcast(operation.buffer, signature.peer);
         case OperationKind::all_gather:
-            return all_gather(operation.input,
-                              rows_of(operation, operation.buffer.data, operation.counts));
+            return all_gather(operation.input, operation.rows(operation.buffer.data));
         case OperationKind::gather:
             return gather(operation.input, operation.buffer, signature.peer);
         case OperationKind::scatter:
@@ -307,7 +301,7 @@ void LaneCollectives::reduce_scatter(const Operation& operation) {
     const std::size_t item = item_bytes(output.dtype);
     const bool scaled = operation.factor != 1.0;
     const RingSchedule schedule(schedule_.previous(), world_size_);
-    const Rows input = rows_of(operation, operation.input.data, operation.counts);
+    const Rows input = operation.rows(operation.input.data);
     // Rows of sums, and rows of scaled values on ranks that have a factor.
     const std::size_t columns = std::max<std::size_t>(1, kStagingBytes / item / 2 / world_size_);
     std::size_t first = 0;
@@ -436,8 +430,9 @@ void LaneCollectives::all_to_all(const Operation& operation) {
     if (!operation.counts.empty()) {
         exchange_counts(operation);
     }
-    const Rows input = rows_of(operation, operation.input.data, operation.counts);
-    const Rows output = rows_of(operation, operation.buffer.data, operation.output_counts);
+    const Rows input = operation.rows(operation.input.data);
+    const Rows output(operation.buffer.data, item_bytes(operation.signature.dtype),
+                      operation.signature.count, operation.output_counts);
     copy(row_of(input, rank_), row_of(output, rank_));
     for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
         const std::uint32_t to = rank_at(distance, rank_);

@@ -11,7 +11,7 @@
 #include "worker_sdk/src/cpu/collective_lane.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/ring_schedule.h"
-#include "worker_sdk/src/cpu/rows.h"
+#include "worker_sdk/src/group/rows.h"
 
 namespace regroup::cpu {
 

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/base/copy.h"
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
@@ -70,15 +71,10 @@ NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) con
 }
 
 NodeCollectives::Shape NodeCollectives::sized(const Operation& operation, Shape shape) const {
-    const std::size_t longest = rows_of(operation, nullptr).longest();
+    const std::size_t longest = operation.rows().longest();
     shape.slot_bytes =
         longest * item_bytes(operation.signature.dtype) * (shape.wide ? world_size_ : 1);
     return shape;
-}
-
-Rows NodeCollectives::rows_of(const Operation& operation, const void* data) const {
-    return {data, item_bytes(operation.signature.dtype), operation.signature.count,
-            operation.counts};
 }
 
 void NodeCollectives::carry_out(const Operation& operation, Instant now, const Signature& called) {
@@ -93,7 +89,7 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
         return uneven_all_to_all(operation);
     }
     const Shape shape = shape_of(operation);
-    const Chunk all{0, rows_of(operation, nullptr).longest()};
+    const Chunk all{0, operation.rows().longest()};
     enter(operation, shape);
     if (shape.small()) {
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
@@ -104,7 +100,7 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
         if (operation.signature.kind == OperationKind::all_reduce) {
             direct_all_reduce(operation);
         } else {
-            take(operation, shape, all, rows_of(operation, nullptr).offset(rank_));
+            take(operation, shape, all, operation.rows().offset(rank_));
         }
         pass();  // Until then others may read this rank's buffer.
         check_sources();
@@ -126,8 +122,7 @@ void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
         entry.region = place_.region ? place_.region->number : 0;
         entry.offset = place_.offset;
     } else if (shape.small() && shape.contributes) {
-        put(operation, shape, {0, rows_of(operation, nullptr).longest()},
-            memory_->slot(rank_, entered_ % 2));
+        put(operation, shape, {0, operation.rows().longest()}, memory_->slot(rank_, entered_ % 2));
     }
     pass();
     is_entering_ = false;
@@ -193,21 +188,16 @@ void NodeCollectives::stop(bool orderly) noexcept {
 
 /// Names the ranks that have not arrived: "rank 1 (10.0.0.4:4711) has".
 std::string NodeCollectives::missing_ranks() const {
-    constexpr std::size_t kNamedMax = 8;
-    std::string text;
-    std::size_t count = 0;
+    std::vector<std::string> names;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (missing(rank) && ++count <= kNamedMax) {
-            text += (text.empty() ? "" : ", ") + names_[rank];
+        if (missing(rank)) {
+            names.push_back(names_[rank]);
         }
     }
-    if (count > kNamedMax) {
-        text += " and " + std::to_string(count - kNamedMax) + " more";
+    if (names.empty()) {
+        names.emplace_back("a rank");  // It has arrived meanwhile.
     }
-    if (count == 0) {
-        text = "a rank";  // It has arrived meanwhile.
-    }
-    return text + (count > 1 ? " have" : " has");
+    return listed(names, 8) + (names.size() > 1 ? " have" : " has");
 }
 
 void NodeCollectives::check_entries() const {
@@ -252,7 +242,7 @@ void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk 
                           std::byte* into) const {
     const DType dtype = operation.signature.dtype;
     const std::size_t item = item_bytes(dtype);
-    const Rows rows = rows_of(operation, shape.offered.data);
+    const Rows rows = operation.rows(shape.offered.data);
     for (std::uint32_t row = 0; row < (shape.wide ? world_size_ : 1); ++row) {
         const std::size_t count =
             rows.count_in(shape.wide ? row : rank_, columns.first, columns.count);
@@ -294,10 +284,9 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
         case OperationKind::reduce:
         case OperationKind::all_reduce:
         case OperationKind::reduce_scatter:
-            return reduce_all(
-                signature.reduce_op, signature.dtype, out, sources_,
-                rows_of(operation, nullptr).count_in(rank_, columns.first, columns.count),
-                divisor_of(signature));
+            return reduce_all(signature.reduce_op, signature.dtype, out, sources_,
+                              operation.rows().count_in(rank_, columns.first, columns.count),
+                              divisor_of(signature));
         case OperationKind::broadcast:
         case OperationKind::scatter:
             return copy_bytes(out, sources_[signature.peer], columns.count * item);
@@ -316,7 +305,7 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
 
 void NodeCollectives::take_rows(const Operation& operation, Chunk columns) const {
     const std::size_t item = item_bytes(operation.signature.dtype);
-    const Rows output = rows_of(operation, operation.buffer.data);
+    const Rows output = operation.rows(operation.buffer.data);
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         copy_bytes(output.data(rank) + columns.first * item, sources_[rank],
                    output.count_in(rank, columns.first, columns.count) * item);
@@ -382,7 +371,7 @@ void NodeCollectives::staged_reduction(const Operation& operation, const Shape& 
 void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape) {
     const Signature& signature = operation.signature;
     const std::size_t rows = shape.wide ? world_size_ : 1;
-    const std::size_t columns = rows_of(operation, nullptr).longest();
+    const std::size_t columns = operation.rows().longest();
     const std::size_t part =
         std::max<std::size_t>(1, memory_->staging_bytes() / item_bytes(signature.dtype) / rows);
     for (std::size_t first = 0; first < columns; first += part) {

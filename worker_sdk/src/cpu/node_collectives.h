@@ -14,7 +14,7 @@
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/regions.h"
 #include "worker_sdk/src/cpu/ring_schedule.h"
-#include "worker_sdk/src/cpu/rows.h"
+#include "worker_sdk/src/group/rows.h"
 #include "worker_sdk/src/group/standing.h"
 
 namespace regroup::cpu {
@@ -69,7 +69,6 @@ class NodeCollectives {
 
     [[nodiscard]] Shape shape_of(const Operation& operation) const;
     [[nodiscard]] Shape sized(const Operation& operation, Shape shape) const;
-    [[nodiscard]] Rows rows_of(const Operation& operation, const void* data) const;
     void enter(const Operation& operation, const Shape& shape);
     void pass();
     [[nodiscard]] bool is_hopeless();

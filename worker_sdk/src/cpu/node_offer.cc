@@ -4,7 +4,6 @@
 #include <regroup/error.h>
 
 #include <bit>
-#include <charconv>
 #include <fstream>
 #include <mutex>
 #include <sched.h>
@@ -12,6 +11,7 @@
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/control_group.h"
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/cpu/node_memory.h"
 #include "worker_sdk/src/cpu/wire.h"
 
@@ -19,8 +19,6 @@ namespace regroup::cpu {
 namespace {
 
 static_assert(WireStruct<NodeOffer>);
-
-constexpr std::string_view kDigits = "0123456789abcdef";
 
 std::array<std::uint64_t, 16> own_processors() {
     std::array<std::uint64_t, 16> mask{};
@@ -53,26 +51,12 @@ std::size_t recently_available_bytes() {
 }  // namespace
 
 std::string NodeOffer::text() const {
-    std::string text;
-    for (const std::byte byte : bytes_of(*this)) {
-        text += kDigits[std::to_integer<unsigned>(byte) >> 4U];
-        text += kDigits[std::to_integer<unsigned>(byte) & 15U];
-    }
-    return text;
+    return hex_of(bytes_of(*this));
 }
 
 std::optional<NodeOffer> NodeOffer::parse(std::string_view text) {
-    std::array<unsigned char, sizeof(NodeOffer)> bytes{};
-    if (text.size() != 2 * bytes.size()) {
-        return std::nullopt;
-    }
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const char* const digits = text.data() + 2 * i;
-        if (std::from_chars(digits, digits + 2, bytes[i], 16).ptr != digits + 2) {
-            return std::nullopt;
-        }
-    }
-    return std::bit_cast<NodeOffer>(bytes);
+    std::array<std::byte, sizeof(NodeOffer)> bytes{};
+    return parse_hex(text, bytes) ? std::optional(std::bit_cast<NodeOffer>(bytes)) : std::nullopt;
 }
 
 std::uint64_t machine_identity() {

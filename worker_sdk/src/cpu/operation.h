@@ -10,6 +10,7 @@
 #include "worker_sdk/src/cpu/wire.h"
 #include "worker_sdk/src/group/group_failure.h"
 #include "worker_sdk/src/group/request.h"
+#include "worker_sdk/src/group/rows.h"
 #include "worker_sdk/src/group/work.h"
 
 namespace regroup::cpu {
@@ -28,6 +29,11 @@ struct Operation {
     std::uint64_t record = 0;  ///< The entry of the flight recorder.
     bool is_large = false;     ///< Worth waking the executor's thread; set when it is posted.
     std::shared_ptr<Work::State> work{};
+
+    /// `data`, of which `counts` are the lengths of the rows.
+    [[nodiscard]] Rows rows(const void* data = nullptr) const {
+        return {data, item_bytes(signature.dtype), signature.count, counts};
+    }
 };
 
 [[nodiscard]] inline bool is_message(const Operation& operation) noexcept {

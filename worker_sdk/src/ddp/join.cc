@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rendezvous/base/printable.h"
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/ddp/reducer.h"
 #include "worker_sdk/src/ddp/replicas.h"
 
@@ -46,7 +47,7 @@ bool Join::next(bool has_input) {
     }
     const bool ends_early = !without.empty() && !ranks_with_input_.empty();
     if (ends_early && options_.throw_on_early_termination) {
-        ddp::refuse(name_ranks(without) + (without.size() == 1 ? " has" : " have") +
+        ddp::refuse(listed_ranks(without) + (without.size() == 1 ? " has" : " have") +
                     " no more input, but other ranks have (throw_on_early_termination)");
     }
     ddp::Reducer::UnevenStep step;

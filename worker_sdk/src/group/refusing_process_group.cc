@@ -4,6 +4,7 @@
 #include <regroup/error.h>
 
 #include "rendezvous/base/printable.h"
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/group/request.h"
 
 namespace regroup {
@@ -14,7 +15,7 @@ RefusingProcessGroup::RefusingProcessGroup(std::string_view backend, Device devi
       device_(device),
       world_size_(static_cast<std::uint32_t>(members.size())),
       explanation_("rank " + std::to_string(rank) + " is not in group \"" + std::string(name) +
-                   "\", which consists of " + name_ranks(members) +
+                   "\", which consists of " + listed_ranks(members) +
                    "; only its members may use it, and others see that by rank() == kNotAMember") {}
 
 void RefusingProcessGroup::refuse(std::string_view operation) const {

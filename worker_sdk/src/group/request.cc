@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <array>
 #include <limits>
 #include <span>
 #include <string>
@@ -187,35 +188,12 @@ void check_sizes(const std::string& name, const OperationRequest& request, std::
 }  // namespace
 
 const char* name_of(OperationKind kind) noexcept {
-    switch (kind) {
-        case OperationKind::form:
-            return "forming the group";
-        case OperationKind::all_reduce:
-            return "all_reduce";
-        case OperationKind::reduce:
-            return "reduce";
-        case OperationKind::reduce_scatter:
-            return "reduce_scatter";
-        case OperationKind::broadcast:
-            return "broadcast";
-        case OperationKind::all_gather:
-            return "all_gather";
-        case OperationKind::gather:
-            return "gather";
-        case OperationKind::scatter:
-            return "scatter";
-        case OperationKind::all_to_all:
-            return "all_to_all";
-        case OperationKind::barrier:
-            return "barrier";
-        case OperationKind::send:
-            return "send";
-        case OperationKind::recv:
-            return "recv";
-        case OperationKind::new_group:
-            return "new_group";
-    }
-    return "unknown operation";
+    constexpr std::array kNames{"forming the group", "all_reduce", "reduce", "reduce_scatter",
+                                "broadcast",         "all_gather", "gather", "scatter",
+                                "all_to_all",        "barrier",    "send",   "recv",
+                                "new_group"};
+    const auto number = static_cast<std::size_t>(kind);  // May be of another rank.
+    return number < kNames.size() ? kNames[number] : "unknown operation";
 }
 
 bool has_root(OperationKind kind) noexcept {

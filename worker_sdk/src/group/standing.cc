@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/base/text.h"
 
 namespace regroup {
 namespace {
@@ -22,15 +23,9 @@ std::uint32_t digest_of(const OperationRequest& request) {
 using NameOf = std::function<std::string(std::uint32_t rank)>;
 
 std::string names_of(const std::vector<std::uint32_t>& ranks, const NameOf& name_of) {
-    constexpr std::size_t kNamedMax = 8;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
-        text += (text.empty() ? "" : ", ") + name_of(ranks[i]);
-    }
-    if (ranks.size() > kNamedMax) {
-        text += " and " + std::to_string(ranks.size() - kNamedMax) + " more";
-    }
-    return text;
+    std::vector<std::string> names(ranks.size());
+    std::ranges::transform(ranks, names.begin(), name_of);
+    return listed(names, 8);
 }
 
 }  // namespace
@@ -92,6 +87,13 @@ std::string describe(const Standing& standing) {
         return "before the first collective";
     }
     return (standing.is_inside != 0 ? "in " : "after ") + describe(standing.latest);
+}
+
+std::string describe(const GroupFailure& failure, const Signature& own, const std::string& group) {
+    const std::string text = describe(own);
+    const bool is_own = failure.operation.empty() || failure.operation == text;
+    return text + group + ": " +
+           (is_own ? "" : "the group has ended with " + failure.operation + ": ") + failure.cause;
 }
 
 bool differ(const Signature& one, const Signature& other) noexcept {

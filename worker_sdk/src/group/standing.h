@@ -41,6 +41,10 @@ struct Signature {
 /// "all_reduce #17 (sum, 1000 x float32)".
 [[nodiscard]] std::string describe(const Signature& signature);
 
+/// `failure` of the group that is called `group`, as the operation `own` of it meets it.
+[[nodiscard]] std::string describe(const GroupFailure& failure, const Signature& own,
+                                   const std::string& group);
+
 /// Two different collectives with the same number. The number 0 stands for none, and for the
 /// exchanges while the group forms.
 [[nodiscard]] bool differ(const Signature& one, const Signature& other) noexcept;

@@ -8,9 +8,12 @@
 #include <fcntl.h>
 #include <memory>
 #include <set>
+#include <span>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <utility>
+
+#include "worker_sdk/src/base/text.h"
 
 namespace regroup::nccl {
 namespace {
@@ -76,26 +79,12 @@ ncclUniqueId make_unique_id(const NcclApi& api) {
 }
 
 std::string to_text(const ncclUniqueId& id) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string text;
-    for (const char c : id.internal) {
-        const auto byte = static_cast<unsigned char>(c);
-        text += kDigits[byte >> 4U];
-        text += kDigits[byte & 15U];
-    }
-    return text;
+    return hex_of(std::as_bytes(std::span(id.internal)));
 }
 
 ncclUniqueId parse_unique_id(std::string_view text) {
     ncclUniqueId id{};
-    bool good = text.size() == 2 * sizeof id.internal;
-    for (std::size_t i = 0; good && i < sizeof id.internal; ++i) {
-        unsigned byte = 0;
-        const char* const digits = text.data() + 2 * i;
-        good = std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
-        id.internal[i] = static_cast<char>(byte);
-    }
-    if (!good) {
+    if (!parse_hex(text, std::as_writable_bytes(std::span(id.internal)))) {
         throw Error(Errc::invalid_argument,
                     "the store's entry is not an id of NCCL: \"" + std::string(text) + "\"");
     }

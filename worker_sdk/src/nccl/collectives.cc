@@ -4,13 +4,12 @@
 #include <regroup/process_group.h>
 
 #include <cstddef>
-#include <numeric>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "worker_sdk/src/group/request.h"
+#include "worker_sdk/src/group/rows.h"
 #include "worker_sdk/src/nccl/nccl_process_group.h"
 
 namespace regroup::nccl {
@@ -25,6 +24,7 @@ class Launch {
           runtime_(backend.runtime),
           request_(request),
           count_(request.count(bounds.world_size)),
+          item_(item_bytes(request.row().dtype)),
           type_(is_reduction(request.kind) ? nccl_type(request.row().dtype)
                                            : nccl_moved_type(request.row().dtype)),
           peer_(static_cast<int>(request.peer)),
@@ -101,95 +101,85 @@ class Launch {
 
     // Libraries before 2.28 have none of these three.
     ncclResult_t gather(ncclComm_t comm, cudaStream_t stream) const {
-        void* const rows = is_root_ ? request_.output.data : nullptr;
+        void* const output = is_root_ ? request_.output.data : nullptr;
         if (api_.gather != nullptr) {
-            return api_.gather(request_.input.data, rows, count_, type_, peer_, comm, stream);
+            return api_.gather(request_.input.data, output, count_, type_, peer_, comm, stream);
         }
         const ncclResult_t sent =
             api_.send(request_.input.data, count_, type_, peer_, comm, stream);
-        if (rows == nullptr || !is_good(sent)) {
+        if (!is_root_ || !is_good(sent)) {
             return sent;
         }
         return for_each_rank([&](std::uint32_t rank) {
-            return api_.recv(output_row(rank), count_, type_, static_cast<int>(rank), comm, stream);
+            return receive_row(comm, stream, rows_of(request_.output), rank);
         });
     }
 
     ncclResult_t scatter(ncclComm_t comm, cudaStream_t stream) const {
-        const void* const rows = is_root_ ? request_.input.data : nullptr;
+        const void* const input = is_root_ ? request_.input.data : nullptr;
         void* const output = request_.output.data;
         if (api_.scatter != nullptr) {
-            return api_.scatter(rows, output, count_, type_, peer_, comm, stream);
+            return api_.scatter(input, output, count_, type_, peer_, comm, stream);
         }
         const ncclResult_t got = api_.recv(output, count_, type_, peer_, comm, stream);
-        if (rows == nullptr || !is_good(got)) {
+        if (!is_root_ || !is_good(got)) {
             return got;
         }
         return for_each_rank([&](std::uint32_t rank) {
-            return api_.send(input_row(rank), count_, type_, static_cast<int>(rank), comm, stream);
+            return send_row(comm, stream, rows_of(request_.input), rank);
         });
     }
 
     ncclResult_t all_to_all(ncclComm_t comm, cudaStream_t stream) const {
-        if (api_.all_to_all != nullptr) {
+        if (api_.all_to_all != nullptr && !request_.is_uneven()) {
             return api_.all_to_all(request_.input.data, request_.output.data, count_, type_, comm,
                                    stream);
         }
+        const Rows input = rows_of(request_.input);
+        const Rows output(request_.output.data, item_, count_, request_.output_counts);
         return for_each_rank([&](std::uint32_t rank) {
-            const auto peer = static_cast<int>(rank);
-            const ncclResult_t sent = api_.send(input_row(rank), count_, type_, peer, comm, stream);
-            return !is_good(sent) ? sent
-                                  : api_.recv(output_row(rank), count_, type_, peer, comm, stream);
+            const ncclResult_t sent = send_row(comm, stream, input, rank);
+            return is_good(sent) ? receive_row(comm, stream, output, rank) : sent;
         });
     }
 
     // NCCL has only rows of one length. In one group, the calls for the rows run at the same time.
     ncclResult_t uneven(ncclComm_t comm, ncclRedOp_t reduction, cudaStream_t stream) const {
+        if (request_.kind == OperationKind::all_to_all) {
+            return all_to_all(comm, stream);
+        }
+        const bool is_gathered = request_.kind == OperationKind::all_gather;
+        const Rows rows = rows_of(is_gathered ? ConstTensorView(request_.output) : request_.input);
         return for_each_rank([&](std::uint32_t rank) {
             const auto peer = static_cast<int>(rank);
-            const std::size_t count = request_.counts[rank];
-            if (request_.kind == OperationKind::all_to_all) {
-                return exchange(comm, stream, rank);
-            }
-            if (count == 0) {
+            const bool is_mine = rank == rank_;
+            if (rows.count(rank) == 0) {
                 return ncclSuccess;
             }
-            const bool is_mine = rank == rank_;
-            if (request_.kind == OperationKind::all_gather) {
-                std::byte* const row = uneven_row(request_.output, rank);
-                return api_.broadcast(is_mine ? request_.input.data : row, row, count, type_, peer,
-                                      comm, stream);
+            if (is_gathered) {
+                return api_.broadcast(is_mine ? request_.input.data : rows.data(rank),
+                                      rows.data(rank), rows.count(rank), type_, peer, comm, stream);
             }
-            return api_.reduce(uneven_row(request_.input, rank),
-                               is_mine ? request_.output.data : nullptr, count, type_, reduction,
-                               peer, comm, stream);
+            return api_.reduce(rows.data(rank), is_mine ? request_.output.data : nullptr,
+                               rows.count(rank), type_, reduction, peer, comm, stream);
         });
     }
 
-    ncclResult_t exchange(ncclComm_t comm, cudaStream_t stream, std::uint32_t rank) const {
-        const auto peer = static_cast<int>(rank);
-        ncclResult_t result = ncclSuccess;
-        if (request_.counts[rank] > 0) {
-            result = api_.send(uneven_row(request_.input, rank), request_.counts[rank], type_, peer,
-                               comm, stream);
-        }
-        if (is_good(result) && request_.output_counts[rank] > 0) {
-            result = api_.recv(uneven_row(request_.output, rank, request_.output_counts),
-                               request_.output_counts[rank], type_, peer, comm, stream);
-        }
-        return result;
+    ncclResult_t send_row(ncclComm_t comm, cudaStream_t stream, const Rows& rows,
+                          std::uint32_t rank) const {
+        return rows.count(rank) == 0 ? ncclSuccess
+                                     : api_.send(rows.data(rank), rows.count(rank), type_,
+                                                 static_cast<int>(rank), comm, stream);
+    }
+    ncclResult_t receive_row(ncclComm_t comm, cudaStream_t stream, const Rows& rows,
+                             std::uint32_t rank) const {
+        return rows.count(rank) == 0 ? ncclSuccess
+                                     : api_.recv(rows.data(rank), rows.count(rank), type_,
+                                                 static_cast<int>(rank), comm, stream);
     }
 
-    /// Row `rank` of `rows`, whose lengths are the request's counts, or `counts`.
-    [[nodiscard]] std::byte* uneven_row(ConstTensorView rows, std::uint32_t rank,
-                                        std::span<const std::size_t> counts) const {
-        const std::size_t first =
-            std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
-        return static_cast<std::byte*>(const_cast<void*>(rows.data)) +
-               first * item_bytes(rows.dtype);
-    }
-    [[nodiscard]] std::byte* uneven_row(ConstTensorView rows, std::uint32_t rank) const {
-        return uneven_row(rows, rank, request_.counts);
+    [[nodiscard]] Rows rows_of(ConstTensorView buffer) const {
+        return {buffer.data, item_, count_, request_.counts};
     }
 
     /// The first result that is not a success of the calls for each rank.
@@ -204,20 +194,11 @@ class Launch {
         return ncclSuccess;
     }
 
-    [[nodiscard]] std::size_t row_at(std::uint32_t rank) const {
-        return rank * count_ * item_bytes(request_.row().dtype);
-    }
-    [[nodiscard]] const std::byte* input_row(std::uint32_t rank) const {
-        return static_cast<const std::byte*>(request_.input.data) + row_at(rank);
-    }
-    [[nodiscard]] std::byte* output_row(std::uint32_t rank) const {
-        return static_cast<std::byte*>(request_.output.data) + row_at(rank);
-    }
-
     const NcclApi& api_;
     cuda::DeviceRuntime& runtime_;
     OperationRequest request_;
     std::size_t count_;
+    std::size_t item_;
     ncclDataType_t type_;
     int peer_;
     std::uint32_t rank_;

@@ -65,15 +65,10 @@ void InFlight::succeed(const Call& call, Instant now) const {
     call.work->succeed();
 }
 
-/// Each operation sees the failure of the group in its own way.
 void InFlight::fail(std::span<const Call> calls, const GroupFailure& failure) const {
     for (const Call& call : calls) {
-        const std::string text = describe(call.operation.signature);
-        const bool own = failure.operation.empty() || failure.operation == text;
         call.work->fail(failure.code,
-                        text + identity_.place() + ": " +
-                            (own ? "" : "the group has ended with " + failure.operation + ": ") +
-                            failure.cause);
+                        describe(failure, call.operation.signature, identity_.place()));
     }
 }
 

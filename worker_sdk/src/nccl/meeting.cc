@@ -4,19 +4,13 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <utility>
 
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/net/protection.h"
 
 namespace regroup::nccl {
-namespace {
-
-/// Errors name at most this many ranks.
-constexpr std::size_t kNamedMax = 16;
-
-}  // namespace
 
 std::string Meeting::key(std::uint32_t rank, const char* name) {
     return std::to_string(rank) + "/" + name;
@@ -82,17 +76,13 @@ void Meeting::hear_why() {
 }
 
 std::string Meeting::missing_ranks(const char* per_rank) const {
-    std::string names;
-    std::size_t missing_count = 0;
+    std::vector<std::string> missing;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (!store_->check(key(rank, per_rank)) && ++missing_count <= kNamedMax) {
-            names += (names.empty() ? "" : ", ") + std::to_string(rank);
+        if (!store_->check(key(rank, per_rank))) {
+            missing.push_back(std::to_string(rank));
         }
     }
-    if (missing_count > kNamedMax) {
-        names += " and " + std::to_string(missing_count - kNamedMax) + " more";
-    }
-    return names;
+    return listed(missing);
 }
 
 void Meeting::give_up(const std::string& reason) noexcept {

@@ -3,41 +3,20 @@
 
 #include <regroup/low_precision.h>
 
+#include <array>
 #include <cstring>
 
 namespace regroup::nccl {
+
 bool is_float8(DType dtype) noexcept {
     return dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2;
 }
 
 ncclDataType_t nccl_type(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::float32:
-            return ncclFloat32;
-        case DType::float64:
-            return ncclFloat64;
-        case DType::int32:
-            return ncclInt32;
-        case DType::int64:
-            return ncclInt64;
-        case DType::uint8:
-            return ncclUint8;
-        case DType::int8:
-            return ncclInt8;
-        case DType::uint32:
-            return ncclUint32;
-        case DType::uint64:
-            return ncclUint64;
-        case DType::float16:
-            return ncclFloat16;
-        case DType::bfloat16:
-            return ncclBfloat16;
-        case DType::float8_e4m3fn:
-            return ncclFloat8e4m3;
-        case DType::float8_e5m2:
-            return ncclFloat8e5m2;
-    }
-    return ncclUint8;
+    constexpr std::array kTypes{ncclFloat32, ncclFloat64,  ncclInt32,      ncclInt64,
+                                ncclUint8,   ncclInt8,     ncclUint32,     ncclUint64,
+                                ncclFloat16, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
+    return kTypes.at(static_cast<std::size_t>(dtype));
 }
 
 ncclDataType_t nccl_moved_type(DType dtype) noexcept {

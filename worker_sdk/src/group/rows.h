@@ -7,7 +7,7 @@
 #include <numeric>
 #include <span>
 
-namespace regroup::cpu {
+namespace regroup {
 
 /// The rows of a buffer: of equal lengths, or of the given ones.
 class Rows {
@@ -51,4 +51,4 @@ class Rows {
     std::span<const std::size_t> counts_;
 };
 
-}  // namespace regroup::cpu
+}  // namespace regroup
