@@ -132,15 +132,4 @@ std::string counted(std::size_t count, std::string_view what) {
     return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
 }
 
-std::string name_ranks(std::span<const std::uint32_t> ranks) {
-    constexpr std::size_t kNamedMax = 16;
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    }
-    return ranks.size() > kNamedMax
-               ? text + " and " + std::to_string(ranks.size() - kNamedMax) + " more"
-               : text;
-}
-
 }  // namespace regroup

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +23,5 @@ namespace regroup {
 
 /// "1 node", "3 nodes".
 [[nodiscard]] std::string counted(std::size_t count, std::string_view what);
-
-/// "rank 3", "ranks 0, 2"; after 16 of them, "and 4 more".
-[[nodiscard]] std::string name_ranks(std::span<const std::uint32_t> ranks);
 
 }  // namespace regroup

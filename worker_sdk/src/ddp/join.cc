@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 
-#include "rendezvous/base/printable.h"
 #include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/ddp/reducer.h"
 #include "worker_sdk/src/ddp/replicas.h"

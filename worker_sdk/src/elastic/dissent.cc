@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "rendezvous/base/printable.h"
+#include "worker_sdk/src/base/text.h"
 
 namespace regroup::elastic {
 namespace {
@@ -88,7 +88,7 @@ std::string describe(const Dissent& dissent, std::span<const Thing> things,
         const bool is_known = column < things.size();
         const std::string name =
             is_known ? "\"" + things[column].name + "\"" : std::string("the registered state");
-        what += (what.empty() ? "" : ", ") + name + " of " + name_ranks(ranks);
+        what += (what.empty() ? "" : ", ") + name + " of " + listed_ranks(ranks);
         if (is_known && things[column].is_saved) {
             saved += (saved.empty() ? "" : ", ") + name;
         }

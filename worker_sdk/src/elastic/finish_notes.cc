@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rendezvous/base/printable.h"
+#include "worker_sdk/src/base/text.h"
 
 namespace regroup::elastic {
 namespace {
@@ -27,7 +27,7 @@ std::string key_of(std::uint32_t rank) {
 
 /// "ranks 0, 2 have".
 std::string subject(const Ranks& ranks) {
-    return name_ranks(ranks) + (ranks.size() == 1 ? " has" : " have");
+    return listed_ranks(ranks) + (ranks.size() == 1 ? " has" : " have");
 }
 
 /// Waits up to kWordLimit for the notes of all ranks. Ranks without a note have not finished.

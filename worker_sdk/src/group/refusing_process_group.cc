@@ -3,7 +3,6 @@
 
 #include <regroup/error.h>
 
-#include "rendezvous/base/printable.h"
 #include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/group/request.h"
 
