@@ -103,40 +103,10 @@ int launch_set_learning_rate(StepState* step, double learning_rate, void* /*stre
     return 0;
 }
 
-int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide, const SgdRule& rule,
-                      void* /*stream*/) {
-    begin_step(*step, scaler, divide, rule);
+int launch_step(StepState* step, const ScalerState* scaler, bool divide, const AnyRule& rule,
+                std::span<const FlatTensors> tensors, void* /*stream*/) {
+    step_on_cpu(*step, scaler, divide, rule, tensors);
     return 0;
-}
-
-int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide, const AdamRule& rule,
-                      void* /*stream*/) {
-    begin_step(*step, scaler, divide, rule);
-    return 0;
-}
-
-namespace {
-
-template <class Rule>
-int update_all(const Rule& rule, const StepState& step, std::span<const FlatTensors> tensors) {
-    for (const FlatTensors& each : tensors) {
-        if (step.skip == 0) {
-            update_on_cpu(rule, step, each);
-        }
-    }
-    return 0;
-}
-
-}  // namespace
-
-int launch_update(const SgdRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
-                  void* /*stream*/) {
-    return update_all(rule, *step, tensors);
-}
-
-int launch_update(const AdamRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
-                  void* /*stream*/) {
-    return update_all(rule, *step, tensors);
 }
 
 int launch_write_shadows(std::span<const FlatTensors> tensors, void* /*stream*/) {

@@ -47,23 +47,9 @@ int launch_set_learning_rate(StepState* /*step*/, double /*learning_rate*/, void
     return no_kernel();
 }
 
-int launch_begin_step(StepState* /*step*/, const ScalerState* /*scaler*/, bool /*divide*/,
-                      const SgdRule& /*rule*/, void* /*stream*/) {
-    return no_kernel();
-}
-
-int launch_begin_step(StepState* /*step*/, const ScalerState* /*scaler*/, bool /*divide*/,
-                      const AdamRule& /*rule*/, void* /*stream*/) {
-    return no_kernel();
-}
-
-int launch_update(const SgdRule& /*rule*/, const StepState* /*step*/,
-                  std::span<const FlatTensors> /*tensors*/, void* /*stream*/) {
-    return no_kernel();
-}
-
-int launch_update(const AdamRule& /*rule*/, const StepState* /*step*/,
-                  std::span<const FlatTensors> /*tensors*/, void* /*stream*/) {
+int launch_step(StepState* /*step*/, const ScalerState* /*scaler*/, bool /*divide*/,
+                const AnyRule& /*rule*/, std::span<const FlatTensors> /*tensors*/,
+                void* /*stream*/) {
     return no_kernel();
 }
 

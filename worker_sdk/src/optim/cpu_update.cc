@@ -75,9 +75,7 @@ void add_squares(const T* __restrict values, std::size_t count, double* __restri
     }
 }
 
-}  // namespace
-
-void update_on_cpu(const SgdRule& rule, const StepState& step, const FlatTensors& tensors) {
+void update_all(const SgdRule& rule, const StepState& step, const FlatTensors& tensors) {
     for_blocks(tensors, [&](std::size_t first, const float* gradient, std::size_t count) {
         if (tensors.moments[0] == nullptr) {
             descend(rule, step, tensors.master + first, gradient, count);
@@ -88,11 +86,27 @@ void update_on_cpu(const SgdRule& rule, const StepState& step, const FlatTensors
     });
 }
 
-void update_on_cpu(const AdamRule& rule, const StepState& step, const FlatTensors& tensors) {
+void update_all(const AdamRule& rule, const StepState& step, const FlatTensors& tensors) {
     for_blocks(tensors, [&](std::size_t first, const float* gradient, std::size_t count) {
         descend(rule, step, tensors.master + first, gradient, tensors.moments[0] + first,
                 tensors.moments[1] + first, count);
     });
+}
+
+}  // namespace
+
+void step_on_cpu(StepState& step, const ScalerState* scaler, bool divide, const AnyRule& rule,
+                 std::span<const FlatTensors> tensors) {
+    std::visit(
+        [&](const auto& known) {
+            begin_step(step, scaler, divide, known);
+            for (const FlatTensors& each : tensors) {
+                if (step.skip == 0) {
+                    update_all(known, step, each);
+                }
+            }
+        },
+        rule);
 }
 
 void write_shadow_on_cpu(const FlatTensors& tensors) {

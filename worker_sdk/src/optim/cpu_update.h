@@ -11,11 +11,10 @@
 
 namespace regroup::optim {
 
-// One step for all elements, as `step` says, which has begun and is not to be skipped. SGD without
-// momentum has no moments.
-
-void update_on_cpu(const SgdRule& rule, const StepState& step, const FlatTensors& tensors);
-void update_on_cpu(const AdamRule& rule, const StepState& step, const FlatTensors& tensors);
+/// Begins a step, and does it for all elements unless it must be skipped. `scaler` may be null:
+/// gradients that are not scaled. SGD without momentum has no moments.
+void step_on_cpu(StepState& step, const ScalerState* scaler, bool divide, const AnyRule& rule,
+                 std::span<const FlatTensors> tensors);
 
 /// Rounds the masters into their shadow, if there is one.
 void write_shadow_on_cpu(const FlatTensors& tensors);

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
@@ -27,7 +26,6 @@ using optim::FlatTensors;
 using optim::require;
 using optim::SgdRule;
 using optim::StepState;
-using Rule = std::variant<SgdRule, AdamRule>;
 
 constexpr std::size_t kStepBytes = 64;  // StepState and padding; the moments follow
 static_assert(sizeof(StepState) <= kStepBytes);
@@ -86,7 +84,7 @@ std::size_t flat_count_of(const std::vector<OptimizerTensors>& tensors) {
 }  // namespace
 
 struct FusedOptimizer::Impl {
-    Impl(const std::vector<OptimizerTensors>& tensors_in, const Rule& rule_in,
+    Impl(const std::vector<OptimizerTensors>& tensors_in, const optim::AnyRule& rule_in,
          std::size_t moment_count_in, double learning_rate_in)
         : device(tensors_in.front().master.device),
           rule(rule_in),
@@ -131,31 +129,17 @@ struct FusedOptimizer::Impl {
             require(false, "tensors " + std::to_string(missing - tensors.begin()) +
                                " have no gradient yet; call set_gradients() before the first step");
         }
-        std::visit([&](const auto& known) { run(known, scaler, divide, stream); }, rule);
-    }
-
-    template <class KnownRule>
-    void run(const KnownRule& known, const optim::ScalerState* scaler, bool divide, Stream stream) {
         if (on_cpu()) {
-            StepState& state = *step();
-            optim::begin_step(state, scaler, divide, known);
-            for (const FlatTensors& each : tensors) {
-                if (state.skip == 0) {
-                    optim::update_on_cpu(known, state, each);
-                }
-            }
+            optim::step_on_cpu(*step(), scaler, divide, rule, tensors);
             return;
         }
-        optim::on_gpu(device, stream, "beginning an optimizer's step", [&](auto* handle) {
-            return optim::launch_begin_step(step(), scaler, divide, known, handle);
-        });
         optim::on_gpu(device, stream, "an optimizer's step", [&](auto* handle) {
-            return optim::launch_update(known, step(), tensors, handle);
+            return optim::launch_step(step(), scaler, divide, rule, tensors, handle);
         });
     }
 
     Device device;
-    Rule rule;
+    optim::AnyRule rule;
     std::size_t moment_count;
     std::size_t flat_count;  // elements of one kind of moments, padding included
     double learning_rate;

@@ -30,16 +30,10 @@ namespace regroup::optim {
 [[nodiscard]] int launch_scale(std::span<const TensorView> tensors, double factor, void* stream);
 
 [[nodiscard]] int launch_set_learning_rate(StepState* step, double learning_rate, void* stream);
-/// `scaler` may be null.
-[[nodiscard]] int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide,
-                                    const SgdRule& rule, void* stream);
-[[nodiscard]] int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide,
-                                    const AdamRule& rule, void* stream);
-/// Does nothing if the step must be skipped, which only the GPU knows.
-[[nodiscard]] int launch_update(const SgdRule& rule, const StepState* step,
-                                std::span<const FlatTensors> tensors, void* stream);
-[[nodiscard]] int launch_update(const AdamRule& rule, const StepState* step,
-                                std::span<const FlatTensors> tensors, void* stream);
+/// As step_on_cpu. Only the GPU knows whether the step must be skipped.
+[[nodiscard]] int launch_step(StepState* step, const ScalerState* scaler, bool divide,
+                              const AnyRule& rule, std::span<const FlatTensors> tensors,
+                              void* stream);
 /// Rounds the masters into their shadows, where there are any.
 [[nodiscard]] int launch_write_shadows(std::span<const FlatTensors> tensors, void* stream);
 

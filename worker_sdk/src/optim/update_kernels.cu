@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "worker_sdk/src/cuda/lanes.cuh"
@@ -162,6 +163,18 @@ int launch_with_moments(const Rule& rule, const StepState* step,
     return status;
 }
 
+int launch_update(const SgdRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
+                  void* stream) {
+    return tensors.empty() || tensors.front().moments[0] == nullptr
+               ? launch_with_moments<0>(rule, step, tensors, stream)
+               : launch_with_moments<1>(rule, step, tensors, stream);
+}
+
+int launch_update(const AdamRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
+                  void* stream) {
+    return launch_with_moments<2>(rule, step, tensors, stream);
+}
+
 template <class Shadow, class Batch>
 __global__ void __launch_bounds__(kBlockThreads)
     shadow_kernel(const __grid_constant__ Batch batch) {
@@ -217,6 +230,14 @@ __global__ void begin_step_kernel(StepState* step, const ScalerState* scaler, bo
     begin_step(*step, scaler, divide, rule);
 }
 
+template <class Rule>
+int launch_step_of(const Rule& rule, StepState* step, const ScalerState* scaler, bool divide,
+                   std::span<const FlatTensors> tensors, void* stream) {
+    const int status =
+        cuda::launch_one(begin_step_kernel<Rule>, stream, step, scaler, divide, rule);
+    return status != cudaSuccess ? status : launch_update(rule, step, tensors, stream);
+}
+
 __global__ void set_learning_rate_kernel(StepState* step, double learning_rate) {
     step->learning_rate = learning_rate;
 }
@@ -227,26 +248,12 @@ int launch_set_learning_rate(StepState* step, double learning_rate, void* stream
     return cuda::launch_one(set_learning_rate_kernel, stream, step, learning_rate);
 }
 
-int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide, const SgdRule& rule,
-                      void* stream) {
-    return cuda::launch_one(begin_step_kernel<SgdRule>, stream, step, scaler, divide, rule);
-}
-
-int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide, const AdamRule& rule,
-                      void* stream) {
-    return cuda::launch_one(begin_step_kernel<AdamRule>, stream, step, scaler, divide, rule);
-}
-
-int launch_update(const SgdRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
-                  void* stream) {
-    return tensors.empty() || tensors.front().moments[0] == nullptr
-               ? launch_with_moments<0>(rule, step, tensors, stream)
-               : launch_with_moments<1>(rule, step, tensors, stream);
-}
-
-int launch_update(const AdamRule& rule, const StepState* step, std::span<const FlatTensors> tensors,
-                  void* stream) {
-    return launch_with_moments<2>(rule, step, tensors, stream);
+int launch_step(StepState* step, const ScalerState* scaler, bool divide, const AnyRule& rule,
+                std::span<const FlatTensors> tensors, void* stream) {
+    const auto* const sgd = std::get_if<SgdRule>(&rule);
+    return sgd != nullptr
+               ? launch_step_of(*sgd, step, scaler, divide, tensors, stream)
+               : launch_step_of(std::get<AdamRule>(rule), step, scaler, divide, tensors, stream);
 }
 
 int launch_write_shadows(std::span<const FlatTensors> tensors, void* stream) {

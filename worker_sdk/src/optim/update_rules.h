@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
 
 #if defined(__CUDACC__)
 #define REGROUP_EVERYWHERE __host__ __device__ __forceinline__
@@ -74,6 +75,8 @@ struct AdamRule {
     float epsilon;
     float weight_decay;
 };
+
+using AnyRule = std::variant<SgdRule, AdamRule>;
 
 template <class T>
 REGROUP_EVERYWHERE T square_root(T value) {
