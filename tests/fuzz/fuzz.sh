@@ -23,6 +23,20 @@ export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
 symbolizer=$(command -v llvm-symbolizer-19 || true)
 [ -z "$symbolizer" ] || export ASAN_SYMBOLIZER_PATH="$symbolizer"
 
+# A dictionary for libFuzzer: the names in the sources of FOLDERS between `before` and `after`, and
+# numbers at the limits.
+dictionary() {
+    before=$1
+    after=$2
+    shift 2
+    for folder in "$@"; do
+        cat "$sources/../../rendezvous/$folder"/*.cc
+    done | grep -oh '"[a-z][a-z_0-9]*"' | sort -u | sed "s/^\"/\"$before/; s/\"\$/$after\"/"
+    for number in -1 0 1e308 nan null true 4294967296 9007199254740993 18446744073709551615; do
+        echo "\"$number\""
+    done
+}
+
 found=0
 for target in "$@"; do
     program=$programs/fuzz_$target
@@ -38,8 +52,14 @@ for target in "$@"; do
     set -- "$corpus"
     [ ! -d "$sources/corpus/$target" ] || set -- "$@" "$sources/corpus/$target"
     case $target in
-        control_protocol | etcd_replies | journal) set -- "-dict=$sources/json.dict" "$@" ;;
-        worker_link) set -- "-dict=$sources/worker_link.dict" "$@" ;;
+        control_protocol | etcd_replies | journal)
+            dictionary '\\"' '\\"' protocol journal >"$artifacts/dict"
+            set -- "-dict=$artifacts/dict" "$@"
+            ;;
+        worker_link)
+            dictionary '\\x0a' '=' worker_link >"$artifacts/dict"
+            set -- "-dict=$artifacts/dict" "$@"
+            ;;
     esac
     if "$program" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 -max_len=4096 \
         -artifact_prefix="$artifacts/" -print_final_stats=1 "$@" >"$log" 2>&1; then

@@ -203,9 +203,14 @@ std::vector<std::string> regroup::fuzz::seeds() {
     for (const Opcode opcode : opcodes_of(Dialect::current)) {
         all += std::string("\x80", 1) + static_cast<char>(opcode) + "\x01\x02\x03\x04\x05";
     }
+    const std::string greeted = std::string("\0\x40\x05", 3) + greeting;
+    // The beginning of a request that announces more than it brings.
+    std::string announced;
+    encode({Opcode::set, {"/k", std::string(limits().value_bytes_max, 'v')}}, announced);
+    announced.resize(60);
     // A large value, replaced by a small one.
-    return {all,
-            std::string("\0\x40\x05", 3) + greeting + "\x80\x01\x01\xF0\xFF\x3F\x80\x01\x01\x02"};
+    return {all, greeted + "\x40\x3C" + announced,
+            greeted + "\x80\x01\x01\xF0\xFF\x3F\x80\x01\x01\x02"};
 }
 
 /// The first byte: the older dialect. Then pieces: a byte that says which client and what, and its

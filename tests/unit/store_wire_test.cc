@@ -13,7 +13,7 @@
 namespace regroup::store {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// "06 0100" -> three bytes; "00*7" -> seven zeros; anything that is no hexadecimal is skipped.
 std::string hex(std::string_view text) {
@@ -260,15 +260,6 @@ TEST(StoreWire, ReplyThatWouldBeTooLongIsRefusedBeforeItIsBuilt) {
 }
 
 // ---- Segmentation.
-
-TEST(StoreWire, EveryRequestIsDecodedAsItWasSent) {
-    std::string stream;
-    for (const Request& request : one_of_each()) {
-        encode(request, stream);
-    }
-    RequestParser parser;
-    EXPECT_EQ(parse_all(parser, stream, stream.size()), one_of_each());
-}
 
 TEST(StoreWire, StreamMayBeCutAnywhere) {
     std::string stream;

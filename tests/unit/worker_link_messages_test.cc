@@ -1,54 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-#include <vector>
+#include <string>
 
 #include <gmock/gmock.h>
 
-#include "rendezvous/base/random.h"
-#include "rendezvous/worker_link/messages.h"
+#include "tests/unit/worker_link_samples.h"
 
 namespace regroup::worker_link {
 namespace {
 
 using ::testing::HasSubstr;
-
-AssignWorker sample_assign() {
-    AssignWorker assign;
-    assign.round = 7;
-    assign.job = "nightly=1";
-    assign.rank = 13;
-    assign.world_size = 16;
-    assign.local_rank = 5;
-    assign.local_world_size = 8;
-    assign.group_rank = 1;
-    assign.group_world_size = 2;
-    assign.role_rank = 3;
-    assign.role_world_size = 6;
-    assign.restart_count = 3;
-    assign.max_restarts = 4;
-    assign.master_addr = "10.0.0.4";
-    assign.master_port = 40117;
-    assign.round_key = std::string(64, 'a');
-    assign.master_node_addr = "10.0.0.4";
-    assign.reason = "rank 5 on b ended by SIGKILL;\nstandby \\d took slot 1";
-    return assign;
-}
-
-std::vector<FromWorker> samples_from_worker() {
-    return {Hello{"9f3c01aa", 2, true},        Suspended{6, 812, true},
-            Resumed{7, 813, 1.25, 0.5, 12.75}, Fatal{FatalKind::bad_node, "ECC error on GPU 3"},
-            Remark{"rank 3 is slow\n"},        PeerLost{7, 12, "closed the connection"},
-            RecordsSaved{2, "disk full"}};
-}
-
-std::vector<ToWorker> samples_to_worker() {
-    return {Welcome{},
-            Welcome{7, std::string(64, 'f')},
-            sample_assign(),
-            EndRound{7, "node c is lost"},
-            Pause{7, true, 30000, "drain"},
-            SaveRecords{"/runs/a b/rank3"}};
-}
 
 std::string error_of(std::string_view packet) {
     const Result<ToWorker> decoded = decode_to_worker(packet);
@@ -132,43 +92,6 @@ TEST(WorkerLink, LongTextsAreCutBetweenCharactersAndFit) {
     EXPECT_GT(text.size(), 4000U);
     EXPECT_EQ(text.size() % 3, 0U);
     EXPECT_FALSE(decode_from_worker("remark\ntext=" + std::string(kMessageLimit, 'x')));
-}
-
-TEST(WorkerLink, RandomInputIsAcceptedOrRefused) {
-    std::vector<std::string> packets;
-    for (const FromWorker& message : samples_from_worker()) {
-        packets.push_back(encode(message));
-    }
-    for (const ToWorker& message : samples_to_worker()) {
-        packets.push_back(encode(message));
-    }
-    const std::vector<std::string> tokens{"",    "-1",       "0",      "18446744073709551616",
-                                          "\n",  "=",        "\\",     "1e999",
-                                          "inf", "assign\n", "round=", "\xFF"};
-    Random random(20261122);
-    int accepted = 0;
-    for (int i = 0; i < 60000 && !HasFailure(); ++i) {
-        std::string text = packets[random.below(packets.size())];
-        for (std::uint64_t changes = 1 + random.below(4); changes > 0; --changes) {
-            const std::size_t at = random.below(text.size() + 1);
-            text.replace(at, random.below(std::min<std::size_t>(8, text.size() - at) + 1),
-                         random.chance(0.5) ? std::string(1, static_cast<char>(random.below(256)))
-                                            : tokens[random.below(tokens.size())]);
-        }
-        if (const Result<FromWorker> message = decode_from_worker(text)) {
-            const Result<FromWorker> again = decode_from_worker(encode(*message));
-            ASSERT_TRUE(again) << text << "\n" << again.error().detail;
-            EXPECT_EQ(*again, *message) << text;
-            ++accepted;
-        }
-        if (const Result<ToWorker> message = decode_to_worker(text)) {
-            const Result<ToWorker> again = decode_to_worker(encode(*message));
-            ASSERT_TRUE(again) << text << "\n" << again.error().detail;
-            EXPECT_EQ(*again, *message) << text;
-            ++accepted;
-        }
-    }
-    EXPECT_GT(accepted, 3000);
 }
 
 }  // namespace

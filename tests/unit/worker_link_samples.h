@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of each message between an agent and a worker.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/worker_link/messages.h"
+
+namespace regroup::worker_link {
+
+inline AssignWorker sample_assign() {
+    AssignWorker assign;
+    assign.round = 7;
+    assign.job = "nightly=1";
+    assign.rank = 13;
+    assign.world_size = 16;
+    assign.local_rank = 5;
+    assign.local_world_size = 8;
+    assign.group_rank = 1;
+    assign.group_world_size = 2;
+    assign.role_rank = 3;
+    assign.role_world_size = 6;
+    assign.restart_count = 3;
+    assign.max_restarts = 4;
+    assign.master_addr = "10.0.0.4";
+    assign.master_port = 40117;
+    assign.round_key = std::string(64, 'a');
+    assign.master_node_addr = "10.0.0.4";
+    assign.reason = "rank 5 on b ended by SIGKILL;\nstandby \\d took slot 1";
+    return assign;
+}
+
+inline std::vector<FromWorker> samples_from_worker() {
+    return {Hello{"9f3c01aa", 2, true},        Suspended{6, 812, true},
+            Resumed{7, 813, 1.25, 0.5, 12.75}, Fatal{FatalKind::bad_node, "ECC error on GPU 3"},
+            Remark{"rank 3 is slow\n"},        PeerLost{7, 12, "closed the connection"},
+            RecordsSaved{2, "disk full"}};
+}
+
+inline std::vector<ToWorker> samples_to_worker() {
+    return {Welcome{},
+            Welcome{7, std::string(64, 'f')},
+            sample_assign(),
+            EndRound{7, "node c is lost"},
+            Pause{7, true, 30000, "drain"},
+            SaveRecords{"/runs/a b/rank3"}};
+}
+
+}  // namespace regroup::worker_link
