@@ -66,12 +66,6 @@ double microseconds_of(const std::function<void()>& action) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-std::uint16_t free_port() {
-    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = net::bound_address(socket).text();
-    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
-}
-
 /// The times of one collective on one buffer, which is rewritten before each call.
 Times measure(ProcessGroup& group, std::span<float> values, int rounds) {
     Times times;
@@ -183,7 +177,7 @@ void collect(std::istream& lines, Results& results) {
 
 /// Rank 0's view of a world of processes.
 bool run_world(World world, bool quick, Results& results) {
-    const std::uint16_t port = free_port();
+    const std::uint16_t port = testing::unused_port();
     std::FILE* const file = std::tmpfile();
     std::vector<pid_t> pids;
     for (std::uint32_t rank = 0; rank < world.size(); ++rank) {
@@ -409,7 +403,7 @@ int run(int argc, char** argv) {
             if (path) {
                 run_peer(name,
                          {*path, std::filesystem::absolute(argv[1]).string(),
-                          std::to_string(world_size), std::to_string(free_port())},
+                          std::to_string(world_size), std::to_string(testing::unused_port())},
                          quick, results);
                 names.push_back(name);
             }

@@ -8,13 +8,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <new>
-#include <string>
 #include <vector>
 
+#include "tests/bench/report.h"
 #include "worker_sdk/src/base/copy.h"
 
 namespace {
@@ -24,16 +23,6 @@ using Copy = std::function<void(void*, const void*, std::size_t)>;
 
 constexpr std::size_t kAlignment = 4096;
 constexpr std::size_t kTurnBytes = std::size_t{64} << 20U;
-
-std::string processor() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("model name")) {
-            return line.substr(line.find(':') + 2);
-        }
-    }
-    return "unknown processor";
-}
 
 struct Free {
     void operator()(std::byte* memory) const {
@@ -68,7 +57,8 @@ double rate_of(const Copy& copy, std::byte* to, const std::byte* from, std::size
 
 int main(int argc, char** argv) {
     const bool quick = argc > 1 && std::string(argv[1]) == "--quick";
-    std::printf("%s\n%10s %12s %12s\n", processor().c_str(), "bytes", "memcpy", "copy_bytes");
+    std::printf("%s\n%10s %12s %12s\n", regroup::bench::processor().c_str(), "bytes", "memcpy",
+                "copy_bytes");
     std::vector<std::size_t> sizes{std::size_t{4} << 10U, std::size_t{16} << 10U,
                                    std::size_t{256} << 10U, std::size_t{1} << 20U};
     if (!quick) {

@@ -18,7 +18,6 @@
 #include "tests/bench/peers.h"
 #include "tests/bench/report.h"
 #include "tests/support/program.h"
-#include "worker_sdk/src/net/socket.h"
 
 namespace regroup {
 namespace {
@@ -46,12 +45,6 @@ std::vector<Size> sizes(bool quick) {
 
 /// Microseconds by name and size.
 using Results = std::map<std::string, std::map<std::size_t, bench::Summary>>;
-
-std::uint16_t free_port() {
-    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = net::bound_address(socket).text();
-    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
-}
 
 bench::Summary measure(ProcessGroup& group, const Size& size) {
     std::vector<std::uint8_t> values(size.bytes);
@@ -96,7 +89,7 @@ Results run_rank(std::uint32_t rank, std::uint16_t port, bool quick) {
 
 /// Rank 0 is this process, rank 1 a fork of it.
 Results run_ours(bool quick) {
-    const std::uint16_t port = free_port();
+    const std::uint16_t port = testing::unused_port();
     std::fflush(nullptr);
     const pid_t other = ::fork();
     if (other == 0) {

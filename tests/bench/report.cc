@@ -47,6 +47,8 @@ double busy_percent() {
     return all > 0 ? 100.0 - 100.0 * static_cast<double>(now.idle - before.idle) / all : 0;
 }
 
+}  // namespace
+
 std::string processor() {
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);) {
@@ -56,8 +58,6 @@ std::string processor() {
     }
     return "unknown processor";
 }
-
-}  // namespace
 
 Summary summarize(std::vector<double> values) {
     ENSURE(!values.empty());

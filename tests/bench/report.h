@@ -33,6 +33,9 @@ class Table {
     std::vector<std::vector<std::string>> rows_;
 };
 
+/// The model of this machine's processor.
+[[nodiscard]] std::string processor();
+
 /// Prints the title, then the machine: processor, cores, kernel, and its present load by other
 /// programs. A busy machine inflates all times, and gets a warning.
 void print_head(const std::string& title);
