@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/support/program.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::testing {
 
@@ -13,16 +13,13 @@ namespace regroup::testing {
 /// the stand-in for NVML what to answer.
 class MachineFolder {
    public:
-    [[nodiscard]] std::filesystem::path root() const {
-        return std::filesystem::path(folder_.path()) / "root";
-    }
+    [[nodiscard]] std::filesystem::path root() const { return folder_ / "root"; }
     [[nodiscard]] std::string nvml_facts() const { return folder_.path() + "/nvml"; }
 
     MachineFolder() { std::filesystem::create_directories(root() / "dev"); }
 
     void write(const std::string& file, const std::string& text) const {
-        std::filesystem::create_directories((root() / file).parent_path());
-        std::ofstream(root() / file) << text;
+        folder_.write("root/" + file, text);
     }
     /// A GPU of the kernel's driver, with its device file.
     void add_gpu(const std::string& address, int minor) const {

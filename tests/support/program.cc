@@ -31,14 +31,6 @@ constexpr const char* kMarkName = "REGROUP_TEST_PROGRAM";
 constexpr std::uint16_t kPortFirst = 20000;
 constexpr std::uint16_t kPortLast = 32000;
 
-std::string make_directory() {
-    std::string path = std::filesystem::temp_directory_path() / "regroup-test-XXXXXX";
-    if (::mkdtemp(path.data()) == nullptr) {
-        throw std::runtime_error("mkdtemp failed");
-    }
-    return path;
-}
-
 std::string make_mark() {
     static int count = 0;
     return std::to_string(::getpid()) + "-" + std::to_string(++count) + "-" +
@@ -85,8 +77,7 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 }
 
 Program::Program(const ProgramSpec& spec)
-    : directory_(spec.directory.empty() ? make_directory() : spec.directory),
-      owns_directory_(spec.directory.empty()),
+    : directory_(spec.directory.empty() ? own_directory_.emplace().path() : spec.directory),
       mark_(make_mark()) {
     // One file for each program, since several may share the directory.
     output_file_ = directory_ + "/output-XXXXXX";
@@ -120,10 +111,6 @@ Program::~Program() {
     eventually(kill_all, kKillLimit);
     if (!status_) {
         ::waitpid(pid_, nullptr, 0);
-    }
-    if (owns_directory_) {
-        std::error_code ignored;
-        std::filesystem::remove_all(directory_, ignored);
     }
 }
 
@@ -178,13 +165,6 @@ std::optional<int> Program::wait(std::chrono::milliseconds limit) {
         },
         limit);
     return status_;
-}
-
-TemporaryDirectory::TemporaryDirectory() : path_(make_directory()) {}
-
-TemporaryDirectory::~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
 }
 
 std::string read_file(const std::string& path) {

@@ -10,6 +10,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "tests/support/temporary_directory.h"
+
 namespace regroup::testing {
 
 /// A program to start. The first element of `command` is a path.
@@ -55,8 +57,8 @@ class Program {
 
    private:
     pid_t pid_ = -1;
+    std::optional<TemporaryDirectory> own_directory_;
     std::string directory_;
-    bool owns_directory_ = false;
     std::string output_file_;
     std::string mark_;
     std::optional<int> status_;
@@ -66,19 +68,6 @@ class Program {
 /// Polls `condition` until it holds; false after `limit`.
 bool eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = std::chrono::seconds(40));
-
-/// A folder that is removed with the object.
-class TemporaryDirectory {
-   public:
-    TemporaryDirectory();
-    ~TemporaryDirectory();
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    [[nodiscard]] const std::string& path() const { return path_; }
-
-   private:
-    std::string path_;
-};
 
 /// The whole file, or "" if it cannot be read.
 [[nodiscard]] std::string read_file(const std::string& path);

@@ -9,7 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/ledger.h"
 #include "agent/output/ledger.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
 namespace {
@@ -20,19 +22,13 @@ using ::testing::HasSubstr;
 
 class LedgerTest : public ::testing::Test {
    protected:
-    LedgerTest() {
-        std::string name = (std::filesystem::temp_directory_path() / "ledger.XXXXXX").string();
-        folder_ = ::mkdtemp(name.data());
-    }
-    ~LedgerTest() override { std::filesystem::remove_all(folder_); }
-
     [[nodiscard]] std::filesystem::path file() const { return folder_ / "recoveries.jsonl"; }
     [[nodiscard]] std::string text() const {
         std::ifstream in(file());
         return {std::istreambuf_iterator<char>(in), {}};
     }
 
-    std::filesystem::path folder_;
+    testing::TemporaryDirectory folder_;
 };
 
 TEST(LedgerLineTest, LineHasEveryStageInMilliseconds) {

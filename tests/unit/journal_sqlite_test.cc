@@ -12,6 +12,7 @@
 #include "journal_stories.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/journal/sqlite_journal.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::journal {
 namespace {
@@ -43,12 +44,6 @@ class FullDisk {
 
 class JournalSqlite : public ::testing::Test {
    protected:
-    JournalSqlite() {
-        std::string pattern = std::filesystem::temp_directory_path() / "regroup-journal-XXXXXX";
-        folder_ = ::mkdtemp(pattern.data());
-    }
-    ~JournalSqlite() override { std::filesystem::remove_all(folder_); }
-
     [[nodiscard]] std::string directory() const { return folder_ + "/state"; }
     [[nodiscard]] std::string file() const { return directory() + "/journal.sqlite3"; }
 
@@ -112,7 +107,8 @@ class JournalSqlite : public ::testing::Test {
 
     // The database takes one step from the disk at its start, and no second one fits.
     static constexpr std::size_t kOneStep = SqliteDatabase::kStepBytes * 3 / 2;
-    std::string folder_;
+    testing::TemporaryDirectory temporary_;
+    std::string folder_ = temporary_.path();
     std::vector<StoredJob> jobs;
     std::string log;
     std::string unreadable;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/hang_files.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::launcher {
 namespace {
@@ -25,15 +26,8 @@ constexpr const char* kRecord = R"({"version": "2.10", "entries": [
 
 class HangFilesTest : public ::testing::Test {
    protected:
-    HangFilesTest() {
-        std::string name = (fs::temp_directory_path() / "hang-files-XXXXXX").string();
-        EXPECT_NE(::mkdtemp(name.data()), nullptr);
-        folder_ = name;
-    }
-    ~HangFilesTest() override { fs::remove_all(folder_); }
-
     void write(const std::string& name, const std::string& text) const {
-        std::ofstream(folder_ / name) << text;
+        folder_.write(name, text);
     }
     [[nodiscard]] std::string path(const std::string& name) const {
         return (folder_ / name).string();
@@ -44,7 +38,7 @@ class HangFilesTest : public ::testing::Test {
         return files;
     }
 
-    fs::path folder_;
+    testing::TemporaryDirectory folder_;
 };
 
 TEST_F(HangFilesTest, NameSaysWhatAFileIs) {
@@ -81,7 +75,7 @@ TEST_F(HangFilesTest, FolderHasFactsRecordsAndStacks) {
     write("rank0.txt", "By eu-stack:\nTID 40:\n#0  0x01 poll - /c.so\n");
     write("rank0.nccl.json", kRecord);
     write("notes_1", "not a record, and not ours");
-    const HangFiles files = read(folder_.string());
+    const HangFiles files = read(folder_.path());
     EXPECT_THAT(files.complaints, IsEmpty());
     EXPECT_EQ(files.files, 3U);
     ASSERT_THAT(files.facts.ranks, SizeIs(2));
@@ -107,7 +101,7 @@ TEST_F(HangFilesTest, BadFilesAreNamedAndTheOthersRead) {
     write("rank2.nccl.json", "");
     fs::resize_file(path("rank2.nccl.json"), (std::uintmax_t{64} << 20U) + 1);
     ASSERT_EQ(::mkfifo(path("rank3.nccl.json").c_str(), 0600), 0);
-    const HangFiles files = read(folder_.string());
+    const HangFiles files = read(folder_.path());
     EXPECT_EQ(files.files, 1U);
     EXPECT_THAT(files.complaints,
                 ElementsAre(HasSubstr("node0.json"), HasSubstr("rank0.nccl.json"),

@@ -16,6 +16,7 @@
 #include "examples/mnist/idx.h"
 #include "examples/mnist/network.h"
 #include "tests/support/fake_process_group.h"
+#include "tests/support/temporary_directory.h"
 
 namespace mnist {
 namespace {
@@ -27,15 +28,8 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class Idx : public ::testing::Test {
-   public:
-    ~Idx() override { fs::remove_all(directory_); }
-
    protected:
-    Idx() {
-        std::string pattern = (fs::temp_directory_path() / "regroup-idx-XXXXXX").string();
-        directory_ = ::mkdtemp(pattern.data());
-        write_digits(directory_, "train", digits_);
-    }
+    Idx() { write_digits(directory_, "train", digits_); }
 
     // Replaces the bytes of a file from `at` on.
     void damage(const std::string& name, std::streamoff at, const std::string& bytes) const {
@@ -55,7 +49,8 @@ class Idx : public ::testing::Test {
     const std::string images_ = "train-images-idx3-ubyte";
     const std::string labels_ = "train-labels-idx1-ubyte";
     const Digits digits_ = draw_digits(20, 1);
-    fs::path directory_;
+    regroup::testing::TemporaryDirectory folder_;
+    fs::path directory_ = folder_.path();
 };
 
 TEST_F(Idx, WrittenFilesAreReadAgain) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/placement/gpus.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
 namespace {
@@ -22,28 +23,20 @@ using ::testing::IsEmpty;
 class GpusTest : public ::testing::Test {
    protected:
     GpusTest() {
-        std::string pattern = (fs::temp_directory_path() / "regroup-XXXXXX").string();
-        ENSURE(::mkdtemp(pattern.data()) != nullptr);
-        search_.root = pattern;
+        search_.root = folder_.path();
         add("0000:9f:00.0", "GPU-dddd0004", 0);
         add("0000:3b:00.0", "GPU-aaaa0001", 1);
         add("0000:5e:00.0", "GPU-bbbb0002", 0);
         add("0000:86:00.0", "GPU-cccc0003", 1);
     }
-    ~GpusTest() override {
-        std::error_code ignored;
-        fs::remove_all(search_.root, ignored);
-    }
 
     void add(const std::string& address, const std::string& uuid, int numa_node,
              const std::string& model = "NVIDIA H100") {
-        const fs::path driver = search_.root / "proc/driver/nvidia/gpus" / address;
-        fs::create_directories(driver);
-        std::ofstream(driver / "information") << "Model: \t\t " << model << "\nIRQ:   \t\t 70\n"
-                                              << "GPU UUID: \t " << uuid << "\nBus Type: \t PCIe\n";
-        const fs::path device = search_.root / "sys/bus/pci/devices" / address;
-        fs::create_directories(device);
-        std::ofstream(device / "numa_node") << numa_node << "\n";
+        folder_.write("proc/driver/nvidia/gpus/" + address + "/information",
+                      "Model: \t\t " + model + "\nIRQ:   \t\t 70\nGPU UUID: \t " + uuid +
+                          "\nBus Type: \t PCIe\n");
+        folder_.write("sys/bus/pci/devices/" + address + "/numa_node",
+                      std::to_string(numa_node) + "\n");
     }
 
     /// The bus of each address, or only the text of the error.
@@ -64,6 +57,7 @@ class GpusTest : public ::testing::Test {
         return buses;
     }
 
+    testing::TemporaryDirectory folder_;
     GpuSearch search_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "agent/process/oom_evidence.h"
 #include "rendezvous/base/ensure.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
 namespace {
@@ -21,21 +22,9 @@ constexpr pid_t kWorker = 123;
 
 class OomEvidenceTest : public ::testing::Test {
    protected:
-    OomEvidenceTest() {
-        std::string pattern = (fs::temp_directory_path() / "regroup-XXXXXX").string();
-        ENSURE(::mkdtemp(pattern.data()) != nullptr);
-        root_ = pattern;
-        write("proc/vmstat", "oom_kill 7\nnuma_hit 1\n");
-    }
-    ~OomEvidenceTest() override {
-        std::error_code ignored;
-        fs::remove_all(root_, ignored);
-    }
+    OomEvidenceTest() { write("proc/vmstat", "oom_kill 7\nnuma_hit 1\n"); }
 
-    void write(const std::string& file, const std::string& text) {
-        fs::create_directories((root_ / file).parent_path());
-        std::ofstream(root_ / file) << text;
-    }
+    void write(const std::string& file, const std::string& text) { folder_.write(file, text); }
     void log(const std::string& record) {
         std::ofstream(root_ / "dev/kmsg", std::ios::app) << record << "\n";
     }
@@ -49,7 +38,8 @@ class OomEvidenceTest : public ::testing::Test {
         write("proc/self/mountinfo", "23 1 8:1 / / rw - ext4 /dev/root rw\n" + mounts);
     }
 
-    fs::path root_;
+    testing::TemporaryDirectory folder_;
+    fs::path root_ = folder_.path();
 };
 
 TEST_F(OomEvidenceTest, CounterOfAVersion2CgroupIsRead) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/process/start_failure.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
 namespace {
@@ -30,25 +31,14 @@ TEST(StartFailure, ShortagesAndBusyFilesMayPass) {
 
 class ProcessLimitTest : public ::testing::Test {
    protected:
-    ProcessLimitTest() {
-        std::string pattern = (fs::temp_directory_path() / "regroup-XXXXXX").string();
-        ENSURE(::mkdtemp(pattern.data()) != nullptr);
-        root_ = pattern;
-    }
-    ~ProcessLimitTest() override {
-        std::error_code ignored;
-        fs::remove_all(root_, ignored);
-    }
-    void write(const std::string& file, const std::string& text) {
-        fs::create_directories((root_ / file).parent_path());
-        std::ofstream(root_ / file) << text;
-    }
+    void write(const std::string& file, const std::string& text) { folder_.write(file, text); }
     void limit(const std::string& folder, const std::string& most, const std::string& used) {
         write(folder + "/pids.max", most + "\n");
         write(folder + "/pids.current", used + "\n");
     }
 
-    fs::path root_;
+    testing::TemporaryDirectory folder_;
+    fs::path root_ = folder_.path();
 };
 
 TEST_F(ProcessLimitTest, FullCgroupAboveOurOwnIsNamedWithItsLimit) {

@@ -6,6 +6,7 @@
 
 #include "rendezvous/security/tls.h"
 #include "tests/support/certificates.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/security_handshake.h"
 
 namespace regroup::security {
@@ -22,13 +23,9 @@ class SecurityCertificates : public ::testing::Test {
         if (::access("/usr/bin/openssl", X_OK) != 0) {
             GTEST_SKIP() << "the program openssl is needed";
         }
-        std::string pattern = ::testing::TempDir() + "certificatesXXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
         site_.emplace(folder_);
         site_->issue("daemon", {"/CN=daemon", kDaemonNames});
     }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
 
     [[nodiscard]] Credentials of(const std::string& name,
                                  const std::string& authority = "ca") const {
@@ -44,7 +41,8 @@ class SecurityCertificates : public ::testing::Test {
         return {*Tls::server(of(server)), *Tls::client(of(client), {}), host};
     }
 
-    std::string folder_;
+    testing::TemporaryDirectory temporary_;
+    std::string folder_ = temporary_.path();
     std::optional<CertificateMaker> site_;
 };
 

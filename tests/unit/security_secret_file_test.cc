@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "rendezvous/security/secret_file.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::security {
 namespace {
@@ -14,11 +15,6 @@ using ::testing::HasSubstr;
 
 class SecretFile : public ::testing::Test {
    protected:
-    SecretFile() {
-        std::string pattern = ::testing::TempDir() + "/secret_XXXXXX";
-        folder_ = ::mkdtemp(pattern.data());
-    }
-    ~SecretFile() override { std::filesystem::remove_all(folder_); }
     /// The line that is read from a file of that content.
     [[nodiscard]] Result<std::string> read(const std::string& content, mode_t mode = 0600) const {
         const std::string path = folder_ + "/file";
@@ -27,7 +23,8 @@ class SecretFile : public ::testing::Test {
         return read_secret_line(path, "the password file", 8);
     }
 
-    std::string folder_;
+    testing::TemporaryDirectory temporary_;
+    std::string folder_ = temporary_.path();
 };
 
 TEST_F(SecretFile, FirstLineIsTheSecretWithItsBlanks) {

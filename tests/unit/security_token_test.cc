@@ -8,6 +8,7 @@
 
 #include "rendezvous/security/credentials.h"
 #include "rendezvous/security/token.h"
+#include "tests/support/temporary_directory.h"
 
 namespace regroup::security {
 namespace {
@@ -17,16 +18,9 @@ const Scope kNodeOfDottedJob{Role::node, "night.ly"};
 
 class TokenFiles : public ::testing::Test {
    protected:
-    void SetUp() override {
-        std::string pattern = ::testing::TempDir() + "tokenXXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
-    }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
-
     [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
 
-    std::filesystem::path folder_;
+    testing::TemporaryDirectory folder_;
 };
 
 TEST(SecurityToken, TextKeepsTheToken) {

@@ -12,6 +12,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/fake_agent.h"
+#include "tests/support/temporary_directory.h"
 #include "worker_sdk/src/checkpoint/fence.h"
 #include "worker_sdk/src/link/process_link.h"
 
@@ -23,17 +24,9 @@ using testing::error_of;
 
 class CheckpointFence : public ::testing::Test {
    public:
-    ~CheckpointFence() override {
-        link::enter_history(0);
-        fs::remove_all(directory_);
-    }
+    ~CheckpointFence() override { link::enter_history(0); }
 
    protected:
-    CheckpointFence() {
-        std::string pattern = (fs::temp_directory_path() / "regroup-fence-XXXXXX").string();
-        directory_ = ::mkdtemp(pattern.data());
-    }
-
     /// As a worker that takes part in a training which began then.
     std::optional<Error> save(std::uint64_t began, std::uint64_t round, std::int64_t value) {
         link::enter_history(began);
@@ -45,7 +38,7 @@ class CheckpointFence : public ::testing::Test {
     [[nodiscard]] fs::path path() const { return directory_ / "state"; }
 
    private:
-    fs::path directory_;
+    testing::TemporaryDirectory directory_;
 };
 
 TEST_F(CheckpointFence, LaterRoundOverwritesAnEarlierOneAndNotTheReverse) {

@@ -25,6 +25,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/errors.h"
+#include "tests/support/temporary_directory.h"
 #include "worker_sdk/src/checkpoint/atomic_file.h"
 
 namespace regroup {
@@ -38,16 +39,7 @@ using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 class CheckpointTest : public ::testing::Test {
-   public:
-    ~CheckpointTest() override { fs::remove_all(directory_); }
-
    protected:
-    CheckpointTest() {
-        std::string pattern = (fs::temp_directory_path() / "regroup-checkpoint-XXXXXX").string();
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ / "model.ckpt";
-    }
-
     [[nodiscard]] std::vector<std::string> files() const {
         std::vector<std::string> names;
         for (const auto& entry : fs::directory_iterator(directory_)) {
@@ -60,8 +52,9 @@ class CheckpointTest : public ::testing::Test {
     [[nodiscard]] const fs::path& path() const { return path_; }
 
    private:
-    fs::path directory_;
-    fs::path path_;
+    testing::TemporaryDirectory folder_;
+    fs::path directory_ = folder_.path();
+    fs::path path_ = directory_ / "model.ckpt";
 };
 
 // A checkpoint whose every part follows from `step`.
