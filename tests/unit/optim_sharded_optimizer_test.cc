@@ -34,7 +34,6 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using testing::random_values;
 using testing::run_ranks;
 
@@ -315,6 +314,26 @@ void give_masters(const Model& from, Member& to) {
     to.model.masters = from.masters;
 }
 
+/// Members that have taken two steps together.
+Members trained_members(std::size_t count, const Options& options, bool replicate = false) {
+    Members members = fresh_members(count, options, replicate);
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        member.optimizer.shard(group);
+        train(member.model, member.optimizer, 0, 2);
+    });
+    return members;
+}
+
+/// They go on with all of their state.
+void expect_two_more_steps(const Members& members, const Options& options) {
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        member.optimizer.shard(group);
+        EXPECT_EQ(member.optimizer.step_count(), 2);
+        train(member.model, member.optimizer, 2, 4);
+        expect_same(member.model, *trained_whole(options, 4));
+    });
+}
+
 TEST(ShardedOptimizer, CheckpointResumesOnAnyWorldSize) {
     for (const Options& options : kOptions) {
         const auto expected = trained_whole(options, 9);
@@ -357,11 +376,7 @@ TEST(ShardedOptimizer, CheckpointResumesOnAnyWorldSize) {
 TEST(ShardedOptimizer, WorldMayGrowAndShrinkInOrder) {
     for (const bool replicate : {false, true}) {
         const Options& options = kOptions[2];
-        Members members = fresh_members(2, options, replicate);
-        in_group(members, [&](ProcessGroup& group, Member& member) {
-            member.optimizer.shard(group);
-            train(member.model, member.optimizer, 0, 2);
-        });
+        Members members = trained_members(2, options, replicate);
         // Two fresh ranks, one of them first.
         Members more = fresh_members(2, options, replicate);
         for (const auto& member : more) {
@@ -404,120 +419,72 @@ TEST(ShardedOptimizer, NothingChangesIfAllRanksLeave) {
 }
 
 TEST(ShardedOptimizer, LostShardIsRefusedOnAllRanksByName) {
-    for (const bool replaced : {false, true}) {
-        Members members = fresh_members(3, kOptions[2]);
-        in_group(members, [&](ProcessGroup& group, Member& member) {
-            member.optimizer.shard(group);
-            train(member.model, member.optimizer, 0, 2);
-        });
-        members.erase(members.begin() + 1);
-        if (replaced) {
-            // A fresh process with an older checkpoint does not help.
-            auto fresh = fresh_members(1, kOptions[2]);
-            Checkpoint old;
-            Model elsewhere;
-            auto whole = make<FusedOptimizer>(elsewhere, kOptions[2]);
-            train(elsewhere, whole, 0, 1);
-            whole.save(old);
-            fresh.front()->optimizer.load(old);
-            members.push_back(std::move(fresh.front()));
+    struct Case {
+        std::size_t world_size;
+        std::vector<std::size_t> lost;  // From the last to the first.
+        bool replicate;
+        const char* named;
+    };
+    // Replicas of the shards 1 and 3 of four are on ranks 1 and 3.
+    for (const Case& loss : {Case{3, {1}, false, "rank 1 of the 3 ranks"},
+                             Case{4, {2, 1}, false, "ranks 1 and 2 of the 4 ranks"},
+                             Case{4, {3, 1}, true, "ranks 1 and 3 of the 4 ranks"}}) {
+        for (const bool replaced : {false, true}) {
+            Members members = trained_members(loss.world_size, kOptions[2], loss.replicate);
+            for (const std::size_t rank : loss.lost) {
+                members.erase(members.begin() + static_cast<std::ptrdiff_t>(rank));
+            }
+            if (replaced) {
+                // A fresh process with an older checkpoint does not help.
+                auto fresh = fresh_members(1, kOptions[2], loss.replicate);
+                Checkpoint old;
+                Model elsewhere;
+                auto whole = make<FusedOptimizer>(elsewhere, kOptions[2]);
+                train(elsewhere, whole, 0, 1);
+                whole.save(old);
+                fresh.front()->optimizer.load(old);
+                members.push_back(std::move(fresh.front()));
+            }
+            in_group(members, [&](ProcessGroup& group, Member& member) {
+                const auto error = error_of([&] { member.optimizer.shard(group); });
+                ASSERT_TRUE(error);
+                EXPECT_EQ(error->code(), Errc::system);
+                const std::string text = error->what();
+                EXPECT_THAT(text, HasSubstr(loss.named));
+                EXPECT_THAT(text, HasSubstr("checkpoint"));
+                EXPECT_EQ(text.find("use the option replicate") == text.npos, loss.replicate);
+                group.barrier().wait();  // The group stays usable.
+            });
         }
-        in_group(members, [&](ProcessGroup& group, Member& member) {
-            const auto error = error_of([&] { member.optimizer.shard(group); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::system);
-            EXPECT_THAT(error->what(), HasSubstr("rank 1 of the 3 ranks"));
-            EXPECT_THAT(error->what(), HasSubstr("checkpoint"));
-            group.barrier().wait();  // The group stays usable.
-        });
     }
 }
 
-TEST(ShardedOptimizer, LossOfBothReplicasNamesBothAndDoesNotAdviseWhatIsOn) {
-    Members members = fresh_members(4, kOptions[2], true);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 0, 2);
-    });
-    members.erase(members.begin() + 3);  // Shards 1 and 3 are on ranks 1 and 3.
-    members.erase(members.begin() + 1);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        const auto error = error_of([&] { member.optimizer.shard(group); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::system);
-        EXPECT_THAT(error->what(), HasSubstr("ranks 1 and 3 of the 4 ranks"));
-        EXPECT_THAT(error->what(), Not(HasSubstr("use the option replicate")));
-        group.barrier().wait();
-    });
-}
-
-TEST(ShardedOptimizer, AllRanksThatHeldLostShardsAreNamed) {
-    Members members = fresh_members(4, kOptions[2]);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 0, 2);
-    });
-    members.erase(members.begin() + 1, members.begin() + 3);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        const auto error = error_of([&] { member.optimizer.shard(group); });
-        ASSERT_TRUE(error);
-        EXPECT_THAT(error->what(), HasSubstr("ranks 1 and 2 of the 4 ranks"));
-        EXPECT_THAT(error->what(), HasSubstr("use the option replicate"));
-        group.barrier().wait();
-    });
-}
-
 TEST(ShardedOptimizer, WithoutMomentsNothingIsLost) {
-    Members members = fresh_members(3, kOptions[0]);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 0, 2);
-    });
+    Members members = trained_members(3, kOptions[0]);
     members.erase(members.begin());
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        EXPECT_EQ(member.optimizer.step_count(), 2);
-        train(member.model, member.optimizer, 2, 4);
-        expect_same(member.model, *trained_whole(kOptions[0], 4));
-    });
+    expect_two_more_steps(members, kOptions[0]);
 }
 
 TEST(ShardedOptimizer, ReplicasSurviveTheLossOfAnyRank) {
     for (std::size_t world_size = 2; world_size <= 5; ++world_size) {
         for (std::size_t lost = 0; lost < world_size; ++lost) {
-            Members members = fresh_members(world_size, kOptions[2], true);
-            in_group(members, [&](ProcessGroup& group, Member& member) {
-                member.optimizer.shard(group);
-                train(member.model, member.optimizer, 0, 2);
-            });
+            Members members = trained_members(world_size, kOptions[2], true);
             members.erase(members.begin() + static_cast<std::ptrdiff_t>(lost));
             if (lost % 2 == 0) {  // A fresh process takes its place.
                 Members fresh = fresh_members(1, kOptions[2], true);
                 give_masters(members.front()->model, *fresh.front());
                 members.push_back(std::move(fresh.front()));
             }
-            in_group(members, [&](ProcessGroup& group, Member& member) {
-                member.optimizer.shard(group);
-                train(member.model, member.optimizer, 2, 4);
-                expect_same(member.model, *trained_whole(kOptions[2], 4));
-            });
+            expect_two_more_steps(members, kOptions[2]);
         }
     }
 }
 
 // Four ranks on two nodes.
 TEST(ShardedOptimizer, ReplicasSurviveTheLossOfANode) {
-    Members members = fresh_members(4, kOptions[1], true);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 0, 2);
-    });
+    Members members = trained_members(4, kOptions[1], true);
     members.erase(members.begin() + 2, members.end());
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 2, 4);
-        expect_same(member.model, *trained_whole(kOptions[1], 4));
-    });
+    expect_two_more_steps(members, kOptions[1]);
 }
 
 // Some ranks have applied the step when the round ends, and the others have prepared it.
@@ -551,21 +518,12 @@ TEST(ShardedOptimizer, PreparedStepIsRolledBackIfNoRankHasAppliedIt) {
         member.optimizer.prepare();
     });
     members.pop_back();
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        EXPECT_EQ(member.optimizer.step_count(), 2);
-        train(member.model, member.optimizer, 2, 4);
-        expect_same(member.model, *trained_whole(kOptions[2], 4));
-    });
+    expect_two_more_steps(members, kOptions[2]);
 }
 
 // The group fails while shards travel: the fake one has no messages.
 TEST(ShardedOptimizer, StateSurvivesAFailureWhileItIsDividedAnew) {
-    Members members = fresh_members(2, kOptions[2]);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 0, 2);
-    });
+    Members members = trained_members(2, kOptions[2]);
     Members fresh = fresh_members(1, kOptions[2]);
     give_masters(members.front()->model, *fresh.front());
     members.insert(members.begin(), std::move(fresh.front()));
@@ -573,20 +531,12 @@ TEST(ShardedOptimizer, StateSurvivesAFailureWhileItIsDividedAnew) {
     testing::run_ranks(world, [&](testing::FakeProcessGroup& group) {
         EXPECT_TRUE(error_of([&] { members[group.rank()]->optimizer.shard(group); }));
     });
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 2, 4);
-        expect_same(member.model, *trained_whole(kOptions[2], 4));
-    });
+    expect_two_more_steps(members, kOptions[2]);
 }
 
 // The only rank that has kept a shard for the next group is lost before it could say so.
 TEST(ShardedOptimizer, ShardsAreKeptUntilAllRanksHaveTheirNewOnes) {
-    Members members = fresh_members(2, kOptions[2], true);
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 0, 2);
-    });
+    Members members = trained_members(2, kOptions[2], true);
     testing::FakeWorld world(2);
     world.fail_from(1);  // The barrier.
     testing::run_ranks(world, [&](testing::FakeProcessGroup& group) {
@@ -595,11 +545,7 @@ TEST(ShardedOptimizer, ShardsAreKeptUntilAllRanksHaveTheirNewOnes) {
         EXPECT_TRUE(error_of([&] { member.optimizer.shard(group, leaving); }));
     });
     members.erase(members.begin());
-    in_group(members, [&](ProcessGroup& group, Member& member) {
-        member.optimizer.shard(group);
-        train(member.model, member.optimizer, 2, 4);
-        expect_same(member.model, *trained_whole(kOptions[2], 4));
-    });
+    expect_two_more_steps(members, kOptions[2]);
 }
 
 // The group fails in a step: the masters are a mixture, so that no rank may go on with them.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -76,48 +75,6 @@ TEST(DistributedDataParallel, AllReplicasStartWithTheValuesAndBuffersOfRankZero)
         ddp.broadcast_buffers();
         EXPECT_THAT(running_mean, ElementsAre(1, 0, 0, 0));
     });
-}
-
-// Some steps in which every rank's gradients become ready in another order each time.
-void check_against_plain_averaging(FakeProcessGroup& group, const DataParallelOptions& options) {
-    const std::vector<std::size_t> counts{5, 1, 0, 7, 3};
-    Replica replica(counts);
-    DistributedDataParallel ddp(group, replica.parameters(), {}, options);
-    std::mt19937 random(group.rank());
-    std::vector<std::size_t> order(counts.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    for (int step = 0; step < 20; ++step) {
-        replica.fill_gradients(group.rank());
-        std::ranges::shuffle(order, random);
-        for (const std::size_t index : order) {
-            ddp.gradient_ready(index);
-        }
-        ddp.finish_step();
-        for (std::size_t i = 0; i < counts.size(); ++i) {
-            for (std::size_t k = 0; k < counts[i]; ++k) {
-                float expected = 0.0F;
-                for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
-                    expected += Replica::gradient(rank, i, k);
-                }
-                if (options.reduction == ReduceOp::avg) {
-                    expected /= static_cast<float>(group.world_size());
-                }
-                ASSERT_EQ(replica.gradients[i][k], expected);
-            }
-        }
-    }
-}
-
-TEST(DistributedDataParallel, ResultEqualsPlainAveragingForEveryBucketSizeAndOrder) {
-    for (const std::size_t bucket_bytes : {1U, 64U, 200U, 1000U}) {
-        for (const ReduceOp reduction : {ReduceOp::avg, ReduceOp::sum}) {
-            FakeWorld world(4);
-            run_ranks(world, [=](FakeProcessGroup& group) {
-                check_against_plain_averaging(
-                    group, {.bucket_bytes = bucket_bytes, .reduction = reduction});
-            });
-        }
-    }
 }
 
 // Each gradient is padded to 16 values, and two of them fit into a bucket.
