@@ -106,13 +106,15 @@ function(regroup_no_optimization)
     endforeach()
 endfunction()
 
-# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [PARAMETERS names...])
+# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [PARAMETERS names...]
+#              [SUITES names...])
 # One GoogleTest program, registered with ctest as one test of that label, which counts as skipped if
 # each of its cases was. Only the tests themselves are compiled without optimisation, which is most of
 # their compile time; OPTIMIZED is for those that compute much. With PARAMETERS it is one test for each
-# of them: of the cases whose parameter begins so.
+# of them: of the cases whose parameter begins so. With SUITES it is one for the cases of each suite whose
+# name begins so, each in a process of its own, and one for all other cases.
 function(regroup_test name label)
-    cmake_parse_arguments(ARG "OPTIMIZED" "TIMEOUT" "SOURCES;LINK;PARAMETERS" ${ARGN})
+    cmake_parse_arguments(ARG "OPTIMIZED" "TIMEOUT" "SOURCES;LINK;PARAMETERS;SUITES" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
@@ -130,7 +132,14 @@ function(regroup_test name label)
             add_test(NAME ${test} COMMAND ${name} --gtest_brief=1 --gtest_filter=*/${parameter}*)
         endforeach()
     else()
-        add_test(NAME ${tests} COMMAND ${name} --gtest_brief=1)
+        set(others)
+        foreach(suite ${ARG_SUITES})
+            set(filter "${suite}*:*/${suite}*")
+            string(APPEND others ":${filter}")
+            add_test(NAME ${label}.${suite} COMMAND ${name} --gtest_brief=1 --gtest_filter=${filter})
+            list(APPEND tests ${label}.${suite})
+        endforeach()
+        add_test(NAME ${label}.${name} COMMAND ${name} --gtest_brief=1 --gtest_filter=-${others})
     endif()
     # ctest starts tests of a high cost first, so that none runs alone at the end.
     set_tests_properties(${tests} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT}

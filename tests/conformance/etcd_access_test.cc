@@ -32,8 +32,8 @@ using Leaf = testing::CertificateMaker::Leaf;
 
 constexpr const char* kHere = "IP:127.0.0.1,DNS:localhost";
 
-boost::asio::awaitable<void> fetch(EtcdClient* client, std::string path, json request,
-                                   std::optional<Result<json>>* answer) {
+boost::asio::awaitable<void> fetch_once(EtcdClient* client, std::string path, json request,
+                                        std::optional<Result<json>>* answer) {
     answer->emplace(co_await client->call(path, request, std::chrono::seconds(20)));
 }
 
@@ -123,7 +123,7 @@ class EtcdAccessTest : public ::testing::Test {
         access.password_file = folder_.path() + "/root";
         EtcdClient client(loop_.io(), {{{"127.0.0.1", etcd_->port()}}, access});
         std::optional<Result<json>> answer;
-        boost::asio::co_spawn(loop_.io(), fetch(&client, path, request, &answer),
+        boost::asio::co_spawn(loop_.io(), fetch_once(&client, path, request, &answer),
                               boost::asio::detached);
         EXPECT_TRUE(loop_.until([&] { return answer.has_value(); }));
         const bool good = answer && *answer;

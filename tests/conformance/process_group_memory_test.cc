@@ -43,7 +43,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 }
 
 // Several parts, and no multiple of a part.
-constexpr std::size_t kLarge = 1'300'021;
+constexpr std::size_t kPartsCount = 1'300'021;
 
 TEST(Allocate, EachRankGetsZeroedPages) {
     run_ranks(3, [](ProcessGroup& group) {
@@ -157,7 +157,7 @@ TEST_P(Memory, EveryCollectiveAcceptsEveryPlace) {
                 }
             };
             Places places(group, GetParam());
-            const std::size_t row = kLarge / 4;
+            const std::size_t row = kPartsCount / 4;
             const std::span<float> one = places.make(row);
             const std::span<float> rows = places.make(row * n);
             const std::span<float> others = places.make(row * n);
@@ -205,7 +205,7 @@ TEST_P(Memory, SumIsTheSameToTheBitInEveryPlace) {
     for (const Where where : {Where::none, GetParam()}) {
         run_ranks(3, [&](ProcessGroup& group) {
             Places places(group, where);
-            const std::span<float> values = places.make(kLarge);
+            const std::span<float> values = places.make(kPartsCount);
             fill(values, group.rank());
             group.all_reduce(values, ReduceOp::sum).wait();
             const std::lock_guard lock(mutex);
@@ -222,7 +222,7 @@ TEST(SharedMemory, SumDoesNotDependOnHowTheBufferIsDivided) {
         if (!shares_memory(group)) {
             return;  // Over TCP the order of addition depends on the place in the buffer.
         }
-        std::vector<float> whole(kLarge);
+        std::vector<float> whole(kPartsCount);
         fill(whole, group.rank());
         std::vector<float> parts = whole;
         group.all_reduce(std::span(whole), ReduceOp::sum).wait();
@@ -239,7 +239,7 @@ TEST(SharedMemory, SumDoesNotDependOnHowTheBufferIsDivided) {
 TEST(SharedMemory, CollectivesWithoutAWaitAreCarriedOut) {
     run_ranks(2, [](ProcessGroup& group) {
         std::vector<float> small(10, 1.0F);
-        std::vector<float> large(kLarge, 1.0F);
+        std::vector<float> large(kPartsCount, 1.0F);
         const Work first = group.all_reduce(std::span(small), ReduceOp::sum);
         const Work second = group.all_reduce(std::span(large), ReduceOp::sum);
         while (!first.done() || !second.done()) {
@@ -277,7 +277,7 @@ TEST(SharedMemory, ManyThreadsMayWaitAtOnce) {
 TEST(SharedMemory, AbortReleasesThreadsThatWaitInALargeCollective) {
     std::barrier ready(3);
     run_ranks(3, [&](ProcessGroup& group) {
-        const Buffer buffer = group.allocate(kLarge * sizeof(float));
+        const Buffer buffer = group.allocate(kPartsCount * sizeof(float));
         ready.arrive_and_wait();
         if (group.rank() == 2) {
             group.abort("enough of it");  // Never joins in.

@@ -25,7 +25,7 @@ namespace {
 using testing::run_ranks;
 
 // Around the chunk count, primes, and on both sides of the small-message limit of every dtype.
-const std::vector<std::size_t> kCounts = {0, 1, 2, 3, 7, 1000, 65537};
+const std::vector<std::size_t> kResultCounts = {0, 1, 2, 3, 7, 1000, 65537};
 constexpr std::size_t kCountMax = 65537;
 
 constexpr std::size_t kPeriod = 5;
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(WorldSizes, ProcessGroupResults, ::testing::Range(1U, 9
 
 TEST_P(ProcessGroupResults, AllReduceEqualsTheSerialReference) {
     run_ranks(GetParam(), [](ProcessGroup& group) {
-        for (const std::size_t count : kCounts) {
+        for (const std::size_t count : kResultCounts) {
             for (const ReduceOp op :
                  {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {
                 expect_all_reduce_matches<float>(group, op, count);
@@ -172,7 +172,7 @@ TEST_P(ProcessGroupResults, AverageOfHalvesStaysInRangeThoughTheSumDoesNot) {
 TEST_P(ProcessGroupResults, EveryRootBroadcastsItsValues) {
     run_ranks(GetParam(), [](ProcessGroup& group) {
         for (std::uint32_t root = 0; root < group.world_size(); ++root) {
-            for (const std::size_t count : kCounts) {
+            for (const std::size_t count : kResultCounts) {
                 std::vector<std::int32_t> values = input_of<std::int32_t>(group.rank(), count);
                 group.broadcast(std::span(values), root).wait();
                 ASSERT_EQ(values, input_of<std::int32_t>(root, count))
@@ -184,7 +184,7 @@ TEST_P(ProcessGroupResults, EveryRootBroadcastsItsValues) {
 
 TEST_P(ProcessGroupResults, AllGatherPutsRowsInTheOrderOfRanks) {
     run_ranks(GetParam(), [](ProcessGroup& group) {
-        for (const std::size_t count : kCounts) {
+        for (const std::size_t count : kResultCounts) {
             const std::vector<double> input = input_of<double>(group.rank(), count);
             std::vector<double> output(count * group.world_size());
             group.all_gather(std::span(input), std::span(output)).wait();

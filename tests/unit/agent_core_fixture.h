@@ -65,7 +65,7 @@ T one(const std::vector<T>& all) {
 }
 
 // An agent with two workers, connected, in a round if the test begins with `in_round`.
-class AgentCoreTest : public testing::Test {
+class AgentCoreTest : public ::testing::Test {
    protected:
     AgentCoreTest() { restart(); }
 

@@ -19,7 +19,7 @@ using worker_link::Phase;
 constexpr Duration kInterval = milliseconds(500);
 
 // Two training workers on a node. A step takes at most a second.
-class ProgressWatchTest : public testing::Test {
+class ProgressWatchTest : public ::testing::Test {
    protected:
     ProgressWatchTest() {
         for (std::uint32_t i = 0; i < 2; ++i) {

@@ -46,7 +46,7 @@ std::vector<std::string> names(const std::vector<Finding>& findings) {
     return all;
 }
 
-class HealthOfOneGpu : public testing::Test {
+class HealthOfOneGpu : public ::testing::Test {
    protected:
     std::vector<std::string> found() const { return names(judge_driver(driver_, needs_)); }
     std::string text() const { return judge_driver(driver_, needs_).at(0).text; }
@@ -336,7 +336,7 @@ TEST(Health, ManualSaysOfEachCheckWhetherItRefusesTheNode) {
         const std::string effect = refuses(check) ? "refused" : "warning";
         const auto row =
             std::string("| `") + std::string(to_string(check)) + "` | " + effect + " |";
-        EXPECT_THAT(rows, testing::Contains(StartsWith(row)));
+        EXPECT_THAT(rows, ::testing::Contains(StartsWith(row)));
     }
 }
 

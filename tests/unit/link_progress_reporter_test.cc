@@ -21,7 +21,7 @@ struct SectionScope {
     ProgressReporter& reporter;
 };
 
-class ProgressReporterTest : public testing::Test {
+class ProgressReporterTest : public ::testing::Test {
    protected:
     /// The longest time of `name` in the page.
     std::int64_t longest_of(std::string_view name) {
@@ -53,7 +53,8 @@ TEST_F(ProgressReporterTest, StepsAndSectionsAreNewOnce) {
 }
 
 TEST_F(ProgressReporterTest, SavingACheckpointIsASectionOfItsOwn) {
-    const std::string path = testing::TempDir() + "/regroup-reporter-" + std::to_string(::getpid());
+    const std::string path =
+        ::testing::TempDir() + "/regroup-reporter-" + std::to_string(::getpid());
     Checkpoint checkpoint;
     checkpoint.set_text("words", "long");
     const std::uint64_t beats = page.beats;

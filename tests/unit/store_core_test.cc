@@ -11,10 +11,10 @@
 namespace regroup::store {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Pointee;
-using testing::UnorderedElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pointee;
+using ::testing::UnorderedElementsAre;
 
 std::string value_of(const StoreCore& core, std::string_view key) {
     const std::string* value = core.find(key);

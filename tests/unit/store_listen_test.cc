@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
@@ -68,7 +69,7 @@ TEST(Listen, TakenPortIsReportedWithItsHolder) {
         EXPECT_THAT(second.error().detail, HasSubstr(address));
         EXPECT_THAT(second.error().detail,
                     HasSubstr("is taken by pid " + std::to_string(::getpid()) + " ("));
-        EXPECT_THAT(second.error().detail, HasSubstr("store_listen_test"));
+        EXPECT_THAT(second.error().detail, HasSubstr(::program_invocation_short_name));
     }
 }
 
