@@ -34,12 +34,13 @@
 #include <thread>
 #include <unistd.h>
 
+#include "flags.h"
 #include "model.h"
-#include "options.h"
 
 namespace byte_lm {
 namespace {
 
+using example::UsageError;
 using regroup::Checkpoint;
 using regroup::Context;
 using regroup::ProcessGroup;
@@ -52,6 +53,49 @@ constexpr std::size_t kRecentLosses = 50;  // "final loss" is the mean over thes
 // At the default sizes this makes two buckets: the output layer's gradients are sent while those of
 // the hidden layer and the embedding are computed.
 constexpr std::size_t kBucketBytes = std::size_t{160} << 10U;
+
+/// The flags; the values here are the defaults.
+struct Options {
+    std::vector<std::string> data;
+    std::int64_t steps = 600;
+    std::int64_t global_batch = 128;
+    double learning_rate = 0.1;
+    std::string checkpoint;
+    std::int64_t checkpoint_every = 50;
+    std::int64_t seed = 1;
+    std::string backend = "cpu";
+    std::int64_t context = 8;
+    std::int64_t embedding = 16;
+    std::int64_t hidden = 128;
+    std::int64_t log_every = 20;
+    std::int64_t step_delay_ms = 0;
+    std::string save_parameters;
+};
+
+example::Flags flags_of(Options& options) {
+    example::Flags flags("byte_lm",
+                         "trains a small language model on the bytes of text files, data-parallel\n"
+                         "over however many ranks it is launched with, and goes on from its\n"
+                         "checkpoint when restarted.");
+    flags.add("--data", options.data, "text to learn, one file or several (required)");
+    flags.add("--steps", options.steps, {.min = 1}, "steps to train in all");
+    flags.add("--global-batch", options.global_batch, {1, 1 << 20},
+              "samples per step, over all ranks together");
+    flags.add("--learning-rate", options.learning_rate, "of SGD with momentum 0.9");
+    flags.add("--context", options.context, {1, 1024}, "bytes that the model sees");
+    flags.add("--embedding", options.embedding, {1, 4096}, "numbers that stand for a byte");
+    flags.add("--hidden", options.hidden, {1, 65536}, "width of the hidden layer");
+    flags.add("--seed", options.seed, {}, "of the weights and of the samples' order");
+    flags.add("--backend", options.backend, "of the process group, for buffers in host memory");
+    flags.add("--checkpoint", options.checkpoint, "resume from it if it exists; save to it");
+    flags.add("--checkpoint-every", options.checkpoint_every, {.min = 1},
+              "steps between checkpoints");
+    flags.add("--save-parameters", options.save_parameters, "where to put the trained model");
+    flags.add("--log-every", options.log_every, {.min = 1}, "steps between progress lines");
+    flags.add("--step-delay-ms", options.step_delay_ms, {0, 60'000},
+              "pause after each step, to watch at leisure");
+    return flags;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // The data: one long string of bytes. Sample i is the window that begins at byte i.
@@ -331,23 +375,13 @@ class Trainer {
 }  // namespace byte_lm
 
 int main(int argc, char** argv) {
-    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // Line-buffered, also in a pipe.
-    Eigen::setNbThreads(1);                         // One thread per rank.
-    regroup::Context context;
-    try {
-        const byte_lm::Options options = byte_lm::parse_options(argc, argv);
-        if (options.help) {
-            std::fputs(byte_lm::usage().c_str(), stdout);
-            return 0;
-        }
-        context = regroup::Context::from_environment();
-        byte_lm::Trainer(options, context).run();
-        return 0;
-    } catch (const byte_lm::UsageError& error) {
-        std::fprintf(stderr, "byte_lm: %s\n", error.what());
-        return 2;
-    } catch (const regroup::Error& error) {
-        std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
-        return 1;
-    }
+    Eigen::setNbThreads(1);  // One thread per rank.
+    byte_lm::Options options;
+    return example::run_main(
+        byte_lm::flags_of(options), argc, argv, [&](const regroup::Context& context) {
+            if (options.data.empty()) {
+                throw example::UsageError("--data FILE.. is missing: there is nothing to learn");
+            }
+            byte_lm::Trainer(options, context).run();
+        });
 }

@@ -261,11 +261,11 @@ bool report(const ProcessGroup& group, const std::vector<Finding>& findings,
 int main(int argc, char** argv) {
     Options options;
     example::Flags flags("cluster_check", "checks the processors and the links of a job's nodes.");
-    flags.add("--backend", options.backend, "cpu, or nccl for GPUs (cpu)");
+    flags.add_backend(options.backend);
     flags.add("--megabytes", options.megabytes, {1, 4096},
               "size of the block that each rank sends");
     flags.add("--rounds", options.rounds, {1, 1000000}, "products on a GPU");
-    flags.add("--slow", options.slow, "a link is slow below this share of the median (0.5)");
+    flags.add("--slow", options.slow, "a link is slow below this share of the median");
     flags.add("--pretend-fault", options.pretend_fault, {-1, 1000000},
               "let this rank compute and send wrongly, to see the report");
     bool concerned = false;

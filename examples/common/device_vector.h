@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "flags.h"
-
 namespace example {
 
 /// Values on the host, and a copy on the device of a group for communication. On the CPU there is
@@ -66,10 +64,5 @@ class DeviceVector {
     regroup::Device device_;
     regroup::Buffer memory_{};
 };
-
-/// The flag for the back end of a program.
-inline void add_backend(Flags& flags, std::string& backend) {
-    flags.add("--backend", backend, "cpu, or nccl for GPUs (" + backend + ")");
-}
 
 }  // namespace example

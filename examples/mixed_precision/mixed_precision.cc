@@ -81,8 +81,8 @@ example::Flags flags_of(Options& options) {
     flags.add("--inputs", options.inputs, {1, 1 << 16}, "numbers in a sample");
     flags.add("--hidden", options.hidden, {1, 1 << 16}, "width of the hidden layer");
     flags.add("--classes", options.classes, {2, 1 << 12}, "kinds of samples");
-    flags.add("--learning-rate", options.learning_rate, "of AdamW (0.003)");
-    flags.add("--init-scale", options.init_scale, "of the loss (65536)");
+    flags.add("--learning-rate", options.learning_rate, "of AdamW");
+    flags.add("--init-scale", options.init_scale, "of the loss");
     flags.add("--growth-interval", options.growth_interval, {1, 1 << 30},
               "good steps after which the scale doubles");
     flags.add("--overflow-at", options.overflow_at, {},

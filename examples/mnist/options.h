@@ -51,11 +51,11 @@ inline example::Flags flags_of(Options& options) {
     flags.add("--epochs", options.epochs, {.min = 1}, "times that every image is seen");
     flags.add("--global-batch", options.global_batch, {1, 1 << 20},
               "images per step, over all ranks together");
-    flags.add("--learning-rate", options.learning_rate, "of SGD (0.01)");
-    flags.add("--momentum", options.momentum, "of SGD (0.5)");
-    flags.add("--dropout", options.dropout, "share of hidden units left out of a step (0)");
+    flags.add("--learning-rate", options.learning_rate, "of SGD");
+    flags.add("--momentum", options.momentum, "of SGD");
+    flags.add("--dropout", options.dropout, "share of hidden units left out of a step");
     flags.add("--seed", options.seed, {}, "of the weights, the order and the dropout");
-    flags.add("--clip-norm", options.clip_norm, "limit for the norm of the gradients (5)");
+    flags.add("--clip-norm", options.clip_norm, "limit for the norm of the gradients");
     flags.add("--wire", options.wire,
               "format in which gradients travel: float32, float16 or bfloat16 (float16)");
     flags.add("--device", options.device, "cpu or cuda (cpu)");

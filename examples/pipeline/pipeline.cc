@@ -15,7 +15,9 @@
 #include <regroup/context.h>
 #include <regroup/process_group.h>
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "flags.h"
 #include "linear_regression.h"
@@ -326,8 +328,8 @@ int main(int argc, char** argv) {
     flags.add("--batch-size", options.batch_size, {1, 1 << 16}, "samples per step");
     flags.add("--micro-batches", options.micro_batches, {1, 1024}, "parts of a batch");
     flags.add("--hidden", options.hidden, {1, 1 << 16}, "width between the layers");
-    flags.add("--learning-rate", options.learning_rate, "of SGD (0.05)");
-    example::add_backend(flags, options.backend);
+    flags.add("--learning-rate", options.learning_rate, "of SGD");
+    flags.add_backend(options.backend);
     return example::run_main(flags, argc, argv,
                              [&](const regroup::Context& context) { run(options, context); });
 }

@@ -16,29 +16,55 @@ using testing::Words;
 
 class CommunicationExamples : public testing::Examples {};
 
-class EveryExample : public testing::Examples, public ::testing::WithParamInterface<std::string> {};
-
-TEST_P(EveryExample, ExplainsItselfAndNamesAWrongFlag) {
-    const std::string& name = GetParam();
-    const Outcome help = run_alone(name, {"--help"});
-    EXPECT_EQ(help.exit_code, 0);
-    EXPECT_THAT(help.output, StartsWith(name + ": "));
-    const Outcome wrong = run_alone(name, {"--helq"});
-    EXPECT_EQ(wrong.exit_code, 2);
-    EXPECT_EQ(wrong.output, name + ": unknown flag --helq; did you mean --help?\n");
-    const Outcome strange = run_alone(name, {"--unlike-any-other"});
-    EXPECT_EQ(strange.exit_code, 2);
-    EXPECT_EQ(strange.output, name + ": unknown flag --unlike-any-other; --help lists them\n");
-    const Outcome valued = run_alone(name, {"--help=yes"});
-    EXPECT_EQ(valued.exit_code, 2);
-    EXPECT_EQ(valued.output, name + ": --help takes no value\n");
-    const Outcome stray = run_alone(name, {"1", "2", "3"});
-    EXPECT_EQ(stray.exit_code, 2);
-    EXPECT_THAT(stray.output, HasSubstr("' belongs to no flag; --help lists them\n"));
+/// Programs without commands, and commands.
+Words every_example() {
+    Words all{EXAMPLE_NAMES};
+    std::erase_if(all, [](const std::string& name) {
+        return name == "communication" || name == "gradients" || name == "scoring" ||
+               name == "training";
+    });
+    all.insert(all.end(), {"communication collectives", "communication point_to_point",
+                           "communication sub_groups", "communication parameter_server",
+                           "gradients linear_check", "gradients average", "scoring evaluate",
+                           "scoring predict", "training trainer", "training partitioner",
+                           "training checkpoint"});
+    return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryExample, ::testing::ValuesIn(Words{EXAMPLE_NAMES}),
-                         [](const auto& example) { return example.param; });
+TEST_F(CommunicationExamples, EachExplainsItselfAndNamesAWrongFlag) {
+    const std::string unlike = ": unknown flag --unlike-any-other; --help lists them\n";
+    for (const std::string& name : every_example()) {
+        const Outcome help = run_alone(name, {"--help"});
+        EXPECT_EQ(help.exit_code, 0);
+        EXPECT_THAT(help.output, StartsWith(name + ": "));
+        for (const auto& [flag, complaint] : std::map<std::string, std::string>{
+                 {"--helq", ": unknown flag --helq; did you mean --help?\n"},
+                 {"--unlike-any-other", unlike},
+                 {"--help=yes", ": --help takes no value\n"}}) {
+            const Outcome wrong = run_alone(name, {flag});
+            EXPECT_EQ(wrong.exit_code, 2);
+            EXPECT_EQ(wrong.output, name + complaint);
+        }
+        const Outcome stray = run_alone(name, {"1", "2", "3"});
+        EXPECT_EQ(stray.exit_code, 2);
+        EXPECT_THAT(stray.output, HasSubstr("' belongs to no flag; --help lists them\n"));
+    }
+}
+
+TEST_F(CommunicationExamples, ProgramWithCommandsListsThem) {
+    const Outcome help = run_alone("scoring", {"--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_EQ(help.output,
+              "usage: scoring COMMAND FLAGS...; each command explains itself: --help\n\n"
+              "  evaluate                 the same digits for every number of ranks\n"
+              "  predict                  predictions in the order of the data set\n");
+    const Outcome none = run_alone("scoring");
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_EQ(none.output, help.output);
+    const Outcome unknown = run_alone("scoring", {"evaluat"});
+    EXPECT_EQ(unknown.exit_code, 2);
+    EXPECT_EQ(unknown.output, "scoring: there is no command 'evaluat'\n" + help.output);
+}
 
 TEST_F(CommunicationExamples, FlagsComeInEverySpelling) {
     for (const Words& words : {Words{"--throw-in", "0"}, Words{"--throw_in", "0"},
@@ -50,8 +76,8 @@ TEST_F(CommunicationExamples, FlagsComeInEverySpelling) {
               "spawn: unknown flag --nproc; did you mean --nprocs?\n");
     EXPECT_EQ(run_alone("spawn", {"--nprocs", "2x"}).output,
               "spawn: --nprocs takes a number from 1 to 1024, not '2x'\n");
-    EXPECT_EQ(run_alone("trainer", {"--learning-rate", "nan"}).output,
-              "trainer: --learning-rate takes a number from 0 to 1e+06, not 'nan'\n");
+    EXPECT_EQ(run_alone("training trainer", {"--learning-rate", "nan"}).output,
+              "training trainer: --learning-rate takes a number from 0 to 1e+06, not 'nan'\n");
 }
 
 TEST_F(CommunicationExamples, HandStartedProcessesMeetThroughFourVariables) {
@@ -107,7 +133,7 @@ TEST_F(CommunicationExamples, SpawnStartsItsOwnRanksAndRaisesTheFirstError) {
 
 TEST_F(CommunicationExamples, PointToPointMessagesArrive) {
     for (const std::uint32_t rank_count : {2U, 4U}) {
-        const Outcome outcome = launch(rank_count, "point_to_point");
+        const Outcome outcome = launch(rank_count, "communication point_to_point");
         EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
         EXPECT_EQ(outcome.after(1, "blocking: rank 1 has "), "1");
         EXPECT_EQ(outcome.after(1, "immediate: rank 1 has "), "2, and computed 7.4855 meanwhile");
@@ -118,7 +144,7 @@ TEST_F(CommunicationExamples, PointToPointMessagesArrive) {
                       std::to_string(rank_count * (rank_count - 1) / 2));
         }
     }
-    EXPECT_EQ(run_alone("point_to_point").exit_code, 2);
+    EXPECT_EQ(run_alone("communication point_to_point").exit_code, 2);
 }
 
 TEST_F(CommunicationExamples, ClusterCheckNamesBadRanksAndSlowLinks) {
@@ -144,7 +170,7 @@ TEST_F(CommunicationExamples, ClusterCheckNamesBadRanksAndSlowLinks) {
 }
 
 TEST_F(CommunicationExamples, CollectivesShowWhatTheyDo) {
-    const Outcome outcome = launch(3, "collectives");
+    const Outcome outcome = launch(3, "communication collectives");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_THAT(
         outcome.lines_of_rank.at(0),
@@ -166,27 +192,29 @@ TEST_F(CommunicationExamples, CollectivesShowWhatTheyDo) {
             "reduce_scatter min     [10] [11] [12]", "reduce_scatter max     [30] [31] [32]",
             "reduce_scatter avg     [20] [21] [22]",
             "all_to_all             [10 20 30] [11 21 31] [12 22 32]", "barrier passed"));
-    EXPECT_EQ(run_alone("collectives").exit_code, 0);
+    EXPECT_EQ(run_alone("communication collectives").exit_code, 0);
 }
 
 TEST_F(CommunicationExamples, MissingGpusEndTheProgramWithASentence) {
     // Wherever this runs, the process sees no GPU.
     const Outcome outcome =
-        run_alone("collectives", {"--backend", "nccl"}, {"CUDA_VISIBLE_DEVICES="});
+        run_alone("communication collectives", {"--backend", "nccl"}, {"CUDA_VISIBLE_DEVICES="});
     EXPECT_EQ(outcome.exit_code, 1);
     ASSERT_EQ(outcome.lines_of_rank.at(0).size(), 1U) << outcome.output;
-    EXPECT_THAT(outcome.output, MatchesRegex("collectives: .*(no \"nccl\" back end|libnccl.so.2|"
-                                             "no NVIDIA driver|no GPU).*\n"));
+    EXPECT_THAT(outcome.output,
+                MatchesRegex("communication collectives: .*(no \"nccl\" back end|libnccl.so.2|"
+                             "no NVIDIA driver|no GPU).*\n"));
 }
 
 TEST_F(CommunicationExamples, UnknownBackEndIsNamed) {
-    const Outcome outcome = run_alone("collectives", {"--backend", "ncl"});
+    const Outcome outcome = run_alone("communication collectives", {"--backend", "ncl"});
     EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_THAT(outcome.output, StartsWith("collectives: \"ncl\" is no back end; there is "));
+    EXPECT_THAT(outcome.output,
+                StartsWith("communication collectives: \"ncl\" is no back end; there is "));
 }
 
 TEST_F(CommunicationExamples, SubGroupsServeTheirMembersAlone) {
-    const Outcome outcome = launch(4, "sub_groups");
+    const Outcome outcome = launch(4, "communication sub_groups");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.after(0, "pair: "), "rank 0 adds up 1");
     EXPECT_EQ(outcome.after(1, "pair: "), "rank 1 adds up 1");
@@ -198,8 +226,8 @@ TEST_F(CommunicationExamples, SubGroupsServeTheirMembersAlone) {
 
 TEST_F(CommunicationExamples, SynchronousParameterServersArePlainSgdToTheBit) {
     for (const std::uint32_t server_count : {1U, 2U, 3U}) {
-        const Outcome outcome =
-            launch(4, "parameter_server", {"--servers", std::to_string(server_count)});
+        const Outcome outcome = launch(4, "communication parameter_server",
+                                       {"--servers", std::to_string(server_count)});
         EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
         const std::uint32_t worker = server_count;
         EXPECT_EQ(outcome.after(worker, "largest difference from plain SGD: "), "0");
@@ -211,18 +239,19 @@ TEST_F(CommunicationExamples, SynchronousParameterServersArePlainSgdToTheBit) {
 }
 
 TEST_F(CommunicationExamples, AsynchronousParameterServersLearnToo) {
-    const Outcome outcome = launch(4, "parameter_server", {"--servers=2", "--mode=async"});
+    const Outcome outcome =
+        launch(4, "communication parameter_server", {"--servers=2", "--mode=async"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_THAT(outcome.after(2, "async, 2 servers, 2 workers: loss "),
                 MatchesRegex("2\\.[0-9]+ before, 0\\.00[0-9]+ after 200 steps"));
 }
 
 TEST_F(CommunicationExamples, ParameterServersRefuseImpossibleRoles) {
-    EXPECT_EQ(run_alone("parameter_server").exit_code, 2);
-    const Outcome mode = launch(2, "parameter_server", {"--mode", "fast"});
+    EXPECT_EQ(run_alone("communication parameter_server").exit_code, 2);
+    const Outcome mode = launch(2, "communication parameter_server", {"--mode", "fast"});
     EXPECT_EQ(mode.exit_code, 2);
     EXPECT_THAT(mode.output, HasSubstr("--mode is sync or async, not 'fast'"));
-    EXPECT_THAT(run_alone("parameter_server", {"--servers", "30"}).output,
+    EXPECT_THAT(run_alone("communication parameter_server", {"--servers", "30"}).output,
                 HasSubstr("--servers: there are only 21 parameters to share"));
 }
 

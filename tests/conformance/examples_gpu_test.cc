@@ -21,16 +21,16 @@ class GpuExamples : public testing::Examples {
 };
 
 TEST_F(GpuExamples, CollectivesShowTheSameOnBothBackEnds) {
-    const Outcome on_gpus = launch_on_gpus(3, "collectives");
+    const Outcome on_gpus = launch_on_gpus(3, "communication collectives");
     EXPECT_EQ(on_gpus.exit_code, 0) << on_gpus.output;
-    const Outcome on_cpus = launch(3, "collectives");
+    const Outcome on_cpus = launch(3, "communication collectives");
     EXPECT_EQ(on_gpus.lines_of_rank, on_cpus.lines_of_rank);
     EXPECT_THAT(on_gpus.lines_of_rank.at(0),
                 Contains("all_reduce sum         [6 -6] [6 -6] [6 -6]"));
 }
 
 TEST_F(GpuExamples, PointToPointMessagesArrive) {
-    const Outcome outcome = launch_on_gpus(3, "point_to_point");
+    const Outcome outcome = launch_on_gpus(3, "communication point_to_point");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.after(1, "blocking: rank 1 has "), "1");
     EXPECT_EQ(outcome.after(1, "immediate: rank 1 has "), "2, and computed 7.4855 meanwhile");
@@ -43,7 +43,7 @@ TEST_F(GpuExamples, PointToPointMessagesArrive) {
 }
 
 TEST_F(GpuExamples, SubGroupsServeTheirMembersAlone) {
-    const Outcome outcome = launch_on_gpus(4, "sub_groups");
+    const Outcome outcome = launch_on_gpus(4, "communication sub_groups");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.after(0, "pair: "), "rank 0 adds up 1");
     EXPECT_THAT(outcome.after(3, "pair: rank 3 is refused: "), HasSubstr("ranks 0, 1"));
@@ -51,16 +51,17 @@ TEST_F(GpuExamples, SubGroupsServeTheirMembersAlone) {
 }
 
 TEST_F(GpuExamples, ParameterServersAreSynchronousOnly) {
-    const Outcome outcome = launch_on_gpus(4, "parameter_server", {"--servers", "2"});
+    const Outcome outcome = launch_on_gpus(4, "communication parameter_server", {"--servers", "2"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.after(2, "largest difference from plain SGD: "), "0");
-    const Outcome refused = launch_on_gpus(2, "parameter_server", {"--mode", "async"});
+    const Outcome refused =
+        launch_on_gpus(2, "communication parameter_server", {"--mode", "async"});
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_THAT(refused.output, HasSubstr("--mode async serves workers as they come"));
 }
 
 TEST_F(GpuExamples, PartitionedTrainingLearns) {
-    const Outcome outcome = launch_on_gpus(2, "partitioner");
+    const Outcome outcome = launch_on_gpus(2, "training partitioner");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_LT(outcome.number_after(1, "Rank 1, epoch 9: "), 0.005);
 }

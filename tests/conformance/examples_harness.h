@@ -23,6 +23,17 @@ inline std::string example_program(const std::string& name) {
     return std::string(EXAMPLES_FOLDER) + "/" + name + "/" + name;
 }
 
+/// `name` is that of a program, or of a program and its command.
+inline Words example_command(const std::string& name, const Words& arguments) {
+    const std::size_t space = name.find(' ');
+    Words command{example_program(name.substr(0, space))};
+    if (space != std::string::npos) {
+        command.push_back(name.substr(space + 1));
+    }
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
+}
+
 /// The result of an example.
 struct Outcome {
     int exit_code = -1;
@@ -55,8 +66,8 @@ class Examples : public ::testing::Test {
         Words command{REGROUP_PROGRAM, "run", "--standalone",
                       "--nproc-per-node=" + std::to_string(rank_count)};
         command.insert(command.end(), launcher.begin(), launcher.end());
-        command.push_back(example_program(name));
-        command.insert(command.end(), arguments.begin(), arguments.end());
+        const Words example = example_command(name, arguments);
+        command.insert(command.end(), example.begin(), example.end());
         return Program({command, {}, folder()});
     }
 
@@ -79,9 +90,7 @@ class Examples : public ::testing::Test {
     /// A single process, without a launcher.
     [[nodiscard]] Outcome run_alone(const std::string& name, const Words& arguments = {},
                                     const Words& environment = {}) const {
-        Words command{example_program(name)};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        Program program({command, environment, folder()});
+        Program program({example_command(name, arguments), environment, folder()});
         Outcome outcome{.exit_code = program.wait().value_or(-1), .output = program.output()};
         outcome.lines_of_rank[0] = lines_of(outcome.output);
         return outcome;

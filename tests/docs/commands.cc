@@ -360,12 +360,14 @@ std::string CommandChecker::check_preset(const std::string& kind, const Words& w
     return "";
 }
 
-/// The flags of an example must occur in its sources.
+/// The flags of an example must occur in its sources, or in those that the examples share.
 std::string CommandChecker::check_example(const std::string& name, const Words& words) const {
     std::string sources;
-    for (const auto& entry : fs::directory_iterator(project_.root / "examples" / name)) {
-        if (entry.path().extension() == ".cc" || entry.path().extension() == ".h") {
-            sources += read(entry.path());
+    for (const std::string& folder : {name, std::string("common")}) {
+        for (const auto& entry : fs::directory_iterator(project_.root / "examples" / folder)) {
+            if (entry.path().extension() == ".cc" || entry.path().extension() == ".h") {
+                sources += read(entry.path());
+            }
         }
     }
     for (const std::string& word : words) {

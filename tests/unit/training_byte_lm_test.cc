@@ -7,13 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "examples/byte_lm/model.h"
-#include "examples/byte_lm/options.h"
 
 namespace byte_lm {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr ModelSizes kSmall{.context = 3, .embedding = 4, .hidden = 5};
 
@@ -88,48 +86,6 @@ TEST(ByteLm, ModelLearnsASentenceByHeart) {
         model.apply_gradients(0.1F);
     }
     EXPECT_LT(model.forward(batch) / static_cast<double>(batch.size()), 0.5);
-}
-
-Options parse(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "byte_lm");
-    std::vector<char*> argv;
-    argv.reserve(arguments.size());
-    for (std::string& argument : arguments) {
-        argv.push_back(argument.data());
-    }
-    return parse_options(static_cast<int>(argv.size()), argv.data());
-}
-
-std::string complaint(const std::vector<std::string>& arguments) {
-    try {
-        (void)parse(arguments);
-    } catch (const UsageError& error) {
-        return error.what();
-    }
-    return "no complaint";
-}
-
-TEST(ByteLmOptions, FlagsAreReadInBothSpellings) {
-    const Options options =
-        parse({"--data", "a", "b", "--steps=5", "--learning-rate", "0.5", "--backend", "cpu"});
-    EXPECT_THAT(options.data, ElementsAre("a", "b"));
-    EXPECT_EQ(options.steps, 5);
-    EXPECT_EQ(options.learning_rate, 0.5);
-    EXPECT_FALSE(options.help);
-    EXPECT_TRUE(parse({"--help"}).help);
-    EXPECT_THAT(usage(), HasSubstr("--step-delay-ms N"));
-}
-
-TEST(ByteLmOptions, ComplaintHasOneLine) {
-    EXPECT_EQ(complaint({"--data", "a", "--step", "5"}),
-              "unknown flag --step; did you mean --steps?");
-    EXPECT_EQ(complaint({"--data", "a", "--steps", "0"}),
-              "--steps takes a number from 1 to 1000000000, not '0'");
-    EXPECT_THAT(complaint({"--data", "a", "--hidden", "many"}), HasSubstr("not 'many'"));
-    EXPECT_THAT(complaint({"--data", "a", "--learning-rate", "nan"}), HasSubstr("not 'nan'"));
-    EXPECT_EQ(complaint({"--data"}), "--data needs a value");
-    EXPECT_THAT(complaint({}), HasSubstr("--data FILE.. is missing"));
-    EXPECT_EQ(complaint({"book.txt"}), "'book.txt' belongs to no flag; --help lists them");
 }
 
 }  // namespace

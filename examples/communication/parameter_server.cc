@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// parameter_server: training with servers that hold the parameters, and workers that push gradients
-// to them and pull parameters from them.
+// communication parameter_server: training with servers that hold the parameters, and workers that
+// push gradients to them and pull parameters from them.
 //
-//     regroup run --standalone --nproc-per-node=5 parameter_server --servers 2 --mode sync
+//     regroup run --standalone --nproc-per-node=5 communication parameter_server --servers 2 --mode
+//     sync
 //
 // Ranks 0 to S-1 are servers, each holding its share of the parameters; the others are workers,
 // which talk to all servers and never to one another.
@@ -24,6 +25,7 @@
 #include <cmath>
 #include <thread>
 
+#include "communication.h"
 #include "flags.h"
 #include "linear_regression.h"
 
@@ -336,9 +338,9 @@ void run(const Options& options, const regroup::Context& context) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int parameter_server(int argc, char** argv) {
     Options options;
-    example::Flags flags("parameter_server",
+    example::Flags flags("communication parameter_server",
                          "trains a linear model with parameter servers (the first ranks) and\n"
                          "workers (the others).");
     flags.add("--servers", options.servers, {1, 1024}, "servers, each holding a share");
@@ -346,8 +348,8 @@ int main(int argc, char** argv) {
     flags.add("--steps", options.steps, {0, 1'000'000'000}, "steps that each worker takes");
     flags.add("--batch-size", options.batch_size, {1, 1 << 20}, "samples per step of each worker");
     flags.add("--features", options.features, {1, 1 << 20}, "of the model");
-    flags.add("--learning-rate", options.learning_rate, "of SGD (0.1)");
-    example::add_backend(flags, options.backend);
+    flags.add("--learning-rate", options.learning_rate, "of SGD");
+    flags.add_backend(options.backend);
     return example::run_main(flags, argc, argv,
                              [&](const regroup::Context& context) { run(options, context); });
 }
