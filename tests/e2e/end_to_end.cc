@@ -94,6 +94,13 @@ Program EndToEnd::run(const Words& arguments, const Words& environment) const {
                     Words{"PROBE_DIR=" + folder()} + environment, folder()});
 }
 
+std::unique_ptr<Program> EndToEnd::start_run(const Words& arguments,
+                                             const Words& environment) const {
+    return std::make_unique<Program>(ProgramSpec{Words{regroup_program(), "run"} + arguments,
+                                                 Words{"PROBE_DIR=" + folder()} + environment,
+                                                 folder()});
+}
+
 Program EndToEnd::run_probe(const Words& flags, const Words& steps,
                             const Words& environment) const {
     return run(flags + Words{probe_program()} + steps, environment);
@@ -141,6 +148,16 @@ std::map<std::uint32_t, Mark> EndToEnd::await_marks(const std::string& name, std
         return !result.empty();
     });
     return result;
+}
+
+std::uint64_t EndToEnd::step() const {
+    const std::string text = read_file(folder() + "/step");
+    return text.empty() ? 0 : std::stoull(text);
+}
+
+bool EndToEnd::goes_on() const {
+    const std::uint64_t before = step();
+    return eventually([&] { return step() > before + 3; });
 }
 
 void EndToEnd::release(const std::string& name) const {

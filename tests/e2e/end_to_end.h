@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -16,6 +17,9 @@
 namespace regroup::testing {
 
 using Words = std::vector<std::string>;
+
+/// The exit code for a wrong command line.
+inline constexpr int kUsage = 2;
 
 /// `first` followed by `more`.
 [[nodiscard]] Words operator+(Words first, const Words& more);
@@ -73,6 +77,9 @@ class EndToEnd : public ::testing::Test {
     /// `regroup run`, with `arguments` after it.
     [[nodiscard]] Program run(const Words& arguments, const Words& environment = {}) const;
 
+    [[nodiscard]] std::unique_ptr<Program> start_run(const Words& arguments,
+                                                     const Words& environment = {}) const;
+
     /// `regroup run` of the probe, with `flags` before it and `steps` after it.
     [[nodiscard]] Program run_probe(const Words& flags, const Words& steps,
                                     const Words& environment = {}) const;
@@ -95,6 +102,9 @@ class EndToEnd : public ::testing::Test {
     [[nodiscard]] std::map<std::uint32_t, Mark> await_marks(const std::string& name,
                                                             std::size_t count,
                                                             std::uint64_t round_min = 1) const;
+    /// The last step that rank 0 of an elastic probe with "beat" has begun.
+    [[nodiscard]] std::uint64_t step() const;
+    [[nodiscard]] bool goes_on() const;
     /// Releases ranks that wait at a step `await=NAME`.
     void release(const std::string& name) const;
 

@@ -76,12 +76,10 @@ class EventsCommand : public EndToEnd {
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
                                                       const std::string& endpoint) const {
-        return std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + node(number, "2", endpoint) +
-                Words{"--nproc-per-node=2", "--max-restarts=4",
-                      "--event-log=" + path("agents.jsonl"), elastic_probe_program(), "beat"},
-            {"PROBE_DIR=" + folder()},
-            folder()});
+        return start_run(node(number, "2", endpoint) + Words{"--nproc-per-node=2",
+                                                             "--max-restarts=4",
+                                                             "--event-log=" + path("agents.jsonl"),
+                                                             elastic_probe_program(), "beat"});
     }
     /// The output of `regroup WORDS`, of stdout alone.
     [[nodiscard]] std::string said(const Words& words) const {

@@ -19,12 +19,9 @@ class GracePeriod : public EndToEnd {
    protected:
     [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const Words& flags,
                                                  const Words& steps) const {
-        return std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + node(number, "1:2", rendezvous_.endpoint()) +
-                Words{"--last-call=60", "--grow-after=0", "--max-restarts=1"} + flags +
-                Words{probe_program()} + steps,
-            {"PROBE_DIR=" + folder()},
-            folder()});
+        return start_run(node(number, "1:2", rendezvous_.endpoint()) +
+                         Words{"--last-call=60", "--grow-after=0", "--max-restarts=1"} + flags +
+                         Words{probe_program()} + steps);
     }
 
     Rendezvous rendezvous_;
@@ -129,18 +126,13 @@ INSTANTIATE_TEST_SUITE_P(Paths, GracePeriodOf, ::testing::ValuesIn(paths()),
 TEST_F(GracePeriod, GrowthWaitsForTheShutdownTimeoutToo) {
     const Words quick{"--shutdown-timeout=0.5"};
     const Words steps{"round=1?ignore=15", "mark=up", "round=1?hold", "await=finish"};
-    auto first = std::make_unique<Program>(
-        ProgramSpec{Words{regroup_program(), "run"} + node(1, "1:2", rendezvous_.endpoint()) +
-                        Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +
-                        Words{probe_program()} + steps,
-                    {"PROBE_DIR=" + folder()},
-                    folder()});
+    auto first = start_run(node(1, "1:2", rendezvous_.endpoint()) +
+                           Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +
+                           Words{probe_program()} + steps);
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
-    Program second({Words{regroup_program(), "run"} + node(2, "1:2", rendezvous_.endpoint()) +
-                        Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +
-                        Words{probe_program()} + steps,
-                    {"PROBE_DIR=" + folder()},
-                    folder()});
+    Program second = run(node(2, "1:2", rendezvous_.endpoint()) +
+                         Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +
+                         Words{probe_program()} + steps);
     EXPECT_THAT(await_marks("up", 2, 2), SizeIs(2)) << first->output() << second.output();
     EXPECT_THAT(first->output(), HasSubstr("killing the workers of round 1"));
     release("finish");
@@ -158,19 +150,6 @@ TEST_F(GracePeriod, SigtermToAllNodesEndsTheJobWithItsCode) {
         EXPECT_EQ(each->wait(), 128 + SIGTERM) << each->output();
         EXPECT_THAT(each->output(), Not(HasSubstr("failed")));
     }
-}
-
-TEST_F(GracePeriod, SecondCtrlCKillsTheWorkersAtOnce) {
-    auto first = start(1, {"--last-call=0", "--shutdown-timeout=1000"},
-                       {"ignore=2", "ignore=15", "mark=up", "hold"});
-    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
-    first->signal(SIGINT);
-    ASSERT_TRUE(first->prints("SIGINT: stopping the workers")) << first->output();
-    // A second signal that comes sooner counts as the same one.
-    EXPECT_FALSE(first->wait(std::chrono::milliseconds(400))) << first->output();
-    first->signal(SIGINT);
-    EXPECT_EQ(first->wait(), 128 + SIGINT) << first->output();
-    EXPECT_THAT(first->output(), HasSubstr("killing the workers of round 1 at once"));
 }
 
 TEST_F(GracePeriod, WorkersGetTheSignalThatTheLauncherGot) {

@@ -22,7 +22,6 @@ using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr int kSshFailed = 255;
-constexpr int kUsage = 2;
 constexpr int kRequeue = 75;
 
 std::size_t count_of(const std::string& text, const std::string& part) {

@@ -46,13 +46,10 @@ class OperateCommand : public EndToEnd {
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number, const std::string& endpoint,
                                                       const Words& steps) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + node(number, "1:2", endpoint) +
-                            Words{"--nproc-per-node=2", "--last-call=30", "--max-restarts=4",
-                                  elastic_probe_program()} +
-                            steps,
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return start_run(node(number, "1:2", endpoint) +
+                         Words{"--nproc-per-node=2", "--last-call=30", "--max-restarts=4",
+                               elastic_probe_program()} +
+                         steps);
     }
     /// True once a rank has begun to save its state in that round.
     [[nodiscard]] bool saves(std::uint64_t round) const {

@@ -39,21 +39,9 @@ class RunDaemonLoss : public EndToEnd {
     }
     [[nodiscard]] Node start_node(unsigned number, const std::string& endpoint,
                                   const Words& flags = {}) const {
-        return std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + node(number, "2:2", endpoint) +
-                Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--max-restarts=2"} + flags +
-                Words{elastic_probe_program(), "beat"},
-            {"PROBE_DIR=" + folder()},
-            folder()});
-    }
-    /// The last step that rank 0 has begun.
-    [[nodiscard]] std::uint64_t step() const {
-        const std::string text = read_file(folder() + "/step");
-        return text.empty() ? 0 : std::stoull(text);
-    }
-    [[nodiscard]] bool goes_on() const {
-        const std::uint64_t before = step();
-        return eventually([&] { return step() > before + 3; });
+        return start_run(node(number, "2:2", endpoint) +
+                         Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--max-restarts=2"} +
+                         flags + Words{elastic_probe_program(), "beat"});
     }
     /// How many steps begin within `window`.
     [[nodiscard]] std::uint64_t steps_within(std::chrono::milliseconds window) const {
@@ -252,12 +240,9 @@ class RunDaemonLossWithItsHost : public RunDaemonLoss {
     }
     /// A node whose workers do not notice that others are lost.
     [[nodiscard]] Node start_unaware(unsigned number, const Words& flags = {}) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + node(number, "1:2", endpoint_) +
-                            Words{"--nproc-per-node=2", "--last-call=60"} + flags +
-                            Words{probe_program(), "mark=up", "await=finish"},
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return start_run(node(number, "1:2", endpoint_) +
+                         Words{"--nproc-per-node=2", "--last-call=60"} + flags +
+                         Words{probe_program(), "mark=up", "await=finish"});
     }
 
     const std::string endpoint_ = "127.0.0.1:" + std::to_string(unused_port());

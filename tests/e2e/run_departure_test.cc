@@ -19,11 +19,8 @@ class RunDeparture : public EndToEnd {
     [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const Words& steps,
                                                  const std::string& nodes = "2",
                                                  const Words& flags = {}) const {
-        return std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + node(number, nodes, rendezvous_.endpoint()) + flags +
-                Words{probe_program()} + steps,
-            {"PROBE_DIR=" + folder()},
-            folder()});
+        return start_run(node(number, nodes, rendezvous_.endpoint()) + flags +
+                         Words{probe_program()} + steps);
     }
 
     Rendezvous rendezvous_;

@@ -42,12 +42,9 @@ class RunElastic : public EndToEnd {
                                                       const std::string& endpoint,
                                                       const Words& flags = {},
                                                       const Words& arguments = {}) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + node(number, nodes, endpoint) +
-                            Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--last-call=30"} +
-                            flags + Words{elastic_probe_program()} + arguments,
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return start_run(node(number, nodes, endpoint) +
+                         Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--last-call=30"} +
+                         flags + Words{elastic_probe_program()} + arguments);
     }
     static void expect_same_process(const Marks& before, const Marks& after, std::uint32_t rank) {
         EXPECT_EQ(pid_of(before.at(rank)), pid_of(after.at(rank))) << "rank " << rank;

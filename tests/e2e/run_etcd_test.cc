@@ -33,19 +33,9 @@ class RunEtcd : public EndToEnd {
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
                                                       const std::string& endpoints) const {
-        return std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + node(number, "2:2", endpoints) +
-                Words{"--nproc-per-node=2", "--max-restarts=3", elastic_probe_program(), "beat"},
-            {"PROBE_DIR=" + folder()},
-            folder()});
-    }
-    [[nodiscard]] std::uint64_t step() const {
-        const std::string text = read_file(folder() + "/step");
-        return text.empty() ? 0 : std::stoull(text);
-    }
-    [[nodiscard]] bool goes_on() const {
-        const std::uint64_t before = step();
-        return eventually([&] { return step() > before + 3; });
+        return start_run(node(number, "2:2", endpoints) + Words{"--nproc-per-node=2",
+                                                                "--max-restarts=3",
+                                                                elastic_probe_program(), "beat"});
     }
 
     EtcdServer etcd_{REGROUP_ETCD, folder() + "/etcd"};

@@ -82,16 +82,6 @@ INSTANTIATE_TEST_SUITE_P(Signals, RunLeftoversOfSignal,
                          ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT),
                          [](const auto& named) { return "Signal" + std::to_string(named.param); });
 
-TEST_F(RunLeftovers, WorkersThatIgnoreSigtermAreKilledAfterTheShutdownTimeout) {
-    Program job = run_probe(kTwo + Words{"--shutdown-timeout=0.5"}, kHostile);
-    await_trees(job);
-    job.signal(SIGTERM);
-    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
-    EXPECT_EQ(job.ended_by(), SIGTERM);
-    EXPECT_THAT(job.family(), IsEmpty());
-    EXPECT_THAT(job.output(), HasSubstr("killing the workers of round 1"));
-}
-
 TEST_F(RunLeftovers, SecondSignalDoesNotWaitForTheShutdownTimeout) {
     Program job = run_probe(kTwo + Words{"--shutdown-timeout=1000"}, kHostile);
     await_trees(job);

@@ -18,12 +18,9 @@ using ::testing::SizeIs;
 class RunNodeLoss : public EndToEnd {
    protected:
     [[nodiscard]] std::unique_ptr<Program> start(const Words& flags) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + flags +
-                            Words{"--nproc-per-node=2", "--grow-after=0", "--shutdown-timeout=10",
-                                  probe_program(), "mark=up", "await=finish"},
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return start_run(flags + Words{"--nproc-per-node=2", "--grow-after=0",
+                                       "--shutdown-timeout=10", probe_program(), "mark=up",
+                                       "await=finish"});
     }
     [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const std::string& nodes) const {
         return start(node(number, nodes, rendezvous_.endpoint()));

@@ -17,9 +17,8 @@ class RunRankOrder : public EndToEnd {
     // Starts the node 127.0.0.(`number` + 1).
     Program& start(unsigned number, const Words& flags, const Words& environment = {}) {
         const Words all = node(number, std::to_string(kNodes), endpoint_) + flags;
-        programs_.push_back(std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + all + Words{probe_program(), "store", "mark=up"},
-            Words{"PROBE_DIR=" + folder()} + environment, folder()}));
+        programs_.push_back(
+            start_run(all + Words{probe_program(), "store", "mark=up"}, environment));
         return *programs_.back();
     }
     // The numbers of the nodes by rank, when all have ended.

@@ -22,13 +22,10 @@ class RunSharded : public EndToEnd {
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number, const std::string& nodes,
                                                       const std::string& endpoint,
                                                       const Words& arguments = {}) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + node(number, nodes, endpoint) +
-                            Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--last-call=30",
-                                  SHARDED_PROBE_PROGRAM} +
-                            arguments,
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return start_run(node(number, nodes, endpoint) +
+                         Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--last-call=30",
+                               SHARDED_PROBE_PROGRAM} +
+                         arguments);
     }
     [[nodiscard]] Program start_one(const Words& arguments = {}) const {
         return run(

@@ -22,8 +22,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr int kUsage = 2;
-
 class TokenCommand : public EndToEnd {
    protected:
     /// The exit code of `regroup token FLAGS`, and what it printed.

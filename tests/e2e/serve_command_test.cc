@@ -77,11 +77,9 @@ TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
     for (unsigned number = 1; number <= 2; ++number) {
         for (unsigned job = 0; job < kJobs; ++job) {
             const std::string id = "job" + std::to_string(job);
-            agents.push_back(std::make_unique<Program>(ProgramSpec{
-                Words{regroup_program(), "run"} + node(number, "2", rendezvous.endpoint()) +
-                    Words{"--rdzv-id=" + id, probe_program(), "store", "mark=" + id},
-                {"PROBE_DIR=" + folder()},
-                folder()}));
+            agents.push_back(
+                start_run(node(number, "2", rendezvous.endpoint()) +
+                          Words{"--rdzv-id=" + id, probe_program(), "store", "mark=" + id}));
         }
     }
     for (const auto& agent : agents) {
@@ -101,10 +99,8 @@ TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
 TEST_F(ServeCommand, EachRetryOfAFailedJobIsANewAttempt) {
     const Rendezvous rendezvous;
     for (const std::string code : {"5", "9", "0"}) {
-        Program attempt({Words{regroup_program(), "run"} + node(1, "1:1", rendezvous.endpoint()) +
-                             Words{probe_program(), "mark=up" + code, "exit=" + code},
-                         {"PROBE_DIR=" + folder()},
-                         folder()});
+        Program attempt = run(node(1, "1:1", rendezvous.endpoint()) +
+                              Words{probe_program(), "mark=up" + code, "exit=" + code});
         EXPECT_EQ(attempt.wait(), std::stoi(code)) << attempt.output();
         EXPECT_THAT(attempt.output(), Not(HasSubstr("nothing was run here")));
         EXPECT_THAT(marks("up" + code), SizeIs(1)) << attempt.output();

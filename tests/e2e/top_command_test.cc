@@ -30,12 +30,9 @@ class TopCommand : public EndToEnd {
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
                                                       const std::string& endpoint) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + node(number, "1:2", endpoint) +
-                            Words{"--nproc-per-node=2", "--last-call=30", "--max-restarts=4",
-                                  elastic_probe_program()},
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return start_run(node(number, "1:2", endpoint) + Words{"--nproc-per-node=2",
+                                                               "--last-call=30", "--max-restarts=4",
+                                                               elastic_probe_program()});
     }
 };
 
