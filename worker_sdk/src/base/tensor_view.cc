@@ -25,8 +25,8 @@ constexpr std::array kFacts{
 };
 
 DTypeFacts facts(DType dtype) noexcept {
-    const auto number = static_cast<std::size_t>(dtype);  // May be of another rank.
-    return number < kFacts.size() ? kFacts[number] : DTypeFacts{"unknown", 0, false};
+    const auto index = static_cast<std::size_t>(dtype);  // May be of another rank.
+    return index < kFacts.size() ? kFacts[index] : DTypeFacts{"unknown", 0, false};
 }
 
 DTypeFacts known_facts(DType dtype) noexcept {
