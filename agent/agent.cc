@@ -161,10 +161,22 @@ struct Agent::Impl {
                         std::visit([&](const auto& e) { act(e); }, effect);
                     },
                 .highest_step = [this] { return workers.highest_step(); },
-                .on_rest = [this] { settle(); }}),
+                .on_rest =
+                    [this] {
+                        if (core.draining()) {
+                            workers.announce_drain();
+                        }
+                        if (core.report().state == rendezvous::NodeState::stopping) {
+                            watch.round_stops();
+                        } else if (core.report().state != rendezvous::NodeState::running) {
+                            watch.round_ended();
+                            narrator.waits(clock.now());
+                        }
+                    }}),
           core(loop.core()),
           narrator(output_in, options.core, options.announces, clock.now()),
-          workers(io, clock, output, options.core, options.group,
+          launcher(io),
+          workers(io, clock, launcher, output, options.core, options.group,
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           note(*exited);
@@ -172,9 +184,9 @@ struct Agent::Impl {
                       loop.feed(event);
                       watch.attached();
                   }),
-          watch(io, clock, workers.launcher(), options.core, options.watch, watch_handlers()),
+          watch(io, clock, launcher, options.core, options.watch, watch_handlers()),
           store(io, options.store, output.sayer()),
-          health(io, workers.launcher(), options.health, options.core.policy, options.core.offer,
+          health(io, launcher, options.health, options.core.policy, options.core.offer,
                  output.sayer()),
           link(
               io, options.core, options.daemon, [this] { return workers.live(); }, link_handlers()),
@@ -183,18 +195,6 @@ struct Agent::Impl {
     [[nodiscard]] AgentView view() const {
         return {core.report(),  core.assignment(), core.parting(),    core.give_up_at(),
                 core.leaving(), core.draining(),   core.has_workers()};
-    }
-
-    void settle() {
-        if (core.draining()) {
-            workers.announce_drain();
-        }
-        if (core.report().state == rendezvous::NodeState::stopping) {
-            watch.round_stops();
-        } else if (core.report().state != rendezvous::NodeState::running) {
-            watch.round_ended();
-            narrator.waits(clock.now());
-        }
     }
 
     void note(const WorkerExited& exited) {
@@ -411,6 +411,7 @@ struct Agent::Impl {
     CoreLoop loop;
     const AgentCore& core;
     Narrator narrator;
+    LinuxLauncher launcher;
     WorkerGroup workers;
     NodeWatch watch;
     RoundStore store;
@@ -428,11 +429,10 @@ Agent::~Agent() = default;
 
 Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
     impl_->on_done = std::move(on_done);
-    if (const Result<void> linked = impl_->workers.open_link(); !linked) {
+    if (const Result<void> linked = impl_->workers.open(); !linked) {
         impl_->output.say("workers cannot keep their processes over rounds: " +
                           linked.error().detail);
     }
-    impl_->workers.start_fork_server();
     if (Result<void> offered = impl_->offer_store(); !offered) {
         return offered;
     }

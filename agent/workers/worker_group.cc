@@ -32,21 +32,20 @@ rendezvous::PeerError peer_error_in(const worker_link::WorkerPage& page) {
 
 }  // namespace
 
-WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
-                         const AgentConfig& config, WorkerGroupOptions options,
+WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+                         OutputRelay& output, const AgentConfig& config, WorkerGroupOptions options,
                          std::function<void(const AgentEvent&)> on_event)
     : io_(io),
       output_(output),
       config_(config),
       options_(std::move(options)),
       on_event_(std::move(on_event)),
-      launcher_(io),
-      reaper_(io, launcher_),
-      starter_(io, launcher_, output, config_, options_,
+      reaper_(io, launcher),
+      starter_(io, launcher, output, config_, options_,
                [this](std::uint64_t key, Result<ChildProcess> child) {
                    started(key, std::move(child));
                }),
-      ends_(io, clock, launcher_,
+      ends_(io, clock, launcher,
             {.on_ending =
                  [this](std::uint64_t key, const WorkerEnd& end) {
                      const WorkerProcess& worker = workers_.at(key);
@@ -66,7 +65,8 @@ void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_add
     for (const std::uint32_t local_rank : launch.local_ranks) {
         start(launch.assignment, local_rank, false);
     }
-    records_begin();
+    ends_.begin_round();
+    starter_.open_files_soon();
 }
 
 void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& own_address) {
@@ -76,11 +76,6 @@ void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& o
     for (const std::uint32_t local_rank : prestart.local_ranks) {
         start(unknown, local_rank, true);
     }
-    starter_.open_files_soon();
-}
-
-void WorkerGroup::records_begin() {
-    ends_.begin_round();
     starter_.open_files_soon();
 }
 
@@ -164,7 +159,7 @@ void WorkerGroup::cancel(std::uint64_t key, int signal) {
 
 void WorkerGroup::forward(int signal) {
     for (const auto& [key, worker] : workers_) {
-        if (worker.pid != 0 && !would_only_end(worker, signal)) {
+        if (worker.pid != 0 && !worker.would_only_end(signal)) {
             ends_.forward(key, signal);
         }
     }
@@ -173,13 +168,13 @@ void WorkerGroup::forward(int signal) {
 bool WorkerGroup::would_only_end(int signal) const {
     return !workers_.empty() &&
            std::all_of(workers_.begin(), workers_.end(),
-                       [signal](const auto& w) { return would_only_end(w.second, signal); });
+                       [signal](const auto& w) { return w.second.would_only_end(signal); });
 }
 
 // A worker that was started ahead counts as elastic: it is started ahead only if the others are.
-bool WorkerGroup::would_only_end(const WorkerProcess& worker, int signal) {
-    const bool waits = worker.assignment.round == RoundId::none;
-    return (worker.elastic || waits) && worker.pid != 0 && has_default(worker.pid, signal);
+bool WorkerGroup::WorkerProcess::would_only_end(int signal) const {
+    const bool waits = assignment.round == RoundId::none;
+    return (elastic || waits) && pid != 0 && has_default(pid, signal);
 }
 
 // ---- Ends.

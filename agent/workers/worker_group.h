@@ -36,16 +36,14 @@ class WorkerGroup {
    public:
     /// `on_event` gets the end of each worker, failed starts (from within launch()), and the
     /// messages of workers over their links. It must not destroy this object.
-    WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
-                const AgentConfig& config, WorkerGroupOptions options,
+    WorkerGroup(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+                OutputRelay& output, const AgentConfig& config, WorkerGroupOptions options,
                 std::function<void(const AgentEvent&)> on_event);
 
-    /// Opens the link for workers with the SDK. Without it they are treated like all other workers.
-    /// Errors: system.
-    Result<void> open_link();
-
-    /// Starts the fork server, if the command has one. Workers then wait for its imports.
-    void start_fork_server() { starter_.start_fork_server(); }
+    /// Starts the fork server, if the command has one; workers then wait for its imports. Opens the
+    /// link for workers with the SDK. Without it they are treated like all other workers. Errors:
+    /// system, for the link.
+    Result<void> open();
 
     /// Where workers reach the store of the round that begins now; nothing: at the master.
     void use_relay(std::optional<rendezvous::Endpoint> relay) {
@@ -83,9 +81,6 @@ class WorkerGroup {
     void save_records(std::uint32_t local_rank, const std::string& prefix,
                       std::function<void(const worker_link::RecordsSaved&)> on_saved);
 
-    /// For starting tools that inspect workers.
-    [[nodiscard]] LinuxLauncher& launcher() noexcept { return launcher_; }
-
     /// The live workers, by local rank.
     [[nodiscard]] std::vector<LiveWorker> live() const;
     /// The highest step in the pages of live workers.
@@ -106,11 +101,12 @@ class WorkerGroup {
         std::optional<HangKill> hang;
         /// Waits for its answer to SaveRecords; else empty.
         std::function<void(const worker_link::RecordsSaved&)> on_records_saved;
+
+        [[nodiscard]] bool would_only_end(int signal) const;
     };
 
     void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
     void started(std::uint64_t key, Result<ChildProcess> child);
-    void records_begin();
     /// Drops a worker that the fork server has yet to start.
     void cancel(std::uint64_t key, int signal);
     void ended(std::uint64_t key, const WorkerEnd& end);
@@ -122,7 +118,6 @@ class WorkerGroup {
     void hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new);
     void hear(std::uint64_t key, const worker_link::FromWorker& message);
 
-    [[nodiscard]] static bool would_only_end(const WorkerProcess& worker, int signal);
     /// The worker with this local rank, or the end.
     [[nodiscard]] std::map<std::uint64_t, WorkerProcess>::iterator at(std::uint32_t local_rank);
 
@@ -131,7 +126,6 @@ class WorkerGroup {
     const AgentConfig config_;
     const WorkerGroupOptions options_;
     std::function<void(const AgentEvent&)> on_event_;
-    LinuxLauncher launcher_;
     OrphanReaper reaper_;
     WorkerStarter starter_;
     EndWatch ends_;

@@ -55,7 +55,8 @@ bool runs(pid_t pid, const std::string& executable) {
 
 }  // namespace
 
-Result<void> WorkerGroup::open_link() {
+Result<void> WorkerGroup::open() {
+    starter_.start_fork_server();
     LinkServer::Handlers handlers;
     handlers.on_hello = [this](std::uint64_t key, pid_t pid, bool elastic, bool is_new) {
         hear_hello(key, pid, elastic, is_new);
@@ -116,7 +117,8 @@ void WorkerGroup::assign(const Assignment& assignment,
         const WorkerOutput plan = starter_.output_of(starter_.identity_of(assignment, local_rank));
         output_.replan(local_rank, plan.out, plan.err);
     }
-    records_begin();
+    ends_.begin_round();
+    starter_.open_files_soon();
 }
 
 void WorkerGroup::end_round(const EndRound& end) {

@@ -60,9 +60,9 @@ class WorkerGroupTest : public ::testing::Test {
         for (char** entry = environ; *entry != nullptr; ++entry) {
             options.command.environment.emplace_back(*entry);
         }
-        group_.emplace(io_, clock_, output_, config, std::move(options),
+        group_.emplace(io_, clock_, launcher_, output_, config, std::move(options),
                        [this](const AgentEvent& event) { hear(event); });
-        ASSERT_TRUE(group_->open_link());
+        ASSERT_TRUE(group_->open());
         assignment_.round = RoundId{1};
         assignment_.world_size = workers;
         assignment_.master_addr = "127.0.0.1";
@@ -131,6 +131,7 @@ class WorkerGroupTest : public ::testing::Test {
 
     SteadyClock clock_;
     boost::asio::io_context io_{1};
+    LinuxLauncher launcher_{io_};
     OutputRelay output_;
     OutputOptions output_options_;
     std::optional<WorkerGroup> group_;
