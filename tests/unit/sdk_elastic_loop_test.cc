@@ -161,17 +161,11 @@ TEST_F(ElasticLoopTest, RankThatLosesItsPeersSuspendsWithoutWordFromTheAgent) {
 }
 
 TEST_F(ElasticLoopTest, StepWithoutCommitOrFinishIsRefused) {
-    FakeAgent agent;
-    Context alone;
-    const auto loop = elastic::Loop::make({}, alone, nullptr);
-    try {
-        loop->run({.on_step = [](ElasticStep& /*step*/) {}});
-        FAIL();
-    } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::invalid_argument);
-        EXPECT_NE(std::string(error.what()).find("without commit() or finish()"),
-                  std::string::npos);
-    }
+    const auto loop = elastic::Loop::make({}, Context(), nullptr);
+    const auto error = error_of([&] { loop->run({.on_step = [](ElasticStep& /*step*/) {}}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_NE(std::string(error->what()).find("without commit() or finish()"), std::string::npos);
 }
 
 TEST_F(ElasticLoopTest, ForkedChildThatUnwindsALoopEndsNoTraining) {
@@ -310,12 +304,8 @@ TEST_F(ElasticLoopTest, MistakeOfAFinishingRankKeepsItsMessage) {
 TEST_F(ElasticLoopTest, SecondTakeOrCommitInAStepIsRefused) {
     const auto loop = elastic::Loop::make({}, Context(), nullptr);
     const auto refused = [](const std::function<void()>& call) {
-        try {
-            call();
-            return false;
-        } catch (const Error& error) {
-            return error.code() == Errc::invalid_argument;
-        }
+        const auto error = error_of(call);
+        return error && error->code() == Errc::invalid_argument;
     };
     loop->run({.on_step = [&](ElasticStep& step) {
         if (step.number() == 1) {

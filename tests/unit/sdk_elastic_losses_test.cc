@@ -45,20 +45,18 @@ TEST_F(ElasticLoopTest, UndisturbedTrainingFinishes) {
     EXPECT_FALSE(agent_.await<worker_link::Hello>("a").elastic);
 }
 
-TEST_F(ElasticLoopTest, PeerDiesBeforeTheReduction) {
-    assign({"a", "b", "c"}, dies("b", &Script::before_reduction, 5));
+class ElasticLoopDeath : public ElasticLoopTest,
+                         public ::testing::WithParamInterface<Hook Script::*> {};
+
+INSTANTIATE_TEST_SUITE_P(BeforeTheReductionAndTheVote, ElasticLoopDeath,
+                         ::testing::Values(&Script::before_reduction, &Script::before_commit));
+
+TEST_P(ElasticLoopDeath, StepOfADeadPeerIsRepeatedWithoutIt) {
+    assign({"a", "b", "c"}, dies("b", GetParam(), 5));
     lose("b", {"a", "c"});
     assign({"a", "c"});
     expect_complete({"a", "c"});
     EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 5)));
-}
-
-TEST_F(ElasticLoopTest, PeerDiesInsteadOfVoting) {
-    assign({"a", "b", "c"}, dies("a", &Script::before_commit, 5));
-    lose("a", {"b", "c"});
-    assign({"b", "c"});
-    expect_complete({"b", "c"});
-    EXPECT_EQ(finished("b").rounds.back().second, 5U);
 }
 
 TEST_F(ElasticLoopTest, StepOfAPeerThatDiesAfterItsCommitIsRepeated) {

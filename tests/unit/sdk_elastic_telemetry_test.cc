@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/errors.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
@@ -29,13 +30,9 @@ class ElasticTelemetry : public ElasticLoopTest {
         return std::nan("");
     }
     static std::string refusal(ElasticStep& step, const std::string& name) {
-        try {
-            step.report(name, 1);
-        } catch (const Error& error) {
-            EXPECT_EQ(error.code(), Errc::invalid_argument);
-            return error.what();
-        }
-        return "";
+        const auto error = error_of([&] { step.report(name, 1); });
+        EXPECT_TRUE(!error || error->code() == Errc::invalid_argument);
+        return error ? error->what() : "";
     }
 };
 
