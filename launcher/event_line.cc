@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/host.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/view/event_line.h"
 #include "rendezvous/view/json_writer.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 // A role or a path may not be UTF-8; such bytes are replaced. ASCII only, as in torchrun.
 std::string text_of(const nlohmann::ordered_json& object) {
-    return object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+    return ascii_json_text(object);
 }
 
 const char* name_of(agent::WorkerEvent::State state) {

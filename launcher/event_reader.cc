@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/json_fields.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
@@ -125,8 +126,7 @@ void EventReader::take(const rendezvous::EventPage& page) {
 }
 
 void EventReader::take_line(const std::string& line) {
-    const std::uint64_t number =
-        launcher::number(nlohmann::json::parse(line, nullptr, false), "number");
+    const std::uint64_t number = launcher::number(parse_json(line), "number");
     if (number > last_ + 1) {
         handlers_.on_note(count(number - last_ - 1, "event") +
                           " are missing here: the daemon does not keep them any more");

@@ -8,6 +8,7 @@
 
 #include "launcher/json_fields.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::launcher {
 
@@ -64,12 +65,12 @@ std::string event_heading() {
 }
 
 std::string event_json(const std::string& json_line) {
-    const auto event = nlohmann::ordered_json::parse(json_line, nullptr, false);
-    return event.is_discarded() ? printable(json_line) : printable_json(event.dump());
+    const auto event = parse_ordered_json(json_line);
+    return event.is_discarded() ? printable(json_line) : printable_json(json_text(event));
 }
 
 std::string event_text(const std::string& json_line) {
-    const json event = json::parse(json_line, nullptr, false);
+    const json event = parse_json(json_line);
     if (!event.is_object()) {
         return printable(json_line);
     }

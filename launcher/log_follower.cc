@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/json_fields.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
@@ -95,7 +96,7 @@ void LogFollower::ask() {
 }
 
 void LogFollower::take(const std::string& answer) {
-    const nlohmann::json part = nlohmann::json::parse(answer, nullptr, false);
+    const nlohmann::json part = parse_json(answer);
     has_begun_ = true;
     limit(options_.wish.follow ? kLogSilenceLimit : options_.limit);
     if (flag(part, "ended")) {

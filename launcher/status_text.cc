@@ -10,6 +10,7 @@
 #include "launcher/json_fields.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::launcher {
 
@@ -128,7 +129,7 @@ std::string incidents(const json& job) {
 }  // namespace
 
 std::string status_table(const std::string& json_text) {
-    const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+    const json object = parse_json(json_text);
     const json& jobs = field(object, "jobs");
     if (!jobs.is_array() || jobs.empty()) {
         return jobs.is_array() ? "no jobs\n" : printable(json_text) + "\n";
@@ -152,8 +153,9 @@ std::string status_table(const std::string& json_text) {
 }
 
 std::string status_json(const std::string& json_text) {
-    const auto object = nlohmann::ordered_json::parse(json_text, nullptr, false);
-    return object.is_discarded() ? printable(json_text) : printable_json(object.dump());
+    const auto object = parse_ordered_json(json_text);
+    return object.is_discarded() ? printable(json_text)
+                                 : printable_json(regroup::json_text(object));
 }
 
 }  // namespace regroup::launcher

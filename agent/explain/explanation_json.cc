@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/explain/explanation.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::agent {
 namespace {
@@ -101,7 +102,7 @@ std::string json_of(const HangFacts& facts, const Explanation& explanation) {
     for (const RankFacts& rank : facts.ranks) {
         object["ranks"].push_back(written(rank));
     }
-    return object.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+    return ascii_json_text(object);
 }
 
 }  // namespace regroup::agent

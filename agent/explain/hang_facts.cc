@@ -10,6 +10,7 @@
 
 #include "agent/explain/plain_data.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::agent {
 namespace {
@@ -97,7 +98,7 @@ std::string write_node_facts(const NodeFacts& facts) {
     for (const RankFacts& rank : facts.ranks) {
         text["ranks"].push_back(line_of(rank));
     }
-    return printable_json(text.dump(-1, ' ', false, ordered_json::error_handler_t::replace)) + "\n";
+    return printable_json(json_text(text)) + "\n";
 }
 
 Result<NodeFacts> read_node_facts(std::string_view text) {

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json/json_text.h"
+
 namespace regroup::health {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuProcess, pid, bytes, command)
@@ -15,12 +17,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CpuResult, cpu, digest, repeats, products_per
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Probed, driver, cpus, copied_per_second)
 
 std::string write_answer(const Probed& probed) {
-    return nlohmann::json(probed).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text(nlohmann::json(probed));
 }
 
 std::optional<Probed> read_answer(const std::string& text) {
     try {
-        return nlohmann::json::parse(text).get<Probed>();
+        return parse_json(text).get<Probed>();
     } catch (const nlohmann::json::exception&) {
         return std::nullopt;
     }

@@ -12,6 +12,7 @@
 
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/files/unique_fd.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -46,7 +47,7 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
     line["communicator_ms"] = milliseconds(incident.communicator);
     line["state_ms"] = milliseconds(incident.state);
     line["first_step_ms"] = milliseconds(incident.first_step);
-    return line.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+    return ascii_json_text(line);
 }
 
 Result<void> Ledger::append(const std::string& line) {

@@ -15,6 +15,7 @@
 #include "rendezvous/base/time_text.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/files/unique_fd.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -39,8 +40,7 @@ std::optional<std::string> contents_of(const std::string& path) {
 }
 
 std::string text_of(const json& value) {
-    return value.is_string() ? value.get<std::string>()
-                             : value.dump(-1, ' ', false, json::error_handler_t::replace);
+    return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 const json* member(const json& object, const char* key) {
@@ -90,7 +90,7 @@ json described(const std::string& message) {
 }
 
 Result<void> write_file(const std::string& path, const json& content) {
-    const std::string whole = content.dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string whole = json_text(content);
     const std::string what = "cannot write the error file " + path;
     const Result<UniqueFd> file = files::open_own(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (!file) {
@@ -108,7 +108,7 @@ void read_error_file(const std::string& path, rendezvous::WorkerFailure& failure
         return;
     }
     failure.error_file = path;
-    const json content = json::parse(*text, nullptr, false);
+    const json content = parse_json(*text);
     if (const std::optional<std::string> message = message_of(content)) {
         failure.error_message = end_of(*message);
         failure.time = time_of(content).value_or(failure.time);
@@ -122,7 +122,7 @@ Result<void> write_parent_error_file(const std::string& path,
                                      const rendezvous::WorkerFailure& failure) {
     json content;
     if (const std::optional<std::string> text = contents_of(failure.error_file)) {
-        content = json::parse(*text, nullptr, false);
+        content = parse_json(*text);
     }
     if (!message_of(content)) {
         content = described(rendezvous::describe(failure) +

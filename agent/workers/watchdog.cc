@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/process/process_tree.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::agent {
 
@@ -90,7 +91,7 @@ void Watchdog::read() {
 }
 
 void Watchdog::take(std::string_view line) {
-    const json message = json::parse(line, nullptr, false);
+    const json message = parse_json(line);
     const auto number = [&](const char* key) {
         return message.is_object() && message.contains(key) && message[key].is_number();
     };

@@ -11,6 +11,7 @@
 #include "agent/link/round_key.h"
 #include "agent/text/cause_text.h"
 #include "agent/workers/worker_group.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
 #include "rendezvous/text/describe.h"
@@ -29,7 +30,7 @@ Duration from_milliseconds(double count) {
 /// `text` as the daemon will receive it: invalid UTF-8 is replaced, and the length is limited.
 std::string as_reported(const std::string& text) {
     using nlohmann::json;
-    const json heard = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+    const json heard = parse_json(json_text(json(text)));
     return protocol::beginning_of(heard.get<std::string>(), protocol::kSentenceBytesMax);
 }
 

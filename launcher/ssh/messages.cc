@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/process/warden.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/framing.h"
 
 namespace regroup::launcher::ssh {
@@ -92,7 +93,7 @@ std::string beginning(const std::string& word) {
 }
 
 std::string text_of(const json& fields) {
-    return fields.dump(-1, ' ', false, json::error_handler_t::replace);
+    return json_text(fields);
 }
 
 /// The launcher ends like its nodes, so this must be a way in which a launcher ends.
@@ -187,7 +188,7 @@ std::optional<Report> parse_line(const std::string& word, std::string_view line)
         return std::nullopt;
     }
     line.remove_prefix(at + start.size());
-    const json fields = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json fields = parse_json(line);
     try {
         return read_report(fields);
     } catch (const json::exception&) {

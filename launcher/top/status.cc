@@ -7,6 +7,7 @@
 
 #include "launcher/json_fields.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::launcher::top {
 
@@ -194,7 +195,7 @@ Job job_of(const json& object) {
 }  // namespace
 
 std::optional<Status> parse_status(const std::string& json_text) {
-    const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+    const json object = parse_json(json_text);
     const json& jobs = field(object, "jobs");
     if (!jobs.is_array()) {
         return std::nullopt;

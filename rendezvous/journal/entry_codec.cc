@@ -6,6 +6,7 @@
 
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/field_reader.h"
 #include "rendezvous/protocol/parts.h"
@@ -202,7 +203,7 @@ std::string encode(const Entry& entry) {
 }
 
 Result<Entry> decode_entry(std::string_view text) {
-    return entry_of(json::parse(text, nullptr, /*allow_exceptions=*/false));
+    return entry_of(parse_json(text));
 }
 
 }  // namespace regroup::journal

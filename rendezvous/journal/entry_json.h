@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/field_reader.h"
 
 namespace regroup::journal {
@@ -22,7 +23,7 @@ namespace regroup::journal {
 /// Dumps `value` with replacement characters for text that is not UTF-8, which would throw
 /// otherwise. ASCII only: `regroup replay --export` prints it on a terminal.
 [[nodiscard]] inline std::string text_of(const nlohmann::json& value) {
-    return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    return ascii_json_text(value);
 }
 
 [[nodiscard]] nlohmann::json to_json(const Entry& entry);

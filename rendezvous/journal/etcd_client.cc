@@ -11,6 +11,7 @@
 #include "rendezvous/client/http_exchange.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/journal/etcd_tls.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/net/await.h"
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/net/name_lookup.h"
@@ -238,7 +239,7 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::post(Self self, 
     if (self->token && !self->token->empty()) {
         request.fields.emplace_back("Authorization", *self->token);
     }
-    request.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+    request.body = json_text(body);
     const ErrorCode error =
         co_await rendezvous::exchange(self->stream, request, kAnswerBytesMax, *reply);
     if (error) {
@@ -276,7 +277,7 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::log_in(Self self
     if (failure || self->closed) {
         co_return failure;
     }
-    const json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+    const json answer = parse_json(reply.body);
     const json& token = etcd::field_of(answer, "token");
     if (reply.status == kOk && token.is_string()) {
         self->token = token.get<std::string>();
@@ -362,7 +363,7 @@ asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request, D
             self->drop();
             co_return *failure;
         }
-        json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+        json answer = parse_json(reply.body);
         const bool stays = reply.stays_open;
         if (reply.status == kOk && answer.is_object()) {
             self->rest(stays);

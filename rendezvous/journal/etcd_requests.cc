@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/security/base64.h"
 
 namespace regroup::journal::etcd {
@@ -137,8 +138,7 @@ std::string entry_key(const std::string& job_prefix, std::size_t number) {
 }
 
 std::string head_value(const JobKey& job, std::size_t records) {
-    return json({{"job", job.id}, {"began_ms", job.began_ms}, {"records", records}})
-        .dump(-1, ' ', false, json::error_handler_t::replace);
+    return json_text(json({{"job", job.id}, {"began_ms", job.began_ms}, {"records", records}}));
 }
 
 Refusal refusal_in(unsigned status, const json& answer) {
@@ -182,7 +182,7 @@ void JobsReader::read(KeyValue pair) {
     key_ = key;
     if (rest == "/head") {
         // In order of keys a job's records come before its head.
-        const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
+        const json head = parse_json(pair.value);
         finish(static_cast<std::size_t>(number_in(head, "records")));
         return;
     }

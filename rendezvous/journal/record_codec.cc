@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/journal/entry_json.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
@@ -311,7 +312,7 @@ std::vector<std::string> to_records(std::span<const Entry> entries) {
 }
 
 Result<std::vector<Entry>> decode_record(std::string_view record) {
-    const json value = json::parse(record, nullptr, /*allow_exceptions=*/false);
+    const json value = parse_json(record);
     std::vector<Entry> entries;
     const std::span<const json> elements =
         value.is_array() ? std::span<const json>(value.get_ref<const json::array_t&>())

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/journal/entry_json.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/message_line.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/text/describe.h"
@@ -200,7 +201,7 @@ Result<std::vector<StoredJob>> from_lines(std::string_view text) {
         if (line.empty()) {
             continue;
         }
-        const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+        const json object = parse_json(line);
         if (object.is_object() && object.contains("job")) {
             protocol::FieldReader reader(object);
             StoredJob& job = jobs.emplace_back();

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/field_reader.h"
 #include "rendezvous/protocol/parts.h"
@@ -46,7 +47,7 @@ Result<json> parse(std::string_view payload) {
     if (nesting(payload) > kNestingMax) {
         return malformed("nested more than " + std::to_string(kNestingMax) + " deep");
     }
-    json object = json::parse(payload, nullptr, /*allow_exceptions=*/false);
+    json object = parse_json(payload);
     if (object.is_discarded()) {
         return malformed("not JSON");
     }

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
@@ -225,7 +226,7 @@ struct DaemonWriter {
 };
 
 std::string dump(const json& object) {
-    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+    return json_text(object);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/http/assets.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/text.h"
 #include "rendezvous/view/job_view.h"
 #include "rendezvous/view/metrics_text.h"
@@ -273,7 +274,7 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
         reply(no_such_job(where->job));
         return;
     }
-    const json body = json::parse(request.body, nullptr, false);
+    const json body = parse_json(request.body);
     if (!body.is_object()) {
         reply(error_json(400, "the body must be a JSON object"));
         return;
@@ -294,11 +295,8 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
     jobs_.operators().operate(
         operate, request.peer.scope.job.empty(), [reply](bool done, std::string text) {
             const json answer = {{"done", done}, {"text", text}};
-            Answer made = text_answer(
-                kJson,
-                std::make_shared<const std::string>(
-                    printable_json(answer.dump(-1, ' ', false, json::error_handler_t::replace)) +
-                    "\n"));
+            Answer made = text_answer(kJson, std::make_shared<const std::string>(
+                                                 printable_json(json_text(answer)) + "\n"));
             made.status = done ? 200 : 409;
             reply(std::move(made));
         });

@@ -6,12 +6,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json/json_text.h"
+
 namespace regroup::rendezvous {
 
 namespace {
 
 std::string text_of(const nlohmann::json& object) {
-    return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text(object);
 }
 
 std::string json_of(const std::string& node, const LogPart& part) {

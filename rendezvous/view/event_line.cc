@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/text/describe.h"
 #include "rendezvous/view/job_history.h"
@@ -24,7 +25,7 @@ using nlohmann::ordered_json;
 constexpr std::size_t kNodesBytesMax = std::size_t{56} << 10;
 
 std::string text_of(const ordered_json& value) {
-    return printable_json(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    return printable_json(json_text(value));
 }
 
 std::string_view word(Departure::Kind kind) {

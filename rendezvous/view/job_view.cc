@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/text/describe.h"
 #include "rendezvous/view/event_line.h"
@@ -29,7 +30,7 @@ void put_sentence(JsonWriter& out, std::string_view key, const std::string& text
 }
 
 std::string text_of(const json& object) {
-    return printable_json(object.dump(-1, ' ', false, json::error_handler_t::replace));
+    return printable_json(json_text(object));
 }
 
 // A node has few ranks, but a node may say what it likes.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::rendezvous {
 
@@ -52,8 +53,7 @@ void JsonWriter::value(std::string_view text) {
         out_ += text;
         out_ += '"';
     } else {
-        out_ += printable_json(
-            nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        out_ += printable_json(json_text(nlohmann::json(text)));
     }
 }
 

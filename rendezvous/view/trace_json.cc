@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/view/event_line.h"
 #include "rendezvous/view/job_totals.h"
 #include "rendezvous/view/trace_story.h"
@@ -28,7 +29,7 @@ constexpr std::size_t kFirstRankThread = 1;
 constexpr std::size_t kArrowsMax = 64;
 
 std::string quoted(const std::string& text) {
-    return printable_json(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+    return printable_json(json_text(json(text)));
 }
 
 /// {"key":"text"}

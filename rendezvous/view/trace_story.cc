@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/view/job_totals.h"
 
 namespace regroup::rendezvous {
@@ -66,7 +67,7 @@ std::size_t TraceStory::process_of(const std::string& name) {
 }
 
 void TraceStory::read(std::string_view line) {
-    const json object = json::parse(line, nullptr, false);
+    const json object = parse_json(line);
     if (!object.is_object() || !object.contains("job_time_s")) {
         return;
     }
