@@ -29,8 +29,8 @@ struct AgentOptions {
     NodeWatchOptions watch;
     health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
     DaemonLinkOptions daemon;
-    bool announces = true;                        ///< Print the ranks of this node in each round.
-    /// Called each time that no daemon answers and this node may serve the rendezvous. Returns the
+    bool announces = true;  ///< Print the ranks of this node in each round.
+    /// Called each time that no daemon answers and this node may run the daemon. Returns the
     /// new configuration of the node if this process has started a daemon, else nothing. May be
     /// empty.
     std::function<std::optional<AgentConfig>()> host_rendezvous;

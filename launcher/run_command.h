@@ -17,7 +17,7 @@ namespace regroup::launcher {
 struct Supervision {
     ssh::Supervisor& supervisor;
     Allocation allocation;        ///< Name and place of the node.
-    std::optional<bool> is_head;  ///< Whether it serves the rendezvous; nothing: it finds out.
+    std::optional<bool> is_head;  ///< Whether it runs the daemon; nothing: it finds out.
     std::optional<security::Token> token;
 };
 

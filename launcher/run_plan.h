@@ -20,7 +20,7 @@ inline constexpr const char* kUsualJob = "none";
 /// Of a daemon, where no port is given.
 inline constexpr std::uint16_t kRendezvousPort = 29400;
 
-/// Whether this process should serve the rendezvous itself.
+/// Whether this process should run the daemon itself.
 enum class Hosting : std::uint8_t {
     never,         ///< The endpoint is on another machine.
     if_port_free,  ///< The endpoint names this host; if the port is taken, another agent serves it.

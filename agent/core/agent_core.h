@@ -19,7 +19,7 @@ struct AgentConfig {
     /// Longest time without an assignment or without the daemon, also while the daemon is
     /// overloaded. Then the agent gives up. It does not run while the node is queued as a standby.
     Duration join_timeout = std::chrono::minutes(10);
-    /// This process serves the rendezvous, on which other nodes depend: it ends when the job is
+    /// This process runs the daemon, on which other nodes depend: it ends when the job is
     /// closed, not when its own workers have finished.
     bool stays_until_closed = false;
     /// Longest time of a check of this node's health after a failure of a worker: see CheckNode.

@@ -102,7 +102,7 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// This process serves the rendezvous from now on, because nobody else did.
+/// This process runs the daemon from now on, because nobody else did.
 struct RendezvousServed {
     bool ends_with_daemon = false;  ///< See Offer.
 };

@@ -51,7 +51,7 @@ std::string text_of(const QuitReason& reason) {
         case QuitCause::missed:
             return "";
         case QuitCause::refused:
-            return "refused by the rendezvous: " + why;
+            return "refused by the daemon: " + why;
         case QuitCause::no_round:
             return "no round was formed" + limit + " (--join-timeout)";
         case QuitCause::no_rendezvous:

@@ -23,7 +23,7 @@ struct Allocation {
     std::uint32_t nodes = 1;
     std::string workers;      ///< Default of --nproc-per-node; empty: the scheduler says nothing.
     std::uint32_t index = 0;  ///< This node's place in the scheduler's order, from 0.
-    std::string head;         ///< Name or address of the node that serves the rendezvous.
+    std::string head;         ///< Name or address of the node that runs the daemon.
     std::string head_is_unknown_because;  ///< Why `head` is empty, and what to do about it.
     std::string head_advice;  ///< What to do where `head` cannot be resolved; may be empty.
     bool is_head = false;     ///< This node is that one.

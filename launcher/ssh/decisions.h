@@ -19,7 +19,7 @@ struct ReadyHost {
     std::string address;  ///< As its sshd sees itself on the connection; empty if it does not say.
 };
 
-/// The place in `ready`, which is not empty, of the host that serves the rendezvous: the first one
+/// The place in `ready`, which is not empty, of the host that runs the daemon: the first one
 /// with an address that is not of its loopback; if there is none, the first one.
 [[nodiscard]] std::size_t choose_head(const std::vector<ReadyHost>& ready);
 

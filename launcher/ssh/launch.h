@@ -40,7 +40,7 @@ struct LaunchPlan {
 /// A job over ssh, from the first connection to the end of the last one.
 ///
 /// The nodes start in two steps: when each host is ready or has failed, the head gets its order;
-/// when it serves the rendezvous, the others get theirs, with its address.
+/// when it runs the daemon, the others get theirs, with its address.
 class Launch {
    public:
     explicit Launch(LaunchPlan plan);
@@ -104,7 +104,7 @@ class Launch {
     boost::asio::steady_timer deadline_;
     Stage stage_ = Stage::connecting;
     std::size_t next_ = 0;             ///< The next host to connect to.
-    std::optional<std::size_t> head_;  ///< It serves the rendezvous.
+    std::optional<std::size_t> head_;  ///< It runs the daemon.
     std::size_t nodes_ = 0;            ///< Nodes that were ready.
     int signals_ = 0;                  ///< How often the user has asked for the end.
     Instant signalled_at_ = Instant::min();

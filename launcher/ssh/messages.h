@@ -33,7 +33,7 @@ struct Setup {
 
 struct Start {
     std::uint32_t index = 0;             ///< The host's place in the launcher's list.
-    std::optional<bool> is_head;         ///< Serves the rendezvous; nothing: the node finds out.
+    std::optional<bool> is_head;         ///< Runs the daemon; nothing: the node finds out.
     std::vector<std::string> arguments;  ///< Those after `regroup run`.
     std::string token;                   ///< As text; empty: none.
 };
@@ -59,7 +59,7 @@ struct Ready {
 struct Refused {
     std::string reason;
 };
-/// The node serves the rendezvous.
+/// The node runs the daemon.
 struct Serving {
     std::uint16_t port = 0;
 };

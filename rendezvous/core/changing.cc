@@ -16,7 +16,7 @@ constexpr std::size_t kNamesInCause = 32;
 constexpr Duration kPrestartLimit = std::chrono::seconds(30);
 
 // A node may leave while its round trains if enough nodes stay and one of them has committed a step
-// in this round. If too few stay, or if the rendezvous ends with the node, all leave.
+// in this round. If too few stay, or if the daemon ends with the node, all leave.
 std::optional<Change> wanted_departures(const Job& job) {
     const Round& round = job.round;
     // New processes have not reported yet whether they are elastic. `announces_training` says that

@@ -272,7 +272,7 @@ struct Assignment {
     std::uint32_t restart_count = 0;  ///< Failures so far that led to a restart.
     /// The rank whose failure ended the round before, if a failure did.
     std::optional<std::uint32_t> failed_rank{};
-    /// The launcher of a member serves the rendezvous: if no daemon is left, that member is lost.
+    /// The launcher of a member runs the daemon: if no daemon is left, that member is lost.
     bool member_serves = false;
     Cause reason;  ///< Why this round exists.
 

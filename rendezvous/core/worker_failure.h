@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Failures of workers, as agents report them and the rendezvous charges them.
+// Failures of workers, as agents report them and the daemon charges them.
 #pragma once
 
 #include <cstdint>

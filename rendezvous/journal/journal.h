@@ -78,7 +78,7 @@ class Journal {
         /// One line for the log.
         std::function<void(const std::string& line)> log;
     };
-    /// The most bytes that a job may take. Beyond that the daemon keeps no more of it and logs
+    /// The most bytes that a job may take. Beyond that the daemon stops recording that job and logs
     /// that.
     static constexpr std::size_t kJobBytesMax = std::size_t{64} << 20U;
     /// The `trouble` of a job that takes more, or whose entries cannot be kept.

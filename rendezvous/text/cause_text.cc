@@ -55,11 +55,11 @@ std::string end_of_node(const Departure& how, bool several) {
         case Departure::Kind::absent:
             return lost + it + " did not come back " +
                    (how.restarts > 1
-                        ? "after " + std::to_string(how.restarts) + " restarts of the rendezvous"
+                        ? "after " + std::to_string(how.restarts) + " restarts of the daemon"
                         : "within " + format_duration(how.limit) +
-                              " after a restart of the rendezvous");
+                              " after a restart of the daemon");
         case Departure::Kind::launcher_ended:
-            return lost + its + " launcher, which served the rendezvous, was ended";
+            return lost + its + " launcher, which ran the daemon, was ended";
         case Departure::Kind::stuck:
             return lost + it + " did not confirm that " + its + " workers are gone";
     }
@@ -132,7 +132,7 @@ struct Teller {
     }
     std::string operator()(const Cause::Leaving& leaving) const { return describe(leaving); }
     std::string operator()(const Cause::JobDrain& drain) const {
-        std::string why = "the rendezvous goes with it";
+        std::string why = "the daemon goes with it";
         if (drain.why == Cause::JobDrain::Why::nobody_stays) {
             why = "no other node stays";
         } else if (drain.why == Cause::JobDrain::Why::too_few_stay) {

@@ -133,7 +133,7 @@ std::string describe(const Author& author) {
         case Author::Kind::workers:
             return "the workers";
         case Author::Kind::rendezvous:
-            return "the rendezvous";
+            return "the daemon";
         case Author::Kind::node:
             return "node " + author.name;
     }

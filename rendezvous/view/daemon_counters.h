@@ -48,7 +48,7 @@ struct DaemonCounters {
     std::uint64_t messages_out = 0;
     std::uint64_t bytes_in = 0;
     std::uint64_t bytes_out = 0;
-    /// Requests to the rendezvous, by the index of FromAgent.
+    /// Requests to the daemon, by the index of FromAgent.
     std::array<std::uint64_t, std::variant_size_v<FromAgent>> requests{};
     std::uint64_t store_requests = 0;
     /// Refused connections and messages, by one of a few kinds. These are there from the beginning:

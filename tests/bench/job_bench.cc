@@ -174,7 +174,7 @@ bool measure_reform(const MakeCommand& make, Samples& samples) {
     const Command command = make("1:2", kWorkersOfTwo, port);
     const Time begin = steady_clock::now();
     (void)job.start(command);
-    // The first agent serves the rendezvous, and survives.
+    // The first agent runs the daemon, and survives.
     if (!testing::eventually([&] { return accepts(port); }, kRoundLimit)) {
         return false;
     }

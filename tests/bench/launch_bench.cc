@@ -52,7 +52,7 @@ std::optional<Summary> wall_of(const std::vector<Contestant>& contestants,
 int run(const std::string& regroup, const std::string& bare_loop, int rounds) {
     const testing::TemporaryDirectory scratch;
     const std::string& folder = scratch.path();
-    print_head("launch: eight workers that end at once (/bin/true), the whole command");
+    print_head("launch: eight workers that exit immediately (/bin/true), the whole command");
 
     const std::vector<std::string> ours = {regroup, "run", "--standalone",
                                            "--nproc-per-node=" + std::to_string(kWorkers)};

@@ -19,7 +19,7 @@ struct Torchrun {
 /// nothing. Prints its version and settings to stdout, or that there is none.
 [[nodiscard]] std::optional<Torchrun> find_torchrun();
 
-/// A complete torchrun command: a job of `nodes` nodes ("2" or "1:2") with the rendezvous at `port`
+/// A complete torchrun command: a job of `nodes` nodes ("2" or "1:2") with the daemon at `port`
 /// of this machine, up to `restarts` restarts and a monitor interval of 0.1 s. With "1:2" it has
 /// the shortest keep-alive and last-call timeouts.
 [[nodiscard]] std::vector<std::string> torchrun_command(const Torchrun& torchrun,

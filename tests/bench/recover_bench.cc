@@ -293,7 +293,7 @@ void start_torchrun(RecoverJob& job, const Command& program, const Torchrun& tor
     for (std::size_t agent = 0; agent < kAgents; ++agent) {
         job.start_agent(agent,
                         torchrun_command(torchrun, nodes, kWorkersEach, 1000, port, logs, program));
-        // The first agent serves the rendezvous.
+        // The first agent runs the daemon.
         std::this_thread::sleep_for(milliseconds(agent == 0 ? 1500 : 0));
     }
 }

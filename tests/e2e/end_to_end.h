@@ -85,7 +85,7 @@ class EndToEnd : public ::testing::Test {
                                     const Words& environment = {}) const;
 
     /// Flags of one of several nodes on this machine: its address is 127.0.0.(`number` + 1), and
-    /// the rendezvous is at `endpoint`.
+    /// the daemon is at `endpoint`.
     [[nodiscard]] static Words node(unsigned number, const std::string& nodes,
                                     const std::string& endpoint);
 

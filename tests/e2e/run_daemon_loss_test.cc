@@ -194,7 +194,7 @@ TEST_F(RunDaemonLoss, NodeThatHostsTheRendezvousMayBeKilledAndStartedAgain) {
     const std::string endpoint = "127.0.0.2:" + std::to_string(unused_port());
     const Words flags{"--state=" + state()};
     Node host = start_node(1, endpoint, flags);
-    // Otherwise the other node might serve the rendezvous.
+    // Otherwise the other node might run the daemon.
     ASSERT_TRUE(host->prints("waiting: ")) << host->output();
     Node other = start_node(2, endpoint, flags);
     const Marks first = await_marks("up", 4);
@@ -211,7 +211,7 @@ TEST_F(RunDaemonLoss, NodeThatHostsTheRendezvousMayBeKilledAndStartedAgain) {
     EXPECT_THAT(again->output(), HasSubstr("taken up again from the journal, round 1"));
     // The loss is known at once, not only after the time that nodes have to come back.
     EXPECT_THAT(again->output(),
-                HasSubstr("is lost: its launcher, which served the rendezvous, was ended"));
+                HasSubstr("is lost: its launcher, which ran the daemon, was ended"));
     EXPECT_THAT(again->output(), ::testing::Not(HasSubstr("as a standby")));
     release("finish");
     EXPECT_EQ(again->wait(), 0) << again->output();
@@ -219,7 +219,7 @@ TEST_F(RunDaemonLoss, NodeThatHostsTheRendezvousMayBeKilledAndStartedAgain) {
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
 }
 
-/// Two launchers of one host, of which the first serves the rendezvous until it is killed with its
+/// Two launchers of one host, of which the first runs the daemon until it is killed with its
 /// workers, and does not come back.
 class RunDaemonLossWithItsHost : public RunDaemonLoss {
    protected:
@@ -266,7 +266,7 @@ TEST_F(RunDaemonLossWithItsHost, SurvivorServesTheRendezvousAndBeginsANewRound) 
 }
 
 TEST_F(RunDaemonLossWithItsHost, NodeThatHasFinishedDoesNotBeginAgain) {
-    // Longer than a node waits before it serves the rendezvous.
+    // Longer than a node waits before it runs the daemon.
     lose_host([&](unsigned number) { return start_unaware(number, {"--join-timeout=8"}); });
     release("finish");
     EXPECT_EQ(survivor_->wait(), 3) << survivor_->output();
@@ -293,7 +293,7 @@ TEST_F(RunDaemonLossWithItsHost, SurvivorTakesTheJobUpFromTheJournalAndKnowsTheL
     const Marks second = await_marks("up", 2, 2);
     ASSERT_THAT(second, SizeIs(2)) << survivor_->output();
     EXPECT_THAT(survivor_->output(),
-                HasSubstr("is lost: its launcher, which served the rendezvous, was ended"));
+                HasSubstr("is lost: its launcher, which ran the daemon, was ended"));
     release("finish");
     EXPECT_EQ(survivor_->wait(), 0) << survivor_->output();
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));

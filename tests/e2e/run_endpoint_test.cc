@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 
 class RunEndpoint : public EndToEnd {
    protected:
-    // A node that is not to host the rendezvous itself.
+    // A node that is not to host the daemon itself.
     static Words second_node(const std::string& port) {
         return {"--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + port};
     }

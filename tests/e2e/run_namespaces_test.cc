@@ -45,7 +45,7 @@ class RunNamespaces : public EndToEnd {
 };
 
 TEST_F(RunNamespaces, MasterIsAnAddressThatTheOtherReachesWhereNoNameResolves) {
-    // The host of the rendezvous is second in the order of names. So the other node is the master,
+    // The host of the daemon is second in the order of names. So the other node is the master,
     // and it has no flag with its address.
     const Words flags{"--nnodes=2", "--rdzv-endpoint=10.77.0.1:29400"};
     auto host = start(0, "node-b", flags);

@@ -298,7 +298,7 @@ def two_pods_of_one_index(cluster):
 
 
 def replaced_head(cluster):
-    """The pod with the rendezvous comes back at another address."""
+    """The pod with the daemon comes back at another address."""
     pods = [cluster.worker(i) for i in range(3)]
     cluster.publish(*pods)
     first, _ = cluster.await_round(3)
@@ -365,7 +365,7 @@ def trainer_of_kubeflow(cluster):
     old.signal(signal.SIGTERM)
     second, told = cluster.await_round(2, after=first)
     assert [told[i][0] for i in range(2)] == ["llm-node-0-0", "llm-node-0-1"], told
-    # Pod 0, which has the rendezvous, is replaced at another address.
+    # Pod 0, which has the daemon, is replaced at another address.
     head.kill()
     cluster.forget(head)
     head = node(0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A launcher that serves the rendezvous of its job: daemon and agent share one process.
+// A launcher that runs the daemon of its job: daemon and agent share one process.
 #include "agent/text/cause_text.h"
 #include "rendezvous/base/exit_code.h"
 #include "tests/simulation/simulation.h"

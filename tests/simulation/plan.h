@@ -93,7 +93,7 @@ struct Plan {
     Duration health_check{};
     double unhealthy = 0;      ///< Chance that such a check finds a fault.
     bool attaches = false;     ///< Workers that end with their round use the SDK, too.
-    bool housed = false;       ///< A launcher serves the rendezvous and keeps its journal.
+    bool housed = false;       ///< A launcher runs the daemon and keeps its journal.
     double dies_of_peers = 0;  ///< Chance that an elastic worker dies when a peer does.
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
     Duration hang_limit{};     ///< The longest time for which a group may stand still.
@@ -117,7 +117,7 @@ struct JobPlan {
     Duration start_spread{};  ///< All hosts start within this time.
     bool elastic = false;     ///< The job is elastic.
     Duration step_time{};     ///< Of their training.
-    /// The launcher of host 0 serves the rendezvous, which ends with that process. The next
+    /// The launcher of host 0 runs the daemon, which ends with that process. The next
     /// launcher restores it from the journal.
     bool hosted = false;
 

@@ -54,12 +54,12 @@ class Simulation {
     void strike_daemon(FaultKind kind, Duration outage);
     void heal(std::uint32_t subject);
 
-    // The launcher that serves the rendezvous (hosting.cc).
+    // The launcher that runs the daemon (hosting.cc).
 
     [[nodiscard]] bool is_host(std::uint32_t host) const { return world_.job.hosted && host == 0; }
     /// A job begins. Its daemon runs already, or starts with its launcher.
     void begin_hosting();
-    /// The agent of the launcher that serves the rendezvous has ended.
+    /// The agent of the launcher that runs the daemon has ended.
     void host_ended();
     void on_host_lingers(Instant until);
     void disturb_all();

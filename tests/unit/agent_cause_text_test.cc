@@ -21,7 +21,7 @@ TEST(CauseTextTest, EveryReasonToQuitHasASentence) {
     const std::vector<std::pair<QuitReason, std::string>> cases = {
         {{QuitCause::job_closed}, ""},
         {{QuitCause::refused, ToldByDaemon{rendezvous::Refusal("node b contradicts node a")}},
-         "refused by the rendezvous: node b contradicts node a"},
+         "refused by the daemon: node b contradicts node a"},
         {{QuitCause::no_round, {}, limit}, "no round was formed within 30 s (--join-timeout)"},
         {{QuitCause::no_rendezvous, {}, limit},
          "no rendezvous was reached within 30 s (--join-timeout)"},

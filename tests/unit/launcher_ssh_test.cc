@@ -243,7 +243,7 @@ TEST(LaunchSshDecisions, EndingIsThatOfTheJob) {
     EXPECT_EQ(common_ending({judged(0), ended(130, SIGINT)}, std::nullopt, true).exit_code, 0);
     EXPECT_EQ(common_ending({ended(75), judged(75)}, std::nullopt, true).exit_code, 75);
     EXPECT_EQ(common_ending({judged(1), judged(0)}, std::nullopt).exit_code, 0);
-    EXPECT_EQ(common_ending({judged(1), judged(0)}, 0).exit_code, 1) << "that of the rendezvous";
+    EXPECT_EQ(common_ending({judged(1), judged(0)}, 0).exit_code, 1) << "that of the daemon";
     EXPECT_EQ(common_ending({judged(3), judged(7)}, 1).exit_code, 7);
     EXPECT_EQ(common_ending({judged(1), judged(0)}, 1).exit_code, 0);
     EXPECT_EQ(common_ending({ended(75), judged(0)}, 0).exit_code, 0) << "it left before the end";

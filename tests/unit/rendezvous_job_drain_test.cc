@@ -67,7 +67,7 @@ TEST_F(RendezvousPlanned, AllNodesLeaveWithTheNodeThatHostsTheRendezvous) {
     ASSERT_NE(job.told<Prepare>("c"), nullptr);
     EXPECT_TRUE(job.told<Prepare>("c")->leave);
     EXPECT_EQ(job.told<Prepare>("c")->reason,
-              "node a leaves: stopped by SIGTERM; the rendezvous goes with it, so all save their "
+              "node a leaves: stopped by SIGTERM; the daemon goes with it, so all save their "
               "state and leave");
 }
 

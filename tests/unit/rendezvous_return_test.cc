@@ -166,9 +166,8 @@ TEST_F(RendezvousPlanned, RestartedDaemonGivesAllNodesTimeToComeBack) {
     job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{1}, NodeState::running, 50));
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(
-        job.told<Stop>("a")->reason,
-        "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "node b is lost: it did not come back within 8.0 s after a restart of the daemon");
 }
 
 /// A node whose launcher hosts the daemon with a journal.
@@ -186,7 +185,7 @@ TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenItsLauncherRestart
     job.join("b2", host_of("b"), {});
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
-              "node b is lost: its launcher, which served the rendezvous, was ended");
+              "node b is lost: its launcher, which ran the daemon, was ended");
     job.suspend({"a"});
     EXPECT_EQ(job.core.phase(), Phase::training) << "nobody else is waited for";
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
@@ -198,7 +197,7 @@ TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenAnotherMemberServe
     job.join("a", host_of("a"), job.report_of("a"));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
-              "node b is lost: its launcher, which served the rendezvous, was ended");
+              "node b is lost: its launcher, which ran the daemon, was ended");
 }
 
 TEST_F(RendezvousPlanned, RestartOfALauncherIsNotChargedToItsNode) {
@@ -308,7 +307,7 @@ TEST_F(RendezvousPlanned, LostNodeIsDetectedEvenIfTheDaemonDiesRepeatedly) {
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
-              "node b is lost: it did not come back after 3 restarts of the rendezvous");
+              "node b is lost: it did not come back after 3 restarts of the daemon");
 }
 
 TEST_F(RendezvousPlanned, NodeThatWasAwayHearsOfTheRecoveryWhenItIsBack) {
