@@ -15,29 +15,28 @@ constexpr const char* kTorchrunPrefix = "[${role_name}${local_rank}]:";
 constexpr const char* kAheadFolder = "ahead";
 
 std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerIdentity& worker) {
-    return options.folder / (worker.ahead
-                                 ? kAheadFolder
-                                 : "attempt_" + std::to_string(worker.assignment.restart_count));
+    return options.folder /
+           (worker.ahead ? kAheadFolder : "attempt_" + std::to_string(worker.place.restart_count));
 }
 
 // rank00012; for a worker without a rank, NODE-local00003.
 std::string file_name(const WorkerIdentity& worker, const std::string& node) {
-    const std::uint32_t first = worker.ahead ? 0 : worker.assignment.first_rank;
-    const std::string digits = std::to_string(first + worker.local_rank);
+    const std::string digits =
+        std::to_string(worker.ahead ? worker.place.local_rank : worker.place.rank);
     return (worker.ahead ? node + "-local" : "rank") +
            std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
 }
 
 std::string rank_text(const WorkerIdentity& worker) {
-    return worker.ahead ? "standby" + std::to_string(worker.local_rank)
-                        : std::to_string(worker.assignment.first_rank + worker.local_rank);
+    return worker.ahead ? "standby" + std::to_string(worker.place.local_rank)
+                        : std::to_string(worker.place.rank);
 }
 
 // A worker that was started ahead has no rank yet.
 bool reads_stdin(const StdinReader& reader, const WorkerIdentity& worker) {
     return reader.who == StdinReader::Who::all ||
            (reader.who == StdinReader::Who::rank && !worker.ahead &&
-            worker.assignment.first_rank + worker.local_rank == reader.rank);
+            worker.place.rank == reader.rank);
 }
 
 }  // namespace
@@ -52,11 +51,10 @@ std::filesystem::path worker_folder(const OutputOptions& options, const WorkerId
         return {};
     }
     if (options.layout == OutputLayout::torchrun) {
-        return attempt_folder(options, worker) / std::to_string(worker.local_rank);
+        return attempt_folder(options, worker) / std::to_string(worker.place.local_rank);
     }
-    return options.folder / (worker.ahead
-                                 ? kAheadFolder
-                                 : "round_" + std::to_string(number(worker.assignment.round)));
+    return options.folder /
+           (worker.ahead ? kAheadFolder : "round_" + std::to_string(worker.place.round));
 }
 
 WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& worker,
@@ -64,14 +62,14 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
     const bool torchrun = options.layout == OutputLayout::torchrun;
     // As in torchrun, the filter does not apply without files: output would be lost.
     const bool on_console = !options.console_ranks ||
-                            options.console_ranks->contains(worker.local_rank) ||
+                            options.console_ranks->contains(worker.place.local_rank) ||
                             (torchrun && options.folder.empty());
     const std::string& prefix = !options.line_prefix.empty() ? options.line_prefix
                                 : torchrun                   ? kTorchrunPrefix
                                                              : kRankPrefix;
     const std::map<std::string, std::string> values{
         {"role_name", printable(worker.role)},
-        {"local_rank", std::to_string(worker.local_rank)},
+        {"local_rank", std::to_string(worker.place.local_rank)},
         {"rank", rank_text(worker)},
         {"hostname", printable(host)},
         {"node", printable(node)}};
@@ -91,9 +89,9 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
                 folder.empty() ? "" : (folder / (file_name(worker, node) + suffix)).string();
             return plan;
         }
-        const bool teed = options.tee.has(worker.local_rank, which);
+        const bool teed = options.tee.has(worker.place.local_rank, which);
         // As in torchrun, nothing is redirected without a folder.
-        if (!folder.empty() && (teed || options.redirects.has(worker.local_rank, which))) {
+        if (!folder.empty() && (teed || options.redirects.has(worker.place.local_rank, which))) {
             plan.path = (folder / torchrun_name).string();
             plan.shown = on_console && teed;
             if (plan.shown && !needles.empty()) {

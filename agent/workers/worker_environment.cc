@@ -20,9 +20,22 @@ const char* find_variable(const std::vector<std::string>& environment, const std
     return nullptr;
 }
 
-rendezvous::Endpoint store_of(const WorkerIdentity& worker) {
-    const Assignment& a = worker.assignment;
-    return worker.relay.value_or(rendezvous::Endpoint{a.master_addr, a.master_port});
+worker_link::WorkerPlace place_of(const Assignment& assignment, std::uint32_t local_rank,
+                                  const std::optional<rendezvous::Endpoint>& relay) {
+    worker_link::WorkerPlace place;
+    place.round = number(assignment.round);
+    place.rank = assignment.first_rank + local_rank;
+    place.world_size = assignment.world_size;
+    place.local_rank = local_rank;
+    place.group_rank = assignment.group_rank;
+    place.group_world_size = assignment.group_world_size;
+    place.role_rank = assignment.role_first_rank + local_rank;
+    place.role_world_size = assignment.role_world_size;
+    place.restart_count = assignment.restart_count;
+    place.master_addr = relay ? relay->host : assignment.master_addr;
+    place.master_port = relay ? relay->port : assignment.master_port;
+    place.master_node_addr = assignment.master_addr;
+    return place;
 }
 
 Result<std::string> visible_device(const std::vector<std::string>& inherited,
@@ -55,25 +68,6 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// The variables that depend on the round.
-Variables round_variables(const WorkerIdentity& worker) {
-    const Assignment& a = worker.assignment;
-    const rendezvous::Endpoint store = store_of(worker);
-    return {
-        {"RANK", std::to_string(a.first_rank + worker.local_rank)},
-        {"WORLD_SIZE", std::to_string(a.world_size)},
-        {"GROUP_RANK", std::to_string(a.group_rank)},
-        {"GROUP_WORLD_SIZE", std::to_string(a.group_world_size)},
-        {"ROLE_RANK", std::to_string(a.role_first_rank + worker.local_rank)},
-        {"ROLE_WORLD_SIZE", std::to_string(a.role_world_size)},
-        {"MASTER_ADDR", store.host},
-        {"MASTER_PORT", std::to_string(store.port)},
-        {worker_link::kMasterNodeVariable, a.master_addr},
-        {"TORCHELASTIC_RESTART_COUNT", std::to_string(a.restart_count)},
-        {"REGROUP_ROUND", std::to_string(number(a.round))},
-    };
-}
-
 /// The variables of the link. An empty value removes an inherited variable: a launcher may run
 /// under another launcher.
 Variables link_variables(const WorkerIdentity& worker) {
@@ -98,21 +92,22 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                             const WorkerIdentity& worker) {
     const char* async_errors = find_variable(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
     Variables variables{
-        {"LOCAL_RANK", std::to_string(worker.virtual_local_rank ? 0 : worker.local_rank)},
-        {"LOCAL_WORLD_SIZE", std::to_string(worker.local_world_size)},
         {"ROLE_NAME", worker.role},
-        {"TORCHELASTIC_MAX_RESTARTS", std::to_string(worker.max_restarts)},
-        {"TORCHELASTIC_RUN_ID", worker.job},
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", worker.error_file},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", worker.signals_to_handle},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", async_errors != nullptr ? async_errors : "1"},
     };
-    const Variables of_round = round_variables(worker);
-    erase_variables(inherited, of_round);
-    if (!worker.ahead) {
-        variables.insert(variables.end(), of_round.begin(), of_round.end());
-    }
+    worker_link::WorkerPlace place = worker.place;
+    place.local_rank = worker.virtual_local_rank ? 0 : place.local_rank;
+    Variables unknown;
+    worker_link::visit_variables(
+        [&](const worker_link::PlaceFact& fact, const std::string& value) {
+            (worker.ahead && !fact.is(fact.kFixed) ? unknown : variables)
+                .emplace_back(fact.variable, value);
+        },
+        place);
+    erase_variables(inherited, unknown);
     const Variables of_link = link_variables(worker);
     erase_variables(inherited, of_link);
     // systemd keeps the agent's token there.
@@ -123,7 +118,7 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
         variables.emplace_back("CUDA_VISIBLE_DEVICES", *worker.visible_devices);
     } else if (worker.virtual_local_rank) {
         variables.emplace_back("CUDA_VISIBLE_DEVICES",
-                               *visible_device(inherited, worker.local_rank));
+                               *visible_device(inherited, worker.place.local_rank));
     }
     if (!worker.watchdog_file.empty()) {
         variables.emplace_back("TORCHELASTIC_TIMER_FILE", worker.watchdog_file);

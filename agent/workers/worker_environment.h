@@ -7,19 +7,14 @@
 
 #include "agent/core/agent_core.h"
 #include "rendezvous/client/endpoint.h"
+#include "rendezvous/worker_link/worker_place.h"
 
 namespace regroup::agent {
 
 /// The facts for the environment of one worker.
 struct WorkerIdentity {
-    std::string job;
-    Assignment assignment;
-    /// Where the worker reaches the store, if not at the master.
-    std::optional<rendezvous::Endpoint> relay;
+    worker_link::WorkerPlace place;
     std::string role;
-    std::uint32_t local_rank = 0;
-    std::uint32_t local_world_size = 1;
-    std::uint32_t max_restarts = 0;
     /// The file for a description of the worker's own error. May be empty.
     std::string error_file;
     /// Signal names, in the format of --signals-to-handle.
@@ -42,8 +37,11 @@ struct WorkerIdentity {
     std::uint32_t threads = 0;
 };
 
-/// MASTER_ADDR and MASTER_PORT.
-[[nodiscard]] rendezvous::Endpoint store_of(const WorkerIdentity& worker);
+/// The place of the worker in the round of `assignment`, apart from what is the same in all rounds.
+/// `relay`: where the worker reaches the store, if not at the master.
+[[nodiscard]] worker_link::WorkerPlace place_of(const Assignment& assignment,
+                                                std::uint32_t local_rank,
+                                                const std::optional<rendezvous::Endpoint>& relay);
 
 /// The device that a worker with a virtual local rank sees: the entry of its local rank in the
 /// inherited CUDA_VISIBLE_DEVICES, or the local rank itself without that variable.
@@ -51,8 +49,8 @@ struct WorkerIdentity {
 Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank);
 
-/// `inherited` ("NAME=value" each) with the variables of torchrun, REGROUP_ROUND,
-/// REGROUP_MASTER_NODE_ADDR and the variables of the link, and without the folder of the agent's
+/// `inherited` ("NAME=value" each) with the variables of the place, the others of torchrun, and the
+/// variables of the link, and without the folder of the agent's
 /// own credentials (CREDENTIALS_DIRECTORY). Requires that visible_device() succeeds
 /// for a virtual local rank without `visible_devices`. Names and spellings are those of PyTorch.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,

@@ -92,25 +92,8 @@ void WorkerGroup::assign(const Assignment& assignment,
             // It takes part in one more round before its node leaves.
             (*worker.page)->leaving.store(worker_link::Leaving::no);
         }
-        worker_link::AssignWorker message;
-        message.round = number(assignment.round);
-        message.job = config_.job;
-        message.rank = assignment.first_rank + local_rank;
-        message.world_size = assignment.world_size;
-        message.local_rank = local_rank;
-        message.local_world_size = config_.offer.workers;
-        message.group_rank = assignment.group_rank;
-        message.group_world_size = assignment.group_world_size;
-        message.role_rank = assignment.role_first_rank + local_rank;
-        message.role_world_size = assignment.role_world_size;
-        message.restart_count = assignment.restart_count;
-        message.max_restarts = config_.policy.restarts_max;
-        const rendezvous::Endpoint store = store_of(starter_.identity_of(assignment, local_rank));
-        message.master_addr = store.host;
-        message.master_port = store.port;
-        message.master_node_addr = assignment.master_addr;
-        message.round_key = round_key(assignment);
-        message.reason = describe(assignment.reason);
+        const worker_link::AssignWorker message{starter_.identity_of(assignment, local_rank).place,
+                                                round_key(assignment), describe(assignment.reason)};
         link_->send(found->first, message);
     }
     // The assignments are sent. Later output belongs to the new round.

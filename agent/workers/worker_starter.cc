@@ -69,13 +69,11 @@ WorkerIdentity WorkerStarter::identity_of(const Assignment& assignment,
                                           std::uint32_t local_rank) const {
     const WorkerCommand& command = options_.command;
     WorkerIdentity identity;
-    identity.job = config_.job;
-    identity.assignment = assignment;
-    identity.relay = relay_;
+    identity.place = place_of(assignment, local_rank, relay_);
+    identity.place.job = config_.job;
+    identity.place.local_world_size = config_.offer.workers;
+    identity.place.max_restarts = config_.policy.restarts_max;
     identity.role = config_.offer.role;
-    identity.local_rank = local_rank;
-    identity.local_world_size = config_.offer.workers;
-    identity.max_restarts = config_.policy.restarts_max;
     identity.signals_to_handle = command.signals_to_handle;
     identity.network_interface = network_interface_;
     identity.watchdog_file = command.watchdog_file;
@@ -100,7 +98,7 @@ void WorkerStarter::start(std::uint64_t key, const WorkerIdentity& worker,
     if (!plan.error_file.empty()) {
         ::unlink(plan.error_file.c_str());  // Remove the file of an earlier run.
     }
-    Result<OutputRelay::Pipes> pipes = output_.open(worker.local_rank, plan.out, plan.err);
+    Result<OutputRelay::Pipes> pipes = output_.open(worker.place.local_rank, plan.out, plan.err);
     if (!pipes) {
         on_started_(key, pipes.error());
     } else if (!plan.reads_stdin && !no_input_) {
@@ -135,14 +133,14 @@ ProcessSpec WorkerStarter::spec_of(const WorkerIdentity& worker, const OutputRel
     spec.executable = command.executable;
     spec.arguments = command.arguments;
     const std::map<std::string, std::string> values{
-        {"local_rank", std::to_string(worker.local_rank)}};
+        {"local_rank", std::to_string(worker.place.local_rank)}};
     for (std::size_t i = command.templates_begin; i < spec.arguments.size(); ++i) {
         std::string& argument = spec.arguments[i];
         argument = command.templates_of_torchrun ? substitute(argument, values)
                                                  : substitute_braced(argument, values);
     }
-    if (worker.local_rank < command.placements.size()) {
-        const RankPlacement& place = command.placements[worker.local_rank];
+    if (worker.place.local_rank < command.placements.size()) {
+        const RankPlacement& place = command.placements[worker.place.local_rank];
         spec.cpus = place.cpus;
         spec.memory_nodes = place.numa_nodes;
     }

@@ -229,21 +229,15 @@ void visit_fields(Visitor& fields, M& m) {
     } else if constexpr (Is<M, SaveRecords>) {
         fields.sentence("prefix", m.prefix);
     } else if constexpr (Is<M, AssignWorker>) {
-        fields.number("round", m.round, true);
-        fields.name("job", m.job);
-        fields.number("rank", m.rank, true);
-        fields.number("world_size", m.world_size, true);
-        fields.number("local_rank", m.local_rank, true);
-        fields.number("local_world_size", m.local_world_size, true);
-        fields.number("group_rank", m.group_rank, true);
-        fields.number("group_world_size", m.group_world_size, true);
-        fields.number("role_rank", m.role_rank);
-        fields.number("role_world_size", m.role_world_size);
-        fields.number("restart_count", m.restart_count);
-        fields.number("max_restarts", m.max_restarts);
-        fields.name("master_addr", m.master_addr);
-        fields.number("master_port", m.master_port, true);
-        fields.name("master_node_addr", m.master_node_addr, false);
+        visit_place(
+            [&](const PlaceFact& fact, auto& value) {
+                if constexpr (std::integral<std::remove_cvref_t<decltype(value)>>) {
+                    fields.number(fact.field, value, !fact.is(PlaceFact::kOptional));
+                } else {
+                    fields.name(fact.field, value, !fact.is(PlaceFact::kOptional));
+                }
+            },
+            m.place);
         fields.secret("round_key", m.round_key);
         fields.sentence("reason", m.reason);
     } else if constexpr (Is<M, EndRound>) {
@@ -292,15 +286,15 @@ constexpr std::string_view name_of() {
 }
 
 void check_relations(Reader& reader, const AssignWorker& m) {
-    if (m.rank >= m.world_size) {
-        reader.complain("rank", "must be below world_size");
-    }
-    if (m.local_rank >= m.local_world_size) {
-        reader.complain("local_rank", "must be below local_world_size");
-    }
-    if (m.group_rank >= m.group_world_size) {
-        reader.complain("group_rank", "must be below group_world_size");
-    }
+    const auto below = [&](const char* rank, std::uint32_t value, const char* size,
+                           std::uint32_t bound) {
+        if (value >= bound) {
+            reader.complain(rank, std::string("must be below ") + size);
+        }
+    };
+    below("rank", m.place.rank, "world_size", m.place.world_size);
+    below("local_rank", m.place.local_rank, "local_world_size", m.place.local_world_size);
+    below("group_rank", m.place.group_rank, "group_world_size", m.place.group_world_size);
 }
 template <class M>
 void check_relations(Reader& /*reader*/, const M& /*message*/) {}

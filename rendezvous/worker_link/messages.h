@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/worker_link/worker_place.h"
 
 namespace regroup::worker_link {
 
@@ -24,10 +25,6 @@ inline constexpr const char* kSocketVariable = "REGROUP_AGENT_SOCKET";
 inline constexpr const char* kWorkerIdVariable = "REGROUP_WORKER_ID";
 /// "1" for a process that was started ahead of its round: its rank and the rest come with Assign.
 inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
-
-/// The address of the node of group rank 0, as other nodes reach it. MASTER_ADDR may be that of
-/// this node's agent, which relays to the store.
-inline constexpr const char* kMasterNodeVariable = "REGROUP_MASTER_NODE_ADDR";
 
 /// The version of this protocol. It increases with each message or field value that the other side
 /// must know, and with the page. A program contains its SDK, and the agent comes with the launcher,
@@ -123,27 +120,13 @@ struct Welcome {
 
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
-/// The worker's identity in the next round: the values that its environment would have.
+/// The worker's place in the next round, as its environment would give it.
 struct AssignWorker {
-    std::uint64_t round = 0;
-    std::string job;
-    std::uint32_t rank = 0;
-    std::uint32_t world_size = 1;
-    std::uint32_t local_rank = 0;
-    std::uint32_t local_world_size = 1;
-    std::uint32_t group_rank = 0;
-    std::uint32_t group_world_size = 1;
-    std::uint32_t role_rank = 0;
-    std::uint32_t role_world_size = 1;
-    std::uint32_t restart_count = 0;
-    std::uint32_t max_restarts = 0;
-    std::string master_addr;
-    std::uint16_t master_port = 0;
-    std::string master_node_addr{};  ///< As kMasterNodeVariable; empty: `master_addr`.
+    WorkerPlace place{};
     /// Secret: only the workers of the round know it. 64 hexadecimal digits, or empty: there is
     /// none.
     std::string round_key{};
-    std::string reason;
+    std::string reason{};
 
     friend bool operator==(const AssignWorker&, const AssignWorker&) = default;
 };

@@ -54,16 +54,15 @@ class Elastic : public ::testing::Test {
         programs_[worker] = std::make_unique<Program>(ProgramSpec{
             .command = std::move(command), .environment = std::move(environment), .directory = {}});
     }
-    void start(const std::string& worker, const AssignWorker& place,
+    void start(const std::string& worker, const AssignWorker& assigned,
                const std::vector<std::string>& flags = {}) {
-        const auto text = [](auto number) { return std::to_string(number); };
-        start(worker,
-              {"RANK=" + text(place.rank), "WORLD_SIZE=" + text(place.world_size),
-               "LOCAL_RANK=" + text(place.local_rank),
-               "LOCAL_WORLD_SIZE=" + text(place.local_world_size), "MASTER_ADDR=127.0.0.1",
-               "MASTER_PORT=" + text(place.master_port), "REGROUP_ROUND=" + text(place.round),
-               "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=" + place.job},
-              flags);
+        std::vector<std::string> variables{"TORCHELASTIC_USE_AGENT_STORE=True"};
+        worker_link::visit_variables(
+            [&](const auto& fact, const std::string& value) {
+                variables.push_back(std::string(fact.variable) + "=" + value);
+            },
+            assigned.place);
+        start(worker, variables, flags);
     }
     void start_all(const Workers& workers, const std::vector<std::string>& flags = {}) {
         const auto places = rounds_.begin(workers.size());

@@ -273,14 +273,14 @@ std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,
     stores_.push_back(std::make_unique<StoreService>("127.0.0.1", 0, store::Limits()));
     std::vector<worker_link::AssignWorker> places;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        places.push_back({.round = round_,
-                          .job = "test",
-                          .rank = rank,
-                          .world_size = static_cast<std::uint32_t>(world_size),
-                          .local_rank = rank,
-                          .local_world_size = static_cast<std::uint32_t>(world_size),
-                          .master_addr = "127.0.0.1",
-                          .master_port = stores_.back()->port(),
+        places.push_back({.place = {.round = round_,
+                                    .job = "test",
+                                    .rank = rank,
+                                    .world_size = static_cast<std::uint32_t>(world_size),
+                                    .local_rank = rank,
+                                    .local_world_size = static_cast<std::uint32_t>(world_size),
+                                    .master_addr = "127.0.0.1",
+                                    .master_port = stores_.back()->port()},
                           .round_key = key,
                           .reason = reason});
     }

@@ -240,7 +240,7 @@ const std::vector<Layer>& layers() {
             {"base", "store", "link", "rendezvous/store/descriptor"}),
         sdk("elastic", "the loop that survives",
             {"base", "group", "link", "ddp", "rendezvous/worker_link/page"}),
-        sdk("c_api", "the interface for C", {}),
+        sdk("c_api", "the interface for C", {"rendezvous/worker_link/worker_place"}),
         {{"examples/torch_ddp"},
          "a program that uses libtorch",
          {"public headers", "libtorch", "own folder"}},

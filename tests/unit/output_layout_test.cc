@@ -14,11 +14,8 @@ using Way = StreamPlan::Way;
 // Local rank 3 of 8 on the second node, after two restarts.
 WorkerIdentity restarted_worker() {
     WorkerIdentity identity;
-    identity.assignment.round = RoundId{7};
-    identity.assignment.first_rank = 8;
-    identity.assignment.restart_count = 2;
+    identity.place = {.round = 7, .rank = 11, .local_rank = 3, .restart_count = 2};
     identity.role = "trainer";
-    identity.local_rank = 3;
     return identity;
 }
 

@@ -14,8 +14,8 @@ TEST_F(ElasticLoopTest, BothEndsReportABrokenConnectionAtOnce) {
     std::promise<void> both_have_spoken;
     const std::shared_future<void> released = both_have_spoken.get_future().share();
     Script script;
-    script.before_reduction = [port = places[0].master_port, released](Rank& rank,
-                                                                       ElasticStep& step) {
+    script.before_reduction = [port = places[0].place.master_port, released](Rank& rank,
+                                                                             ElasticStep& step) {
         if (rank.name == "b" && step.number() == 3 && rank.round == 1) {
             sever_connections(port);
             // The ranks share memory, so all steps may end before a thread reads a connection.

@@ -40,14 +40,12 @@ std::shared_ptr<AgentLink> attach(FakeAgent& agent, const std::string& worker = 
 }
 
 AssignWorker place_in(std::uint64_t round, std::uint32_t rank = 0) {
-    AssignWorker place;
-    place.round = round;
-    place.job = "test";
-    place.rank = rank;
-    place.world_size = 3;
-    place.master_addr = "127.0.0.1";
-    place.master_port = 29500;
-    return place;
+    return {{.round = round,
+             .job = "test",
+             .rank = rank,
+             .world_size = 3,
+             .master_addr = "127.0.0.1",
+             .master_port = 29500}};
 }
 
 Instant soon() {
@@ -140,7 +138,7 @@ TEST(AgentLink, LeavingWorkerMayGetAnotherPlaceOnceItIsSuspended) {
     agent.send("w", place_in(2, 1));
     const auto place = link->await_place(1);
     ASSERT_TRUE(std::holds_alternative<AssignWorker>(place));
-    EXPECT_EQ(std::get<AssignWorker>(place).round, 2U);
+    EXPECT_EQ(std::get<AssignWorker>(place).place.round, 2U);
 }
 
 TEST(AgentLink, NewestPlaceReplacesOlderOnes) {
@@ -150,7 +148,7 @@ TEST(AgentLink, NewestPlaceReplacesOlderOnes) {
     agent.send("w", place_in(6, 1));
     const auto place = link->await_place(5);
     ASSERT_TRUE(std::holds_alternative<AssignWorker>(place));
-    EXPECT_EQ(std::get<AssignWorker>(place).rank, 1U);
+    EXPECT_EQ(std::get<AssignWorker>(place).place.rank, 1U);
 }
 
 TEST(AgentLink, DrainEndsTheWaitForAPlace) {

@@ -13,23 +13,24 @@ using ::testing::Contains;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-WorkerIdentity worker() {
+WorkerIdentity worker(const std::optional<rendezvous::Endpoint>& relay = std::nullopt) {
+    Assignment assignment;
+    assignment.round = RoundId{4};
+    assignment.group_rank = 1;
+    assignment.group_world_size = 2;
+    assignment.first_rank = 8;
+    assignment.world_size = 16;
+    assignment.role_first_rank = 3;
+    assignment.role_world_size = 11;
+    assignment.master_addr = "10.0.0.4";
+    assignment.master_port = 40117;
+    assignment.restart_count = 2;
     WorkerIdentity identity;
-    identity.job = "nightly";
-    identity.assignment.round = RoundId{4};
-    identity.assignment.group_rank = 1;
-    identity.assignment.group_world_size = 2;
-    identity.assignment.first_rank = 8;
-    identity.assignment.world_size = 16;
-    identity.assignment.role_first_rank = 3;
-    identity.assignment.role_world_size = 11;
-    identity.assignment.master_addr = "10.0.0.4";
-    identity.assignment.master_port = 40117;
-    identity.assignment.restart_count = 2;
+    identity.place = place_of(assignment, 5, relay);
+    identity.place.job = "nightly";
+    identity.place.local_world_size = 8;
+    identity.place.max_restarts = 3;
     identity.role = "trainer";
-    identity.local_rank = 5;
-    identity.local_world_size = 8;
-    identity.max_restarts = 3;
     identity.error_file = "/logs/rank-13.json";
     identity.signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
     return identity;
@@ -63,9 +64,8 @@ TEST(WorkerEnvironment, EveryVariableOfTorchrunIsSet) {
 }
 
 TEST(WorkerEnvironment, RelayIsTheMasterAndTheMastersNodeIsNamedBeside) {
-    WorkerIdentity relayed = worker();
-    relayed.relay = {"127.0.0.1", 29999};
-    const auto environment = worker_environment({"REGROUP_MASTER_NODE_ADDR=old"}, relayed);
+    const auto environment = worker_environment({"REGROUP_MASTER_NODE_ADDR=old"},
+                                                worker(rendezvous::Endpoint{"127.0.0.1", 29999}));
     for (const char* entry :
          {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=29999", "REGROUP_MASTER_NODE_ADDR=10.0.0.4"}) {
         EXPECT_THAT(environment, Contains(entry));

@@ -65,10 +65,10 @@ TEST(WorkerLink, ErrorNamesTheWrongField) {
     EXPECT_THAT(error_of("hello\nworker_id=x"), HasSubstr("unknown name"));  // A worker's.
     EXPECT_THAT(error_of(""), HasSubstr("unknown name"));
     AssignWorker assign = sample_assign();
-    assign.rank = 16;
+    assign.place.rank = 16;
     EXPECT_THAT(error_of(encode(ToWorker(assign))), HasSubstr("'rank' of assign"));
     assign = sample_assign();
-    assign.master_addr = "";
+    assign.place.master_addr = "";
     EXPECT_THAT(error_of(encode(ToWorker(assign))), HasSubstr("'master_addr'"));
     for (const char* packet :
          {"hello\nversion=1", "hello\nworker_id=x",
@@ -84,7 +84,7 @@ TEST(WorkerLink, LongTextsAreCutBetweenCharactersAndFit) {
         snowmen += "\xE2\x98\x83";
     }
     AssignWorker assign = sample_assign();
-    assign.job = assign.master_addr = assign.reason = std::string(kMessageLimit, '\n');
+    assign.place.job = assign.place.master_addr = assign.reason = std::string(kMessageLimit, '\n');
     EXPECT_LE(encode(ToWorker(assign)).size(), kMessageLimit);
     const Result<FromWorker> decoded = decode_from_worker(encode(FromWorker(Remark{snowmen})));
     ASSERT_TRUE(decoded) << decoded.error().detail;

@@ -3,6 +3,9 @@
 #include <regroup/cuda.h>
 #include <regroup/store.h>
 
+#include <type_traits>
+
+#include "rendezvous/worker_link/worker_place.h"
 #include "worker_sdk/src/c_api/call.h"
 
 using regroup::c_api::Call;
@@ -71,18 +74,15 @@ regroup_errc regroup_context_get(const regroup_context* context, regroup_context
     return guarded(__func__, [&](const Call& call) {
         const regroup::Context& value = call(context, "context").value;
         regroup_context_info& result = call(info, "info");
-        result.job = value.job.c_str();
-        result.master_addr = value.master_addr.c_str();
-        result.rank = value.rank;
-        result.world_size = value.world_size;
-        result.local_rank = value.local_rank;
-        result.local_world_size = value.local_world_size;
-        result.group_rank = value.group_rank;
-        result.group_world_size = value.group_world_size;
-        result.restart_count = value.restart_count;
-        result.max_restarts = value.max_restarts;
-        result.round = value.round;
-        result.master_port = value.master_port;
+        regroup::worker_link::visit_place(
+            [](const auto& /*fact*/, const auto& held, auto& shown) {
+                if constexpr (std::is_pointer_v<std::remove_reference_t<decltype(shown)>>) {
+                    shown = held.c_str();
+                } else {
+                    shown = held;
+                }
+            },
+            value, result);
     });
 }
 

@@ -3,7 +3,9 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <concepts>
 #include <csignal>
 #include <cstdlib>
 #include <limits>
@@ -57,11 +59,18 @@ Number number(const char* name, const std::string& text, Number least, Number mo
     return value;
 }
 
-template <class Number>
-Number number_or(const char* name, Number fallback, Number least = 0,
-                 Number most = std::numeric_limits<Number>::max()) {
-    const auto text = variable(name);
-    return text ? number<Number>(name, *text, least, most) : fallback;
+/// Reads a fact about the place, if its variable is set.
+template <class Value>
+void read_fact(const worker_link::PlaceFact& fact, Value& value) {
+    const auto text = variable(fact.variable);
+    if constexpr (std::integral<Value>) {
+        value = text ? number<Value>(fact.variable, *text,
+                                     static_cast<Value>(fact.is(fact.kPositive) ? 1 : 0),
+                                     std::numeric_limits<Value>::max())
+                     : value;
+    } else {
+        value = text.value_or(value);
+    }
 }
 
 bool flag_or(const char* name, bool fallback) {
@@ -88,12 +97,15 @@ void require_below(const char* rank_name, std::uint32_t rank, const char* size_n
     }
 }
 
+constexpr std::array<std::string_view, 4> kJobVariables = {"RANK", "WORLD_SIZE", "MASTER_ADDR",
+                                                           "MASTER_PORT"};
+
 /// True if the job's variables are there, false if none of them is.
 bool in_a_job() {
     std::string present;
     std::string missing;
-    for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
-        std::string& names = variable(name) ? present : missing;
+    for (const std::string_view name : kJobVariables) {
+        std::string& names = variable(name.data()) ? present : missing;
         names += (names.empty() ? "" : ", ") + std::string(name);
     }
     if (!present.empty() && !missing.empty()) {
@@ -242,22 +254,14 @@ std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
 
 /// Sets the environment for the rest of the program and its children, as a launcher does at the
 /// start.
-void publish(const worker_link::AssignWorker& place) {
-    const std::pair<const char*, std::string> variables[] = {
-        {"RANK", std::to_string(place.rank)},
-        {"WORLD_SIZE", std::to_string(place.world_size)},
-        {"GROUP_RANK", std::to_string(place.group_rank)},
-        {"GROUP_WORLD_SIZE", std::to_string(place.group_world_size)},
-        {"ROLE_RANK", std::to_string(place.role_rank)},
-        {"ROLE_WORLD_SIZE", std::to_string(place.role_world_size)},
-        {"MASTER_ADDR", place.master_addr},
-        {"MASTER_PORT", std::to_string(place.master_port)},
-        {worker_link::kMasterNodeVariable, place.master_node_addr},
-        {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},
-        {"REGROUP_ROUND", std::to_string(place.round)}};
-    for (const auto& [name, value] : variables) {
-        ::setenv(name, value.c_str(), 1);
-    }
+void publish(const worker_link::WorkerPlace& place) {
+    worker_link::visit_variables(
+        [](const worker_link::PlaceFact& fact, const std::string& value) {
+            if (!fact.is(fact.kFixed)) {
+                ::setenv(fact.variable, value.c_str(), 1);
+            }
+        },
+        place);
     ::unsetenv(worker_link::kPrestartedVariable);
 }
 
@@ -277,27 +281,17 @@ Result<void> link::attach_from_environment() {
     return link::attach_process(*socket, *worker_id);
 }
 
-Context link::context_of(const Context& base, const worker_link::AssignWorker& place) {
+Context link::context_of(const Context& base, const worker_link::AssignWorker& assigned) {
     Context context;
-    context.job = place.job;
-    context.rank = place.rank;
-    context.world_size = place.world_size;
-    context.local_rank = place.local_rank;
-    context.local_world_size = place.local_world_size;
-    context.group_rank = place.group_rank;
-    context.group_world_size = place.group_world_size;
-    context.restart_count = place.restart_count;
-    context.max_restarts = place.max_restarts;
-    context.round = place.round;
-    context.master_addr = place.master_addr;
-    context.master_port = place.master_port;
-    context.master_node_addr = place.master_node_addr;
+    worker_link::visit_place(
+        [](const auto& /*fact*/, const auto& value, auto& taken) { taken = value; }, assigned.place,
+        context);
     context.agent_store = base.agent_store;
     context.cpu_transport = base.cpu_transport;
-    context.group_secret = place.round_key.empty() ? base.group_secret : place.round_key;
+    context.group_secret = assigned.round_key.empty() ? base.group_secret : assigned.round_key;
     context.group_encryption = base.group_encryption;
     context.store_timeout = base.store_timeout;
-    set_flight_record_place(place.rank, place.round);
+    set_flight_record_place(context.rank, context.round);
     return context;
 }
 
@@ -392,48 +386,40 @@ Context Context::from_environment() {
     }
     const auto place = assigned_place(prestarted);
     if (place && prestarted) {
-        publish(*place);
+        publish(place->place);
     }
     Context context;
     if (place) {
         context.agent_store = true;
         context = link::context_of(context, *place);
-    }
-    const bool ranked = variable("RANK") || variable("WORLD_SIZE");
-    const auto mpi = ranked ? std::nullopt : find_mpi_process(variable);
-    if (place) {
         read_transport(context);
         read_protection(context);
         return context;
     }
-    set_flight_record_place(mpi ? mpi->rank : number_or("RANK", 0U),
-                            number_or("REGROUP_ROUND", std::uint64_t{0}));
-    if (mpi) {
-        if (mpi->world_size > 1) {
-            take(*mpi, context);
-        }
-    } else if (in_a_job()) {
-        constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
-        context.world_size = number<std::uint32_t>("WORLD_SIZE", *variable("WORLD_SIZE"), 1, kMost);
-        context.rank = number<std::uint32_t>("RANK", *variable("RANK"), 0, kMost);
-        context.master_addr = *variable("MASTER_ADDR");
-        context.master_port =
-            number<std::uint16_t>("MASTER_PORT", *variable("MASTER_PORT"), 1, kPortMost);
+    const bool ranked = variable("RANK") || variable("WORLD_SIZE");
+    const auto mpi = ranked ? std::nullopt : find_mpi_process(variable);
+    if (mpi && mpi->world_size > 1) {
+        take(*mpi, context);
+    }
+    const bool in_job = !mpi && in_a_job();
+    worker_link::visit_place(
+        [&](const worker_link::PlaceFact& fact, auto& value) {
+            if (in_job || std::ranges::find(kJobVariables, fact.variable) == kJobVariables.end()) {
+                read_fact(fact, value);
+            }
+        },
+        context);
+    if (in_job && !variable("LOCAL_RANK")) {
         context.local_rank = context.rank;
+    }
+    if (in_job && !variable("LOCAL_WORLD_SIZE")) {
         context.local_world_size = context.world_size;
     }
-    require_below("RANK", context.rank, "WORLD_SIZE", context.world_size);
     context.master_node_addr = master_node_of(context.master_addr);
-    context.job = variable("TORCHELASTIC_RUN_ID").value_or(context.job);
-    context.local_rank = number_or("LOCAL_RANK", context.local_rank);
-    context.local_world_size = number_or("LOCAL_WORLD_SIZE", context.local_world_size, 1U);
+    require_below("RANK", context.rank, "WORLD_SIZE", context.world_size);
     require_below("LOCAL_RANK", context.local_rank, "LOCAL_WORLD_SIZE", context.local_world_size);
-    context.group_rank = number_or("GROUP_RANK", context.group_rank);
-    context.group_world_size = number_or("GROUP_WORLD_SIZE", context.group_world_size, 1U);
     require_below("GROUP_RANK", context.group_rank, "GROUP_WORLD_SIZE", context.group_world_size);
-    context.restart_count = number_or("TORCHELASTIC_RESTART_COUNT", context.restart_count);
-    context.max_restarts = number_or("TORCHELASTIC_MAX_RESTARTS", context.max_restarts);
-    context.round = number_or("REGROUP_ROUND", context.round);
+    set_flight_record_place(context.rank, context.round);
     if (const auto link = link::process_link()) {
         context.group_secret = link->round_key(context.round);
     }

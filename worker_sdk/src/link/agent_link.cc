@@ -129,7 +129,7 @@ void AgentLink::receive_until_stopped() {
 void AgentLink::take(const worker_link::ToWorker& message) {
     if (const auto* const place = std::get_if<AssignWorker>(&message)) {
         const std::lock_guard lock(mutex_);
-        if (!place_ || place->round > place_->round) {
+        if (!place_ || place->place.round > place_->place.round) {
             place_ = *place;
         }
     } else if (const auto* const pause = std::get_if<worker_link::Pause>(&message)) {
@@ -242,8 +242,9 @@ std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {
 AgentLink::Place AgentLink::await_place(std::uint64_t round) {
     std::unique_lock lock(mutex_);
     const auto leaves = [&] { return page().leaving.load() == worker_link::Leaving::at_once; };
-    changed_.wait(lock, [&] { return gone_ || leaves() || (place_ && place_->round > round); });
-    if (place_ && place_->round > round) {
+    changed_.wait(lock,
+                  [&] { return gone_ || leaves() || (place_ && place_->place.round > round); });
+    if (place_ && place_->place.round > round) {
         return *place_;
     }
     if (leaves()) {
