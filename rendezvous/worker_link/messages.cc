@@ -255,36 +255,6 @@ void visit_fields(Visitor& fields, M& m) {
     }
 }
 
-template <class M>
-constexpr std::string_view name_of() {
-    if constexpr (Is<M, Hello>) {
-        return "hello";
-    } else if constexpr (Is<M, Suspended>) {
-        return "suspended";
-    } else if constexpr (Is<M, Resumed>) {
-        return "resumed";
-    } else if constexpr (Is<M, Fatal>) {
-        return "fatal";
-    } else if constexpr (Is<M, Remark>) {
-        return "remark";
-    } else if constexpr (Is<M, PeerLost>) {
-        return "peer_lost";
-    } else if constexpr (Is<M, RecordsSaved>) {
-        return "records_saved";
-    } else if constexpr (Is<M, SaveRecords>) {
-        return "save_records";
-    } else if constexpr (Is<M, Welcome>) {
-        return "welcome";
-    } else if constexpr (Is<M, AssignWorker>) {
-        return "assign";
-    } else if constexpr (Is<M, EndRound>) {
-        return "end_round";
-    } else {
-        static_assert(Is<M, Pause>);
-        return "pause";
-    }
-}
-
 void check_relations(Reader& reader, const AssignWorker& m) {
     const auto below = [&](const char* rank, std::uint32_t value, const char* size,
                            std::uint32_t bound) {
@@ -303,7 +273,7 @@ template <class Variant>
 std::string encode_any(const Variant& message) {
     return std::visit(
         [](const auto& m) {
-            Writer writer(name_of<std::remove_cvref_t<decltype(m)>>());
+            Writer writer(m.kName);
             visit_fields(writer, m);
             return writer.take();
         },
@@ -322,7 +292,7 @@ Result<Variant> decode_any(std::string_view packet) {
     } else {
         using Message = std::variant_alternative_t<I, Variant>;
         Reader reader(packet);
-        if (reader.message_name() != name_of<Message>()) {
+        if (reader.message_name() != Message::kName) {
             return decode_any<Variant, I + 1>(packet);
         }
         Message message;

@@ -45,6 +45,7 @@ inline constexpr std::size_t kMessageLimit = 16384;
 /// agent suspends it at the end of a round instead of ending it. Sent again with `elastic` set when
 /// the loop begins, and without it when the training is finished.
 struct Hello {
+    static constexpr std::string_view kName = "hello";
     std::string worker_id;
     std::uint32_t version = kLinkVersion;
     bool elastic = false;
@@ -54,6 +55,7 @@ struct Hello {
 /// The worker has left `round` (0: it had none yet), holds no communicator, and waits for
 /// AssignWorker.
 struct Suspended {
+    static constexpr std::string_view kName = "suspended";
     std::uint64_t round = 0;
     std::uint64_t step = 0;  ///< The committed step whose state it has; 0: no complete state.
     /// True: all ranks suspended after this step, as agreed. False: the round broke.
@@ -63,6 +65,7 @@ struct Suspended {
 };
 /// The first step of a new round is committed, with the durations that this worker measured.
 struct Resumed {
+    static constexpr std::string_view kName = "resumed";
     std::uint64_t round = 0;
     std::uint64_t step = 0;
     double communicator_ms = 0;
@@ -81,6 +84,7 @@ enum class FatalKind : std::uint8_t {
 /// The worker is about to end for its own reason, not because of lost peers. The first Fatal
 /// counts, but an `error` is replaced by a later message of another kind.
 struct Fatal {
+    static constexpr std::string_view kName = "fatal";
     FatalKind kind = FatalKind::user_error;
     std::string text;
 
@@ -88,6 +92,7 @@ struct Fatal {
 };
 /// A sentence for the operator: a slow rank, replicas that differ.
 struct Remark {
+    static constexpr std::string_view kName = "remark";
     std::string text;
 
     friend bool operator==(const Remark&, const Remark&) = default;
@@ -95,6 +100,7 @@ struct Remark {
 /// The worker's connection to another worker broke in `round`. The other one may be dead, or only
 /// out of reach.
 struct PeerLost {
+    static constexpr std::string_view kName = "peer_lost";
     std::uint64_t round = 0;
     std::uint32_t peer = 0;  ///< The rank of the other worker.
     std::string text;        ///< The predicate of a sentence about it: "closed the connection".
@@ -103,6 +109,7 @@ struct PeerLost {
 };
 /// The answer to SaveRecords: the worker has tried to write what it has.
 struct RecordsSaved {
+    static constexpr std::string_view kName = "records_saved";
     std::uint32_t files = 0;
     std::string complaint;  ///< An error, in a sentence; or empty.
 
@@ -115,6 +122,7 @@ using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLo
 /// With the descriptor of the page. A process that was started for a round gets what its
 /// environment must not hold.
 struct Welcome {
+    static constexpr std::string_view kName = "welcome";
     std::uint64_t round = 0;  ///< 0: it has none yet.
     std::string key{};        ///< As AssignWorker::round_key.
 
@@ -122,6 +130,7 @@ struct Welcome {
 };
 /// The worker's place in the next round, as its environment would give it.
 struct AssignWorker {
+    static constexpr std::string_view kName = "assign";
     WorkerPlace place{};
     /// Secret: only the workers of the round know it. 64 hexadecimal digits, or empty: there is
     /// none.
@@ -133,6 +142,7 @@ struct AssignWorker {
 /// `round` is over (see also WorkerPage::ended_round): the worker abandons the communicators of the
 /// round, then sends Suspended.
 struct EndRound {
+    static constexpr std::string_view kName = "end_round";
     std::uint64_t round = 0;
     std::string reason;
 
@@ -141,6 +151,7 @@ struct EndRound {
 /// The worker suspends at the next step boundary. With `leave` it saves the state within `limit_ms`
 /// and ends, at the place that WorkerPage::leaving gives. Sent again when that place has changed.
 struct Pause {
+    static constexpr std::string_view kName = "pause";
     std::uint64_t round = 0;
     bool leave = false;
     std::uint64_t limit_ms = 0;
@@ -152,14 +163,15 @@ struct Pause {
 /// and those of PyTorch to PREFIX.BACKEND.json, and sends RecordsSaved. A request that comes before
 /// the last one is done is ignored.
 struct SaveRecords {
+    static constexpr std::string_view kName = "save_records";
     std::string prefix;  ///< An absolute path.
 
     friend bool operator==(const SaveRecords&, const SaveRecords&) = default;
 };
 using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause, SaveRecords>;
 
-/// One message as a packet: its name and then one "field=value" per line, with backslash escapes.
-/// Unknown fields are ignored.
+/// One message as a packet: its name (`kName`) and then one "field=value" per line, with backslash
+/// escapes. Unknown fields are ignored.
 [[nodiscard]] std::string encode(const FromWorker& message);
 [[nodiscard]] std::string encode(const ToWorker& message);
 /// Errors: invalid_argument, naming the message or field that is wrong.
