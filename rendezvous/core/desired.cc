@@ -13,11 +13,14 @@ namespace regroup::rendezvous::core {
 namespace {
 
 // The others hold a later state, or have continued without this node: its state must not be saved.
+// A node that was to leave at the boundary from which they continued saves the state of that
+// boundary, even if its workers were there before its agent heard that it leaves.
 bool is_stale(const Job& job, const Node& node) {
     const NodeReport& report = node.report;
     const bool left_behind = report.state == NodeState::stopped && report.round != RoundId::none &&
                              in_round(job) && report.round < job.round.id;
-    return left_behind && (job.round.has_committed || report.held_step < job.round.held_before);
+    return left_behind && (report.held_step < job.round.held_before ||
+                           (job.round.has_committed && node.left_before != job.round.id));
 }
 
 FromDaemon desired_of_member(const Job& job, Instant now, const NodeId& id, const Node& node) {

@@ -176,6 +176,13 @@ void form(Job& job, Instant now) {
         round.non_elastic_members += members[i].warm ? 0 : 1;
         round.members.emplace(id, std::move(assignments[i]));
     }
+    if (job.round.change) {
+        for (const NodeId& id : job.round.change->leavers) {
+            if (const auto leaver = job.nodes.find(id); leaver != job.nodes.end()) {
+                leaver->second.left_before = round.id;
+            }
+        }
+    }
     job.reached.formed(round.held_before);
     job.ledger.formed(now, round.id, succession(job, members));
     job.first_began = job.first_began.value_or(now);

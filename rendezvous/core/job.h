@@ -39,6 +39,7 @@ struct Node {
     Instant in_user_code_until = Instant::min();  ///< Its workers suspend by then.
     Instant saw_end_at = Instant::max();  ///< When its round ended while the daemon was away.
     RoundId member_of = RoundId::none;    ///< The last round that it was a member of.
+    RoundId left_before = RoundId::none;  ///< The round before which it was to leave at a boundary.
     Place place = Place::away;            ///< The same as in `Job::places`.
     std::size_t bytes = 0;                ///< Its part of `Job::nodes_bytes`.
     std::uint64_t joined = 0;             ///< How many nodes had joined by then, this included.

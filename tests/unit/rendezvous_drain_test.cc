@@ -31,6 +31,19 @@ TEST_F(RendezvousPlanned, OthersContinueWhileALeavingNodeSavesItsState) {
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
+// Its peers told its workers of the boundary before the daemon told its agent that it leaves.
+TEST_F(RendezvousPlanned, LeavingNodeThatReachesTheBoundaryUntoldSavesItsStateLate) {
+    job.drain("b");
+    job.suspend({"a"}, 12);
+    job.run_elastic({"a"}, 15);
+    job.clear();
+    job.tell("b", Job::elastic_report(RoundId{1}, NodeState::stopped, 12));
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    ASSERT_NE(job.told<Prepare>("b"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_FALSE(job.told<Prepare>("b")->stale);
+}
+
 // Such a round has no step boundary, and the node has no state to save.
 TEST_F(RendezvousPlanned, NodeInAnOldNonElasticRoundIsStoppedBeforeItLeaves) {
     job = Job(fixed_policy(2));
