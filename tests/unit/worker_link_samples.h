@@ -11,22 +11,22 @@ namespace regroup::worker_link {
 
 inline AssignWorker sample_assign() {
     AssignWorker assign;
-    assign.round = 7;
-    assign.job = "nightly=1";
-    assign.rank = 13;
-    assign.world_size = 16;
-    assign.local_rank = 5;
-    assign.local_world_size = 8;
-    assign.group_rank = 1;
-    assign.group_world_size = 2;
-    assign.role_rank = 3;
-    assign.role_world_size = 6;
-    assign.restart_count = 3;
-    assign.max_restarts = 4;
-    assign.master_addr = "10.0.0.4";
-    assign.master_port = 40117;
+    assign.place.round = 7;
+    assign.place.job = "nightly=1";
+    assign.place.rank = 13;
+    assign.place.world_size = 16;
+    assign.place.local_rank = 5;
+    assign.place.local_world_size = 8;
+    assign.place.group_rank = 1;
+    assign.place.group_world_size = 2;
+    assign.place.role_rank = 3;
+    assign.place.role_world_size = 6;
+    assign.place.restart_count = 3;
+    assign.place.max_restarts = 4;
+    assign.place.master_addr = "10.0.0.4";
+    assign.place.master_port = 40117;
     assign.round_key = std::string(64, 'a');
-    assign.master_node_addr = "10.0.0.4";
+    assign.place.master_node_addr = "10.0.0.4";
     assign.reason = "rank 5 on b ended by SIGKILL;\nstandby \\d took slot 1";
     return assign;
 }
