@@ -95,26 +95,31 @@ function(regroup_optimize_lightly)
     endforeach()
 endfunction()
 
-# regroup_no_optimization(TARGETS...): compiled as the tests themselves are, with the headers that
-# were parsed for them.
+# regroup_no_optimization([ASIO] TARGETS...): compiled as the tests themselves are, with the headers
+# that were parsed for them; with ASIO, Asio's are among them.
 function(regroup_no_optimization)
-    foreach(target ${ARGN})
+    cmake_parse_arguments(ARG "ASIO" "" "" ${ARGN})
+    set(headers regroup_test_headers)
+    if(ARG_ASIO)
+        set(headers regroup_asio_test_headers)
+    endif()
+    foreach(target ${ARG_UNPARSED_ARGUMENTS})
         target_compile_options(${target} PRIVATE "$<$<CONFIG:RelWithDebInfo>:-O0;-g0>")
-        if(TARGET regroup_test_headers)
-            target_precompile_headers(${target} REUSE_FROM regroup_test_headers)
+        if(TARGET ${headers})
+            target_precompile_headers(${target} REUSE_FROM ${headers})
         endif()
     endforeach()
 endfunction()
 
-# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [PARAMETERS names...]
-#              [SUITES names...])
+# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds] [OPTIMIZED] [ASIO]
+#              [PARAMETERS names...] [SUITES names...])
 # One GoogleTest program, registered with ctest as one test of that label, which counts as skipped if
 # each of its cases was. Only the tests themselves are compiled without optimisation, which is most of
-# their compile time; OPTIMIZED is for those that compute much. With PARAMETERS it is one test for each
+# their compile time; OPTIMIZED is for those that compute much, ASIO for those that use Asio. With PARAMETERS it is one test for each
 # of them: of the cases whose parameter begins so. With SUITES it is one for the cases of each suite whose
 # name begins so, each in a process of its own, and one for all other cases.
 function(regroup_test name label)
-    cmake_parse_arguments(ARG "OPTIMIZED" "TIMEOUT" "SOURCES;LINK;PARAMETERS;SUITES" ${ARGN})
+    cmake_parse_arguments(ARG "OPTIMIZED;ASIO" "TIMEOUT" "SOURCES;LINK;PARAMETERS;SUITES" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
@@ -123,7 +128,11 @@ function(regroup_test name label)
     if(ARG_OPTIMIZED)
         target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O2>)
     else()
-        regroup_no_optimization(${name})
+        set(with)
+        if(ARG_ASIO)
+            set(with ASIO)
+        endif()
+        regroup_no_optimization(${with} ${name})
     endif()
     set(tests ${label}.${name})
     if(ARG_PARAMETERS)
