@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/core/agent_core.h"
-#include "agent/process/unique_fd.h"
+#include "rendezvous/files/unique_fd.h"
 #include "launcher/commands.h"
 #include "launcher/host.h"
 #include "launcher/run_command.h"

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/ledger.h"
+#include "agent/output/ledger.h"
 #include "agent/output/ledger.h"
 #include "tests/support/temporary_directory.h"
 

@@ -328,7 +328,7 @@ TEST_F(LauncherPlanTrust, JobOnOneHostNeedsNoneAndListensOnLoopback) {
     const RunPlan plan = planned(without_credentials("127.0.0.1:29400"));
     EXPECT_EQ(plan.daemon.bind_address, "127.0.0.1");
     EXPECT_EQ(plan.agent.store.mode, agent::StoreMode::local);
-    EXPECT_FALSE(plan.agent.credentials.can_prove());
+    EXPECT_FALSE(plan.agent.daemon.credentials.can_prove());
 }
 
 TEST_F(LauncherPlanTrust, CredentialsDecideHowTheStoreIsReached) {
