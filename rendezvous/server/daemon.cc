@@ -115,9 +115,9 @@ void Daemon::Impl::stop_accepting() {
 DaemonCounters Daemon::Impl::counted() const {
     DaemonCounters all = counters;
     all.leads = jobs->journal().standing() == Standing::leads;
-    all.strangers_connected = connections->strangers_count();
+    all.unidentified_connected = connections->strangers_count();
     all.nodes_connected = connections->nodes_count();
-    all.others_connected = connections->count() - all.nodes_connected - all.strangers_connected;
+    all.others_connected = connections->count() - all.nodes_connected - all.unidentified_connected;
     all.http_connected = door->connections_count();
     all.store_connected = store ? store->clients_count() : 0;
     all.store_requests = store ? store->requests_count() : 0;

@@ -129,7 +129,7 @@ void Renderer::daemon_metrics(const DaemonCounters& daemon) {
     }
     writer_.family("regroup_daemon_connections", Type::gauge, "Open connections, by their peer.");
     writer_.sample("", {{"kind", "node"}}, daemon.nodes_connected);
-    writer_.sample("", {{"kind", "stranger"}}, daemon.strangers_connected);
+    writer_.sample("", {{"kind", "unidentified"}}, daemon.unidentified_connected);
     writer_.sample("", {{"kind", "store"}}, daemon.store_connected);
     writer_.sample("", {{"kind", "http"}}, daemon.http_connected);
     writer_.sample("", {{"kind", "other"}}, daemon.others_connected);
