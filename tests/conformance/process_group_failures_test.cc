@@ -31,7 +31,7 @@ OperationOptions limited_to(std::chrono::milliseconds limit) {
     return {.timeout = limit};
 }
 
-using Clock = std::chrono::steady_clock;
+using TestClock = std::chrono::steady_clock;
 
 /// A phase of a group's life, as one call that blocks.
 struct Phase {
@@ -131,13 +131,13 @@ TEST_P(Failures, OneRankThatLeavesEndsThePhaseOnAllOthers) {
         if (group.rank() == kLeaver) {
             return;
         }
-        const auto start = Clock::now();
+        const auto start = TestClock::now();
         const auto error = error_of([&] { GetParam().run(group, {}); });
         ASSERT_TRUE(error) << "rank " << group.rank();
         EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
         EXPECT_THAT(error->what(), HasSubstr("rank 3 (127.0.0.1:"));
         EXPECT_THAT(error->what(), HasSubstr("#"));
-        EXPECT_LT(Clock::now() - start, kAtOnce);
+        EXPECT_LT(TestClock::now() - start, kAtOnce);
         // The group is finished, for good.
         const auto later = error_of([&] { run_barrier(group, {}); });
         ASSERT_TRUE(later);
@@ -168,12 +168,12 @@ TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
             }
             group.abort("enough of it");
         });
-        const auto start = Clock::now();
+        const auto start = TestClock::now();
         const auto error = error_of(blocked);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::fenced);
         EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1"), HasSubstr("enough of it")));
-        EXPECT_LT(Clock::now() - start, kAtOnce);
+        EXPECT_LT(TestClock::now() - start, kAtOnce);
         const auto later = error_of(group.barrier());
         ASSERT_TRUE(later);
         EXPECT_EQ(later->code(), Errc::fenced);
@@ -265,14 +265,14 @@ TEST(Forming, DeadRankIsNamedOnAllOthersAtOnce) {
         threads.emplace_back([&, rank] {
             Context context = testing::context_of_rank(rank, world.size, world.store);
             context.cpu_transport = "tcp";
-            const auto start = Clock::now();
+            const auto start = TestClock::now();
             // Ranks without a connection to it may form the group before they hear of it.
             const auto error = error_of(
                 [&] { ProcessGroup::create("cpu", context, world.options)->barrier().wait(); });
             ASSERT_TRUE(error) << "rank " << rank;
             EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
             EXPECT_THAT(error->what(), HasSubstr("rank 2 (127.0.0.1:")) << "rank " << rank;
-            EXPECT_LT(Clock::now() - start, kAtOnce);
+            EXPECT_LT(TestClock::now() - start, kAtOnce);
         });
     }
 }

@@ -26,9 +26,9 @@ namespace {
 
 using boost::asio::ip::tcp;
 using std::chrono::milliseconds;
-using testing::AnyOf;
-using testing::Contains;
-using testing::HasSubstr;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 std::string bytes_of(const std::vector<Request>& requests) {
     std::string bytes;
@@ -245,7 +245,7 @@ TEST(StoreServer, OnlyTheClientThatBreaksTheProtocolIsDisconnected) {
         EXPECT_TRUE(client.is_closed_by_server()) << c.sentence;
         expect_alive(*bystander);
         EXPECT_THAT(server.refusals(),
-                    Contains(testing::AllOf(HasSubstr("the store disconnected 127.0.0.1:"),
+                    Contains(::testing::AllOf(HasSubstr("the store disconnected 127.0.0.1:"),
                                             HasSubstr(c.sentence))));
     }
     EXPECT_EQ(server.refusals().size(), 5U);
