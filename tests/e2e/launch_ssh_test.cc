@@ -392,7 +392,7 @@ TEST_F(LaunchSshTrust, JobHasATokenThatNoFileHolds) {
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job->output() << server_.log();
     std::smatch match;
     const std::string said = job->output();
-    ASSERT_TRUE(std::regex_search(said, match, std::regex("rendezvous at (10\\.77\\.0\\.1:\\d+)")))
+    ASSERT_TRUE(std::regex_search(said, match, std::regex("the daemon at (10\\.77\\.0\\.1:\\d+)")))
         << said;
     Program stranger({cable_.inside(1, "node-b",
                                     {regroup_program(), "status", "--endpoint=" + match[1].str(),
