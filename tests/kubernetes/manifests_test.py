@@ -245,8 +245,8 @@ def check_dockerfile():
         for targets in re.findall(r"--target ([\w ]+)", line):
             for target in targets.split():
                 lists = "".join(f.read_text() for f in SOURCE.glob("[el]*/**/CMakeLists.txt"))
-                check(re.search(rf"add_executable\({target}\s|_example\({target}\)", lists),
-                      f"Dockerfile: the target {target}")
+                declared = rf"(add_executable\(|_example\(|foreach\(name [^)]*\b){target}\b"
+                check(re.search(declared, lists), f"Dockerfile: the target {target}")
     check(len(images) == 2, "Dockerfile: tools for the build stay out of the image")
     used = {word for _, document in manifests() for _, spec in job_specs(document)
             for word in spec["template"]["spec"]["containers"][0]["command"]
