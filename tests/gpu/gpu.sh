@@ -121,7 +121,7 @@ sdk_sources() {
     find worker_sdk/src \( -name '*.cc' -o -name '*.cu' \) ! -name absent.cc \
          ! -name absent_kernels.cc ! -path '*/c_api/*'
     ls rendezvous/base/*.cc rendezvous/cgroup/*.cc rendezvous/store/*.cc rendezvous/worker_link/*.cc tests/gpu/ranks.cc
-    ls rendezvous/files/*.cc rendezvous/security/key.cc rendezvous/security/secret_file.cc
+    ls rendezvous/files/*.cc rendezvous/security/base64.cc rendezvous/security/key.cc rendezvous/security/secret_file.cc
 }
 sources_of() {
     echo "tests/gpu/$1.cc"
