@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "agent/core/agent_core.h"
-#include "rendezvous/files/unique_fd.h"
 #include "launcher/commands.h"
 #include "launcher/host.h"
 #include "launcher/run_command.h"

@@ -39,8 +39,8 @@ struct DaemonCounters {
     std::uint64_t connections_accepted = 0;
     std::uint64_t nodes_connected = 0;
     std::uint64_t unidentified_connected = 0;  ///< They have not said what they want yet.
-    std::uint64_t others_connected = 0;     ///< Operators, and nodes that have left.
-    std::uint64_t store_connected = 0;      ///< Clients of the store for torchrun.
+    std::uint64_t others_connected = 0;        ///< Operators, and nodes that have left.
+    std::uint64_t store_connected = 0;         ///< Clients of the store for torchrun.
     std::uint64_t http_connected = 0;
 
     /// Traffic of the control connections, payload and frame headers.
