@@ -3,60 +3,49 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "launcher/daemon_get.h"
 #include "rendezvous/base/result.h"
-#include "rendezvous/client/control_client.h"
-#include "rendezvous/core/messages.h"
+#include "rendezvous/client/http_client.h"
 
 namespace regroup::launcher {
 
-/// Reads the events of a job from the daemon that leads. When the connection is lost, it asks again
-/// for those after the last one that it has. One use.
-class EventReader {
+/// Follows the events of a job at the daemon that leads, until the job ends. When the connection is
+/// lost, it asks again for those after the last one that it has. One use.
+class EventFollower {
    public:
-    struct Options {
-        std::vector<rendezvous::Endpoint> endpoints;
-        rendezvous::Operate wish;  ///< With Action::events.
-        /// For an answer; with `wish.follow`, for the first one only.
-        Duration limit = std::chrono::seconds(10);
-        security::Identity identity;
-    };
     struct Handlers {
         /// A line of JSON, without its newline.
         std::function<void(const std::string& line)> on_line;
-        /// After the lines of an answer. May be empty.
-        std::function<void()> on_page{};
+        /// After some lines.
+        std::function<void()> on_pause;
         /// A sentence for people: a lost connection, events that are missing before the next line.
         std::function<void(const std::string& note)> on_note;
     };
 
-    EventReader(Options options, Handlers handlers);
+    /// Begins after the event with the number `since`.
+    EventFollower(DaemonAccess access, std::string job, std::uint64_t since, Handlers handlers);
 
-    /// Returns after the last line; with `wish.follow`, after the end of the job. Errors:
-    /// disconnected, when no daemon answers in time; otherwise the daemon refuses.
+    /// Errors: those of get_from_daemon() for the first answer.
     Result<void> run();
 
-    /// After run(): the job that was read, and its beginning (milliseconds since 1970).
-    [[nodiscard]] const std::string& job() const noexcept { return job_; }
-    [[nodiscard]] std::int64_t began_ms() const noexcept { return began_ms_; }
-
    private:
-    rendezvous::ControlClient::Handlers client_handlers();
+    rendezvous::HttpClient::Handlers client_handlers();
     void ask();
-    void take(const rendezvous::EventPage& page);
+    void take(const rendezvous::HttpAnswer& answer);
+    void take_text(std::string_view text);
     void take_line(const std::string& line);
     void refused(const std::string& reason);
     void end(Result<void> result);
     void limit(Duration duration);
     [[nodiscard]] std::string job_text() const;
 
-    const Options options_;
+    const DaemonAccess access_;
     const Handlers handlers_;
     boost::asio::io_context io_{1};
     boost::asio::steady_timer deadline_;
@@ -64,12 +53,17 @@ class EventReader {
     Result<void> result_;
     std::string trouble_;
     std::string job_;
-    std::int64_t began_ms_;
+    std::string began_;       // When the job began, as the daemon says it.
     std::uint64_t last_;      // The number of the last event.
+    std::string rest_;        // The beginning of a line.
     bool has_begun_ = false;  // A daemon has answered.
     bool is_lost_ = false;    // Then the connection was lost.
     bool is_absent_ = false;  // The daemon does not have the job any more.
-    rendezvous::ControlClient client_;
+    rendezvous::HttpClient client_;
 };
+
+/// A note about events that the daemon does not keep any more, or empty: the next one after `last`
+/// has this number.
+[[nodiscard]] std::string gap_note(std::uint64_t last, std::uint64_t number);
 
 }  // namespace regroup::launcher

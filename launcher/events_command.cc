@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 #include <cstdio>
+#include <sstream>
 #include <utility>
 
 #include "launcher/commands.h"
@@ -8,14 +9,66 @@
 #include "launcher/event_text.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
+#include "launcher/json_fields.h"
 #include "launcher/observer_flags.h"
 #include "launcher/say.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::launcher {
 
 namespace {
 
 constexpr const char* kEventsCommand = "regroup events";
+
+class EventPrinter {
+   public:
+    explicit EventPrinter(bool as_json) : as_json_(as_json), has_heading_(as_json) {}
+
+    /// Errors: those of get_from_daemon().
+    Result<void> print_kept(const DaemonAccess& access, const std::string& job,
+                            std::uint64_t last) {
+        const std::string target = target_of("events", job);
+        const Result<std::string> text = get_from_daemon(
+            access, target + (job.empty() ? "?" : "&") + "since=" + std::to_string(last));
+        if (!text) {
+            return text.error();
+        }
+        std::istringstream lines(*text);
+        for (std::string line; std::getline(lines, line);) {
+            const std::uint64_t number = launcher::number(parse_json(line), "number");
+            note(gap_note(last, number));
+            last = number;
+            put(line);
+        }
+        std::fflush(stdout);
+        return {};
+    }
+    /// Errors: those of EventFollower::run().
+    Result<void> follow(const DaemonAccess& access, const std::string& job, std::uint64_t last) {
+        EventFollower follower(
+            access, job, last,
+            {[this](const std::string& line) { put(line); }, [] { std::fflush(stdout); },
+             [](const std::string& text) { note(text); }});
+        return follower.run();
+    }
+
+   private:
+    void put(const std::string& line) {
+        if (!std::exchange(has_heading_, true)) {
+            print(event_heading());
+        }
+        print(as_json_ ? event_json(line) : event_text(line));
+    }
+    static void note(const std::string& text) {
+        if (!text.empty()) {
+            std::fflush(stdout);
+            complain(kEventsCommand, text);
+        }
+    }
+
+    const bool as_json_;
+    bool has_heading_;
+};
 
 }  // namespace
 
@@ -53,27 +106,14 @@ Ending events_command(std::span<const std::string> arguments) {
         if (const Result<void> none = expect_no_words(words, "; name the job with --job"); !none) {
             return none.error();
         }
-        Result<EventReader::Options> reader = reader_options(options);
-        if (!reader) {
-            return reader.error();
+        const Result<DaemonAccess> access = daemon_access(options, security::Role::observer);
+        if (!access) {
+            return access.error();
         }
-        reader->wish.follow = follow;
-        reader->wish.since = static_cast<std::uint64_t>(since);
-        bool has_heading = as_json;
-        EventReader::Handlers handlers;
-        handlers.on_line = [&](const std::string& line) {
-            if (!std::exchange(has_heading, true)) {
-                print(event_heading());
-            }
-            print(as_json ? event_json(line) : event_text(line));
-        };
-        handlers.on_page = [] { std::fflush(stdout); };
-        handlers.on_note = [](const std::string& note) {
-            std::fflush(stdout);
-            complain(kEventsCommand, note);
-        };
-        return ending_of(kEventsCommand,
-                         EventReader(std::move(*reader), std::move(handlers)).run());
+        const auto last = static_cast<std::uint64_t>(since);
+        EventPrinter printer(as_json);
+        return ending_of(kEventsCommand, follow ? printer.follow(*access, options.job, last)
+                                                : printer.print_kept(*access, options.job, last));
     });
 }
 

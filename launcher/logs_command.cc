@@ -85,9 +85,9 @@ Result<Ending> show(LogsOptions& options, const Words& words) {
         return access.error();
     }
     LogFollower::Options follower{.endpoints = std::move(access->endpoints),
-                                  .wish = access->wish,
+                                  .wish = wish_of(options.observer),
                                   .streams = *streams,
-                                  .limit = options.observer.limit,
+                                  .limit = access->limit,
                                   .identity = std::move(access->identity)};
     follower.wish.action = rendezvous::Operate::Action::logs;
     follower.wish.follow = options.follow;

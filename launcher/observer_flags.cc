@@ -36,20 +36,15 @@ Result<DaemonAccess> daemon_access(const ObserverOptions& options, security::Rol
     if (!credentials) {
         return credentials.error();
     }
-    DaemonAccess access{*std::move(endpoints), {*std::move(credentials), {role, options.job}}, {}};
-    access.wish.job = options.job;
-    access.wish.author = user_name(::getuid()) + "@" + short_host_name();
-    return access;
+    return DaemonAccess{
+        *std::move(endpoints), options.limit, {*std::move(credentials), {role, options.job}}};
 }
 
-Result<EventReader::Options> reader_options(const ObserverOptions& options) {
-    Result<DaemonAccess> access = daemon_access(options, security::Role::observer);
-    if (!access) {
-        return access.error();
-    }
-    access->wish.action = rendezvous::Operate::Action::events;
-    return EventReader::Options{std::move(access->endpoints), std::move(access->wish),
-                                options.limit, std::move(access->identity)};
+rendezvous::Operate wish_of(const ObserverOptions& options) {
+    rendezvous::Operate wish;
+    wish.job = options.job;
+    wish.author = user_name(::getuid()) + "@" + short_host_name();
+    return wish;
 }
 
 Ending ending_of(const std::string& command, const Result<void>& done) {

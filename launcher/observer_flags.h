@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "launcher/command.h"
-#include "launcher/event_reader.h"
+#include "launcher/daemon_get.h"
 #include "launcher/flag_table.h"
+#include "rendezvous/core/messages.h"
 #include "rendezvous/security/credentials.h"
 
 namespace regroup::launcher {
@@ -23,17 +23,11 @@ void add_observer_flags(FlagTable& flags, ObserverOptions& out);
 /// Declares --job.
 void add_job_flag(FlagTable& flags, const std::string& help, std::string& out);
 
-/// Where such a command finds the daemons, and who asks them.
-struct DaemonAccess {
-    std::vector<rendezvous::Endpoint> endpoints;
-    security::Identity identity;
-    rendezvous::Operate wish;  ///< With the job and the author.
-};
 /// Errors: those of the endpoints and of read_credentials(); one sentence.
 Result<DaemonAccess> daemon_access(const ObserverOptions& options, security::Role role);
 
-/// The same for a reader of events.
-Result<EventReader::Options> reader_options(const ObserverOptions& options);
+/// A wish about the job, of this user.
+[[nodiscard]] rendezvous::Operate wish_of(const ObserverOptions& options);
 
 /// The ending of such a command, after a line on stderr if it has failed.
 Ending ending_of(const std::string& command, const Result<void>& done);

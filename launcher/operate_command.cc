@@ -17,7 +17,6 @@
 #include "launcher/say.h"
 #include "launcher/status_text.h"
 #include "rendezvous/base/exit_code.h"
-#include "rendezvous/client/answer_parts.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
 
@@ -40,8 +39,8 @@ struct OperateOptions {
 /// for the second answer, which comes when the node has left.
 class Conversation {
    public:
-    Conversation(DaemonAccess access, const OperateOptions& options)
-        : wish_(std::move(access.wish)),
+    Conversation(DaemonAccess access, Operate wish, const OperateOptions& options)
+        : wish_(std::move(wish)),
           options_(options),
           deadline_(io_, options.observer.limit),
           second_(io_),
@@ -69,7 +68,6 @@ class Conversation {
             silent_ = said == answered_.end() ? client_.peer() : "";
             trouble_ = said == answered_.end() ? trouble_ : said->second;
             is_taken_up_ = false;
-            parts_.forget();
             client_.send(wish_);
         };
         handlers.on_down = [this] {
@@ -78,10 +76,8 @@ class Conversation {
             }
         };
         handlers.on_message = [this](rendezvous::FromDaemon message) {
-            if (auto* part = std::get_if<Operated>(&message)) {
-                if (std::optional<Operated> operated = parts_.take(std::move(*part))) {
-                    take_answer(std::move(*operated));
-                }
+            if (auto* operated = std::get_if<Operated>(&message)) {
+                take_answer(std::move(*operated));
             } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
                 take(Failure(refused->code, describe(refused->reason)));
             }
@@ -149,9 +145,8 @@ class Conversation {
     [[nodiscard]] std::string silence() const {
         std::string why = trouble_.empty() ? "" : ": " + trouble_;
         if (!silent_.empty()) {
-            why = ": " + silent_ + " has accepted the connection and says nothing" +
-                  (wish_.action == Operate::Action::status ? "; is it a regroup daemon?"
-                                                           : "; it may do it yet");
+            why =
+                ": " + silent_ + " has accepted the connection and says nothing; it may do it yet";
         }
         return "no daemon has answered within " + format_duration(options_.observer.limit) + why;
     }
@@ -180,7 +175,6 @@ class Conversation {
     boost::asio::io_context io_{1};
     const Operate wish_;
     const OperateOptions& options_;
-    rendezvous::AnswerParts parts_;
     Result<Operated> answer_ = Operated{};
     std::string trouble_;
     std::string silent_;  // The endpoint that was asked and has not answered.
@@ -252,18 +246,24 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     add_observer_flags(flags, out.observer);
 }
 
-Ending report(const FlagTable& flags, Operate::Action action, const OperateOptions& options,
-              const Result<Operated>& answer) {
+Ending report(const std::string& command, const Result<Operated>& answer) {
     if (!answer || !answer->done) {
-        return ending_of(flags.command(),
-                         answer ? Failure(Errc::closed, answer->text) : answer.error());
+        return ending_of(command, answer ? Failure(Errc::closed, answer->text) : answer.error());
     }
-    if (action != Operate::Action::status) {
-        print(answer->text);
-    } else if (options.json) {
-        print(status_json(answer->text));
+    print(answer->text);
+    return {};
+}
+
+Ending show_status(const DaemonAccess& access, const OperateOptions& options) {
+    const Result<std::string> status =
+        get_from_daemon(access, target_of("jobs", options.observer.job));
+    if (!status) {
+        return ending_of("regroup status", status.error());
+    }
+    if (options.json) {
+        print(status_json(*status));
     } else {
-        std::fputs(status_table(answer->text).c_str(), stdout);
+        std::fputs(status_table(*status).c_str(), stdout);
     }
     return {};
 }
@@ -298,14 +298,16 @@ Ending operate(Operate::Action action, std::span<const std::string> arguments) {
         if (!access) {
             return access.error();
         }
-        Operate& wish = access->wish;
+        if (only_reads) {
+            return show_status(*access, options);
+        }
+        Operate wish = wish_of(options.observer);
         wish.action = action;
         wish.node = *node;
         wish.reason = options.reason;
         wish.wait = options.wait;
-        wish.parts = only_reads;
-        Conversation conversation(*std::move(access), options);
-        Ending ending = report(flags, action, options, conversation.run());
+        Conversation conversation(*std::move(access), std::move(wish), options);
+        Ending ending = report(flags.command(), conversation.run());
         ending.signal = conversation.signal();
         return ending;
     });

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "launcher/commands.h"
-#include "launcher/event_reader.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "launcher/journal_source.h"
@@ -24,10 +23,8 @@ using rendezvous::TraceSource;
 
 constexpr const char* kTraceCommand = "regroup trace";
 
-Result<Ending> put(TraceSource source, const std::vector<std::string>& lines) {
-    source.lines.assign(lines.begin(), lines.end());
-    const std::string text = rendezvous::trace_json(source);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+Result<Ending> put(const std::string& trace) {
+    if (std::fwrite(trace.data(), 1, trace.size(), stdout) != trace.size() ||
         std::fflush(stdout) != 0) {
         complain(kTraceCommand, "cannot write the trace to stdout");
         return Ending{kExitJobFailed};
@@ -77,26 +74,17 @@ Result<Ending> trace_from_journal(const std::string& path, const std::string& id
         more = *read;
     }
     trace.samples = history.samples();
-    return put(std::move(trace), lines);
+    trace.lines.assign(lines.begin(), lines.end());
+    return put(rendezvous::trace_json(trace));
 }
 
 Result<Ending> trace_from_daemon(const ObserverOptions& options) {
-    Result<EventReader::Options> reader = reader_options(options);
-    if (!reader) {
-        return reader.error();
+    const Result<DaemonAccess> access = daemon_access(options, security::Role::observer);
+    if (!access) {
+        return access.error();
     }
-    TraceSource trace;
-    std::vector<std::string> lines;
-    EventReader::Handlers handlers;
-    handlers.on_line = [&](const std::string& line) { lines.push_back(line); };
-    handlers.on_note = [](const std::string& note) { complain(kTraceCommand, note); };
-    EventReader events(std::move(*reader), std::move(handlers));
-    if (const Result<void> read = events.run(); !read) {
-        return ending_of(kTraceCommand, read);
-    }
-    trace.job = events.job();
-    trace.began_ms = events.began_ms();
-    return put(std::move(trace), lines);
+    const Result<std::string> trace = get_from_daemon(*access, target_of("trace", options.job));
+    return trace ? put(*trace) : ending_of(kTraceCommand, trace.error());
 }
 
 }  // namespace

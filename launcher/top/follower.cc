@@ -4,15 +4,12 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/daemon_get.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/text/describe.h"
 
 namespace regroup::launcher::top {
 
 namespace {
-
-using rendezvous::Operate;
-using rendezvous::Operated;
 
 // A daemon that has accepted the connection and does not answer for so long is asked anew.
 constexpr Duration kAnswerLimit = std::chrono::seconds(10);
@@ -26,20 +23,19 @@ Follower::Follower(boost::asio::io_context& io, const std::vector<rendezvous::En
       interval_(interval),
       handlers_(std::move(handlers)),
       timer_(io),
-      client_(io, endpoints, client_handlers(), std::chrono::seconds(30), std::move(identity)) {}
+      client_(io, endpoints, client_handlers(), std::move(identity)) {}
 
-rendezvous::ControlClient::Handlers Follower::client_handlers() {
-    rendezvous::ControlClient::Handlers handlers;
+rendezvous::HttpClient::Handlers Follower::client_handlers() {
+    rendezvous::HttpClient::Handlers handlers;
     handlers.on_up = [this] {
         up_ = true;
-        parts_.forget();
         ask_when_due();
     };
     handlers.on_down = [this] {
         up_ = false;
         timer_.cancel();
     };
-    handlers.on_message = [this](const rendezvous::FromDaemon& message) { receive(message); };
+    handlers.on_answer = [this](const rendezvous::HttpAnswer& answer) { receive(answer); };
     handlers.on_trouble = [this](const std::string& reason, bool) { handlers_.trouble(reason); };
     return handlers;
 }
@@ -55,11 +51,7 @@ void Follower::ask_when_due() {
 
 void Follower::ask() {
     due_ = after(now(), interval_);
-    Operate wish;
-    wish.job = job_;
-    wish.follow = true;
-    wish.parts = true;
-    client_.send(wish);
+    client_.get(target_of("jobs", job_));
     timer_.expires_after(kAnswerLimit);
     timer_.async_wait([this](const boost::system::error_code& error) {
         if (!error && up_) {
@@ -69,18 +61,12 @@ void Follower::ask() {
     });
 }
 
-void Follower::receive(const rendezvous::FromDaemon& message) {
-    const auto* const part = std::get_if<Operated>(&message);
-    const std::optional<Operated> answer = part == nullptr ? std::nullopt : parts_.take(*part);
-    if (answer && answer->done) {
-        ask_when_due();
-        handlers_.status(answer->text);
-    } else if (answer) {
-        timer_.cancel();  // The daemon closes the connection, and is asked on the next one.
-        handlers_.refusal(answer->text);
-    } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
-        timer_.cancel();
-        handlers_.refusal(rendezvous::describe(refused->reason));
+void Follower::receive(const rendezvous::HttpAnswer& answer) {
+    ask_when_due();
+    if (const std::optional<std::string> why = refusal_in(answer)) {
+        handlers_.refusal(*why);
+    } else {
+        handlers_.status(answer.body);
     }
 }
 

@@ -8,9 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/client/answer_parts.h"
-#include "rendezvous/client/control_client.h"
-#include "rendezvous/core/messages.h"
+#include "rendezvous/client/http_client.h"
 #include "rendezvous/security/credentials.h"
 
 namespace regroup::launcher::top {
@@ -37,20 +35,19 @@ class Follower {
     void stop(std::function<void()> done);
 
    private:
-    [[nodiscard]] rendezvous::ControlClient::Handlers client_handlers();
+    [[nodiscard]] rendezvous::HttpClient::Handlers client_handlers();
     /// Now, or when the interval is over.
     void ask_when_due();
     void ask();
-    void receive(const rendezvous::FromDaemon& message);
+    void receive(const rendezvous::HttpAnswer& answer);
 
     const std::string job_;
     const Duration interval_;
     const Handlers handlers_;
-    rendezvous::AnswerParts parts_;
     bool up_ = false;
     Instant due_{};
     boost::asio::steady_timer timer_;
-    rendezvous::ControlClient client_;
+    rendezvous::HttpClient client_;
 };
 
 }  // namespace regroup::launcher::top

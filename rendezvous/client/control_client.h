@@ -10,22 +10,15 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/endpoint.h"
+#include "rendezvous/client/leader_connection.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/security/credentials.h"
 
 namespace regroup::rendezvous {
 
-/// The limit of ControlClient::stop() in a command that has its answer.
-inline constexpr Duration kClientStopLimit = std::chrono::milliseconds(100);
-
-/// An agent's connection to the daemon. The client opens it, and opens it again with jittered
-/// back-off as long as the client exists. With several endpoints, it tries the endpoint of the last
-/// good connection first and then the others in turn, with a pause after each turn. When a daemon
-/// answers Elsewhere, the client connects to the daemon that it names; the owner never sees that
-/// message.
-///
-/// See check_daemon for the daemons that it believes. Everything runs on the io_context's one
-/// thread.
+/// An agent's connection to the daemon: a LeaderConnection that speaks the control protocol. When a
+/// daemon answers Elsewhere, the client connects to the daemon that it names; the owner never sees
+/// that message.
 class ControlClient {
    public:
     struct Handlers {

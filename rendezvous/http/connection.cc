@@ -14,8 +14,9 @@ void ConnectionViewer::push(std::shared_ptr<const std::string> event) {
     if (!is_open()) {
         return;
     }
+    // The first text, all that has happened before, may have any size.
     if (events_.size() >= limits_.viewer_events_max ||
-        events_bytes_ + event->size() > limits_.viewer_bytes_max) {
+        (!events_.empty() && events_bytes_ + event->size() > limits_.viewer_bytes_max)) {
         has_too_much_ = true;
         events_.clear();
         state_ = nullptr;
@@ -40,6 +41,11 @@ void ConnectionViewer::close() {
     }
 }
 
+void ConnectionViewer::finish() {
+    is_finished_ = true;
+    wake();
+}
+
 std::shared_ptr<const std::string> ConnectionViewer::take() {
     if (events_.empty()) {
         return std::exchange(state_, nullptr);
@@ -52,6 +58,7 @@ std::shared_ptr<const std::string> ConnectionViewer::take() {
 
 void ConnectionViewer::wake() {
     if (const auto connection = connection_.lock()) {
+        connection->has_queue = true;
         connection->wake.cancel();
     }
 }

@@ -42,6 +42,7 @@ struct Connection {
     std::optional<Answer> answer;  ///< Of the pages.
     std::shared_ptr<const std::string> text;  ///< Being sent; may be null.
     Instant text_since{};                     ///< Since when.
+    bool has_queue = false;                   ///< More waits for its viewer.
     boost::asio::steady_timer wake;  ///< Cancelled when there is an answer, or an event to send.
 
     void close() {
@@ -60,9 +61,11 @@ class ConnectionViewer final : public Viewer {
     void push(std::shared_ptr<const std::string> event) override;
     void show(std::shared_ptr<const std::string> state) override;
     void close() override;
+    void finish() override;
 
     /// The next text to send; null if there is none.
     [[nodiscard]] std::shared_ptr<const std::string> take();
+    [[nodiscard]] bool is_finished() const noexcept { return is_finished_; }
     /// It did not read, and its connection is to be closed.
     [[nodiscard]] bool has_too_much() const noexcept { return has_too_much_; }
 
@@ -75,6 +78,7 @@ class ConnectionViewer final : public Viewer {
     std::size_t events_bytes_ = 0;
     std::shared_ptr<const std::string> state_;
     bool has_too_much_ = false;
+    bool is_finished_ = false;
 };
 
 }  // namespace regroup::http

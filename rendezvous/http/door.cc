@@ -165,6 +165,12 @@ void Door::Impl::make_room_for(const std::shared_ptr<const std::string>& text) {
     }
 }
 
+bool Door::is_flushed() const {
+    return std::ranges::none_of(impl_->connections, [](const auto& connection) {
+        return connection->text || connection->has_queue;
+    });
+}
+
 void Door::sweep() {
     const Instant now = impl_->inside.clock.now();
     for (const auto& connection : impl_->connections) {
@@ -347,9 +353,13 @@ asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer
     const auto viewer = std::make_shared<ConnectionViewer>(connection, self->limits);
     asio::co_spawn(self->inside.io, discard(self, connection, kReadBytes), asio::detached);
     answer.stream(viewer);
-    const auto sign_of_life = std::make_shared<const std::string>(": still here\n\n");
+    const auto sign_of_life = std::make_shared<const std::string>(answer.sign_of_life);
     while (connection->stream.is_open() && !self->closed) {
         std::shared_ptr<const std::string> text = viewer->take();
+        connection->has_queue = text != nullptr;
+        if (!text && viewer->is_finished()) {
+            break;
+        }
         if (!text) {
             connection->expires = Instant::max();
             connection->wake.expires_after(self->limits.viewer_interval);
@@ -367,6 +377,7 @@ asio::awaitable<void> Door::Impl::view(Self self, Held connection, Answer answer
         self->log("HTTP viewer", connection->client.address,
                   "disconnected " + connection->client.peer + ": it does not read what it is sent");
     }
+    connection->has_queue = false;
     connection->close();  // Its `discard` ends, too.
 }
 

@@ -44,6 +44,8 @@ class Door {
     /// Serves a client that has already sent `first_bytes`.
     void adopt(security::Stream stream, std::string first_bytes, Client client);
     [[nodiscard]] std::size_t connections_count() const;
+    /// True if nothing waits to be sent.
+    [[nodiscard]] bool is_flushed() const;
     /// Disconnects clients whose time is over. To be called about once a second.
     void sweep();
 

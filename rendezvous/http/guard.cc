@@ -157,7 +157,7 @@ std::variant<Peer, Refusal> Guard::judge(const Client& client, const RequestHead
     }
     if (head.method == Method::other) {
         Refusal refusal = refuse(405, "only GET and HEAD are served here");
-        refusal.answer.allow = "GET, HEAD";
+        refusal.answer.fields["Allow"] = "GET, HEAD";
         return refusal;
     }
     if (is_public && head.method != Method::post) {

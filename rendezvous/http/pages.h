@@ -12,6 +12,11 @@
 
 namespace regroup::http {
 
+/// Fields of answers: the endpoint of the daemon that leads, if it is known; when the job began, in
+/// milliseconds since 1970.
+inline constexpr const char* kLeaderField = "Regroup-Leader";
+inline constexpr const char* kBeganField = "Regroup-Job-Began";
+
 /// A request that the door has let through.
 struct Request {
     enum class Method : std::uint8_t { get, post };  ///< The door turns HEAD into `get`.
@@ -28,7 +33,7 @@ struct Request {
     std::string address{};  ///< "10.0.0.4:41234", for the log.
 };
 
-/// A client that stays, and gets what is new as server-sent events. On the io_context's one thread.
+/// A client that stays, and gets what is new. On the io_context's one thread.
 class Viewer {
    public:
     Viewer() = default;
@@ -37,13 +42,15 @@ class Viewer {
     Viewer& operator=(const Viewer&) = delete;
 
     [[nodiscard]] virtual bool is_open() const = 0;
-    /// Queues an event, as event_text() makes it. A viewer that does not read them is disconnected.
+    /// Queues an event. A viewer that does not read them is disconnected.
     virtual void push(std::shared_ptr<const std::string> event) = 0;
     /// Queues a whole state. It replaces the one that still waits, so that a slow viewer gets fewer
     /// of them.
     virtual void show(std::shared_ptr<const std::string> state) = 0;
-    /// Disconnects it: the browser connects again.
+    /// Disconnects it: the client connects again.
     virtual void close() = 0;
+    /// Disconnects it once all that is queued has been sent.
+    virtual void finish() = 0;
 };
 
 /// The text of a server-sent event. `data` may have several lines.
@@ -56,11 +63,14 @@ struct Answer {
     /// Unless empty, with its quotes. The browser may then keep the body, and asks whether it has
     /// changed; otherwise it must not keep it.
     std::string etag{};
-    std::string allow{};  ///< The methods, for the status 405.
+    /// Further fields of the head, such as Allow for the status 405.
+    std::map<std::string, std::string> fields{};
     /// If set, this is a stream of events instead of a body. The door calls it with the viewer when
     /// the answer has begun. It keeps the viewer until the connection ends; others should hold it
     /// weakly.
     std::function<void(const std::shared_ptr<Viewer>& viewer)> stream{};
+    /// Goes on such a stream while there is nothing else.
+    std::string sign_of_life = ": still here\n\n";
 };
 
 /// An answer of one sentence, printable whatever the request said. Its line break is added.

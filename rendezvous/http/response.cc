@@ -38,8 +38,8 @@ std::string response_head(const Answer& answer, bool keep_alive, bool wants_toke
     if (!answer.etag.empty()) {
         line("ETag", answer.etag);
     }
-    if (!answer.allow.empty()) {
-        line("Allow", answer.allow);
+    for (const auto& [name, value] : answer.fields) {
+        line(name, value);
     }
     if (wants_token) {
         line("WWW-Authenticate", "Bearer realm=\"regroup\"");

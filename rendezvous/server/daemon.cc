@@ -23,6 +23,7 @@ using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
+constexpr Duration kFlushInterval = std::chrono::milliseconds(5);
 
 /// Connections leave descriptors for the rest of the process.
 DaemonLimits within_descriptors(DaemonLimits limits) {
@@ -67,7 +68,8 @@ Daemon::Impl::Impl(asio::io_context& io_in, const Clock& clock_in, const DaemonS
           [this](const std::string& kind, const std::string& address, const std::string& line) {
               peers_log.say_refused(kind, address, line);
           })),
-      sweep_timer(io) {
+      sweep_timer(io),
+      flush_timer(io) {
     counters.began_ms = wall_ms();
     jobs->add_sink({[this](const std::string& job, const RecordedEvent& event) {
                         if (const auto* verdict =
@@ -147,6 +149,28 @@ void Daemon::Impl::sweep(const std::shared_ptr<Impl>& self) {
     });
 }
 
+void Daemon::Impl::flush(const std::shared_ptr<Impl>& self, Duration limit,
+                         std::function<void()> done) {
+    const Instant until = after(self->clock.now(), limit);
+    self->connections->flush(limit, [self, until, done = std::move(done)]() mutable {
+        flush_door(self, until, std::move(done));
+    });
+}
+
+void Daemon::Impl::flush_door(const std::shared_ptr<Impl>& self, Instant until,
+                              std::function<void()> done) {
+    if (!self->door || self->door->is_flushed() || self->clock.now() >= until) {
+        done();
+        return;
+    }
+    self->flush_timer.expires_after(kFlushInterval);
+    self->flush_timer.async_wait([self, until, done = std::move(done)](ErrorCode error) mutable {
+        if (!error) {
+            flush_door(self, until, std::move(done));
+        }
+    });
+}
+
 Result<std::unique_ptr<Daemon>> open_daemon(asio::io_context& io, const Clock& clock,
                                             DaemonSetup setup) {
     auto impl = std::make_shared<Daemon::Impl>(io, clock, setup);
@@ -198,6 +222,7 @@ Daemon::~Daemon() {
     impl_->pages.reset();
     impl_->jobs.reset();
     impl_->sweep_timer.cancel();
+    impl_->flush_timer.cancel();
 }
 
 void Daemon::add_event_sink(EventSink sink) {
@@ -227,13 +252,13 @@ void Daemon::stop(const std::string& author, const std::string& reason, Duration
 void Daemon::resign(Duration limit, std::function<void()> done) {
     impl_->stop_accepting();
     impl_->jobs->resign([impl = impl_, limit, done = std::move(done)]() mutable {
-        impl->connections->flush(limit, std::move(done));
+        Impl::flush(impl, limit, std::move(done));
     });
 }
 
 void Daemon::flush(Duration limit, std::function<void()> done) {
     impl_->jobs->operators().end_waits();
-    impl_->connections->flush(limit, std::move(done));
+    Impl::flush(impl_, limit, std::move(done));
 }
 
 std::size_t Daemon::sessions_count() const {

@@ -42,8 +42,6 @@ struct DaemonLimits {
     std::size_t sessions_bytes_max = std::size_t{256} << 20U;
     /// The most frames that wait for a slow peer; beyond that the peer is disconnected.
     std::size_t outbox_frames_max = 256;
-    /// The bytes of statuses that clients have not read yet. Beyond that, operators get short ones.
-    std::size_t statuses_bytes_max = std::size_t{32} << 20U;
     /// A connection that has not joined a job within this time is closed. A joined one is closed
     /// when it has been silent for this long and for the heartbeat timeout of its job.
     Duration hello_limit = std::chrono::seconds(10);

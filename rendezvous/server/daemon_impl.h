@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -52,6 +53,11 @@ struct Daemon::Impl {
     void end(const Held& connection);
     static void sweep(const std::shared_ptr<Impl>& self);
     void expire(Connection& connection);
+    /// Calls `done` once all that waits has been handed to the kernel, or after `limit`.
+    static void flush(const std::shared_ptr<Impl>& self, Duration limit,
+                      std::function<void()> done);
+    static void flush_door(const std::shared_ptr<Impl>& self, Instant until,
+                           std::function<void()> done);
     void stop_accepting();
     [[nodiscard]] std::size_t members_count() const;
     [[nodiscard]] DaemonCounters counted() const;
@@ -74,6 +80,7 @@ struct Daemon::Impl {
     std::set<std::string> older_hosts;
     std::unique_ptr<boost::asio::ip::tcp::acceptor> acceptor;
     boost::asio::steady_timer sweep_timer;
+    boost::asio::steady_timer flush_timer;
     bool closed = false;
 };
 

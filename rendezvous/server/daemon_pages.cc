@@ -2,6 +2,8 @@
 #include "rendezvous/server/daemon_pages.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -80,19 +82,43 @@ std::optional<std::string> visible(const Request& request, const std::string& jo
     return job.empty() || job == only ? std::optional(only) : std::nullopt;
 }
 
-std::string wanted_job(const Request& request) {
-    const auto found = request.query.find("job");
+/// A parameter of the request; empty if it has none of this name.
+std::string parameter(const Request& request, const char* name) {
+    const auto found = request.query.find(name);
     return found == request.query.end() ? "" : found->second;
+}
+
+std::int64_t number_of(const Request& request, const char* name) {
+    const std::string text = parameter(request, name);
+    std::int64_t number = 0;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return std::max<std::int64_t>(number, 0);
 }
 
 /// The events are to have no lists of nodes.
 bool wants_no_nodes(const Request& request) {
-    const auto found = request.query.find("nodes");
-    return found != request.query.end() && found->second == "0";
+    return parameter(request, "nodes") == "0";
 }
 
 Answer no_such_job(const std::string& job) {
     return error_json(404, "there is no job " + job);
+}
+
+/// The lines of the events after `since`.
+std::string lines_of(const JobHistory& history, std::uint64_t since, bool is_brief) {
+    std::string lines;
+    for (const RecordedEvent& event : history.events()) {
+        if (event.number > since) {
+            lines += *(is_brief ? event.brief : event.line) + "\n";
+        }
+    }
+    return lines;
+}
+
+/// No event comes any more.
+bool is_over(const JobHistory& history) {
+    return !history.events().empty() &&
+           history.events().back().event.kind == JobEvent::Kind::closed;
 }
 
 /// `views` has the one job of `history`.
@@ -161,14 +187,17 @@ Answer DaemonPages::get(const Request& request) {
         return http::sentence(404, "there is no such page");
     }
     if (jobs_.journal().standing() != Standing::leads) {
-        return error_json(503, jobs_.journal().leader().empty()
-                                   ? "this daemon does not lead now; try again later"
-                                   : "another daemon leads: " + jobs_.journal().leader());
+        return not_leading();
     }
-    const std::string wanted = wanted_job(request);
+    const std::string wanted = parameter(request, "job");
+    if (path == kJobs && wanted.empty()) {
+        return text_answer(kJson, jobs_.views().fresh_status(visible(request, "").value_or("")));
+    }
     if (path == kJobs) {
-        const std::string job = visible(request, "").value_or("");
-        return text_answer(kJson, jobs_.views().status(job));
+        return get_job(request, wanted, "");
+    }
+    if (path == "/api/v1/events" || path == "/api/v1/trace") {
+        return get_job(request, wanted, path.substr(path.rfind('/') + 1));
     }
     if (path == "/api/v1/stream") {
         const auto job = visible(request, wanted);
@@ -177,64 +206,106 @@ Answer DaemonPages::get(const Request& request) {
         }
         Answer answer;
         answer.content_type = "text/event-stream";
-        answer.stream = [this, job = *job, is_brief = wants_no_nodes(request)](
+        answer.stream = [this, job = *job,
+                         form = wants_no_nodes(request) ? Form::brief : Form::whole](
                             const std::shared_ptr<http::Viewer>& viewer) {
-            watch({viewer, job, is_brief});
+            viewer->show(status_event(job));
+            watch({viewer, job, form});
         };
         return answer;
     }
-    return get_job(request);
+    const std::optional<JobPath> where = job_path(path);
+    return where ? get_job(request, where->job, where->part)
+                 : error_json(404, "there is no such path");
 }
 
-Answer DaemonPages::get_job(const Request& request) {
-    const std::optional<JobPath> where = job_path(request.path);
-    if (!where) {
-        return error_json(404, "there is no such path");
-    }
-    const auto job = visible(request, where->job);
-    const Job* const found = job ? jobs_.find(*job) : nullptr;
-    if (found == nullptr) {
-        return no_such_job(where->job);
-    }
-    if (where->part.empty()) {
-        return text_answer(kJson, jobs_.views().status(*job));
-    }
-    if (where->part == "events") {
-        const bool is_brief = wants_no_nodes(request);
-        const std::string key = (is_brief ? "brief events\n" : "events\n") + *job;
-        return text_answer("application/x-ndjson", texts_.get(key, [found, is_brief] {
-            std::string lines;
-            for (const RecordedEvent& event : found->history.events()) {
-                lines += *(is_brief ? event.brief : event.line) + "\n";
-            }
-            return lines;
-        }));
-    }
-    if (where->part == "trace") {
-        return text_answer(kJson, texts_.get("trace\n" + *job, [this, &job, found] {
-            return trace_of(jobs_.views().of(*job), found->history);
-        }));
-    }
-    if (action_of(where->part)) {
+Answer DaemonPages::not_leading() const {
+    const std::string& leader = jobs_.journal().leader();
+    Answer answer =
+        error_json(503, leader.empty() ? "this daemon does not lead now; try again later"
+                                       : "another daemon leads: " + leader);
+    answer.fields[http::kLeaderField] = leader;
+    return answer;
+}
+
+Answer DaemonPages::get_job(const Request& request, const std::string& job,
+                            const std::string& part) {
+    if (action_of(part)) {
         Answer answer = error_json(405, "this is an action: POST it");
-        answer.allow = "POST";
+        answer.fields["Allow"] = "POST";
         return answer;
     }
-    return error_json(404, "there is no such path");
+    const auto seen = visible(request, job);
+    if (!seen) {
+        return no_such_job(job);
+    }
+    const Result<Job*> found = jobs_.operators().job_named(*seen, request.peer.scope.job.empty());
+    if (!found) {
+        return error_json(404, found.error().detail);
+    }
+    const std::string& id = (*found)->key.id;
+    if (part == "events") {
+        return events(request, **found);
+    }
+    if (part == "trace") {
+        return text_answer(kJson, texts_.get("trace\n" + id, [this, &id, &found] {
+            return trace_of(jobs_.views().of(id), (*found)->history);
+        }));
+    }
+    return text_answer(kJson, jobs_.views().fresh_status(id));
+}
+
+Answer DaemonPages::events(const Request& request, const Job& job) {
+    const std::int64_t began_ms = number_of(request, "began");
+    const bool is_of_this_job = began_ms == 0 || began_ms == job.key.began_ms;
+    const std::uint64_t since =
+        is_of_this_job ? static_cast<std::uint64_t>(number_of(request, "since")) : 0;
+    Answer answer;
+    if (parameter(request, "follow") == "1") {
+        answer = follow(job, since);
+    } else {
+        const bool is_brief = wants_no_nodes(request);
+        const std::string key =
+            (is_brief ? "brief events\n" : "events\n") + std::to_string(since) + "\n" + job.key.id;
+        answer.body = texts_.get(key, [&] { return lines_of(job.history, since, is_brief); });
+    }
+    answer.content_type = "application/x-ndjson";
+    answer.fields[http::kBeganField] = std::to_string(job.key.began_ms);
+    return answer;
+}
+
+Answer DaemonPages::follow(const Job& job, std::uint64_t since) {
+    Answer answer;
+    answer.sign_of_life = "\n";
+    answer.stream = [this, id = job.key.id, began_ms = job.key.began_ms,
+                     since](const std::shared_ptr<http::Viewer>& viewer) {
+        const Job* const present = jobs_.find(id);
+        if (present == nullptr || present->key.began_ms != began_ms) {
+            viewer->close();
+            return;
+        }
+        const JobHistory& history = present->history;
+        viewer->push(std::make_shared<const std::string>("\n" + lines_of(history, since, false)));
+        if (is_over(history)) {
+            viewer->finish();
+        } else {
+            watch({viewer, id, Form::lines, began_ms});
+        }
+    };
+    return answer;
 }
 
 // A daemon that does not lead has metrics, too, but no jobs.
 Answer DaemonPages::metrics(const Request& request) {
-    const std::string wanted = wanted_job(request);
+    const std::string wanted = parameter(request, "job");
     const auto job = visible(request, wanted);
     const bool leads = jobs_.journal().standing() == Standing::leads;
     if (!job || (!wanted.empty() && leads && jobs_.find(*job) == nullptr)) {
         return http::sentence(404, "there is no job " + wanted);
     }
-    const auto nodes = request.query.find("nodes");
     MetricsOptions options;
     options.format = metrics_format(request.accept);
-    options.nodes = nodes != request.query.end() && nodes->second == "1";
+    options.nodes = parameter(request, "nodes") == "1";
     const std::string key = "metrics\n" + std::to_string(static_cast<int>(options.format)) +
                             (options.nodes ? "n" : "") + "\n" + *job;
     return text_answer(content_type(options.format), texts_.get(key, [&] {
@@ -264,7 +335,7 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
     const std::optional<Operate::Action> action = where ? action_of(where->part) : std::nullopt;
     if (!action) {
         Answer answer = error_json(405, "only GET and HEAD are served here");
-        answer.allow = "GET, HEAD";
+        answer.fields["Allow"] = "GET, HEAD";
         reply(std::move(answer));
         return;
     }
@@ -309,28 +380,34 @@ DaemonPages::Text DaemonPages::status_event(const std::string& job) {
 }
 
 void DaemonPages::publish(const std::string& job, const RecordedEvent& event) {
-    Text whole;
-    Text brief;
+    std::map<Form, Text> texts;
+    const Job* const present = jobs_.find(job);
     for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
         if (!viewer || (!watch.job.empty() && watch.job != job)) {
             continue;
         }
-        Text& text = watch.is_brief ? brief : whole;
+        const bool is_lines = watch.form == Form::lines;
+        if (is_lines && (present == nullptr || present->key.began_ms != watch.began_ms)) {
+            viewer->close();  // The job was begun anew, and the client asks for all its events.
+            continue;
+        }
+        Text& text = texts[watch.form];
         if (!text) {
-            text = std::make_shared<const std::string>(
-                http::event_text("job", watch.is_brief ? *event.brief : *event.line));
+            const std::string& line = watch.form == Form::brief ? *event.brief : *event.line;
+            text = std::make_shared<const std::string>(is_lines ? line + "\n"
+                                                                : http::event_text("job", line));
         }
         viewer->push(text);
+        if (is_lines && event.event.kind == JobEvent::Kind::closed) {
+            viewer->finish();
+        }
     }
     show_after(std::max(Duration::zero(), after(shown_, pause_) - clock_.now()));
 }
 
 void DaemonPages::watch(Watch watch) {
     forget_gone();  // Viewers can come and go faster than they are shown anything.
-    if (const auto viewer = watch.viewer.lock()) {
-        viewer->show(status_event(watch.job));
-    }
     watches_.push_back(std::move(watch));
     show_after(kShowInterval);
 }
@@ -365,16 +442,21 @@ void DaemonPages::show() {
     }
     for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
-        if (viewer && jobs_.journal().standing() != Standing::leads) {
+        const bool is_gone = watch.form == Form::lines && jobs_.find(watch.job) == nullptr;
+        if (viewer && (is_gone || jobs_.journal().standing() != Standing::leads)) {
             viewer->close();
         }
     }
     forget_gone();
     for (const Watch& watch : watches_) {
-        pass_.insert(watch.job);
+        if (watch.form != Form::lines) {
+            pass_.insert(watch.job);
+        }
     }
     pass_cost_ = {};
-    if (!pass_.empty()) {
+    if (pass_.empty()) {
+        show_after(kShowInterval);
+    } else {
         show_next();
     }
 }
@@ -386,7 +468,7 @@ void DaemonPages::show_next() {
     const Text text = status_event(job);
     for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
-        if (viewer && watch.job == job) {
+        if (viewer && watch.job == job && watch.form != Form::lines) {
             viewer->show(text);
         }
     }

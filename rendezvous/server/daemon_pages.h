@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -40,14 +41,27 @@ class DaemonPages final : public http::Pages {
 
    private:
     using Text = SharedTexts::Text;
+    /// The form in which a viewer gets events.
+    enum class Form : std::uint8_t {
+        whole,
+        brief,  ///< Without lists of nodes.
+        lines,  ///< As lines of JSON, and nothing else. It ends with the job.
+    };
     struct Watch {
         std::weak_ptr<http::Viewer> viewer;
-        std::string job;        ///< Empty: all jobs.
-        bool is_brief = false;  ///< Its events have no lists of nodes.
+        std::string job;  ///< Empty: all jobs.
+        Form form = Form::whole;
+        std::int64_t began_ms = 0;  ///< For lines: of the job.
     };
 
     [[nodiscard]] http::Answer get(const http::Request& request);
-    [[nodiscard]] http::Answer get_job(const http::Request& request);
+    /// What is below the path of a job, or has the job as parameter.
+    [[nodiscard]] http::Answer get_job(const http::Request& request, const std::string& job,
+                                       const std::string& part);
+    [[nodiscard]] http::Answer events(const http::Request& request, const Job& job);
+    /// Goes on with the events after `since`.
+    [[nodiscard]] http::Answer follow(const Job& job, std::uint64_t since);
+    [[nodiscard]] http::Answer not_leading() const;
     [[nodiscard]] http::Answer metrics(const http::Request& request);
     void act(const http::Request& request, const Reply& reply);
     [[nodiscard]] http::Answer ready() const;

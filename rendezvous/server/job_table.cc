@@ -32,7 +32,7 @@ JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const Daemon
                }),
       bounds_(clock, limits_, runner_, journal_),
       views_(clock, runner_, journal_),
-      operators_({io.get_executor(), clock, limits_, runner_, journal_, views_, peers_log}) {}
+      operators_({clock, runner_, journal_, peers_log}) {}
 
 // False after the leave, and once a newer connection has taken over.
 bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
@@ -203,10 +203,8 @@ void JobTable::connect(Job& job, const std::shared_ptr<Session>& session, const 
 }
 
 void JobTable::forget(Jobs::iterator job) {
-    const std::string id = job->first;
     journal_.end(job->second);
     runner_.erase(job);
-    operators_.forget(id);
 }
 
 bool JobTable::make_room(const std::string& address) {

@@ -5,12 +5,9 @@ namespace regroup::rendezvous {
 
 namespace {
 
+constexpr std::size_t kStatusBytesMax = std::size_t{1} << 20U;
 // The statuses that are kept for some hundred milliseconds.
 constexpr std::size_t kKeptBytesMax = std::size_t{16} << 20U;
-
-std::string key_of(const std::string& job_id, std::size_t bytes_max) {
-    return std::to_string(bytes_max) + "\n" + job_id;
-}
 
 }  // namespace
 
@@ -28,14 +25,12 @@ std::vector<JobView> JobViews::of(const std::string& job_id) const {
     return views;
 }
 
-SharedTexts::Text JobViews::status(const std::string& job_id, std::size_t bytes_max) {
-    return statuses_.get(key_of(job_id, bytes_max),
-                         [&] { return jobs_json(of(job_id), bytes_max); });
+SharedTexts::Text JobViews::status(const std::string& job_id) {
+    return statuses_.get(job_id, [&] { return jobs_json(of(job_id), kStatusBytesMax); });
 }
 
-SharedTexts::Text JobViews::fresh_status(const std::string& job_id, std::size_t bytes_max) {
-    return statuses_.renew(key_of(job_id, bytes_max),
-                           [&] { return jobs_json(of(job_id), bytes_max); });
+SharedTexts::Text JobViews::fresh_status(const std::string& job_id) {
+    return statuses_.renew(job_id, [&] { return jobs_json(of(job_id), kStatusBytesMax); });
 }
 
 }  // namespace regroup::rendezvous

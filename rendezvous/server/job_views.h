@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,21 +15,14 @@ namespace regroup::rendezvous {
 /// What people and their tools see of the jobs. An empty name stands for all jobs.
 class JobViews {
    public:
-    /// Of the JSON of a status.
-    static constexpr std::size_t kStatusBytes = std::size_t{1} << 20U;
-
     /// All references outlive it.
     JobViews(const Clock& clock, const JobRunner& runner, const JobJournal& journal);
 
     [[nodiscard]] std::vector<JobView> of(const std::string& job_id) const;
     /// Their JSON, which all who ask at about this time share.
-    [[nodiscard]] SharedTexts::Text status(const std::string& job_id,
-                                           std::size_t bytes_max = kStatusBytes);
+    [[nodiscard]] SharedTexts::Text status(const std::string& job_id);
     /// The same for a person who asks once, after doing something, and wants to see it.
-    [[nodiscard]] SharedTexts::Text fresh_status(const std::string& job_id,
-                                                 std::size_t bytes_max = kStatusBytes);
-    /// The memory of all statuses that their readers have not read yet.
-    [[nodiscard]] std::size_t bytes_held() { return statuses_.bytes_held(); }
+    [[nodiscard]] SharedTexts::Text fresh_status(const std::string& job_id);
 
    private:
     const Clock& clock_;

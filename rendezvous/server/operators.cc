@@ -30,30 +30,10 @@ std::string names_of(const JobRunner::Jobs& jobs) {
 constexpr std::size_t kWaitsMax = 64;
 /// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
-/// For an operator who follows the status on one connection: the shortest pause between two
-/// requests, and the longest.
-constexpr Duration kStatusPause = std::chrono::milliseconds(100);
+/// For an operator who follows a log on one connection: the shortest pause between two requests,
+/// and the longest.
 constexpr Duration kLogPause = std::chrono::milliseconds(10);
 constexpr Duration kFollowerLimit = std::chrono::minutes(5);
-
-/// The messages that carry `text` to an operator.
-std::function<std::optional<FromDaemon>()> parts_of(SharedTexts::Text text) {
-    return [text = std::move(text), at = std::size_t{0}]() mutable -> std::optional<FromDaemon> {
-        if (at >= text->size()) {
-            return std::nullopt;
-        }
-        std::size_t end = std::min(text->size(), at + protocol::kStatusBytesMax);
-        const auto is_inside_of_a_character = [&text](std::size_t place) {
-            return (static_cast<unsigned char>((*text)[place]) & 0xC0U) == 0x80U;
-        };
-        while (end < text->size() && end > at + 1 && is_inside_of_a_character(end)) {
-            --end;
-        }
-        Operated part{true, text->substr(at, end - at), end < text->size()};
-        at = end;
-        return part;
-    };
-}
 
 /// A token for one job does not show the names of others.
 std::string no_such(const std::string& job, bool sees_all, const JobRunner::Jobs& jobs) {
@@ -63,63 +43,28 @@ std::string no_such(const std::string& job, bool sees_all, const JobRunner::Jobs
 
 }  // namespace
 
-Operators::Operators(const Parts& parts)
-    : parts_(parts),
-      runner_(parts.runner),
-      followers_(parts.executor, [this](const std::string& job) { return events_of(job); }) {
-    runner_.add_sink(
-        {[this](const std::string& job, const RecordedEvent& /*event*/) { followers_.note(job); },
-         {}});
-}
-
 void Operators::operate(const std::shared_ptr<Session>& session, const Operate& operate) {
     const bool sees_all = session->peer.sees_all_jobs();
     const Answered answered = [session](bool done, std::string text) {
         session->send_last(Operated{done, std::move(text)});
     };
-    if (operate.action == Operate::Action::status &&
-        (operate.job.empty() || runner_.jobs().contains(operate.job))) {
-        if (!operate.follow || may_ask_again(*session, kStatusPause)) {
-            show_status(session, operate);
-        } else {
-            parts_.peers_log.refuse(*session, Errc::overloaded,
-                                    "the status may be asked for again " +
-                                        format_duration(kStatusPause) +
-                                        " after the last answer, and when that has been read");
-        }
-        return;
-    }
-    if (operate.action == Operate::Action::events) {
-        if (const Job* job = job_named(operate, sees_all, answered)) {
-            show_events(session, *job, operate);
-        }
+    if (only_reads(operate.action)) {
+        parts_.peers_log.refuse(
+            *session, Errc::invalid_argument,
+            "this daemon shows status and events by HTTP only; use a regroup of "
+            "its version");
         return;
     }
     if (operate.action == Operate::Action::logs) {
-        if (const Job* job = job_named(operate, sees_all, answered)) {
-            read_log(session, *job, operate);
+        if (const Result<Job*> job = job_named(operate.job, sees_all)) {
+            read_log(session, **job, operate);
+        } else {
+            answered(false, job.error().detail);
         }
         return;
     }
     if (Job* job = job_for(operate, sees_all, answered)) {
         act(*job, operate, answered, operate.wait ? session : nullptr);
-    }
-}
-
-void Operators::show_status(const std::shared_ptr<Session>& session, const Operate& operate) {
-    JobViews& views = parts_.views;
-    // Slow readers hold large texts. Then others get what fits one message.
-    const bool is_whole = operate.parts && views.bytes_held() < parts_.limits.statuses_bytes_max;
-    const std::size_t bytes_max = is_whole ? JobViews::kStatusBytes : protocol::kStatusBytesMax;
-    SharedTexts::Text text = operate.follow ? views.status(operate.job, bytes_max)
-                                            : views.fresh_status(operate.job, bytes_max);
-    if (is_whole) {
-        session->send_parts(parts_of(std::move(text)));
-    } else {
-        session->send(Operated{true, *text});
-    }
-    if (!operate.follow) {
-        session->finish();
     }
 }
 
@@ -145,30 +90,30 @@ void Operators::operate(const Operate& operate, bool sees_all, const Answered& a
     }
 }
 
-Job* Operators::job_named(const Operate& operate, bool sees_all, const Answered& answered) {
-    if (!operate.job.empty() && !runner_.jobs().contains(operate.job)) {
-        answered(false, no_such(operate.job, sees_all, runner_.jobs()));
-        return nullptr;
+Result<Job*> Operators::job_named(const std::string& job_id, bool sees_all) const {
+    JobRunner::Jobs& jobs = runner_.jobs();
+    const auto found = job_id.empty() ? jobs.begin() : jobs.find(job_id);
+    if (!job_id.empty() && found == jobs.end()) {
+        return Failure(Errc::invalid_argument, no_such(job_id, sees_all, jobs));
     }
-    if (runner_.jobs().empty()) {
-        answered(false, "this daemon has no job");
-        return nullptr;
+    if (jobs.empty()) {
+        return Failure(Errc::invalid_argument, "this daemon has no job");
     }
-    if (operate.job.empty() && runner_.jobs().size() > 1) {
-        answered(false, "there are " + std::to_string(runner_.jobs().size()) +
-                            " jobs: " + names_of(runner_.jobs()) + "; name one with --job");
-        return nullptr;
+    if (job_id.empty() && jobs.size() > 1) {
+        return Failure(Errc::invalid_argument, "there are " + std::to_string(jobs.size()) +
+                                                   " jobs: " + names_of(jobs) +
+                                                   "; name one with --job");
     }
-    return &(operate.job.empty() ? runner_.jobs().begin() : runner_.jobs().find(operate.job))
-                ->second;
+    return &found->second;
 }
 
 Job* Operators::job_for(const Operate& operate, bool sees_all, const Answered& answered) {
-    Job* const found = job_named(operate, sees_all, answered);
-    if (found == nullptr) {
+    const Result<Job*> found = job_named(operate.job, sees_all);
+    if (!found) {
+        answered(false, found.error().detail);
         return nullptr;
     }
-    Job& job = *found;
+    Job& job = **found;
     if (job.core.phase() == Phase::closed) {
         answered(false, "job " + job.key.id +
                             " has ended already: " + describe(job.core.verdict()->reason));
@@ -191,29 +136,6 @@ void Operators::act(Job& job, const Operate& operate, const Answered& answered,
     } else {
         stop(job, operate, answered);
     }
-}
-
-void Operators::show_events(const std::shared_ptr<Session>& session, const Job& job,
-                            const Operate& operate) {
-    if (!followers_.make_room(session)) {
-        session->send_last(Operated{false, std::to_string(EventFollowers::kMax) +
-                                               " connections follow events already; try again "
-                                               "later"});
-        return;
-    }
-    session->allow_silence(kWaitLimit, parts_.clock.now());
-    followers_.add(session, job.key.id, operate);
-}
-
-EventFollowers::Source Operators::events_of(const std::string& job_id) const {
-    const auto found = runner_.jobs().find(job_id);
-    if (found == runner_.jobs().end()) {
-        return {};
-    }
-    const Job& job = found->second;
-    const std::deque<RecordedEvent>& events = job.history.events();
-    return {&job.history, job.key.began_ms,
-            !events.empty() && events.back().event.kind == JobEvent::Kind::closed};
 }
 
 void Operators::drain(Job& job, const Operate& operate, const Answered& answered,
@@ -257,14 +179,12 @@ void Operators::drain(Job& job, const Operate& operate, const Answered& answered
 }
 
 void Operators::end_waits() {
-    followers_.flush();
     for (auto& [id, job] : runner_.jobs()) {
         job.drain_waits.answer_all(id);
     }
 }
 
 void Operators::end(const std::shared_ptr<Session>& session) {
-    followers_.ended(session);
     log_requests_.ended(session);
     for (const std::string& id : std::exchange(waited_for_, {})) {
         const auto job = runner_.jobs().find(id);
@@ -280,10 +200,6 @@ void Operators::end(const std::shared_ptr<Session>& session) {
 }
 
 void Operators::sweep() {
-    if (parts_.journal.standing() != Standing::leads) {
-        followers_.hang_up();
-    }
-    followers_.sweep(parts_.clock.now());
     log_requests_.sweep(parts_.clock.now());
 }
 

@@ -6,14 +6,9 @@
 #include <set>
 #include <string>
 
-#include <boost/asio/any_io_executor.hpp>
-
 #include "rendezvous/base/clock.h"
-#include "rendezvous/server/daemon.h"
-#include "rendezvous/server/event_followers.h"
 #include "rendezvous/server/job_journal.h"
 #include "rendezvous/server/job_runner.h"
-#include "rendezvous/server/job_views.h"
 #include "rendezvous/server/log_requests.h"
 #include "rendezvous/server/peer_log.h"
 #include "rendezvous/server/session.h"
@@ -28,15 +23,12 @@ class Operators {
 
     /// All of it outlives it.
     struct Parts {
-        boost::asio::any_io_executor executor;
         const Clock& clock;
-        const DaemonLimits& limits;
         JobRunner& runner;
         const JobJournal& journal;
-        JobViews& views;
         PeerLog& peers_log;
     };
-    explicit Operators(const Parts& parts);
+    explicit Operators(const Parts& parts) : parts_(parts), runner_(parts.runner) {}
 
     /// Requires that this daemon leads.
     void operate(const std::shared_ptr<Session>& session, const Operate& operate);
@@ -47,8 +39,9 @@ class Operators {
     /// A node has sent a part of a log.
     void take(const Session& node, const LogPart& part);
 
-    /// The job is gone.
-    void forget(const std::string& job_id) { followers_.note(job_id); }
+    /// The only job if `job_id` is empty. Errors: invalid_argument, a sentence that names other
+    /// jobs only if the peer `sees_all`.
+    [[nodiscard]] Result<Job*> job_named(const std::string& job_id, bool sees_all) const;
     /// The session's connection has ended.
     void end(const std::shared_ptr<Session>& session);
     /// To be called about once a second.
@@ -57,7 +50,6 @@ class Operators {
     void end_waits();
 
    private:
-    void show_status(const std::shared_ptr<Session>& session, const Operate& operate);
     /// True if the operator may have one more answer on this connection, `pause` after the last
     /// one.
     [[nodiscard]] bool may_ask_again(Session& session, Duration pause) const;
@@ -65,11 +57,6 @@ class Operators {
     void read_log(const std::shared_ptr<Session>& session, const Job& job, const Operate& operate);
     /// The job that an action is for; null once `answered` has been called instead.
     [[nodiscard]] Job* job_for(const Operate& operate, bool sees_all, const Answered& answered);
-    /// The job that is meant, closed or not; null once `answered` has been called instead.
-    [[nodiscard]] Job* job_named(const Operate& operate, bool sees_all, const Answered& answered);
-    void show_events(const std::shared_ptr<Session>& session, const Job& job,
-                     const Operate& operate);
-    [[nodiscard]] EventFollowers::Source events_of(const std::string& job_id) const;
     /// `waiting`: the session that waits until the drained nodes have left; null: none does.
     void act(Job& job, const Operate& operate, const Answered& answered,
              const std::shared_ptr<Session>& waiting);
@@ -81,7 +68,6 @@ class Operators {
     const Parts parts_;
     JobRunner& runner_;
     std::set<std::string> waited_for_;  // The jobs in whose `drain_waits` operators may wait.
-    EventFollowers followers_;
     LogRequests log_requests_;
 };
 

@@ -87,13 +87,6 @@ void Session::send(const FromDaemon& message) {
     }
 }
 
-void Session::send_parts(std::function<std::optional<FromDaemon>()> next) {
-    if (stream.is_open()) {
-        next_part_ = std::move(next);
-        begin_to_write();
-    }
-}
-
 void Session::begin_to_write() {
     if (!writing_) {
         writing_ = true;
@@ -101,29 +94,10 @@ void Session::begin_to_write() {
     }
 }
 
-std::string Session::take_frame() {
-    std::string frame;
-    if (!outbox_.empty()) {
-        frame = std::move(outbox_.front());
-        outbox_.pop_front();
-    } else if (const auto part = next_part_ ? next_part_() : std::nullopt) {
-        frame = protocol::make_frame(protocol::encode(*part));
-        unsent_bytes_ += frame.size();
-        if (const auto owner = owner_.lock()) {
-            owner->queued(*this);
-        }
-    } else {
-        next_part_ = nullptr;
-    }
-    return frame;
-}
-
 asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
-    while (session->stream.is_open()) {
-        const std::string frame = session->take_frame();
-        if (frame.empty()) {
-            break;
-        }
+    while (session->stream.is_open() && !session->outbox_.empty()) {
+        const std::string frame = std::move(session->outbox_.front());
+        session->outbox_.pop_front();
         session->tell_written(0);
         const auto [error, count] = co_await session->stream.write(asio::buffer(frame));
         session->unsent_bytes_ -= frame.size();
@@ -147,7 +121,6 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
 
 void Session::forget_unsent() {
     outbox_.clear();
-    next_part_ = nullptr;
     unsent_bytes_ = 0;
 }
 

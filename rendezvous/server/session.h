@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,9 +76,6 @@ class Session {
     void close() { stream.close(); }
     /// Queues `message`. Does nothing once the connection is closed or is to close.
     virtual void send(const FromDaemon& message);
-    /// Sends the messages that `next` makes, each when all before it are written, until it makes
-    /// none. So a long answer takes the room of one frame.
-    void send_parts(std::function<std::optional<FromDaemon>()> next);
     /// Closes the connection once all messages are sent.
     void finish() noexcept { finishing_ = true; }
     void send_last(const FromDaemon& message) {
@@ -91,7 +87,7 @@ class Session {
     /// True if the peer can be sent something.
     [[nodiscard]] bool is_open() const { return stream.is_open() && !finishing_; }
     /// True if frames wait behind the one that is being written.
-    [[nodiscard]] bool has_queue() const { return !outbox_.empty() || next_part_; }
+    [[nodiscard]] bool has_queue() const { return !outbox_.empty(); }
     [[nodiscard]] bool is_flushed() const { return !writing_ || !stream.is_open(); }
     [[nodiscard]] std::size_t unsent_bytes() const noexcept { return unsent_bytes_; }
 
@@ -109,8 +105,6 @@ class Session {
    private:
     void begin_to_write();
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);
-    /// The next frame to write; empty if there is none.
-    std::string take_frame();
     void forget_unsent();
     void tell_written(std::size_t bytes);
 
@@ -118,8 +112,7 @@ class Session {
     const std::weak_ptr<SessionOwner> owner_;
     const std::size_t frames_max_;
     std::deque<std::string> outbox_;  // Without the frame that is being written.
-    std::function<std::optional<FromDaemon>()> next_part_;  // May be empty.
-    std::size_t unsent_bytes_ = 0;                          // With the frame that is being written.
+    std::size_t unsent_bytes_ = 0;    // With the frame that is being written.
     bool writing_ = false;
     bool finishing_ = false;
     bool time_told_ = false;  // The peer has the time of this host: see Assign.

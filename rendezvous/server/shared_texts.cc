@@ -41,7 +41,6 @@ SharedTexts::Text SharedTexts::make(const std::string& key, const Render& render
     const Instant began = clock_.now();
     forget(began);
     Text text = std::make_shared<const std::string>(render());
-    given_.push_back(text);
     Entry& entry = entries_[key];
     const std::size_t others = bytes_ - (entry.text ? entry.text->size() : 0);
     if (others + text->size() > bytes_max_) {
@@ -55,23 +54,12 @@ SharedTexts::Text SharedTexts::make(const std::string& key, const Render& render
     return text;
 }
 
-std::size_t SharedTexts::bytes_held() {
-    std::size_t bytes = 0;
-    std::erase_if(given_, [&bytes](const auto& given) {
-        const Text text = given.lock();
-        bytes += text ? text->size() : 0;
-        return !text;
-    });
-    return bytes;
-}
-
 void SharedTexts::forget(Instant now) {
     std::erase_if(entries_, [&](const auto& entry) {
         const bool is_old = now >= entry.second.until;
         bytes_ -= is_old ? entry.second.text->size() : 0;
         return is_old;
     });
-    std::erase_if(given_, [](const auto& given) { return given.expired(); });
 }
 
 }  // namespace regroup::rendezvous

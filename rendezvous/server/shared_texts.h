@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "rendezvous/base/clock.h"
 
@@ -33,8 +32,6 @@ class SharedTexts {
     /// The text that `render` makes now, which others may get from get(); that of get() when
     /// renewals have taken more than a twentieth of the time of late.
     Text renew(const std::string& key, const Render& render);
-    /// The bytes of all texts that are still in memory, here or at those who got them.
-    [[nodiscard]] std::size_t bytes_held();
 
    private:
     struct Entry {
@@ -48,9 +45,8 @@ class SharedTexts {
     const Clock& clock_;
     const std::size_t bytes_max_;
     std::map<std::string, Entry> entries_;
-    std::size_t bytes_ = 0;                                ///< Of the entries.
-    std::vector<std::weak_ptr<const std::string>> given_;  ///< May have ended.
-    Instant renewable_ = Instant::min();                   ///< A text may be renewed from then on.
+    std::size_t bytes_ = 0;               ///< Of the entries.
+    Instant renewable_ = Instant::min();  ///< A text may be renewed from then on.
 };
 
 }  // namespace regroup::rendezvous

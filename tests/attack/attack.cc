@@ -173,16 +173,31 @@ bool Caller::say(const rendezvous::FromAgent& message) {
     return send(protocol::make_frame(protocol::encode(message)));
 }
 
-bool Caller::receive(milliseconds limit) {
+std::string Caller::read(milliseconds limit) {
     std::string bytes(65536, '\0');
     const auto read = [](security::Stream& stream,
                          std::string& into) -> asio::awaitable<std::size_t> {
         const auto [error, count] = co_await stream.read_some(asio::buffer(into));
         co_return error ? 0 : count;
     };
-    const std::size_t count = is_connected() ? run(read(stream_, bytes), limit).value_or(0) : 0;
-    reader_.feed(std::string_view(bytes).substr(0, count));
-    return count > 0;
+    bytes.resize(is_connected() ? run(read(stream_, bytes), limit).value_or(0) : 0);
+    return bytes;
+}
+
+bool Caller::receive(milliseconds limit) {
+    const std::string bytes = read(limit);
+    reader_.feed(bytes);
+    return !bytes.empty();
+}
+
+std::string Caller::get(const std::string& target) {
+    std::string all;
+    if (send("GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")) {
+        for (std::string some; !(some = read(answer_limit())).empty();) {
+            all += some;
+        }
+    }
+    return all.substr(std::min(all.find("\r\n\r\n"), all.size()));
 }
 
 std::optional<std::string> Caller::next_payload(milliseconds limit) {

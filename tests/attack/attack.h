@@ -108,6 +108,8 @@ class Caller {
     /// False if the connection has ended or the peer does not read.
     bool send(std::string_view bytes);
     bool say(const rendezvous::FromAgent& message);
+    /// The body of the answer to a GET, which is the last thing on the connection.
+    std::string get(const std::string& target);
     /// The payload of the next frame; nothing at the end of the connection or after `limit`.
     std::optional<std::string> next_payload(milliseconds limit = answer_limit());
     std::optional<rendezvous::FromDaemon> next(milliseconds limit = answer_limit());
@@ -127,6 +129,7 @@ class Caller {
    private:
     template <class T>
     std::optional<T> run(boost::asio::awaitable<T> work, milliseconds limit);
+    std::string read(milliseconds limit);
     bool receive(milliseconds limit);
 
     boost::asio::io_context& io_;

@@ -306,7 +306,7 @@ TEST_F(Members, FloodOfStatusRequestsOverManyJobsKeepsNobodyWaiting) {
             std::vector<std::unique_ptr<Caller>> callers;
             for (int i = 0; i < 50; ++i) {
                 callers.push_back(call(siege));
-                callers.back()->say(status_of(""));
+                callers.back()->send("GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n");
             }
         }
         return "";

@@ -69,12 +69,14 @@ std::vector<std::uint64_t> numbers_of(const Lines& lines) {
     return numbers;
 }
 
-Lines lines_of(const EventPage& page) {
+/// The lines of an answer, with or without its head.
+Lines lines_of(const std::string& text) {
     Lines lines;
     std::size_t begin = 0;
-    for (std::size_t end = page.lines.find('\n'); end != page.lines.npos;
-         end = page.lines.find('\n', begin)) {
-        lines.push_back(page.lines.substr(begin, end - begin));
+    for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n', begin)) {
+        if (text[begin] == '{') {
+            lines.push_back(text.substr(begin, end - begin));
+        }
         begin = end + 1;
     }
     return lines;
@@ -88,16 +90,16 @@ std::vector<std::string> kinds_of(const Lines& lines) {
     return kinds;
 }
 
-Operate ask(std::uint64_t since = 0, bool follow = false, std::int64_t began_ms = 0) {
-    Operate wish;
-    wish.job = "job";
-    wish.action = Operate::Action::events;
-    wish.author = "ann";
-    wish.since = since;
-    wish.follow = follow;
-    wish.began_ms = began_ms;
-    return wish;
-}
+/// A client that follows the events of the job after `since`.
+struct Follower {
+    Follower(Loop& loop, std::uint16_t port, std::uint64_t since = 0, int receive_buffer = 0)
+        : peer(loop, port, receive_buffer) {
+        peer.send("GET /api/v1/events?job=job&follow=1&since=" + std::to_string(since) +
+                  " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        EXPECT_THAT(peer.await("\r\n\r\n\n"), ::testing::StartsWith("HTTP/1.1 200 "));
+    }
+    Peer peer;
+};
 
 Join elastic_join(const std::string& name) {
     Join join = join_of("job", name, 2);
@@ -222,94 +224,53 @@ TEST_F(DaemonEvents, FirstRoundRunsWithItsProgramsAndAgainWithItsFirstStep) {
     EXPECT_EQ(daemon.daemon().history("job")->state(), JobState::productive);
 }
 
-TEST_F(DaemonEvents, OperatorGetsThePastEventsAndThenTheEnd) {
+TEST_F(DaemonEvents, OperatorGetsThePastEvents) {
     DaemonHost daemon(loop);
     FailingJob job(loop, daemon.port());
-    Peer all(loop, daemon.port());
-    all.say(ask());
-    const auto page = all.expect<EventPage>();
-    ASSERT_TRUE(page);
-    EXPECT_EQ(page->job, "job");
-    EXPECT_GT(page->began_ms, 0);
-    EXPECT_TRUE(page->is_last);
-    EXPECT_THAT(kinds_of(lines_of(*page)), ElementsAre("joined", "joined", "assigned", "running"));
-    EXPECT_TRUE(all.is_closed_by_peer());
+    const auto get = [&](const std::string& parameters) {
+        return lines_of(body_by_http(loop, daemon.port(), "/api/v1/events?job=job" + parameters));
+    };
+    const std::string all = get_by_http(loop, daemon.port(), "/api/v1/events");
+    EXPECT_THAT(kinds_of(lines_of(all)), ElementsAre("joined", "joined", "assigned", "running"));
+    const std::string field = "Regroup-Job-Began: ";
+    const std::size_t at = all.find(field);
+    ASSERT_NE(at, all.npos);
+    const std::int64_t began_ms = std::stoll(all.substr(at + field.size()));
 
-    Peer late(loop, daemon.port());
-    late.say(ask(3, false, page->began_ms));
-    EXPECT_THAT(numbers_of(lines_of(late.expect<EventPage>().value_or(EventPage{}))),
-                ElementsAre(4));
-    Peer of_another(loop, daemon.port());
-    of_another.say(ask(3, false, page->began_ms - 1));
-    EXPECT_THAT(numbers_of(lines_of(of_another.expect<EventPage>().value_or(EventPage{}))),
+    EXPECT_THAT(numbers_of(get("&since=3&began=" + std::to_string(began_ms))), ElementsAre(4));
+    EXPECT_THAT(numbers_of(get("&since=3&began=" + std::to_string(began_ms - 1))),
                 ElementsAre(1, 2, 3, 4));
-    Peer too_late(loop, daemon.port());
-    too_late.say(ask(1000));
-    EXPECT_EQ(too_late.expect<EventPage>().value_or(EventPage{"", 0, "?"}).lines, "");
-
-    Peer stranger(loop, daemon.port());
-    Operate wrong = ask();
-    wrong.job = "other";
-    stranger.say(wrong);
-    const auto refusal = stranger.expect<Operated>();
-    ASSERT_TRUE(refusal);
-    EXPECT_FALSE(refusal->done);
-    EXPECT_THAT(refusal->text, HasSubstr("no job other"));
+    EXPECT_THAT(get("&since=1000"), IsEmpty());
+    EXPECT_THAT(get_by_http(loop, daemon.port(), "/api/v1/events?job=other"),
+                AllOf(::testing::StartsWith("HTTP/1.1 404 "), HasSubstr("no job other")));
 }
 
 TEST_F(DaemonEvents, FollowerGetsEachEventOnceAndTheEndOfTheJob) {
     DaemonHost daemon(loop);
     FailingJob job(loop, daemon.port());
-    Peer follower(loop, daemon.port());
-    follower.say(ask(0, true));
-    Lines lines = lines_of(follower.expect<EventPage>().value_or(EventPage{}));
-    EXPECT_THAT(lines, SizeIs(4));
+    Follower follower(loop, daemon.port());
     job.fail();
     Peer stop(loop, daemon.port());
     stop.say(Operate{"job", Operate::Action::stop, "", "ann", "enough"});
-    for (bool more = true; more;) {
-        const auto page = follower.expect<EventPage>();
-        ASSERT_TRUE(page);
-        for (const std::string& line : lines_of(*page)) {
-            lines.push_back(line);
-        }
-        more = !page->is_last;
-    }
+    const Lines lines = lines_of(follower.peer.rest());
     std::uint64_t number = 0;
     for (const std::uint64_t next : numbers_of(lines)) {
         EXPECT_EQ(next, ++number);
     }
     EXPECT_EQ(kinds_of(lines).back(), "closed");
-    EXPECT_TRUE(follower.is_closed_by_peer());
+    EXPECT_EQ(kinds_of(lines_of(Follower(loop, daemon.port()).peer.rest())), kinds_of(lines))
+        << "of a job that has ended";
 }
 
-TEST_F(DaemonEvents, FollowerThatDoesNotReadHoldsOnePageAndSeesAllLater) {
+TEST_F(DaemonEvents, FollowerThatComesBackGoesOnWhereItWas) {
     DaemonHost daemon(loop);
     FailingJob job(loop, daemon.port());
-    Peer slow(loop, daemon.port(), 4096);
-    slow.say(ask(0, true));
-    ASSERT_TRUE(slow.expect<EventPage>());
-    const std::uint64_t before = daemon.daemon().counters().messages_out;
-    // Each connection of a standby adds two events.
-    constexpr int kStandbys = 300;
-    for (int i = 0; i < kStandbys; ++i) {
-        Peer standby(loop, daemon.port());
-        standby.say(elastic_join("standby" + std::to_string(i)));
-        ASSERT_TRUE(standby.expect<Waiting>());
-        standby.say(Leave{"done"});
-    }
-    ASSERT_TRUE(loop.until(
-        [&] { return daemon.daemon().history("job")->last_number() >= 4 + 2 * kStandbys; }));
-    EXPECT_GT(daemon.daemon().counters().messages_out, before);
-    std::uint64_t last = 4;
-    while (last < 4 + 2 * kStandbys) {
-        const auto page = slow.expect<EventPage>();
-        ASSERT_TRUE(page);
-        for (const std::uint64_t number : numbers_of(lines_of(*page))) {
-            ASSERT_EQ(number, ++last);
-        }
-    }
-    EXPECT_FALSE(daemon.has_logged("does not read"));
+    Lines lines = lines_of(Follower(loop, daemon.port()).peer.await("running"));
+    const std::uint64_t last = numbers_of(lines).back();
+    job.fail();
+    Follower next(loop, daemon.port(), last);
+    lines = lines_of(next.peer.await("failed"));
+    EXPECT_EQ(numbers_of(lines).front(), last + 1);
 }
 
 TEST_F(DaemonEvents, JobWithoutNewEventsKeepsFewerWhenThereAreManyJobs) {
@@ -337,39 +298,15 @@ TEST_F(DaemonEvents, JobWithoutNewEventsKeepsFewerWhenThereAreManyJobs) {
         loop.until([&] { return daemon.daemon().history("job")->events().size() < events; }));
 }
 
-TEST_F(DaemonEvents, TooManyFollowersAreRefusedAndGiveTheirPlacesBack) {
-    DaemonHost daemon(loop);
-    FailingJob job(loop, daemon.port());
-    std::vector<Peer> followers;
-    for (std::size_t i = 0; i < 64; ++i) {
-        followers.emplace_back(loop, daemon.port());
-        followers.back().say(ask(0, true));
-        ASSERT_TRUE(followers.back().expect<EventPage>());
-    }
-    Peer one_more(loop, daemon.port());
-    one_more.say(ask(0, true));
-    const auto refusal = one_more.expect<Operated>();
-    ASSERT_TRUE(refusal);
-    EXPECT_FALSE(refusal->done);
-    followers.clear();
-    ASSERT_TRUE(loop.until([&] { return daemon.daemon().sessions_count() <= 3; }));
-    Peer again(loop, daemon.port());
-    again.say(ask(0, true));
-    EXPECT_TRUE(again.expect<EventPage>());
-}
-
 TEST_F(DaemonEvents, DaemonThatEndsSendsTheLastEventsFirst) {
     DaemonHost daemon(loop);
     FailingJob job(loop, daemon.port());
-    Peer follower(loop, daemon.port());
-    follower.say(ask(4, true));
-    ASSERT_TRUE(follower.expect<EventPage>());
+    Follower follower(loop, daemon.port(), 4);
     bool done = false;
     daemon.daemon().stop("the daemon", "it ends", std::chrono::seconds(5), [&] { done = true; });
-    const auto page = follower.expect<EventPage>();
-    ASSERT_TRUE(page);
-    EXPECT_THAT(kinds_of(lines_of(*page)), ::testing::Contains("closed"));
-    EXPECT_TRUE(page->is_last);
+    EXPECT_TRUE(loop.until([&] { return done; }));
+    daemon.destroy();
+    EXPECT_THAT(kinds_of(lines_of(follower.peer.rest())), ::testing::Contains("closed"));
 }
 
 }  // namespace

@@ -191,7 +191,8 @@ TEST_F(DaemonGrowth, DeadlineOfEachJobIsKept) {
 }
 
 TEST_F(DaemonGrowth, StatusOfManyJobsShowsThoseThatFitAndCountsTheOthers) {
-    constexpr std::size_t kJobs = 400;
+    constexpr std::size_t kStatusBytesMax = std::size_t{1} << 20U;
+    constexpr std::size_t kJobs = 800;
     DaemonHost host(loop);
     std::vector<Peer> peers;
     for (std::size_t i = 0; i < kJobs; ++i) {
@@ -200,124 +201,12 @@ TEST_F(DaemonGrowth, StatusOfManyJobsShowsThoseThatFitAndCountsTheOthers) {
         peers.back().say(Report{});
         ASSERT_TRUE(peers.back().next());
     }
-    Peer operator_of(loop, host.port());
-    operator_of.say(Operate{});
-    const auto answer = operator_of.expect<Operated>();
-    ASSERT_TRUE(answer && answer->done);
-    EXPECT_LE(answer->text.size(), protocol::kStatusBytesMax);
-    EXPECT_GT(answer->text.size(), protocol::kStatusBytesMax / 2);
-    const auto status = nlohmann::json::parse(answer->text);
+    const std::string text = testing::body_by_http(loop, host.port(), "/api/v1/jobs");
+    EXPECT_LE(text.size(), kStatusBytesMax);
+    EXPECT_GT(text.size(), kStatusBytesMax / 2);
+    const auto status = nlohmann::json::parse(text);
     EXPECT_EQ(status["jobs"].size() + status["jobs_left_out"].get<std::size_t>(), kJobs);
     EXPECT_EQ(status["jobs"][0]["nodes"].size(), 1U);
-}
-
-class DaemonStatusParts : public DaemonGrowth {
-   protected:
-    static constexpr std::size_t kNodes = 300;
-
-    /// Nodes that wait for one more, with long names.
-    void join_all(DaemonHost& host) {
-        for (std::size_t i = 0; i < kNodes; ++i) {
-            const std::string name = std::string(200, 'n') + std::to_string(i);
-            peers.emplace_back(loop, host.port()).say(join_of("big", name, kNodes + 1));
-            peers.back().say(Report{});
-            ASSERT_TRUE(peers.back().next());
-        }
-    }
-    /// The messages of the answer to a request for the status.
-    std::vector<Operated> answer_of(DaemonHost& host, bool parts) {
-        Peer person(loop, host.port());
-        Operate wish;
-        wish.parts = parts;
-        person.say(wish);
-        std::vector<Operated> messages;
-        do {
-            const auto message = person.expect<Operated>();
-            if (!message) {
-                break;
-            }
-            messages.push_back(*message);
-        } while (messages.back().more);
-        EXPECT_TRUE(person.is_closed_by_peer());
-        return messages;
-    }
-    static nlohmann::json job_of(const std::vector<Operated>& messages) {
-        std::string text;
-        for (const Operated& message : messages) {
-            EXPECT_TRUE(message.done);
-            EXPECT_LE(message.text.size(), protocol::kStatusBytesMax);
-            text += message.text;
-        }
-        return nlohmann::json::parse(text).at("jobs").at(0);
-    }
-
-    std::vector<Peer> peers;
-};
-
-TEST_F(DaemonStatusParts, LongStatusComesInSeveralMessagesToAnOperatorThatTakesThem) {
-    DaemonHost host(loop);
-    join_all(host);
-
-    const std::vector<Operated> messages = answer_of(host, true);
-
-    EXPECT_GT(messages.size(), 1U);
-    EXPECT_EQ(job_of(messages).at("nodes").size(), kNodes);
-    EXPECT_FALSE(job_of(messages).contains("nodes_left_out"));
-}
-
-TEST_F(DaemonStatusParts, OtherOperatorsGetOneMessageWithTheNodesThatFit) {
-    DaemonHost host(loop);
-    join_all(host);
-
-    const std::vector<Operated> messages = answer_of(host, false);
-
-    ASSERT_EQ(messages.size(), 1U);
-    EXPECT_GT(job_of(messages).at("nodes_left_out"), 0);
-}
-
-TEST_F(DaemonStatusParts, OperatorsGetOneMessageWhileOthersHoldManyLongOnes) {
-    DaemonLimits limits;
-    limits.statuses_bytes_max = 0;
-    DaemonHost host(loop, limits);
-    join_all(host);
-
-    const std::vector<Operated> messages = answer_of(host, true);
-
-    ASSERT_EQ(messages.size(), 1U);
-    EXPECT_GT(job_of(messages).at("nodes_left_out"), 0);
-}
-
-TEST_F(DaemonStatusParts, OperatorsThatFollowWithoutPartsShareOneText) {
-    DaemonHost host(loop);
-    join_all(host);
-    std::vector<Peer> persons;
-    std::set<std::string> texts;  // Each has the age of the job when it was rendered.
-    for (int i = 0; i < 4; ++i) {
-        Operate wish;
-        wish.follow = true;
-        persons.emplace_back(loop, host.port()).say(wish);
-    }
-    for (Peer& person : persons) {
-        const auto message = person.expect<Operated>();
-        ASSERT_TRUE(message);
-        texts.insert(message->text);
-    }
-    EXPECT_EQ(texts.size(), 1U);
-}
-
-TEST_F(DaemonStatusParts, OperatorThatLeavesInTheMiddleOfAnAnswerDelaysNobody) {
-    DaemonHost host(loop);
-    join_all(host);
-    {
-        Peer gone(loop, host.port(), 4096);
-        Operate wish;
-        wish.parts = true;
-        wish.follow = true;
-        gone.say(wish);
-        ASSERT_TRUE(gone.expect<Operated>());
-    }
-
-    EXPECT_EQ(job_of(answer_of(host, true)).at("nodes").size(), kNodes);
 }
 
 // ---- Nodes.
@@ -612,11 +501,9 @@ TEST_F(DaemonIdentity, NeitherStatusNorAnyLineOfTheLogNamesAnId) {
     const auto refused = a.expect<Refused>();
     ASSERT_TRUE(refused);
     EXPECT_THAT(describe(refused->reason), Not(HasSubstr(join.node)));
-    Peer operator_of(loop, daemon->port());
-    operator_of.say(Operate{});
-    const auto status = operator_of.expect<Operated>();
-    ASSERT_TRUE(status);
-    EXPECT_THAT(status->text, Not(HasSubstr(join.node)));
+    const std::string status = testing::body_by_http(loop, daemon->port(), "/api/v1/jobs");
+    EXPECT_THAT(status, HasSubstr(R"("job":"job")"));
+    EXPECT_THAT(status, Not(HasSubstr(join.node)));
     EXPECT_FALSE(daemon->has_logged(join.node));
 }
 

@@ -158,6 +158,19 @@ std::string Peer::rest() {
     return await("");
 }
 
+std::string get_by_http(Loop& loop, std::uint16_t port, const std::string& target) {
+    Peer client(loop, port);
+    EXPECT_TRUE(
+        client.send("GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+    return client.rest();
+}
+
+std::string body_by_http(Loop& loop, std::uint16_t port, const std::string& target) {
+    const std::string answer = get_by_http(loop, port, target);
+    const std::size_t end = answer.find("\r\n\r\n");
+    return end == answer.npos ? "" : answer.substr(end + 4);
+}
+
 bool Peer::is_closed_by_peer(Duration limit) {
     return loop_->until([&] { return !receive(); }, limit);
 }

@@ -120,6 +120,11 @@ class Listener {
     std::uint16_t port_ = 0;
 };
 
+/// The whole answer to a GET, with its head.
+std::string get_by_http(Loop& loop, std::uint16_t port, const std::string& target);
+/// Its body.
+std::string body_by_http(Loop& loop, std::uint16_t port, const std::string& target);
+
 /// Lets the test fail at a message that is not the expected one.
 void report_unexpected(const std::string& message);
 /// The type's name and its reason or detail, for failure messages.

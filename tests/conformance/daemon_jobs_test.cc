@@ -420,36 +420,17 @@ TEST_F(DaemonJobs, RefusedNodeBeginsNoJob) {
     EXPECT_THAT(answer->text, HasSubstr("there is no job job"));
 }
 
-TEST_F(DaemonJobs, OperatorWhoFollowsReadsTheStatusAgainOnOneConnection) {
-    Pair pair = running_pair("job");
-    Peer person(loop, host.port());
-    Operate status;
-    status.follow = true;
-    for (int i = 0; i < 3; ++i) {
-        person.say(status);
-        const auto answer = person.expect<Operated>();
-        ASSERT_TRUE(answer);
-        EXPECT_TRUE(answer->done);
-        EXPECT_THAT(answer->text, HasSubstr(R"("job":"job")"));
-        loop.run_for(milliseconds(110));
+TEST_F(DaemonJobs, OperatorOfAnOlderVersionIsToldThatTheStatusIsShownByHttp) {
+    for (const Operate::Action action : {Operate::Action::status, Operate::Action::events}) {
+        Peer person(loop, host.port());
+        Operate older;
+        older.action = action;
+        person.say(older);
+        const auto refusal = person.expect<Refused>();
+        ASSERT_TRUE(refusal);
+        EXPECT_THAT(describe(refusal->reason), HasSubstr("by HTTP only"));
+        EXPECT_TRUE(person.is_closed_by_peer());
     }
-    Operate once;
-    person.say(once);
-    EXPECT_TRUE(person.expect<Operated>());
-    EXPECT_TRUE(person.is_closed_by_peer());
-}
-
-TEST_F(DaemonJobs, OperatorWhoAsksAgainTooSoonIsRefused) {
-    Peer person(loop, host.port());
-    Operate status;
-    status.follow = true;
-    person.say(status);
-    person.say(status);
-    EXPECT_TRUE(person.expect<Operated>());
-    const auto refusal = person.expect<Refused>();
-    ASSERT_TRUE(refusal);
-    EXPECT_EQ(refusal->code, Errc::overloaded);
-    EXPECT_TRUE(person.is_closed_by_peer());
 }
 
 TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherStays) {

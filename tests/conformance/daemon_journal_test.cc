@@ -171,8 +171,11 @@ TEST_F(DaemonJournal, DaemonThatDoesNotLeadNamesTheLeaderAndAcceptsNothing) {
         EXPECT_EQ(elsewhere->endpoint, leader);
         EXPECT_TRUE(a.is_closed_by_peer());
         Peer operator_of(loop, daemon->port());
-        operator_of.say(Operate{});
+        operator_of.say(Operate{"", Operate::Action::stop, "", "ann", ""});
         EXPECT_TRUE(operator_of.expect<Elsewhere>());
+        EXPECT_THAT(
+            get_by_http(loop, daemon->port(), "/api/v1/jobs"),
+            AllOf(::testing::StartsWith("HTTP/1.1 503 "), HasSubstr("Regroup-Leader: " + leader)));
     }
     EXPECT_TRUE(shelf.jobs.empty());
     ShelfJournal::lead(shelf);
@@ -211,12 +214,11 @@ TEST_F(DaemonJournal, OperatorIsAnsweredOnceTheRequestIsKept) {
         peer.say(wish);
         return peer.expect<Operated>().value_or(Operated{});
     };
-    const Operated status = ask({"", Operate::Action::status, "", "ann", ""});
-    EXPECT_TRUE(status.done);
-    EXPECT_THAT(status.text, HasSubstr("\"job\":\"job\""));
-    EXPECT_THAT(status.text, Not(HasSubstr("\"journal\"")));
+    const std::string status = body_by_http(loop, daemon->port(), "/api/v1/jobs");
+    EXPECT_THAT(status, HasSubstr("\"job\":\"job\""));
+    EXPECT_THAT(status, Not(HasSubstr("\"journal\"")));
     shelf.trouble = "the disk is full";
-    EXPECT_THAT(ask({"job", Operate::Action::status, "", "ann", ""}).text,
+    EXPECT_THAT(body_by_http(loop, daemon->port(), "/api/v1/jobs?job=job"),
                 HasSubstr("\"journal\":\"the disk is full\""));
     const Operated unknown = ask({"", Operate::Action::drain, "z", "ann", ""});
     EXPECT_FALSE(unknown.done);
@@ -242,6 +244,7 @@ TEST_F(DaemonJournal, OperatorMustNameOneOfSeveralJobs) {
     ASSERT_TRUE(operated);
     EXPECT_FALSE(operated->done);
     EXPECT_THAT(operated->text, HasSubstr("one, two"));
+    EXPECT_THAT(body_by_http(loop, daemon->port(), "/api/v1/events"), HasSubstr("one, two"));
 }
 
 // ---- In a directory.

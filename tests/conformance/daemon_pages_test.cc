@@ -8,11 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <gtest/gtest.h>
-
-#include "rendezvous/server/event_followers.h"
-#include "rendezvous/server/session.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -50,6 +46,7 @@ class TestViewer final : public http::Viewer {
     void push(std::shared_ptr<const std::string> /*event*/) override {}
     void show(std::shared_ptr<const std::string> /*state*/) override {}
     void close() override {}
+    void finish() override {}
 };
 
 TEST(DaemonPages, ViewersThatAreGoneAreForgottenWhileOthersCome) {
@@ -69,50 +66,6 @@ TEST(DaemonPages, ViewersThatAreGoneAreForgottenWhileOthersCome) {
         });
     }
     EXPECT_LE(viewers, 2);
-}
-
-class FollowersOfEvents : public ::testing::Test {
-   protected:
-    /// The session of a connected peer that has proved to be `name`.
-    std::shared_ptr<Session> session_of(const std::string& name) {
-        peers.emplace_back(io);
-        peers.back().connect(acceptor.local_endpoint());
-        auto session =
-            Session::create(acceptor.accept(), std::weak_ptr<SessionOwner>(), 1, Duration::zero());
-        session->peer.proven = security::Peer{security::Scope(), name};
-        return session;
-    }
-    std::shared_ptr<Session> follow(const std::string& name) {
-        auto session = session_of(name);
-        Operate wish;
-        wish.follow = true;
-        followers.add(session, "job", wish);
-        return session;
-    }
-
-    boost::asio::io_context io;
-    boost::asio::ip::tcp::acceptor acceptor{io, {boost::asio::ip::make_address("127.0.0.1"), 0}};
-    std::vector<boost::asio::ip::tcp::socket> peers;
-    JobHistory history{"job"};
-    EventFollowers followers{io.get_executor(), [this](const std::string&) {
-                                 return EventFollowers::Source{&history, 1, false};
-                             }};
-};
-
-TEST_F(FollowersOfEvents, PeerWithAllPlacesGivesOneUpForAnotherPeer) {
-    std::vector<std::shared_ptr<Session>> greedy;
-    for (std::size_t i = 0; i < EventFollowers::kMax; ++i) {
-        greedy.push_back(follow("token 1"));
-    }
-    EXPECT_FALSE(followers.make_room(session_of("token 1")));
-
-    EXPECT_TRUE(followers.make_room(session_of("token 2")));
-
-    EXPECT_FALSE(greedy.back()->stream.is_open());
-    EXPECT_TRUE(greedy.front()->stream.is_open());
-    const auto other = follow("token 2");
-    EXPECT_FALSE(followers.make_room(session_of("token 1")));
-    EXPECT_TRUE(other->stream.is_open());
 }
 
 TEST(SharedTexts, TextIsRenderedOnceForAllWhoAskAtTheSameTime) {
@@ -149,23 +102,6 @@ TEST(SharedTexts, RenewalsTakeASmallPartOfTheTime) {
         texts.renew("a", render);
     }
     EXPECT_LT(rendered, at_once + 10) << "a twentieth of a second";
-}
-
-TEST(SharedTexts, TextsOfSlowReadersAreCountedUntilTheyAreGone) {
-    TestClock clock;
-    SharedTexts texts(clock, 100);
-    const auto render = [] { return std::string(60, 'x'); };
-
-    SharedTexts::Text first = texts.get("a", render);
-    const SharedTexts::Text second = first;
-    EXPECT_EQ(texts.bytes_held(), 60U) << "it is in memory once";
-    SharedTexts::Text too_much = texts.get("b", render);
-    EXPECT_EQ(texts.bytes_held(), 120U);
-    too_much.reset();
-    EXPECT_EQ(texts.bytes_held(), 60U) << "it was not kept for others";
-    clock.time += std::chrono::seconds(10);
-    const SharedTexts::Text next = texts.get("a", render);
-    EXPECT_EQ(texts.bytes_held(), 120U) << "the old one is still being read";
 }
 
 }  // namespace

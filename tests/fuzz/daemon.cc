@@ -133,7 +133,6 @@ class Story {
                                                 Operate::Action::events});
                 request.node = name;
                 request.wait = input_.chance(128);
-                request.parts = input_.chance(128);
                 send(*connection, request);
                 break;
             }
@@ -178,25 +177,14 @@ class Story {
     void ask_honestly() {
         const Connection client(port_);
         io_.poll();
-        Operate request;
-        request.action = Operate::Action::status;
-        request.parts = true;
-        client.send(protocol::make_frame(protocol::encode(request)));
-        protocol::FrameReader reader;
+        client.send("GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        std::string answer;
         const SteadyClock clock;
         for (const Instant end = after(clock.now(), kAnswerLimit); clock.now() < end;) {
             io_.run_one_for(std::chrono::milliseconds(1));
-            reader.feed(client.receive());
-            const auto payload = reader.next();
-            fuzz::require(payload.has_value(), "the daemon speaks its protocol");
-            if (!*payload) {
-                continue;
-            }
-            const auto answer = protocol::decode_from_daemon(**payload);
-            fuzz::require(answer.has_value(), "an honest client can decode the answer");
-            const auto* operated = std::get_if<Operated>(&*answer);
-            fuzz::require(operated != nullptr && operated->done, "an honest client is served");
-            if (!operated->more) {
+            answer += client.receive();
+            if (answer.find("\"jobs\":") != answer.npos) {
+                fuzz::require(answer.starts_with("HTTP/1.1 200 "), "an honest client is served");
                 return;
             }
         }

@@ -122,7 +122,7 @@ const std::vector<Layer>& layers() {
          "know of a job or a round"},
         {{"rendezvous/net"}, "sockets, addresses, routes", {"C", "Asio"}, false, "decide"},
         {{"rendezvous/client"},
-         "an agent's connection to the daemon",
+         "connections to the daemon: the control protocol of an agent, HTTP of those who look",
          {"rendezvous/core/messages", "rendezvous/protocol", "rendezvous/net",
           "rendezvous/security", "C", "Boost"},
          false,
