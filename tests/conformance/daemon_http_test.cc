@@ -278,7 +278,8 @@ TEST_F(DaemonHttp, NameThatIsNoUtf8IsAnsweredInUtf8) {
         EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("xff")));
         EXPECT_THAT(answer, Not(HasSubstr("\xff"))) << target;
     }
-    EXPECT_EQ(body_of(ask(get("/api/v1/jobs/%ff%fe")))["error"], "there is no job \\xff\\xfe");
+    EXPECT_EQ(body_of(ask(get("/api/v1/jobs/%ff%fe")))["error"],
+              "there is no job \\xff\\xfe; the daemon has healthy");
 }
 
 TEST_F(DaemonHttp, LongReasonIsCutBetweenTwoCharacters) {
