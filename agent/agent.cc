@@ -111,7 +111,7 @@ class CoreLoop {
     asio::steady_timer timer_;
 };
 
-/// What this node has seen of its job.
+/// The facts that this node has seen of its job.
 struct Experience {
     bool hears_daemon = false;  ///< On the present connection.
     Instant daemon_lost_at = Instant::min();

@@ -56,9 +56,9 @@ struct ProgramFlags {
     std::vector<std::string> arguments;
 };
 
-/// What the command line of `regroup run`, the environment and the scheduler say. Each flag writes
-/// into the options of the part that it is for; where this machine must be asked first, into one of
-/// the structs above. make_run_plan() makes the plan of it, and nothing else sees it.
+/// The wishes of the command line of `regroup run`, the environment and the scheduler. Each flag
+/// writes into the options of the part that it is for; where this machine must be asked first, into
+/// one of the structs above. make_run_plan() makes the plan of it, and nothing else sees it.
 struct RunFlags {
     Front front = Front::run;
     /// The job of `core` is empty without --rdzv-id, the address of its offer without --local-addr.

@@ -88,7 +88,7 @@ void note_unused_conf(const RendezvousFlags& flags, std::vector<std::string>& no
     }
 }
 
-/// What the workers and this node need to be healthy.
+/// The needs of the workers and of this node, to be healthy.
 health::Needs needs_of(const RunFlags& flags, const agent::AgentConfig& core) {
     health::Needs needs;
     needs.workers = core.offer.workers;
@@ -113,7 +113,7 @@ std::string watchdog_file(const std::string& node) {
     return !given.empty() ? given : error ? "" : (folder / ("watchdog_timer_" + node)).string();
 }
 
-// What the agent's parts need beside the flags.
+// The needs of the agent's parts beside the flags.
 Result<void> plan_parts(const RunFlags& flags, RunPlan& plan) {
     agent::AgentOptions& agent = plan.agent;
     Result<agent::WorkerCommand> command =

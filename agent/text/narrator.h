@@ -12,7 +12,7 @@
 
 namespace regroup::agent {
 
-/// What the agent knows of its node now.
+/// The agent's knowledge of its node now.
 struct AgentView {
     const rendezvous::NodeReport& report;
     const Assignment& assignment;  ///< Of the last round that began.

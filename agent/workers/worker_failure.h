@@ -22,7 +22,7 @@ struct HangKill {
     bool by_silence = false;  ///< See WorkerFailure.
 };
 
-/// What this node knows about the end of a worker that failed.
+/// The facts that this node knows about the end of a worker that failed.
 struct FailureFacts {
     ExitStatus status;
     std::optional<OwnReport> own_report{};

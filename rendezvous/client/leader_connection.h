@@ -29,7 +29,7 @@ inline constexpr Duration kClientStopLimit = std::chrono::milliseconds(100);
 /// thread.
 class LeaderConnection {
    public:
-    /// What the peer has said.
+    /// The peer's words.
     enum class Heard : std::uint8_t {
         part,       ///< Nothing whole yet.
         answer,     ///< Something that a daemon says.

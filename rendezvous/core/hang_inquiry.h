@@ -50,7 +50,7 @@ class HangInquiry {
     void accuse(Instant now, HangCulprit culprit, const NodeId& node);
 
     [[nodiscard]] const std::optional<Case>& open() const noexcept { return open_; }
-    /// What the member is to do; nullopt: nothing.
+    /// The member's order; nullopt: there is none.
     [[nodiscard]] std::optional<FromDaemon> order_for(const NodeId& node, RoundId round) const;
 
    private:

@@ -55,7 +55,7 @@ struct Formation {
     [[nodiscard]] bool is_backing_off() const noexcept { return back_off_until != Instant::max(); }
 };
 
-/// What the current step has to say.
+/// The output of the current step.
 struct Outbox {
     std::set<NodeId> concerned{};     ///< The nodes that this step concerns.
     std::optional<NodeId> speaker{};  ///< The sender of this step's message: it gets an answer.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each node is told, and what people see of the job. Internal.
+// The orders to each node, and the view that people have of the job. Internal.
 #pragma once
 
 #include "rendezvous/core/job.h"

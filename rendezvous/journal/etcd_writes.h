@@ -14,7 +14,7 @@
 
 namespace regroup::journal {
 
-/// What etcd has yet to write, in order, and how much it keeps of each job. Pure.
+/// The operations that etcd has yet to write, in order, and how much it keeps of each job. Pure.
 class EtcdWrites {
    public:
     using Done = std::function<void()>;

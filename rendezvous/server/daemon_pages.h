@@ -55,7 +55,7 @@ class DaemonPages final : public http::Pages {
     };
 
     [[nodiscard]] http::Answer get(const http::Request& request);
-    /// What is below the path of a job, or has the job as parameter.
+    /// The pages below the path of a job, or with the job as parameter.
     [[nodiscard]] http::Answer get_job(const http::Request& request, const std::string& job,
                                        const std::string& part);
     [[nodiscard]] http::Answer events(const http::Request& request, const Job& job);

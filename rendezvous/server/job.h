@@ -74,7 +74,7 @@ class Job {
     /// The verdict of the previous job, for a node that was in that job and in no other.
     [[nodiscard]] const Verdict* former_verdict(const Join& join, Instant now) const;
 
-    /// What people see of the job; without the state of its journal.
+    /// The view that people have of the job; without the state of its journal.
     [[nodiscard]] JobView view(Instant now) const;
 
     [[nodiscard]] const std::map<NodeId, std::shared_ptr<Session>>& sessions() const noexcept {

@@ -12,7 +12,7 @@
 
 namespace regroup::rendezvous {
 
-/// What people and their tools see of the jobs. An empty name stands for all jobs.
+/// The view that people and their tools have of the jobs. An empty name stands for all jobs.
 class JobViews {
    public:
     /// All references outlive it.

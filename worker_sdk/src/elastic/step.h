@@ -53,7 +53,7 @@ class Step {
     /// empty text. `wait_failed`: this rank has waited in vain in this round.
     [[nodiscard]] std::string explain(const Error& error, bool wait_failed) const;
 
-    // What the program calls; see ElasticStep.
+    // The program calls these; see ElasticStep.
     [[nodiscard]] std::uint64_t number() const noexcept { return replica_.step(); }
     [[nodiscard]] std::uint64_t samples_begin() const noexcept { return replica_.samples(); }
     SampleRange take(std::uint64_t count);

@@ -12,7 +12,7 @@
 
 namespace regroup::nccl {
 
-/// What all ranks of a group are about to do, each with its own part.
+/// The next action of all ranks of a group, each with its own part.
 struct Plan {
     std::string purpose{};            ///< Errors begin with it.
     Signature signature{};            ///< Describes the exchange, which counts as a collective.

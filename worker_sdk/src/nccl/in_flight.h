@@ -118,7 +118,7 @@ class InFlight {
 
     mutable std::mutex mutex_;  // Guards the rest.
     std::deque<Entry> entries_;
-    std::optional<Begun> issuing_;  // What the caller's thread is putting into the stream.
+    std::optional<Begun> issuing_;  // The caller's thread is putting it into the stream.
     std::deque<Signature> called_;  // The last collectives, complete or not.
     std::size_t outstanding_ = 0;
     std::vector<cuda::Event> free_events_;
