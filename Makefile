@@ -20,14 +20,14 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
 
 demo: ## train a small language model through two failures, on this machine
-	@echo "make demo: about $$($(build) estimate release $(jobs) 290 90 regroup byte_lm) minutes on $(jobs) cores: builds, then trains for a minute"
+	@echo "make demo: about $$($(build) estimate release $(jobs) 165 90 regroup byte_lm) minutes on $(jobs) cores: builds, then trains for a minute"
 	$(setup) build
 	@cmake --preset release -DREGROUP_CUDA=OFF >/dev/null
 	@$(build) release $(jobs) regroup byte_lm
 	@bash examples/demo.sh build/release
 
 test: ## build everything and run every test; with a current PyTorch too, if it is there
-	@echo "make test: about $$($(build) estimate release $(jobs) 1200 1200) minutes on $(jobs) cores: builds everything, then runs the tests"
+	@echo "make test: about $$($(build) estimate release $(jobs) 550 1000) minutes on $(jobs) cores: builds everything, then runs the tests"
 	$(setup) test
 	@cmake --preset release -DREGROUP_CUDA=$(CUDA) >/dev/null
 	@$(build) release $(jobs)
