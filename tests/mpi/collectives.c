@@ -153,6 +153,47 @@ static void messages(void) {
     EXPECT(status.MPI_SOURCE == MPI_PROC_NULL);
 }
 
+/* More than a rank buffers for a peer without a receive. It blocks no collective. */
+static void large_message(void) {
+    enum { LARGE = 80 << 20 };
+    char *large = calloc(LARGE, 1);
+    MPI_Request request;
+    large[LARGE - 1] = rank == 0 ? 'z' : 0;
+    if (rank == 0) {
+        MPI_Isend(large, LARGE, MPI_CHAR, 1, 1, MPI_COMM_WORLD, &request);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else if (rank == 1) {
+        MPI_Recv(large, LARGE, MPI_CHAR, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        EXPECT(large[LARGE - 1] == 'z');
+    }
+    free(large);
+}
+
+/* A message stays in its communicator. MPI_Comm_free does not wait for the other ranks. */
+static void frees(void) {
+    for (int i = 0; i < 10; ++i) {
+        MPI_Comm copy;
+        MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+        int values[2] = {1, 2};
+        MPI_Barrier(copy);
+        if (rank == 0) {
+            MPI_Send(&values[0], 1, MPI_INT, 1, 1, copy);
+            MPI_Comm_free(&copy);
+            MPI_Send(&values[1], 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
+        } else if (rank == 1) {
+            MPI_Recv(&values[0], 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(&values[1], 1, MPI_INT, 0, 1, copy, MPI_STATUS_IGNORE);
+            EXPECT(values[0] == 2 && values[1] == 1);
+            MPI_Comm_free(&copy);
+        } else {
+            MPI_Comm_free(&copy);
+        }
+    }
+}
+
 static void communicators(void) {
     MPI_Comm copy;
     MPI_Comm node;
@@ -198,6 +239,11 @@ static void returned_errors(void) {
     float real = 0;
     EXPECT(MPI_Allreduce(MPI_IN_PLACE, &real, 1, MPI_FLOAT, MPI_BAND, MPI_COMM_WORLD) ==
            MPI_ERR_OP);
+    EXPECT(MPI_Send(&value, 1, MPI_INT, 0, -3, MPI_COMM_WORLD) == MPI_ERR_TAG);
+    EXPECT(MPI_Recv(&value, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_WORLD, NULL) == MPI_ERR_TAG);
+    EXPECT(MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, NULL) == MPI_ERR_RANK);
+    EXPECT(MPI_Recv(&value, 1, MPI_INT, ranks, 1, MPI_COMM_WORLD, NULL) == MPI_ERR_RANK);
+    EXPECT(MPI_Send(&value, 1, MPI_INT, rank, 1, MPI_COMM_WORLD) == MPI_ERR_ARG);
     MPI_Comm world = MPI_COMM_WORLD;
     EXPECT(MPI_Comm_free(&world) == MPI_ERR_COMM);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
@@ -218,6 +264,8 @@ int main(int argc, char **argv) {
     reductions();
     gathers();
     messages();
+    large_message();
+    frees();
     communicators();
     returned_errors();
     MPI_Barrier(MPI_COMM_WORLD);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Programs as tutorials and benchmarks have them, small: latency and bandwidth between two ranks,
- * collectives over growing sizes, a ring, walkers that cross the borders of ranks, workers that
- * ask for tasks, and the order of numbers that are spread over the ranks. For two ranks and more.
+ * collectives over growing sizes, a ring, and the order of numbers that are spread over the ranks.
+ * For two ranks and more.
  */
 #include "check.h"
 
@@ -95,96 +95,6 @@ static void ring(void) {
     }
 }
 
-typedef struct {
-    int place;
-    int steps_left;
-} Walker;
-
-/* Each rank has 10 places of a circle. Walkers that leave them go to the next rank, as many as
- * happen to; it learns their number by a probe. */
-static void walks(void) {
-    enum { EACH = 30, PLACES = 10 };
-    const int total = EACH * ranks;
-    const int next = (rank + 1) % ranks;
-    Walker *here = malloc((size_t)total * sizeof *here);
-    Walker *gone = malloc((size_t)total * sizeof *gone);
-    int count = EACH;
-    unsigned seed = 17U * (unsigned)rank + 3;
-    for (int i = 0; i < EACH; ++i) {
-        seed = seed * 1103515245U + 12345U;
-        here[i] = (Walker){rank * PLACES, 1 + (int)(seed >> 16) % 40};
-    }
-    long walked = 0;
-    int left = 1;
-    while (left > 0) {
-        int gone_count = 0;
-        int busy = 0;
-        for (int i = 0; i < count;) {
-            Walker *const walker = &here[i];
-            while (walker->steps_left > 0 && walker->place / PLACES == rank) {
-                walker->place = (walker->place + 1) % (PLACES * ranks);
-                --walker->steps_left;
-                ++walked;
-            }
-            if (walker->place / PLACES != rank) {
-                gone[gone_count++] = *walker;
-                *walker = here[--count];
-            } else {
-                ++i;
-            }
-        }
-        MPI_Request sent;
-        MPI_Status status;
-        MPI_Isend(gone, gone_count * (int)sizeof *gone, MPI_BYTE, next, 6, MPI_COMM_WORLD, &sent);
-        MPI_Probe(MPI_ANY_SOURCE, 6, MPI_COMM_WORLD, &status);
-        int bytes = 0;
-        MPI_Get_count(&status, MPI_BYTE, &bytes);
-        EXPECT(bytes / (int)sizeof *here + count <= total);
-        MPI_Recv(here + count, bytes, MPI_BYTE, status.MPI_SOURCE, 6, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-        count += bytes / (int)sizeof *here;
-        MPI_Wait(&sent, MPI_STATUS_IGNORE);
-        for (int i = 0; i < count; ++i) {
-            busy += here[i].steps_left > 0;
-        }
-        MPI_Allreduce(&busy, &left, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    }
-    int all = 0;
-    MPI_Allreduce(&count, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    EXPECT(all == total && walked > 0);
-    free(gone);
-    free(here);
-}
-
-/* Rank 0 hands out tasks to whoever is free; the tag says whether there is one. */
-static void tasks(void) {
-    enum { TASKS = 50, ASK = 1, WORK = 2, STOP = 3 };
-    if (rank == 0) {
-        int sum = 0;
-        int next = 0;
-        for (int working = ranks - 1; working > 0;) {
-            int result = 0;
-            MPI_Status status;
-            MPI_Recv(&result, 1, MPI_INT, MPI_ANY_SOURCE, ASK, MPI_COMM_WORLD, &status);
-            sum += result;
-            const int more = next < TASKS;
-            MPI_Send(&next, more, MPI_INT, status.MPI_SOURCE, more ? WORK : STOP, MPI_COMM_WORLD);
-            next += more;
-            working -= !more;
-        }
-        EXPECT(sum == TASKS * (TASKS - 1));
-    } else {
-        int result = 0;
-        MPI_Status status;
-        do {
-            int task = 0;
-            MPI_Send(&result, 1, MPI_INT, 0, ASK, MPI_COMM_WORLD);
-            MPI_Recv(&task, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
-            result = 2 * task;
-        } while (status.MPI_TAG == WORK);
-    }
-}
-
 /* The place of each rank's number among all: rank 0 orders them and sends the places back. */
 static void places(void) {
     const float own = (float)((7 * rank + 3) % ranks) + 0.5F;
@@ -214,8 +124,6 @@ int main(int argc, char **argv) {
     bandwidth(out, in, 1);
     collectives(out, in);
     ring();
-    walks();
-    tasks();
     places();
     free(in);
     free(out);

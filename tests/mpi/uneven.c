@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives with different amounts for the ranks, and collectives that are only started. Rank r
- * has r + 1 elements; between two ranks' parts there is a gap of one.
+ * Collectives with different amounts for the ranks. Rank r has r + 1 elements; between two ranks'
+ * parts there is a gap of one.
  */
 #include "check.h"
 
@@ -167,110 +167,6 @@ static void reductions(void) {
     free(even);
 }
 
-/* All under way at the same time, in one order on all ranks. */
-static void started(void) {
-    MPI_Request requests[9];
-    int root_value = rank == 0 ? 77 : -1;
-    int sum = -1;
-    short product = -1;
-    const short factor = 2;
-    int largest = -1;
-    int* gathered = malloc((size_t)ranks * sizeof *gathered);
-    int* collected = malloc((size_t)ranks * sizeof *collected);
-    int* dealt = malloc((size_t)ranks * sizeof *dealt);
-    int* swapped = malloc((size_t)ranks * sizeof *swapped);
-    int part = -1;
-    for (int i = 0; i < ranks; ++i) {
-        dealt[i] = 5 * i;
-        swapped[i] = 100 * rank + i;
-    }
-    MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
-    MPI_Ibcast(&root_value, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[1]);
-    MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[2]);
-    MPI_Iallreduce(&factor, &product, 1, MPI_SHORT, MPI_PROD, MPI_COMM_WORLD, &requests[3]);
-    MPI_Ireduce(&rank, &largest, 1, MPI_INT, MPI_MAX, 0, MPI_COMM_WORLD, &requests[4]);
-    MPI_Iallgather(&rank, 1, MPI_INT, gathered, 1, MPI_INT, MPI_COMM_WORLD, &requests[5]);
-    MPI_Igather(&rank, 1, MPI_INT, collected, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[6]);
-    MPI_Iscatter(dealt, 1, MPI_INT, &part, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[7]);
-    MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_INT, swapped, 1, MPI_INT, MPI_COMM_WORLD, &requests[8]);
-    MPI_Wait(&requests[8], MPI_STATUS_IGNORE);
-    int done = 0;
-    while (!done) {
-        MPI_Test(&requests[3], &done, MPI_STATUS_IGNORE);
-    }
-    MPI_Waitall(9, requests, MPI_STATUSES_IGNORE);
-    EXPECT(root_value == 77 && sum == sum_of_ranks() && product == 1 << ranks);
-    EXPECT(largest == (rank == 0 ? ranks - 1 : -1) && part == 5 * rank);
-    for (int i = 0; i < ranks; ++i) {
-        EXPECT(gathered[i] == i && swapped[i] == 100 * i + rank);
-        EXPECT(rank != 0 || collected[i] == i);
-    }
-    free(swapped);
-    free(dealt);
-    free(collected);
-    free(gathered);
-}
-
-/* The same with different amounts. The root's parts have gaps, and come and go at the same time. */
-static void started_uneven(void) {
-    MPI_Request requests[6];
-    const int total = ranks * (ranks + 1) / 2;
-    int* own = malloc((size_t)(rank + 1) * sizeof *own);
-    int* joined = malloc((size_t)total * sizeof *joined);
-    int* collected = calloc((size_t)width(), sizeof *collected);
-    int* dealt = malloc((size_t)(rank + 1) * sizeof *dealt);
-    int* ones = malloc((size_t)ranks * sizeof *ones);
-    int* swapped = malloc((size_t)ranks * sizeof *swapped);
-    int* steps = malloc((size_t)ranks * sizeof *steps);
-    int* values = malloc((size_t)total * sizeof *values);
-    int even = -1;
-    fill(own, rank, rank + 1);
-    clear_rows();
-    for (int i = 0; i < ranks; ++i) {
-        fill(rows + places[i], i, counts[i]);
-        ones[i] = 1;
-        steps[i] = i;
-        swapped[i] = 100 * rank + i;
-    }
-    for (int i = 0; i < total; ++i) {
-        values[i] = 10 * i + rank;
-    }
-    MPI_Iallgatherv(own, rank + 1, MPI_INT, joined, counts, dense, MPI_INT, MPI_COMM_WORLD,
-                    &requests[0]);
-    MPI_Igatherv(own, rank + 1, MPI_INT, collected, counts, places, MPI_INT, 0, MPI_COMM_WORLD,
-                 &requests[1]);
-    MPI_Iscatterv(rows, counts, places, MPI_INT, dealt, rank + 1, MPI_INT, 0, MPI_COMM_WORLD,
-                  &requests[2]);
-    MPI_Ialltoallv(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, swapped, ones, steps, MPI_INT,
-                   MPI_COMM_WORLD, &requests[3]);
-    MPI_Ireduce_scatter_block(values, &even, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &requests[4]);
-    MPI_Ireduce_scatter(MPI_IN_PLACE, values, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
-                        &requests[5]);
-    MPI_Wait(&requests[5], MPI_STATUS_IGNORE);
-    int done = 0;
-    while (!done) {
-        MPI_Testall(6, requests, &done, MPI_STATUSES_IGNORE);
-    }
-    EXPECT(even == 10 * rank);
-    EXPECT(values[rank] == 10 * (rank * (rank + 1) / 2 + rank) * ranks + sum_of_ranks());
-    for (int r = 0; r < ranks; ++r) {
-        EXPECT(swapped[r] == 100 * r + rank);
-        for (int i = 0; i < counts[r]; ++i) {
-            EXPECT(joined[dense[r] + i] == 100 * r + i);
-            EXPECT(collected[places[r] + i] == (rank == 0 ? 100 * r + i : 0));
-            EXPECT(r != rank || dealt[i] == 100 * r + i);
-        }
-    }
-    free(values);
-    free(steps);
-    free(swapped);
-    free(ones);
-    free(dealt);
-    free(collected);
-    free(joined);
-    free(own);
-}
-
 int main(int argc, char** argv) {
     start(&argc, &argv);
     counts = malloc((size_t)ranks * sizeof *counts);
@@ -289,8 +185,6 @@ int main(int argc, char** argv) {
     all_to_all(0, 2);
     all_to_all(1, 0);
     reductions();
-    started();
-    started_uneven();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     EXPECT(MPI_Reduce_scatter(rows, rows, NULL, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_ERR_ARG);
     counts[rank] = -1;

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "worker_sdk/mpi/group.h"
 #include "worker_sdk/mpi/session.h"
 
 namespace regroup::mpi {
@@ -19,8 +18,10 @@ struct ColorAndKey {
 /// The choices of all ranks of the communicator, by rank.
 std::vector<ColorAndKey> exchange(const Communicator& communicator, ColorAndKey own) {
     std::vector<ColorAndKey> all(communicator.group->world_size());
-    session().wait(communicator.group->all_gather(
-        {&own, sizeof own, DType::uint8}, {all.data(), all.size() * sizeof own, DType::uint8}));
+    communicator.group
+        ->all_gather({&own, sizeof own, DType::uint8},
+                     {all.data(), all.size() * sizeof own, DType::uint8})
+        .wait();
     return all;
 }
 
@@ -42,31 +43,11 @@ MPI_Comm split(Communicator& whole, ColorAndKey own) {
         const std::string name = whole.name + "/" + std::to_string(whole.children++);
         std::unique_ptr<ProcessGroup> group = whole.group->new_group(ranks, name);
         if (color == own.color) {
-            std::vector<std::uint32_t> members;
-            for (const std::uint32_t rank : ranks) {
-                members.push_back(whole.members[rank]);
-            }
-            auto part = std::make_unique<Communicator>(std::move(group), name, std::move(members));
-            part->errors_return = whole.errors_return;
-            mine = session().add(std::move(part));
+            mine = session().add(std::make_unique<Communicator>(Communicator{
+                .group = std::move(group), .name = name, .errors_return = whole.errors_return}));
         }
     }
     return mine;
-}
-
-/// The ranks of a group's members in `whole`. Throws CallError MPI_ERR_GROUP.
-std::vector<std::uint32_t> ranks_of(const regroup_mpi_group& group, const Communicator& whole) {
-    std::vector<std::uint32_t> ranks;
-    for (const std::uint32_t member : group.members) {
-        const auto found = std::find(whole.members.begin(), whole.members.end(), member);
-        if (found == whole.members.end()) {
-            throw CallError(MPI_ERR_GROUP, "rank " + std::to_string(member) +
-                                               " of MPI_COMM_WORLD is in the group, and not in "
-                                               "the communicator");
-        }
-        ranks.push_back(static_cast<std::uint32_t>(found - whole.members.begin()));
-    }
-    return ranks;
 }
 
 }  // namespace
@@ -114,36 +95,6 @@ int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info /*info*/, MPI
         const auto node = static_cast<std::int32_t>(session().context().group_rank);
         *part = split(session().communicator(comm),
                       {type == MPI_UNDEFINED ? MPI_UNDEFINED : node, key});
-    });
-}
-
-int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* part) {
-    return carry_out(__func__, comm, [&] {
-        require_pointer(part, "part");
-        Communicator& whole = session().communicator(comm);
-        const auto ranks = ranks_of(session().group(group), whole);
-        const auto own = std::find(ranks.begin(), ranks.end(), whole.group->rank());
-        // The ranks that name the same group have the same first member.
-        *part = own == ranks.end() ? split(whole, {MPI_UNDEFINED, 0})
-                                   : split(whole, {static_cast<std::int32_t>(ranks.front()),
-                                                   static_cast<std::int32_t>(own - ranks.begin())});
-    });
-}
-
-int MPI_Comm_group(MPI_Comm comm, MPI_Group* group) {
-    return carry_out(__func__, comm, [&] {
-        const Communicator& ranks = session().communicator(comm);
-        require_pointer(group, "group");
-        *group = session().add({.members = ranks.members});
-    });
-}
-
-int MPI_Comm_compare(MPI_Comm left, MPI_Comm right, int* result) {
-    return carry_out(__func__, left, [&] {
-        const Communicator& a = session().communicator(left);
-        const Communicator& b = session().communicator(right);
-        const int groups = compare({.members = a.members}, {.members = b.members});
-        give<int>(groups == MPI_IDENT && left != right ? MPI_CONGRUENT : groups, result, "result");
     });
 }
 

@@ -28,10 +28,9 @@ void give_text(const std::string& text, std::size_t bytes_max, char* out, int* l
 
 /// By code.
 constexpr std::array kErrors = {
-    "no error",          "invalid buffer",       "invalid count",    "invalid datatype",
-    "invalid tag",       "invalid communicator", "invalid rank",     "invalid request",
-    "invalid root",      "invalid operation",    "invalid argument", "communication failed",
-    "message truncated", "invalid group",
+    "no error",     "invalid buffer",       "invalid count",    "invalid datatype",
+    "invalid tag",  "invalid communicator", "invalid rank",     "invalid request",
+    "invalid root", "invalid operation",    "invalid argument", "communication failed",
 };
 static_assert(kErrors.size() == MPI_ERR_LASTCODE);
 

@@ -2,116 +2,87 @@
 // mpi.h: messages between two ranks.
 #include <limits>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "worker_sdk/mpi/datatype.h"
-#include "worker_sdk/mpi/request.h"
 #include "worker_sdk/mpi/session.h"
 #include "worker_sdk/mpi/side.h"
+
+/// One message under way. Belongs to the program from its start until MPI_Wait or another function
+/// that completes it.
+struct regroup_mpi_request {
+    regroup::Work work{};
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Status status = {};
+};
 
 namespace regroup::mpi {
 namespace {
 
-int tag_to_send(int tag) {
+using Request = std::unique_ptr<regroup_mpi_request>;
+
+std::uint32_t tag_of(int tag) {
     if (tag < 0) {
-        throw CallError(MPI_ERR_TAG, "the tag " + std::to_string(tag) + " is negative");
+        throw CallError(MPI_ERR_TAG, tag == MPI_ANY_TAG
+                                         ? "MPI_ANY_TAG is not available; name the tag"
+                                         : "the tag " + std::to_string(tag) + " is negative");
     }
-    return tag;
+    return static_cast<std::uint32_t>(tag);
 }
 
-int tag_to_receive(int tag) {
-    return tag == MPI_ANY_TAG ? tag : tag_to_send(tag);
-}
-
-int source_of(const Communicator& ranks, int source) {
-    return source == MPI_ANY_SOURCE ? source
-                                    : static_cast<int>(rank_in(ranks, source, MPI_ERR_RANK));
-}
-
-MPI_Status status_of_nobody() {
-    MPI_Status status = empty_status();
-    status.MPI_SOURCE = MPI_PROC_NULL;
-    return status;
-}
-
-/// To or from MPI_PROC_NULL.
-Request message_of_nobody() {
-    auto request = std::make_unique<CompoundRequest>();
-    request->status = status_of_nobody();
-    return request;
-}
-
-Request start_send(MPI_Comm comm, const Side& side, int to, int tag) {
-    const Communicator& ranks = session().communicator(comm);
-    if (to == MPI_PROC_NULL) {
-        return message_of_nobody();
+std::uint32_t peer_of(const ProcessGroup& group, int peer) {
+    if (peer == MPI_ANY_SOURCE) {
+        throw CallError(MPI_ERR_RANK, "MPI_ANY_SOURCE is not available; name the rank");
     }
-    const Part sent = side.part();
-    return std::make_unique<SendRequest>(ranks.mail->send(
-        sent.data, sent.bytes, rank_in(ranks, to, MPI_ERR_RANK), tag_to_send(tag)));
+    return rank_in(group, peer, MPI_ERR_RANK);
 }
 
-Request start_receive(MPI_Comm comm, const Side& side, int from, int tag) {
-    const Communicator& ranks = session().communicator(comm);
-    if (from == MPI_PROC_NULL) {
-        return message_of_nobody();
-    }
-    const Part into = side.part();
-    return std::make_unique<ReceiveRequest>(
-        ranks.mail,
-        ranks.mail->post(into.data, into.bytes, source_of(ranks, from), tag_to_receive(tag)));
+MPI_Status status_of(int source, int tag, std::size_t bytes) {
+    return {.MPI_SOURCE = source, .MPI_TAG = tag, .MPI_ERROR = MPI_SUCCESS, .regroup_bytes = bytes};
 }
 
-MPI_Status status_of(const Message& message) {
-    return {.MPI_SOURCE = static_cast<int>(message.source),
-            .MPI_TAG = message.tag,
-            .MPI_ERROR = MPI_SUCCESS,
-            .regroup_bytes = message.bytes};
+/// A message to `peer`, or from it. With MPI_PROC_NULL it is complete at once.
+Request start(MPI_Comm comm, const Side& side, int peer, int tag, bool is_send) {
+    ProcessGroup& group = *session().communicator(comm).group;
+    Work work;
+    MPI_Status status = status_of(MPI_PROC_NULL, MPI_ANY_TAG, 0);
+    if (peer != MPI_PROC_NULL) {
+        const Part part = side.part();
+        const std::uint32_t rank = peer_of(group, peer);
+        work = is_send ? group.send(moved(part), rank, tag_of(tag))
+                       : group.recv(moved(part), rank, tag_of(tag));
+        status = status_of(peer, tag, part.bytes);
+    }
+    return Request(new regroup_mpi_request{std::move(work), comm, status});
 }
 
-/// A look for a message that a receive would take.
-class Probe {
-   public:
-    Probe(int source, int tag, MPI_Comm comm)
-        : ranks_(session().communicator(comm)),
-          source_(source == MPI_PROC_NULL ? source : source_of(ranks_, source)),
-          tag_(tag_to_receive(tag)) {}
-
-    /// The status of the message, if it is here.
-    std::optional<MPI_Status> look() {
-        if (source_ == MPI_PROC_NULL) {
-            return status_of_nobody();
-        }
-        if (!ranks_.mail->find(source_, tag_)) {
-            const Mailbox::Interest interest(*ranks_.mail, source_);
-            session().advance();
-        }
-        const auto found = ranks_.mail->find(source_, tag_);
-        return found ? std::optional(status_of(*found)) : std::nullopt;
+void finish(const regroup_mpi_request& request, MPI_Status* status) {
+    request.work.wait();
+    if (status != MPI_STATUS_IGNORE) {
+        *status = request.status;
     }
+}
 
-    MPI_Status wait() {
-        if (const auto status = look()) {
-            return *status;
-        }
-        ranks_.mail->require_sender(source_);
-        const Mailbox::Interest interest(*ranks_.mail, source_);
-        std::shared_ptr<Message> found;
-        session().wait_until(
-            [&] {
-                found = ranks_.mail->find(source_, tag_);
-                return found != nullptr;
-            },
-            ranks_.mail.get());
-        return status_of(*found);
-    }
+/// Takes the request from the program. A null request counts as finished, as in MPI.
+void finish(MPI_Request* handle, MPI_Status* status) {
+    const Request request(std::exchange(*handle, MPI_REQUEST_NULL));
+    finish(request ? *request
+                   : regroup_mpi_request{.status = status_of(MPI_ANY_SOURCE, MPI_ANY_TAG, 0)},
+           status);
+}
 
-   private:
-    Communicator& ranks_;
-    const int source_;
-    const int tag_;
-};
+MPI_Comm comm_of(const MPI_Request* request) {
+    return request != nullptr && *request != nullptr ? (*request)->comm : MPI_COMM_NULL;
+}
+
+/// Starts a message, and gives its request to the program.
+int begin(const char* function, MPI_Comm comm, const Side& side, int peer, int tag, bool is_send,
+          MPI_Request* request) {
+    return carry_out(function, comm, [&] {
+        require_pointer(request, "request");
+        *request = start(comm, side, peer, tag, is_send).release();
+    });
+}
 
 }  // namespace
 }  // namespace regroup::mpi
@@ -119,24 +90,26 @@ class Probe {
 using namespace regroup::mpi;
 
 int MPI_Send(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
-    return complete(__func__, comm, start_send, Side{buffer, count, type}, to, tag);
+    return carry_out(__func__, comm, [&] {
+        finish(*start(comm, {buffer, count, type}, to, tag, true), MPI_STATUS_IGNORE);
+    });
 }
 
 int MPI_Recv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
              MPI_Status* status) {
     return carry_out(__func__, comm, [&] {
-        give(start_receive(comm, {buffer, count, type}, from, tag)->finish(), status);
+        finish(*start(comm, {buffer, count, type}, from, tag, false), status);
     });
 }
 
 int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    return begin(__func__, comm, request, start_send, Side{buffer, count, type}, to, tag);
+    return begin(__func__, comm, {buffer, count, type}, to, tag, true, request);
 }
 
 int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    return begin(__func__, comm, request, start_receive, Side{buffer, count, type}, from, tag);
+    return begin(__func__, comm, {buffer, count, type}, from, tag, false, request);
 }
 
 int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
@@ -144,24 +117,9 @@ int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int t
                  int receive_tag, MPI_Comm comm, MPI_Status* status) {
     return carry_out(__func__, comm, [&] {
         const Request received =
-            start_receive(comm, {receive, receive_count, receive_type}, from, receive_tag);
-        start_send(comm, {send, send_count, send_type}, to, send_tag)->finish();
-        give(received->finish(), status);
-    });
-}
-
-int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status) {
-    return carry_out(__func__, comm, [&] { give(Probe(from, tag, comm).wait(), status); });
-}
-
-int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status) {
-    return carry_out(__func__, comm, [&] {
-        require_pointer(flag, "flag");
-        const std::optional<MPI_Status> found = Probe(from, tag, comm).look();
-        *flag = found ? 1 : 0;
-        if (found) {
-            give(*found, status);
-        }
+            start(comm, {receive, receive_count, receive_type}, from, receive_tag, false);
+        finish(*start(comm, {send, send_count, send_type}, to, send_tag, true), MPI_STATUS_IGNORE);
+        finish(*received, status);
     });
 }
 
@@ -175,5 +133,34 @@ int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
         *count = is_whole && elements <= std::numeric_limits<int>::max()
                      ? static_cast<int>(elements)
                      : MPI_UNDEFINED;
+    });
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+    return carry_out(__func__, comm_of(request), [&] {
+        require_pointer(request, "request");
+        finish(request, status);
+    });
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
+    for (int i = 0; i < count; ++i) {
+        const int code = MPI_Wait(
+            &requests[i], statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i]);
+        if (code != MPI_SUCCESS) {
+            return code;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
+    return carry_out(__func__, comm_of(request), [&] {
+        require_pointer(request, "request");
+        require_pointer(done, "done");
+        *done = *request == MPI_REQUEST_NULL || (*request)->work.done() ? 1 : 0;
+        if (*done != 0) {
+            finish(request, status);
+        }
     });
 }

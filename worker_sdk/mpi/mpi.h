@@ -4,9 +4,9 @@
  * program runs under `regroup run`, or under an MPI launcher, without an MPI installation. For C
  * and C++; link regroup::mpi. docs/collectives.md lists the functions and the differences to MPI:
  *
- * - Buffers lie in host memory. Datatypes are the predefined ones. In a collective, both sides of a
- *   transfer give the same number of bytes.
- * - Messages are matched with receives inside calls only: those that wait, test or probe.
+ * - Buffers lie in host memory. Datatypes are the predefined ones. Both sides of a transfer give
+ * the same number of bytes.
+ * - A receive names the rank and the tag. A rank sends nothing to itself.
  * - Errors are fatal, as by default in MPI: the call prints a sentence and ends the process with
  *   code 1, and then the launcher ends the job. With MPI_ERRORS_RETURN on a communicator its calls
  *   return a code instead, and MPI_Error_string gives the sentence of this thread's last error.
@@ -31,7 +31,6 @@ typedef struct regroup_mpi_comm* MPI_Comm;
 typedef struct regroup_mpi_datatype* MPI_Datatype;
 typedef struct regroup_mpi_op* MPI_Op;
 typedef struct regroup_mpi_request* MPI_Request;
-typedef struct regroup_mpi_group* MPI_Group;
 typedef struct regroup_mpi_info* MPI_Info;
 typedef struct regroup_mpi_errhandler* MPI_Errhandler;
 typedef ptrdiff_t MPI_Aint;
@@ -46,8 +45,6 @@ typedef struct MPI_Status {
 #define MPI_COMM_NULL ((MPI_Comm)0)
 #define MPI_COMM_WORLD ((MPI_Comm)1)
 #define MPI_COMM_SELF ((MPI_Comm)2)
-#define MPI_GROUP_NULL ((MPI_Group)0)
-#define MPI_GROUP_EMPTY ((MPI_Group)1)
 #define MPI_REQUEST_NULL ((MPI_Request)0)
 #define MPI_INFO_NULL ((MPI_Info)0)
 #define MPI_STATUS_IGNORE ((MPI_Status*)0)
@@ -111,14 +108,11 @@ enum {
     MPI_ERR_OP = 9,
     MPI_ERR_ARG = 10,
     MPI_ERR_OTHER = 11,
-    MPI_ERR_TRUNCATE = 12,
-    MPI_ERR_GROUP = 13,
-    MPI_ERR_LASTCODE = 14
+    MPI_ERR_LASTCODE = 12
 };
 
 enum { MPI_UNDEFINED = -32766, MPI_PROC_NULL = -2, MPI_ANY_SOURCE = -1, MPI_ANY_TAG = -1 };
 enum { MPI_COMM_TYPE_SHARED = 1 };
-enum { MPI_IDENT, MPI_CONGRUENT, MPI_SIMILAR, MPI_UNEQUAL };
 enum { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE };
 
 #define MPI_MAX_PROCESSOR_NAME 256
@@ -149,26 +143,8 @@ int MPI_Comm_size(MPI_Comm comm, int* ranks);
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy);
 int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part);
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part);
-int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* part);
-int MPI_Comm_group(MPI_Comm comm, MPI_Group* group);
-int MPI_Comm_compare(MPI_Comm left, MPI_Comm right, int* result);
 int MPI_Comm_free(MPI_Comm* comm); /* Called by all ranks; does not wait for them. */
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler);
-
-/* Groups: ranks of MPI_COMM_WORLD in an order. These functions are local. */
-int MPI_Group_size(MPI_Group group, int* size);
-int MPI_Group_rank(MPI_Group group, int* rank);
-int MPI_Group_incl(MPI_Group group, int count, const int ranks[], MPI_Group* result);
-int MPI_Group_excl(MPI_Group group, int count, const int ranks[], MPI_Group* result);
-int MPI_Group_range_incl(MPI_Group group, int count, int ranges[][3], MPI_Group* result);
-int MPI_Group_range_excl(MPI_Group group, int count, int ranges[][3], MPI_Group* result);
-int MPI_Group_union(MPI_Group left, MPI_Group right, MPI_Group* result);
-int MPI_Group_intersection(MPI_Group left, MPI_Group right, MPI_Group* result);
-int MPI_Group_difference(MPI_Group left, MPI_Group right, MPI_Group* result);
-int MPI_Group_translate_ranks(MPI_Group from, int count, const int ranks[], MPI_Group to,
-                              int results[]);
-int MPI_Group_compare(MPI_Group left, MPI_Group right, int* result);
-int MPI_Group_free(MPI_Group* group);
 
 /* Collectives; MPI_IN_PLACE as in MPI. */
 int MPI_Barrier(MPI_Comm comm);
@@ -204,46 +180,7 @@ int MPI_Reduce_scatter(const void* send, void* receive, const int receive_counts
 int MPI_Reduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
                              MPI_Op op, MPI_Comm comm);
 
-/* Collectives that are only started. The buffers stay untouched until the request is complete. */
-int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request);
-int MPI_Ibcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
-               MPI_Request* request);
-int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
-                   MPI_Comm comm, MPI_Request* request);
-int MPI_Ireduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
-                MPI_Comm comm, MPI_Request* request);
-int MPI_Iallgather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                   int receive_count, MPI_Datatype receive_type, MPI_Comm comm,
-                   MPI_Request* request);
-int MPI_Igather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm,
-                MPI_Request* request);
-int MPI_Iscatter(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                 int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm,
-                 MPI_Request* request);
-int MPI_Ialltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                  int receive_count, MPI_Datatype receive_type, MPI_Comm comm,
-                  MPI_Request* request);
-int MPI_Iallgatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                    const int receive_counts[], const int displacements[],
-                    MPI_Datatype receive_type, MPI_Comm comm, MPI_Request* request);
-int MPI_Igatherv(const void* send, int send_count, MPI_Datatype send_type, void* receive,
-                 const int receive_counts[], const int displacements[], MPI_Datatype receive_type,
-                 int root, MPI_Comm comm, MPI_Request* request);
-int MPI_Iscatterv(const void* send, const int send_counts[], const int displacements[],
-                  MPI_Datatype send_type, void* receive, int receive_count,
-                  MPI_Datatype receive_type, int root, MPI_Comm comm, MPI_Request* request);
-int MPI_Ialltoallv(const void* send, const int send_counts[], const int send_displacements[],
-                   MPI_Datatype send_type, void* receive, const int receive_counts[],
-                   const int receive_displacements[], MPI_Datatype receive_type, MPI_Comm comm,
-                   MPI_Request* request);
-int MPI_Ireduce_scatter(const void* send, void* receive, const int receive_counts[],
-                        MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request);
-int MPI_Ireduce_scatter_block(const void* send, void* receive, int receive_count, MPI_Datatype type,
-                              MPI_Op op, MPI_Comm comm, MPI_Request* request);
-
-/* Messages. The receiver may give a larger buffer, MPI_ANY_SOURCE and MPI_ANY_TAG; a message that
- * is larger than the buffer is MPI_ERR_TRUNCATE. */
+/* Messages. */
 int MPI_Send(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm);
 int MPI_Recv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
              MPI_Status* status);
@@ -254,17 +191,12 @@ int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI
 int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
                  void* receive, int receive_count, MPI_Datatype receive_type, int from,
                  int receive_tag, MPI_Comm comm, MPI_Status* status);
-int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status);
-int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status);
 int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count);
 
-/* Completion of what was started. */
+/* Completion of messages that were started. */
 int MPI_Wait(MPI_Request* request, MPI_Status* status);
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]);
-int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status);
 int MPI_Test(MPI_Request* request, int* done, MPI_Status* status);
-int MPI_Testall(int count, MPI_Request requests[], int* done, MPI_Status statuses[]);
-int MPI_Testany(int count, MPI_Request requests[], int* index, int* done, MPI_Status* status);
 
 #ifdef __cplusplus
 }

@@ -8,19 +8,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
-#include <numeric>
 #include <poll.h>
-#include <sched.h>
-#include <time.h>
 
-#include "rendezvous/base/clock.h"
 #include "rendezvous/base/printable.h"
 
 namespace regroup::mpi {
 namespace {
 
-/// MPI has no time-outs, but the SDK never waits without a limit. A receive of an envelope may be
-/// posted for as long as the job runs. The death of a rank is detected at once in any case.
+/// MPI has no time-outs, but the SDK never waits without a limit. A receive may be posted for as
+/// long as the job runs. The death of a rank is detected at once in any case.
 constexpr std::chrono::hours kLimit(24 * 365);
 
 /// A rank that ends because of another rank's death waits this long, so that the launcher sees the
@@ -40,32 +36,6 @@ Global& global() {
 }
 
 thread_local std::string last_error_sentence;
-
-/// Between two looks at operations that no single wait covers: short at first.
-class Pause {
-   public:
-    void rest() {
-        ++count_;
-        if (count_ <= kYields) {
-            (void)::sched_yield();
-            return;
-        }
-        if (SteadyClock().now() > limit_) {
-            throw Error(Errc::deadline_exceeded, "nothing has come for a year");
-        }
-        const timespec time{.tv_sec = 0,
-                            .tv_nsec = count_ <= kYields + kShorts ? kShortNs : kLongNs};
-        (void)::ppoll(nullptr, 0, &time, nullptr);
-    }
-
-   private:
-    static constexpr int kYields = 200;
-    static constexpr int kShorts = 1000;
-    static constexpr long kShortNs = 50'000;
-    static constexpr long kLongNs = 1'000'000;
-    int count_ = 0;
-    Instant limit_ = after(SteadyClock().now(), kLimit);
-};
 
 /// Writes to stderr, after the output of the program.
 void say(const std::string& sentence) {
@@ -113,20 +83,16 @@ Session::Session() {
     ProcessGroupOptions options;
     options.name = "mpi";
     options.timeout = kLimit;
-    std::vector<std::uint32_t> all(context_.world_size);
-    std::iota(all.begin(), all.end(), 0U);
-    world_ = std::make_unique<Communicator>(ProcessGroup::create("cpu", context_, options), "mpi",
-                                            std::move(all));
-    self_ = std::make_unique<Communicator>(ProcessGroup::create("cpu", Context(), options),
-                                           "mpi-self", std::vector{context_.rank});
+    world_ = {.group = ProcessGroup::create("cpu", context_, options), .name = "mpi"};
+    self_ = {.group = ProcessGroup::create("cpu", Context(), options), .name = "mpi-self"};
 }
 
 Communicator& Session::communicator(MPI_Comm handle) {
     if (handle == MPI_COMM_WORLD) {
-        return *world_;
+        return world_;
     }
     if (handle == MPI_COMM_SELF) {
-        return *self_;
+        return self_;
     }
     for (const auto& other : others_) {
         if (reinterpret_cast<MPI_Comm>(other.get()) == handle) {
@@ -139,104 +105,16 @@ Communicator& Session::communicator(MPI_Comm handle) {
 }
 
 MPI_Comm Session::add(std::unique_ptr<Communicator> communicator) {
-    go_on_closing();
     others_.push_back(std::move(communicator));
     return reinterpret_cast<MPI_Comm>(others_.back().get());
 }
 
 void Session::free(MPI_Comm handle) {
     const Communicator& found = communicator(handle);
-    if (&found == world_.get() || &found == self_.get()) {
+    if (&found == &world_ || &found == &self_) {
         throw CallError(MPI_ERR_COMM, "MPI_COMM_WORLD and MPI_COMM_SELF cannot be freed");
     }
-    const auto at = std::find_if(others_.begin(), others_.end(),
-                                 [&](const auto& other) { return other.get() == &found; });
-    (*at)->mail->begin_close();
-    closing_.push_back(std::move(*at));
-    others_.erase(at);
-    go_on_closing();
-}
-
-/// Destroys the communicators that all their ranks have freed.
-void Session::go_on_closing() {
-    std::erase_if(closing_, [](const auto& communicator) {
-        try {
-            return communicator->mail->close(false);
-        } catch (const Error&) {
-            return true;  // A rank is gone. A communicator that the program needs will tell.
-        }
-    });
-}
-
-const regroup_mpi_group& Session::group(MPI_Group handle) const {
-    if (handle == MPI_GROUP_EMPTY) {
-        return empty_group_;
-    }
-    for (const auto& known : groups_) {
-        if (known.get() == handle) {
-            return *known;
-        }
-    }
-    throw CallError(MPI_ERR_GROUP, handle == MPI_GROUP_NULL
-                                       ? "the group is MPI_GROUP_NULL"
-                                       : "the group does not exist, or was freed");
-}
-
-MPI_Group Session::add(regroup_mpi_group group) {
-    if (group.members.empty()) {
-        return MPI_GROUP_EMPTY;
-    }
-    groups_.push_back(std::make_unique<regroup_mpi_group>(std::move(group)));
-    return groups_.back().get();
-}
-
-void Session::free(MPI_Group handle) {
-    const regroup_mpi_group& found = group(handle);
-    std::erase_if(groups_, [&](const auto& known) { return known.get() == &found; });
-}
-
-bool Session::waits_elsewhere(const Mailbox* mailbox) const {
-    const auto waits = [&](const std::unique_ptr<Communicator>& communicator) {
-        return communicator->mail.get() != mailbox && !communicator->mail->idle();
-    };
-    return waits(world_) || waits(self_) || std::any_of(others_.begin(), others_.end(), waits);
-}
-
-void Session::advance() {
-    for (Communicator* const communicator : {world_.get(), self_.get()}) {
-        communicator->mail->advance();
-    }
-    for (const auto& communicator : others_) {
-        communicator->mail->advance();
-    }
-}
-
-void Session::wait(const Work& work) {
-    for (Pause pause; !work.done() && waits_elsewhere(nullptr); pause.rest()) {
-        advance();
-    }
-    work.wait();
-}
-
-void Session::wait_until(const std::function<bool()>& done, Mailbox* mailbox) {
-    for (Pause pause; !done();) {
-        const std::optional<std::uint32_t> sole =
-            mailbox == nullptr || waits_elsewhere(mailbox) ? std::nullopt : mailbox->sole_source();
-        if (sole) {
-            mailbox->take_next(*sole);
-            continue;
-        }
-        advance();
-        if (!done()) {
-            pause.rest();
-        }
-    }
-}
-
-void Session::finish() {
-    world_->mail->begin_close();
-    (void)world_->mail->close(true);
-    world_->group->barrier().wait();
+    std::erase_if(others_, [&](const auto& other) { return other.get() == &found; });
 }
 
 Stage stage() noexcept {
@@ -261,7 +139,7 @@ void begin_session() {
 }
 
 void end_session() {
-    session().finish();
+    session().communicator(MPI_COMM_WORLD).group->barrier().wait();
     global().stage = Stage::after;
     global().session.reset();
 }
@@ -289,11 +167,11 @@ const std::string& last_sentence() {
     return last_error_sentence;
 }
 
-std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code) {
-    if (rank < 0 || static_cast<std::uint32_t>(rank) >= communicator.group->world_size()) {
+std::uint32_t rank_in(const ProcessGroup& group, int rank, int error_code) {
+    if (rank < 0 || static_cast<std::uint32_t>(rank) >= group.world_size()) {
         throw CallError(error_code, "rank " + std::to_string(rank) +
                                         " is none of a communicator of " +
-                                        std::to_string(communicator.group->world_size()));
+                                        std::to_string(group.world_size()));
     }
     return static_cast<std::uint32_t>(rank);
 }

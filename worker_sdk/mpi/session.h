@@ -14,28 +14,13 @@
 #include <vector>
 
 #include "worker_sdk/mpi/arguments.h"
-#include "worker_sdk/mpi/mailbox.h"
 #include "worker_sdk/mpi/mpi.h"
-
-/// Some ranks, in an order: their ranks in MPI_COMM_WORLD, by rank.
-struct regroup_mpi_group {
-    std::vector<std::uint32_t> members;
-};
 
 namespace regroup::mpi {
 
 struct Communicator {
-    Communicator(std::unique_ptr<ProcessGroup> group_in, std::string name_in,
-                 std::vector<std::uint32_t> members_in)
-        : name(std::move(name_in)),
-          members(std::move(members_in)),
-          mail(std::make_shared<Mailbox>(*group_in)),
-          group(std::move(group_in)) {}
-
-    std::string name;
-    std::vector<std::uint32_t> members;  ///< Their ranks in MPI_COMM_WORLD, by rank.
-    std::shared_ptr<Mailbox> mail;       ///< Outlives the group, which writes to its memory.
     std::unique_ptr<ProcessGroup> group;
+    std::string name;
     std::uint32_t children = 0;  ///< Created from it so far; the same on all its ranks.
     bool errors_return = false;
 };
@@ -51,41 +36,14 @@ class Session {
     [[nodiscard]] Communicator& communicator(MPI_Comm handle);
     /// Adds a communicator and returns its handle.
     MPI_Comm add(std::unique_ptr<Communicator> communicator);
-    /// Frees a communicator once the other ranks have freed it too; does not block. Throws
-    /// CallError MPI_ERR_COMM.
+    /// Throws CallError MPI_ERR_COMM.
     void free(MPI_Comm handle);
 
-    /// The group behind a handle. Throws CallError MPI_ERR_GROUP.
-    [[nodiscard]] const regroup_mpi_group& group(MPI_Group handle) const;
-    /// Adds a group and returns its handle.
-    MPI_Group add(regroup_mpi_group group);
-    /// Throws CallError MPI_ERR_GROUP.
-    void free(MPI_Group handle);
-
-    // Waiting. Receives that the program has posted take in their messages meanwhile, in every
-    // communicator: the sender may be blocked until then.
-
-    /// Blocks until `work` is complete, and throws its Error.
-    void wait(const Work& work);
-    /// Blocks until `done`. If that depends on the envelopes that one mailbox waits for, and on
-    /// nothing else, it is given.
-    void wait_until(const std::function<bool()>& done, Mailbox* mailbox = nullptr);
-    /// Takes in what is here.
-    void advance();
-    /// Waits for all ranks, which must do nothing else with MPI any more.
-    void finish();
-
    private:
-    [[nodiscard]] bool waits_elsewhere(const Mailbox* mailbox) const;
-    void go_on_closing();
-
     Context context_ = Context::from_environment();
-    std::unique_ptr<Communicator> world_;
-    std::unique_ptr<Communicator> self_;
+    Communicator world_;
+    Communicator self_;
     std::vector<std::unique_ptr<Communicator>> others_;
-    std::vector<std::unique_ptr<Communicator>> closing_;  // Freed; not yet by all ranks.
-    std::vector<std::unique_ptr<regroup_mpi_group>> groups_;
-    const regroup_mpi_group empty_group_;
 };
 
 /// Throws CallError MPI_ERR_OTHER before MPI_Init and after MPI_Finalize.
@@ -111,7 +69,7 @@ int carry_out(const char* function, MPI_Comm communicator, const std::function<v
 /// The sentence of the last error that a call returned on this thread; empty if there was none.
 [[nodiscard]] const std::string& last_sentence();
 
-/// Throws CallError with this code if the communicator has no such rank.
-[[nodiscard]] std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code);
+/// Throws CallError with this code if the group has no such rank.
+[[nodiscard]] std::uint32_t rank_in(const ProcessGroup& group, int rank, int error_code);
 
 }  // namespace regroup::mpi

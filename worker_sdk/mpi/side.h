@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <regroup/tensor_view.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -35,5 +37,17 @@ struct Side {
         return buffer == MPI_IN_PLACE ? own : part();
     }
 };
+
+/// Bytes that are moved, whatever they mean.
+[[nodiscard]] inline TensorView moved(void* data, std::size_t bytes) {
+    return {data, bytes, DType::uint8};
+}
+/// The first of `rows` parts.
+[[nodiscard]] inline TensorView moved(const Part& part, std::uint32_t rows = 1) {
+    return moved(part.data, rows * part.bytes);
+}
+
+/// The tag of messages inside collectives. No program can give it.
+inline constexpr std::uint32_t kInternalTag = UINT32_MAX;
 
 }  // namespace regroup::mpi
