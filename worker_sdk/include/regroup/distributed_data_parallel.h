@@ -16,7 +16,7 @@
 namespace regroup {
 
 namespace ddp {
-class Reducer;
+struct Reducer;
 }
 
 /// A trainable tensor. It outlives the wrapper, on the device of the group.

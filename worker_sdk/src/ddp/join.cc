@@ -21,7 +21,9 @@ constexpr std::int64_t kThrows = 4;
 
 Join::Join(DistributedDataParallel& ddp, const JoinOptions& options)
     : reducer_(*ddp.reducer_), options_(options) {
-    if (!options_.divide_by_initial_world_size && reducer_.averages_in_hook()) {
+    const bool averages_in_hook =
+        reducer_.options.hook && reducer_.options.reduction == ReduceOp::avg;
+    if (!options_.divide_by_initial_world_size && averages_in_hook) {
         ddp::refuse(
             "the communication hook averages over all ranks: leave divide_by_initial_world_size "
             "on, or choose the reduction sum and divide by the number of ranks_with_input()");
@@ -32,7 +34,10 @@ bool Join::next(bool has_input) {
     const std::int64_t mine = (has_input ? kHasInput : 0) |
                               (options_.divide_by_initial_world_size ? kDividesByAll : 0) |
                               (options_.throw_on_early_termination ? kThrows : 0);
-    const std::vector<std::int64_t> all = reducer_.gather_before_step(mine);
+    if (reducer_.reported_count > 0 || reducer_.no_sync_depth > 0) {
+        ddp::refuse("Join::next() in the middle of a step, or under no_sync");
+    }
+    const std::vector<std::int64_t> all = reducer_.exchange.gather(std::span(&mine, 1));
     has_input_ = has_input;
     ranks_with_input_.clear();
     std::vector<std::uint32_t> without;
@@ -49,7 +54,7 @@ bool Join::next(bool has_input) {
         ddp::refuse(listed_ranks(without) + (without.size() == 1 ? " has" : " have") +
                     " no more input, but other ranks have (throw_on_early_termination)");
     }
-    ddp::Reducer::UnevenStep step;
+    ddp::UnevenStep step;
     if (ends_early) {
         step.has_input = has_input;
         step.first_with_input = ranks_with_input_.front();
@@ -57,7 +62,8 @@ bool Join::next(bool has_input) {
                            ? 0U
                            : static_cast<std::uint32_t>(ranks_with_input_.size());
     }
-    reducer_.begin_uneven_step(step);
+    reducer_.uneven = step;
+    reducer_.pipeline.begin_step(step.divisor);
     return !ranks_with_input_.empty();
 }
 
