@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/store/descriptor.h"
 
 namespace regroup::store {
 namespace {
@@ -38,7 +39,7 @@ ClientSocket::ClientSocket() : interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOC
 Result<void> ClientSocket::connect(const std::string& host, std::uint16_t port, Instant deadline) {
     close();
     peer_ = host_and_port(host, port);
-    if (!interrupt_.is_open()) {
+    if (!interrupt_) {
         return Failure(Errc::system, "cannot connect to the store at " + peer_ +
                                          ": no descriptor was left for an eventfd");
     }
@@ -58,9 +59,9 @@ Result<void> ClientSocket::connect(const std::string& host, std::uint16_t port, 
 
 Result<void> ClientSocket::connect_to(const SocketAddress& address, Instant deadline) {
     const std::string what = "cannot connect to the store at " + peer_;
-    Descriptor socket(
+    UniqueFd socket(
         ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket.is_open()) {
+    if (!socket) {
         return system_failure(what + ": socket", errno);
     }
     const int on = 1;
@@ -95,7 +96,7 @@ Result<void> ClientSocket::send(std::string_view bytes, Instant deadline) {
     if (interrupted_.load()) {
         return Failure(Errc::fenced, "talking to the store at " + peer_ + " was interrupted");
     }
-    if (!socket_.is_open()) {
+    if (!socket_) {
         return Failure(Errc::disconnected, "not connected to the store at " + peer_);
     }
     while (!bytes.empty()) {
@@ -113,7 +114,7 @@ Result<void> ClientSocket::send(std::string_view bytes, Instant deadline) {
 }
 
 Result<void> ClientSocket::receive(char* bytes, std::size_t count, Instant deadline) {
-    ENSURE(socket_.is_open());
+    ENSURE(socket_);
     while (count > 0) {
         const ssize_t received = ::recv(socket_.get(), bytes, count, 0);
         if (received > 0) {

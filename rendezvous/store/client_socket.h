@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/resolve.h"
 
 namespace regroup::store {
@@ -25,7 +25,7 @@ class ClientSocket {
 
     /// Tries each address of `host` once, in order. A former connection is closed.
     Result<void> connect(const std::string& host, std::uint16_t port, Instant deadline);
-    void close() noexcept { socket_ = Descriptor(); }
+    void close() noexcept { socket_ = UniqueFd(); }
 
     /// Sends all of `bytes`.
     Result<void> send(std::string_view bytes, Instant deadline);
@@ -47,8 +47,8 @@ class ClientSocket {
     Result<void> await(short events, Instant deadline, const char* what);
 
     std::string peer_;
-    Descriptor socket_;
-    Descriptor interrupt_;  ///< An eventfd, readable once interrupted: for calls that wait.
+    UniqueFd socket_;
+    UniqueFd interrupt_;  ///< An eventfd, readable once interrupted: for calls that wait.
     std::atomic<bool> interrupted_ = false;  ///< For calls that need not wait.
 };
 

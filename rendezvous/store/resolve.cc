@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/descriptor.h"
 
 namespace regroup::store {
@@ -46,7 +47,7 @@ Answer look_up(const std::string& host, std::uint16_t port, int flags) {
 /// Shared by the caller and the thread that looks up. The eventfd becomes readable when the answer
 /// is complete.
 struct LookUp {
-    Descriptor done{::eventfd(0, EFD_CLOEXEC)};
+    UniqueFd done{::eventfd(0, EFD_CLOEXEC)};
     Answer answer{std::vector<SocketAddress>()};
 };
 
@@ -58,7 +59,7 @@ Answer resolve(const std::string& host, std::uint16_t port, Instant deadline, in
         return addresses;
     }
     const auto lookup = std::make_shared<LookUp>();
-    if (!lookup->done.is_open()) {
+    if (!lookup->done) {
         return system_failure("cannot look up host '" + host + "': eventfd", errno);
     }
     try {

@@ -17,9 +17,9 @@ constexpr std::uint64_t kOneUse = std::uint64_t{1} << 32U;
 }  // namespace
 
 bool ServedClients::open() {
-    epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
     events_.resize(kEventsPerTurn);
-    return epoll_.is_open();
+    return epoll_.get() >= 0;
 }
 
 ServedClients::Slot& ServedClients::free_slot() {
@@ -56,7 +56,7 @@ void ServedClients::erase(ClientId id) {
         return;
     }
     charge(id, 0);
-    if (client->connection.socket.is_open()) {
+    if (client->connection.socket) {
         // Removed explicitly: a program that is being started may hold a copy of the descriptor for
         // a moment.
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->connection.socket.get(), nullptr);
@@ -102,7 +102,7 @@ void ServedClients::watch_writable(ClientId id, bool watched) {
         return;
     }
     client->awaits_writable = watched;
-    if (client->connection.socket.is_open()) {
+    if (client->connection.socket) {
         epoll_event event{};
         event.events = watched ? EPOLLIN | EPOLLOUT : EPOLLIN;
         event.data.u64 = static_cast<std::uint64_t>(id);
@@ -114,13 +114,13 @@ bool ServedClients::want_turn(bool wanted) {
     if (wanted == wants_turn_) {
         return true;
     }
-    if (!turn_.is_open()) {
-        turn_ = Descriptor(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!turn_) {
+        turn_ = UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
     }
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = kTurn;
-    if (!is_open() || !turn_.is_open() ||
+    if (!is_open() || !turn_ ||
         ::epoll_ctl(epoll_.get(), wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, turn_.get(), &event) !=
             0) {
         return false;

@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 #include <vector>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/store_core.h"
 #include "rendezvous/store/store_wire.h"
 
@@ -20,7 +20,7 @@ class FarEnd;
 
 /// A socket, and what is to be destroyed before it is closed; may be null.
 struct GuardedSocket {
-    Descriptor socket{};
+    UniqueFd socket{};
     std::shared_ptr<const void> guard{};
 };
 
@@ -51,7 +51,7 @@ class ServedClients {
    public:
     /// Creates the epoll descriptor; false when the system has no descriptor left.
     bool open();
-    [[nodiscard]] bool is_open() const noexcept { return epoll_.is_open(); }
+    [[nodiscard]] bool is_open() const noexcept { return epoll_.get() >= 0; }
     /// Readable while a client is ready, or a turn is wanted. Owned by this object.
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
 
@@ -102,8 +102,8 @@ class ServedClients {
         return static_cast<std::uint32_t>(static_cast<std::uint64_t>(id));
     }
 
-    Descriptor epoll_;
-    Descriptor turn_;  ///< Always readable; in `epoll_` while a turn is wanted.
+    UniqueFd epoll_;
+    UniqueFd turn_;  ///< Always readable; in `epoll_` while a turn is wanted.
     bool wants_turn_ = false;
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> free_;

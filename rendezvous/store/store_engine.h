@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/served_clients.h"
 #include "rendezvous/store/store_core.h"
 #include "rendezvous/store/store_limits.h"

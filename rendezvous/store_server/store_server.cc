@@ -23,7 +23,7 @@ class StoreServer::Impl {
           engine_(static_cast<StoreEngine::Options&>(options)),
           ready_events_(io),
           accept_loop_(
-              io, [this](int fd) { accepted(Descriptor(fd)); },
+              io, [this](int fd) { accepted(UniqueFd(fd)); },
               [say = options.on_refusal](const std::string& reason) {
                   if (say) {
                       say("the store accepts no more clients for now: " + reason);
@@ -41,7 +41,7 @@ class StoreServer::Impl {
         net::set_close_on_exec(socket.native_handle());
         error_code error;
         socket.non_blocking(true, error);
-        Descriptor descriptor(socket.release(error));
+        UniqueFd descriptor(socket.release(error));
         if (!error) {
             admit(std::move(descriptor), first_bytes);
         }
@@ -63,7 +63,7 @@ class StoreServer::Impl {
     }
 
    private:
-    void accepted(Descriptor socket) {
+    void accepted(UniqueFd socket) {
         if (objection_) {
             const int fd = socket.get();
             if (const auto why =
@@ -75,7 +75,7 @@ class StoreServer::Impl {
         admit(std::move(socket), {});
     }
 
-    void admit(Descriptor socket, std::string_view first_bytes) {
+    void admit(UniqueFd socket, std::string_view first_bytes) {
         engine_.admit({std::move(socket)}, first_bytes);
         watch_ready();
     }

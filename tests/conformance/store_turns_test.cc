@@ -28,11 +28,11 @@ class StoreTurns : public ::testing::Test {
     static constexpr std::size_t kNames = 32768;
 
     /// The client's end of a new connection.
-    Descriptor connect() {
+    UniqueFd connect() {
         int ends[2] = {-1, -1};
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-        engine.admit({Descriptor(ends[0])});
-        Descriptor client(ends[1]);
+        engine.admit({UniqueFd(ends[0])});
+        UniqueFd client(ends[1]);
         say(client, bytes_of({Opcode::validate, {}, kMagic}));
         return client;
     }
@@ -51,7 +51,7 @@ class StoreTurns : public ::testing::Test {
             turn();
         }
     }
-    void say(const Descriptor& client, std::string_view bytes) {
+    void say(const UniqueFd& client, std::string_view bytes) {
         while (!bytes.empty()) {
             const ssize_t sent =
                 ::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -64,14 +64,14 @@ class StoreTurns : public ::testing::Test {
         }
     }
     /// The bytes that have arrived.
-    static std::size_t hear(const Descriptor& client) {
+    static std::size_t hear(const UniqueFd& client) {
         std::vector<char> bytes(std::size_t{1} << 20U);
         const ssize_t count = ::recv(client.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
         return count > 0 ? static_cast<std::size_t>(count) : 0;
     }
     /// Clients that wait for kNames names each.
-    std::vector<Descriptor> waiting_clients(std::size_t count) {
-        std::vector<Descriptor> clients;
+    std::vector<UniqueFd> waiting_clients(std::size_t count) {
+        std::vector<UniqueFd> clients;
         for (std::size_t i = 0; i < count; ++i) {
             Request wait{Opcode::wait, {}, 0};
             for (std::size_t name = 0; name < kNames; ++name) {
@@ -93,8 +93,8 @@ class StoreTurns : public ::testing::Test {
 };
 
 TEST_F(StoreTurns, ManyWaitsOfClientsThatHangUpTogetherEndInSlices) {
-    std::vector<Descriptor> clients = waiting_clients(4);
-    const Descriptor honest = connect();
+    std::vector<UniqueFd> clients = waiting_clients(4);
+    const UniqueFd honest = connect();
     run();
     clients.clear();
     say(honest, bytes_of({Opcode::num_keys, {}, 0}));
@@ -110,7 +110,7 @@ TEST_F(StoreTurns, ManyWaitsOfClientsThatHangUpTogetherEndInSlices) {
 }
 
 TEST_F(StoreTurns, StoreThatIsResetIsDismantledInSlices) {
-    const std::vector<Descriptor> clients = waiting_clients(4);
+    const std::vector<UniqueFd> clients = waiting_clients(4);
     engine.reset();
     EXPECT_EQ(engine.clients_count(), 0U);
     EXPECT_TRUE(is_ready());
@@ -124,7 +124,7 @@ TEST_F(StoreTurns, ManyRequestsInOnePieceAreExecutedInSeveralTurnsAndInOrder) {
     for (std::size_t i = 0; i < kKeys; ++i) {
         ASSERT_TRUE(engine.set("a rather long name of a key, number " + std::to_string(i), ""));
     }
-    const Descriptor client = connect();
+    const UniqueFd client = connect();
     run();
     turns = 0;
     most_work = 0;
@@ -167,7 +167,7 @@ TEST_F(StoreTurns, ClientWithoutASocketThatLeavesHasItsRequestsExecuted) {
     }
     engine.receive(client, requests + bytes_of({Opcode::set, {"last", ""}, 0}));
     engine.detach(client);
-    const Descriptor other = connect();
+    const UniqueFd other = connect();
     run();
     hear(other);
     say(other, bytes_of({Opcode::check, {"last"}, 0}));

@@ -69,7 +69,7 @@ void end_rank(RunningRank& rank) {
 }  // namespace
 
 std::string free_port() {
-    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
+    const UniqueFd socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
     const std::string text = net::bound_address(socket).text();
     return text.substr(text.rfind(':') + 1);
 }

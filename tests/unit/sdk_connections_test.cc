@@ -146,7 +146,7 @@ class Door : public ::testing::Test {
     std::vector<Acceptor::Accepted> let_in;
 
    private:
-    Door(const Protection& protection, net::Descriptor listener)
+    Door(const Protection& protection, UniqueFd listener)
         : own(protection),
           address(net::bound_address(listener)),
           acceptor(std::move(listener),
@@ -188,7 +188,7 @@ TEST_F(Door, StrangersAreRefused) {
 }
 
 TEST_F(Door, SilentStrangersAreGoneAtTheirDeadline) {
-    std::vector<net::Descriptor> strangers;
+    std::vector<UniqueFd> strangers;
     for (int i = 0; i < 10; ++i) {
         strangers.push_back(net::begin_connect(address));
     }
@@ -199,7 +199,7 @@ TEST_F(Door, SilentStrangersAreGoneAtTheirDeadline) {
 }
 
 TEST_F(Door, FloodOfSilentStrangersDoesNotDelayRanks) {
-    std::vector<net::Descriptor> strangers;
+    std::vector<UniqueFd> strangers;
     for (std::size_t i = 0; i < 5 * Acceptor::kVisitorsMax; ++i) {
         strangers.push_back(net::begin_connect(address));
     }
@@ -330,9 +330,9 @@ class FalseDoor : public ::testing::Test {
         const Instant deadline = after(SteadyClock().now(), kPatience);
         while (!caller.ended() && !caller.ready() && SteadyClock().now() < deadline) {
             if (!stream) {
-                net::Descriptor socket(
+                UniqueFd socket(
                     ::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-                if (socket.is_open()) {
+                if (socket) {
                     stream.emplace(std::move(socket));
                 }
             } else if (!introduction.complete()) {

@@ -72,8 +72,8 @@ TEST(SharedMemory, WrongTicketIsRefused) {
 
 TEST(SharedMemory, TicketToAFileOfTheUserIsRefused) {
     std::string name = std::filesystem::temp_directory_path() / "regroup-shared-XXXXXX";
-    const net::Descriptor named(::mkstemp(name.data()));
-    ASSERT_TRUE(named.is_open());
+    const UniqueFd named(::mkstemp(name.data()));
+    ASSERT_TRUE(named);
     EXPECT_EQ(::ftruncate(named.get(), 4096), 0);
     EXPECT_FALSE(SharedMemory::open({.bytes = 4096, .file = FileTicket::of(named)}));
     ::unlink(name.c_str());

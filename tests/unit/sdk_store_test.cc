@@ -18,7 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/store_wire.h"
 #include "tests/support/patience.h"
 #include "worker_sdk/src/net/socket.h"
@@ -191,9 +191,9 @@ TEST(StoreService, EndOfTheServiceDisconnectsItsClients) {
 }
 
 /// Connects to the port of a loopback address; -1 if nobody listens there.
-store::Descriptor dial(const char* host, std::uint16_t port) {
+UniqueFd dial(const char* host, std::uint16_t port) {
     const auto address = net::SocketAddress::parse(host + std::string(":0")).with_port(port);
-    store::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(socket.get(), address.get(), address.bytes()) != 0) {
         socket.reset();
     }
@@ -201,8 +201,8 @@ store::Descriptor dial(const char* host, std::uint16_t port) {
 }
 
 /// A client that has sent all of a `set` but its last byte. The service may end it meanwhile.
-store::Descriptor dial_with_half_a_request(const StoreService& service, std::size_t value_bytes) {
-    store::Descriptor socket = dial("127.0.0.1", service.port());
+UniqueFd dial_with_half_a_request(const StoreService& service, std::size_t value_bytes) {
+    UniqueFd socket = dial("127.0.0.1", service.port());
     std::string bytes;
     store::encode({store::Opcode::validate, {}, store::kMagic}, bytes);
     store::encode({store::Opcode::set, {"/key", std::string(value_bytes, 'v')}, 0}, bytes);
@@ -218,7 +218,7 @@ store::Descriptor dial_with_half_a_request(const StoreService& service, std::siz
 }
 
 /// Waits until the service closes the connection.
-bool is_closed(const store::Descriptor& socket) {
+bool is_closed(const UniqueFd& socket) {
     char byte = 0;
     return ::recv(socket.get(), &byte, 1, 0) <= 0;
 }
@@ -261,7 +261,7 @@ TEST(StoreService, ForkedProcessHoldsNeitherItsPortNorItsConnections) {
     }
     EXPECT_EQ(::read(is_forked[0], &byte, 1), 1);
     service.reset();
-    EXPECT_FALSE(dial("127.0.0.1", port).is_open());
+    EXPECT_FALSE(dial("127.0.0.1", port));
     EXPECT_THROW((void)client->get("key"), Error);
     ::kill(child, SIGKILL);
     EXPECT_EQ(::waitpid(child, nullptr, 0), child);
@@ -272,15 +272,15 @@ TEST(StoreService, ForkedProcessHoldsNeitherItsPortNorItsConnections) {
 TEST(StoreService, LoopbackHostIsServedOnThatAddressOnly) {
     for (const char* const host : {"127.0.0.1", "localhost"}) {
         const StoreService service(host, 0, {});
-        EXPECT_TRUE(dial("127.0.0.1", service.port()).is_open()) << host;
-        EXPECT_FALSE(dial("127.0.0.2", service.port()).is_open()) << host;
+        EXPECT_TRUE(dial("127.0.0.1", service.port())) << host;
+        EXPECT_FALSE(dial("127.0.0.2", service.port())) << host;
     }
 }
 
 TEST(StoreService, NamedHostIsServedOnAllAddresses) {
     const StoreService service("node0", 0, {});
-    EXPECT_TRUE(dial("127.0.0.1", service.port()).is_open());
-    EXPECT_TRUE(dial("127.0.0.2", service.port()).is_open());
+    EXPECT_TRUE(dial("127.0.0.1", service.port()));
+    EXPECT_TRUE(dial("127.0.0.2", service.port()));
 }
 
 }  // namespace

@@ -19,8 +19,6 @@
 namespace regroup::checkpointing {
 namespace {
 
-using store::Descriptor;
-
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 
 constexpr std::string_view kPartialSuffix = ".partial";
@@ -52,22 +50,22 @@ AtomicFile::AtomicFile(std::filesystem::path path)
       directory_(path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".")) {
     remove_stale_partials();
     const std::string stem = path_.string() + "." + std::to_string(::getpid()) + "-";
-    for (int attempt = 0; !file_.is_open(); ++attempt) {
+    for (int attempt = 0; !file_; ++attempt) {
         partial_ = stem + std::to_string(attempt) + std::string(kPartialSuffix);
-        file_ = Descriptor(
-            ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode));
+        file_ =
+            UniqueFd(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode));
         // A process with the same id, on another machine or earlier, may have used this name.
-        if (!file_.is_open() && (errno != EEXIST || attempt == kAttempts)) {
+        if (!file_ && (errno != EEXIST || attempt == kAttempts)) {
             fail("open", partial_, errno);
         }
-        if (file_.is_open() && attempt < kAttempts && !claim(file_.get())) {
+        if (file_ && attempt < kAttempts && !claim(file_.get())) {
             file_.reset();
         }
     }
 }
 
 AtomicFile::~AtomicFile() {
-    if (file_.is_open()) {
+    if (file_) {
         ::unlink(partial_.c_str());
     }
 }
@@ -112,8 +110,8 @@ void AtomicFile::publish(std::size_t previous_count) {
 }
 
 void AtomicFile::flush_directory() const {
-    const Descriptor directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!directory.is_open() || ::fsync(directory.get()) != 0) {
+    const UniqueFd directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory || ::fsync(directory.get()) != 0) {
         fail("fsync", directory_, errno);
     }
 }
@@ -149,10 +147,10 @@ void AtomicFile::remove_stale_partials() const {
         const std::string name = entry->path().filename().string();
         if (name.starts_with(prefix) && name.ends_with(kPartialSuffix)) {
             // A FIFO of that name must not block.
-            const Descriptor partial(
+            const UniqueFd partial(
                 ::open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
             // Its writer may have renamed it in the meantime and created a new file of this name.
-            if (partial.is_open() && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
+            if (partial && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
                 is_still(entry->path(), partial.get())) {
                 ::unlink(entry->path().c_str());
             }

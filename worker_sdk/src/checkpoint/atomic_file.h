@@ -7,7 +7,7 @@
 #include <string_view>
 #include <sys/types.h>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::checkpointing {
 
@@ -49,7 +49,7 @@ class AtomicFile {
     const std::filesystem::path path_;
     const std::filesystem::path directory_;
     std::filesystem::path partial_;
-    store::Descriptor file_;
+    UniqueFd file_;
     std::uint64_t written_bytes_ = 0;
 };
 

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <unistd.h>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/checkpoint/atomic_file.h"
@@ -167,8 +167,8 @@ constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 // Returns nullopt if there is no such file.
 std::optional<std::string> read_file(const std::string& path) {
     // A FIFO must not block.
-    const store::Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (!file.is_open()) {
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!file) {
         if (errno == ENOENT) {
             return std::nullopt;
         }
@@ -320,7 +320,7 @@ Checkpoint Checkpoint::parse(std::string_view content, const std::string& origin
 
 Author checkpointing::author_of(const std::filesystem::path& path) {
     std::array<char, kMagic.size() + kLengthBytes + sizeof(Author)> front{};
-    const store::Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const ssize_t count = ::pread(file.get(), front.data(), front.size(), 0);
     const std::string_view bytes(front.data(), front.size());
     if (count != static_cast<ssize_t>(front.size()) || !bytes.starts_with(kMagic)) {

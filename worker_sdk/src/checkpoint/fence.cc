@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <tuple>
 #include <unistd.h>
+#include <utility>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
@@ -54,7 +55,7 @@ FileLock::FileLock(const std::filesystem::path& path) {
         throw Error(Errc::system,
                     "saving " + path.string() + ": open " + name + ": " + file.error().detail);
     }
-    file_ = store::Descriptor(file->release());
+    file_ = std::move(*file);
     const Instant deadline = after(SteadyClock().now(), kLockLimit);
     // Polls, since flock() has no time-out and the holder may be stopped.
     while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 &&

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::checkpointing {
 
@@ -31,7 +31,7 @@ class FileLock {
     explicit FileLock(const std::filesystem::path& path);
 
    private:
-    store::Descriptor file_;
+    UniqueFd file_;
 };
 
 }  // namespace regroup::checkpointing

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <concepts>
 #include <csignal>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/security/secret_file.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/process_mark.h"
@@ -49,14 +49,12 @@ std::string setting(const char* name, const std::string& text) {
 
 template <class Number>
 Number number(const char* name, const std::string& text, Number least, Number most) {
-    Number value{};
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc{} || stop != end || value < least || value > most) {
+    const auto value = parse_number<Number>(text);
+    if (!value || *value < least || *value > most) {
         refuse(setting(name, text) + " is not a number from " + std::to_string(least) + " to " +
                std::to_string(most));
     }
-    return value;
+    return *value;
 }
 
 /// Reads a fact about the place, if its variable is set.

@@ -4,11 +4,10 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
-#include <system_error>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_sdk/src/base/checksum.h"
 
 namespace regroup {
@@ -17,13 +16,6 @@ namespace {
 /// The number of ancestors that are examined; wrappers are not nested deeper.
 constexpr int kAncestorsMax = 16;
 
-std::optional<std::uint32_t> parse(std::string_view text) {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size() ? std::optional(value)
-                                                                    : std::nullopt;
-}
-
 std::uint32_t number(const Variables& variable, const char* name, const std::string& launcher) {
     const auto text = variable(name);
     if (!text) {
@@ -31,7 +23,7 @@ std::uint32_t number(const Variables& variable, const char* name, const std::str
                     "started by " + launcher + ", but " + name +
                         " is not set; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead");
     }
-    const auto value = parse(*text);
+    const auto value = parse_number<std::uint32_t>(*text);
     if (!value) {
         throw Error(Errc::invalid_argument,
                     std::string(name) + "=\"" + *text + "\" is not a number");
@@ -78,7 +70,7 @@ pid_t parent_of(pid_t pid, std::string& name) {
     }
     name = line.substr(open + 1, close - open - 1);
     const std::string_view rest = std::string_view(line).substr(close + 4);  // Behind the state.
-    return static_cast<pid_t>(parse(rest.substr(0, rest.find(' '))).value_or(0));
+    return parse_number<pid_t>(rest.substr(0, rest.find(' '))).value_or(0);
 }
 
 /// Hydra names no job, but on one node all ranks descend from the same proxy, perhaps through
@@ -176,10 +168,11 @@ std::optional<std::uint32_t> slurm_count(std::string_view counts, std::uint32_t 
         const std::size_t end = std::min(counts.find(',', at), counts.size());
         const std::string_view entry = counts.substr(at, end - at);
         const std::size_t times = entry.find("(x");
-        const auto count = parse(entry.substr(0, times));
-        const auto nodes = times == entry.npos || !entry.ends_with(')')
-                               ? std::optional(1U)
-                               : parse(entry.substr(times + 2, entry.size() - times - 3));
+        const auto count = parse_number<std::uint32_t>(entry.substr(0, times));
+        const auto nodes =
+            times == entry.npos || !entry.ends_with(')')
+                ? std::optional(1U)
+                : parse_number<std::uint32_t>(entry.substr(times + 2, entry.size() - times - 3));
         if (!count || !nodes) {
             return std::nullopt;
         }

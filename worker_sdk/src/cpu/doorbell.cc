@@ -18,17 +18,17 @@ Doorbell::Doorbell() {
     if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
         throw Error(Errc::system, system_failure("pipe2", errno).detail);
     }
-    bell_.fd = net::Descriptor(ends[0]);
+    bell_.fd = UniqueFd(ends[0]);
     bell_.readable = false;
-    button_ = net::Descriptor(ends[1]);
+    button_ = UniqueFd(ends[1]);
 }
 
-net::Descriptor Doorbell::button_of(const FileTicket& ticket) {
+UniqueFd Doorbell::button_of(const FileTicket& ticket) {
     // With the read end too: without a reader, a write would raise SIGPIPE when the owner is gone.
     return ticket.open(O_RDWR);
 }
 
-void Doorbell::ring(const net::Descriptor& button) noexcept {
+void Doorbell::ring(const UniqueFd& button) noexcept {
     const std::byte one{};
     // Fails only if the pipe is full, which ends the poll() as well.
     [[maybe_unused]] const ssize_t written = ::write(button.get(), &one, sizeof one);

@@ -16,9 +16,9 @@ class Doorbell {
     /// For the processes that ring.
     [[nodiscard]] FileTicket ticket() const { return FileTicket::of(button_); }
     /// The means to ring the owner of a ticket; closed if this process cannot reach it.
-    [[nodiscard]] static net::Descriptor button_of(const FileTicket& ticket);
+    [[nodiscard]] static UniqueFd button_of(const FileTicket& ticket);
     /// Any thread.
-    static void ring(const net::Descriptor& button) noexcept;
+    static void ring(const UniqueFd& button) noexcept;
     void ring() const noexcept { ring(button_); }
 
     // The thread that polls.
@@ -26,8 +26,8 @@ class Doorbell {
     void drain() noexcept;
 
    private:
-    net::Pollable bell_;      // A pipe's read end: unlike an eventfd, others can open a pipe.
-    net::Descriptor button_;  // Its write end.
+    net::Pollable bell_;  // A pipe's read end: unlike an eventfd, others can open a pipe.
+    UniqueFd button_;     // Its write end.
 };
 
 }  // namespace regroup::cpu

@@ -16,10 +16,10 @@ struct FileTicket {
     std::int32_t descriptor = -1;
 
     /// Invalid if `file` is closed.
-    [[nodiscard]] static FileTicket of(const net::Descriptor& file);
+    [[nodiscard]] static FileTicket of(const UniqueFd& file);
     /// Opens the file with flags of open(2). Returns a closed descriptor if this process cannot
     /// reach it: the owner is on another machine, in another container, or runs as another user.
-    [[nodiscard]] net::Descriptor open(int flags) const;
+    [[nodiscard]] UniqueFd open(int flags) const;
 };
 
 }  // namespace regroup::cpu

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "worker_sdk/src/base/checksum.h"
-#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/node_formation.h"
@@ -42,17 +41,6 @@ std::string address_key(std::uint32_t rank) {
     return "addr/" + std::to_string(rank);
 }
 
-/// The ranks whose address is not there: "3, 5 and 2 more".
-std::string missing_ranks(MemberStore& store, std::uint32_t world_size) {
-    std::vector<std::string> missing;
-    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        if (!store.check(address_key(rank))) {
-            missing.push_back(std::to_string(rank));
-        }
-    }
-    return listed(missing);
-}
-
 /// Waits for every rank's address.
 std::vector<Peer> gather_peers(MemberStore& store, const Context& context,
                                const ProcessGroupOptions& options, Instant deadline) {
@@ -66,7 +54,7 @@ std::vector<Peer> gather_peers(MemberStore& store, const Context& context,
         if (error.code() != Errc::deadline_exceeded) {
             throw;
         }
-        const std::string missing = missing_ranks(store, context.world_size);
+        const std::string missing = store.missing(keys);
         if (!missing.empty()) {
             throw Error(Errc::deadline_exceeded, "of " + std::to_string(context.world_size) +
                                                      " ranks these have not come within " +
@@ -85,17 +73,11 @@ std::vector<Peer> gather_peers(MemberStore& store, const Context& context,
 std::unique_ptr<ProcessGroup> form_among(const Context& context,
                                          const ProcessGroupOptions& options) {
     const Instant deadline = after(SteadyClock().now(), options.timeout);
-    const std::shared_ptr<Store> store = context.store();
-    const std::string place = "pg/" + options.name + "/" + std::to_string(context.round) + "." +
-                              std::to_string(context.restart_count);
-    const std::string incarnation =
-        std::to_string(store->add(place + "/incarnation/" + std::to_string(context.rank), 1));
-    MemberStore group_store(place + "/" + incarnation, store,
-                            net::group_key(context, "regroup store"));
+    MemberStore group_store = MemberStore::of_attempt(context, "pg/" + options.name);
     net::Protection protection = net::protection_of(context, "regroup cpu connections");
 
     const bool shares = context.cpu_transport != "tcp";
-    net::Descriptor listener = net::listen_on(net::own_address(context));
+    UniqueFd listener = net::listen_on(net::own_address(context));
     // Make the share before the wait for the other ranks: most ranks arrive long before the last
     // one.
     const std::uint32_t neighbours =
@@ -113,7 +95,7 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
     const GroupPosition position{.rank = context.rank,
                                  .world_size = context.world_size,
                                  .round = context.round,
-                                 .group = checksum(context.job + "/" + place + "/" + incarnation),
+                                 .group = checksum(context.job + "/" + group_store.prefix()),
                                  .protection = std::move(protection)};
     auto mesh = std::make_unique<Mesh>(position, std::move(peers), std::move(listener));
     return std::make_unique<CpuProcessGroup>(

@@ -8,7 +8,7 @@
 
 namespace regroup::cpu {
 
-Mesh::Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener)
+Mesh::Mesh(const GroupPosition& position, std::vector<Peer> peers, UniqueFd listener)
     : position_(position),
       peers_(std::make_shared<const std::vector<Peer>>(std::move(peers))),
       acceptor_(std::move(listener), {.hello = hello_to(position, peer(position.rank),

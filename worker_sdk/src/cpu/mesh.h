@@ -33,7 +33,7 @@ class Mesh {
     static constexpr Duration kExplanationLimit = std::chrono::milliseconds(200);
 
     /// `peers[i]` is rank i; `listener` is the socket that `peers[position.rank]` describes.
-    Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener);
+    Mesh(const GroupPosition& position, std::vector<Peer> peers, UniqueFd listener);
 
     [[nodiscard]] const GroupPosition& position() const noexcept { return position_; }
     [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_->at(rank); }

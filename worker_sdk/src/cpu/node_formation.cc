@@ -226,7 +226,7 @@ std::optional<SharedNode> form_nodes(const std::vector<Peer>& peers, const NodeL
                           [&](std::uint32_t neighbour) { return peers[neighbour].offer->memory; });
         node.neighbours = neighbours_of(peers, layout);
         if (std::any_of(node.neighbours.begin(), node.neighbours.end(),
-                        [](const Neighbour& neighbour) { return !neighbour.button.is_open(); })) {
+                        [](const Neighbour& neighbour) { return !neighbour.button; })) {
             opened.outcome = Outcome::out_of_reach;
         }
         say(board->opens_all, opened.outcome == Outcome::good);

@@ -25,7 +25,7 @@ namespace regroup::cpu {
 struct Neighbour {
     std::uint32_t rank = 0;   ///< In the group.
     std::uint32_t place = 0;  ///< In the shared memory.
-    net::Descriptor button;   ///< Rings its doorbell.
+    UniqueFd button;          ///< Rings its doorbell.
 };
 
 /// Sends and receives between the ranks of one node, through their shared memory. A caller moves

@@ -42,11 +42,10 @@ int reserve(int fd, off_t length) {
 SharedMemory SharedMemory::create(std::size_t bytes, bool reserved) {
     SharedMemory memory;
     memory.bytes_ = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-    memory.descriptor_ = net::Descriptor(::memfd_create("regroup", MFD_CLOEXEC));
+    memory.descriptor_ = UniqueFd(::memfd_create("regroup", MFD_CLOEXEC));
     const int fd = memory.descriptor_.get();
     const auto length = static_cast<off_t>(memory.bytes_);
-    if (!memory.descriptor_.is_open() ||
-        (reserved ? reserve(fd, length) : ::ftruncate(fd, length)) != 0) {
+    if (!memory.descriptor_ || (reserved ? reserve(fd, length) : ::ftruncate(fd, length)) != 0) {
         fail("shared memory", memory.bytes_);
     }
     memory.map();
@@ -73,7 +72,7 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     memory.descriptor_ = ticket.file.open(O_RDWR);
     struct stat facts{};
     // A peer may name any file of this user. Shared memory has no name in a file system.
-    if (!memory.descriptor_.is_open() || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
+    if (!memory.descriptor_ || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
         !S_ISREG(facts.st_mode) || facts.st_nlink != 0 ||
         static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {
         return std::nullopt;

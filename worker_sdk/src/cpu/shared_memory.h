@@ -33,7 +33,7 @@ class SharedMemory {
 
     [[nodiscard]] Ticket ticket() const;
     /// After this call no other process can open the memory.
-    void close_ticket() noexcept { descriptor_ = net::Descriptor(); }
+    void close_ticket() noexcept { descriptor_ = UniqueFd(); }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -41,7 +41,7 @@ class SharedMemory {
    private:
     void map();
 
-    net::Descriptor descriptor_;
+    UniqueFd descriptor_;
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
 };

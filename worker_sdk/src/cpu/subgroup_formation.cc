@@ -79,7 +79,7 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
         words += "/" + std::to_string(rank);
     }
     Entry mine{.agreement = checksum(words), .token = random_token()};
-    net::Descriptor listener;
+    UniqueFd listener;
     if (member && ranks.size() > 1) {
         listener = net::listen_on(parent.peers[parent.position.rank].address.with_port(0));
         const std::string text = net::bound_address(listener).text();

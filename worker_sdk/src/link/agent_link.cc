@@ -26,7 +26,7 @@ constexpr Duration kAttachLimit = std::chrono::seconds(10);
 
 constexpr const char* kGone = "the agent that started this worker is gone";
 
-bool post(const net::Descriptor& socket, const FromWorker& message) noexcept {
+bool post(const UniqueFd& socket, const FromWorker& message) noexcept {
     return worker_link::send_packet(socket.get(), worker_link::encode(message),
                                     worker_link::WhenFull::wait);
 }
@@ -35,7 +35,7 @@ bool post(const net::Descriptor& socket, const FromWorker& message) noexcept {
 
 Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& path,
                                                      const std::string& worker_id) {
-    Result<net::Descriptor> dialled = dial_agent(path);
+    Result<UniqueFd> dialled = dial_agent(path);
     if (!dialled) {
         return dialled.error();
     }
@@ -57,7 +57,7 @@ Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& path,
     const Packet packet = receive_packet(socket.fd);
     const auto message = worker_link::decode_to_worker(packet.text);
     if (packet.text.empty() || !message ||
-        !std::holds_alternative<worker_link::Welcome>(*message) || !packet.descriptor.is_open()) {
+        !std::holds_alternative<worker_link::Welcome>(*message) || !packet.descriptor) {
         return Failure(Errc::disconnected, "the agent does not accept this process");
     }
     auto page = MappedPage::map(packet.descriptor);

@@ -15,9 +15,7 @@
 namespace regroup::link {
 namespace {
 
-using net::Descriptor;
-
-std::optional<ucred> peer_of(const Descriptor& socket) noexcept {
+std::optional<ucred> peer_of(const UniqueFd& socket) noexcept {
     ucred peer{};
     socklen_t bytes = sizeof peer;
     return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0
@@ -27,7 +25,7 @@ std::optional<ucred> peer_of(const Descriptor& socket) noexcept {
 
 }  // namespace
 
-Result<Descriptor> dial_agent(const std::string& path) {
+Result<UniqueFd> dial_agent(const std::string& path) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof address.sun_path) {
@@ -43,8 +41,8 @@ Result<Descriptor> dial_agent(const std::string& path) {
     } else {
         ++bytes;
     }
-    Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (!socket.is_open()) {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!socket) {
         return system_failure("socket to the agent", errno);
     }
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
@@ -59,13 +57,12 @@ Result<Descriptor> dial_agent(const std::string& path) {
     return socket;
 }
 
-pid_t peer_pid(const Descriptor& socket) noexcept {
+pid_t peer_pid(const UniqueFd& socket) noexcept {
     return peer_of(socket).value_or(ucred{}).pid;
 }
 
-Packet receive_packet(const Descriptor& socket) {
-    Packet packet{.text = std::string(worker_link::kMessageLimit, '\0'),
-                  .descriptor = Descriptor()};
+Packet receive_packet(const UniqueFd& socket) {
+    Packet packet{.text = std::string(worker_link::kMessageLimit, '\0'), .descriptor = UniqueFd()};
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
     iovec part{packet.text.data(), packet.text.size()};
     msghdr header{};
@@ -84,7 +81,7 @@ Packet receive_packet(const Descriptor& socket) {
         if (rider->cmsg_level == SOL_SOCKET && rider->cmsg_type == SCM_RIGHTS) {
             int descriptor = -1;
             std::memcpy(&descriptor, CMSG_DATA(rider), sizeof descriptor);
-            packet.descriptor = Descriptor(descriptor);
+            packet.descriptor = UniqueFd(descriptor);
         }
     }
     return packet;

@@ -10,7 +10,7 @@ namespace regroup::link {
 
 using worker_link::WorkerPage;
 
-Result<std::unique_ptr<MappedPage>> MappedPage::map(const net::Descriptor& file) {
+Result<std::unique_ptr<MappedPage>> MappedPage::map(const UniqueFd& file) {
     struct stat facts{};
     if (::fstat(file.get(), &facts) != 0 ||
         static_cast<std::size_t>(facts.st_size) < sizeof(WorkerPage)) {

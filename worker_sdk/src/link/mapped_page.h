@@ -15,7 +15,7 @@ namespace regroup::link {
 class MappedPage {
    public:
     /// Failures: `invalid_argument` for the page of an agent of another build, `system`.
-    [[nodiscard]] static Result<std::unique_ptr<MappedPage>> map(const net::Descriptor& file);
+    [[nodiscard]] static Result<std::unique_ptr<MappedPage>> map(const UniqueFd& file);
     ~MappedPage();
     MappedPage(const MappedPage&) = delete;
     MappedPage& operator=(const MappedPage&) = delete;

@@ -3,7 +3,6 @@
 
 #include <regroup/error.h>
 
-#include <charconv>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include "rendezvous/base/text.h"
 #include "worker_sdk/src/base/text.h"
 
 namespace regroup::nccl {
@@ -31,13 +31,11 @@ std::set<std::pair<int, ino_t>> open_descriptors() {
         return found;
     }
     while (const dirent* const entry = ::readdir(folder.get())) {
-        int fd = -1;
-        const std::string_view name = entry->d_name;
+        const auto fd = parse_number<int>(entry->d_name);
         struct stat status{};
         // By name: most of them are other threads', which may be about to use them first.
-        if (std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc{} &&
-            ::fstatat(at, entry->d_name, &status, 0) == 0) {
-            found.emplace(fd, status.st_ino);
+        if (fd && ::fstatat(at, entry->d_name, &status, 0) == 0) {
+            found.emplace(*fd, status.st_ino);
         }
     }
     return found;

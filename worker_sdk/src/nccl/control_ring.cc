@@ -4,9 +4,9 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
+#include "rendezvous/base/text.h"
 #include "worker_sdk/src/net/protection.h"
 
 namespace regroup::nccl {
@@ -74,12 +74,12 @@ ControlRing::ControlRing(Door door, const Place& place, const std::string& next,
     net::Hello hello{
         .source = rank_, .target = links_[0].rank, .round = place.round, .group = place.group};
     const std::size_t space = next.find(' ');
-    const char* const end = next.data() + next.size();
-    if (space == std::string::npos ||
-        std::from_chars(next.data() + space + 1, end, hello.token).ptr != end) {
+    const auto token = parse_number<std::uint64_t>(std::string_view(next).substr(space + 1));
+    if (space == std::string::npos || !token) {
         throw Error(Errc::invalid_argument,
                     "the store's entry for " + links_[0].name + " is malformed: \"" + next + "\"");
     }
+    hello.token = *token;
     links_[0].name += " (" + next.substr(0, space) + ")";
     net::Outbound dialled(net::SocketAddress::parse(std::string_view(next).substr(0, space)), hello,
                           place.protection);

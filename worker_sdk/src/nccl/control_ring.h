@@ -53,7 +53,7 @@ class ControlRing {
    public:
     /// The listening socket of this rank, before any neighbour is connected.
     struct Door {
-        net::Descriptor listener;
+        UniqueFd listener;
         std::uint64_t token = 0;
         /// For the store: address and token.
         [[nodiscard]] std::string text() const;

@@ -57,8 +57,8 @@ class Formation {
    private:
     void arrive();
     [[nodiscard]] std::unique_ptr<ProcessGroup> meet();
-    [[nodiscard]] std::string text_of(std::uint32_t rank, std::size_t field) const;
-    void refuse_shared_gpus() const;
+    [[nodiscard]] std::string text_of(std::uint32_t rank, std::size_t field);
+    void refuse_shared_gpus();
     [[nodiscard]] std::vector<ncclUniqueId> exchange_ids();
     [[nodiscard]] net::Protection ring_protection(const std::vector<ncclUniqueId>& ids) const;
     [[nodiscard]] std::unique_ptr<ControlRing> join_ring(const std::vector<ncclUniqueId>& ids);
@@ -86,7 +86,7 @@ void Formation::arrive() {
 }
 
 /// Field 0 is the address of the door, 1 its token, 2 the GPU.
-std::string Formation::text_of(std::uint32_t rank, std::size_t field) const {
+std::string Formation::text_of(std::uint32_t rank, std::size_t field) {
     std::string text = meeting_.store().get(Meeting::key(rank, "here"));
     for (; field > 0; --field) {
         text.erase(0, text.find(' ') + 1);
@@ -95,7 +95,7 @@ std::string Formation::text_of(std::uint32_t rank, std::size_t field) const {
 }
 
 /// Several ranks may see the same GPU even if the launcher made one GPU visible to each.
-void Formation::refuse_shared_gpus() const {
+void Formation::refuse_shared_gpus() {
     const std::string own = text_of(context_.rank, 2);
     const std::uint32_t first = context_.rank - std::min(context_.rank, context_.local_rank);
     for (std::uint32_t rank = first; rank < context_.rank; ++rank) {

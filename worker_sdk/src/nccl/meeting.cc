@@ -7,9 +7,6 @@
 #include <exception>
 #include <utility>
 
-#include "worker_sdk/src/base/text.h"
-#include "worker_sdk/src/net/protection.h"
-
 namespace regroup::nccl {
 
 std::string Meeting::key(std::uint32_t rank, const char* name) {
@@ -21,15 +18,8 @@ Meeting::Meeting(const Context& context, const std::string& name, std::string wh
       world_size_(context.world_size),
       where_(std::move(where)),
       limit_(limit),
-      deadline_(after(SteadyClock().now(), limit)) {
-    const std::shared_ptr<Store> store = context.store();
-    const std::string place = "pg-nccl/" + name + "/" + std::to_string(context.round) + "." +
-                              std::to_string(context.restart_count);
-    const std::string attempt =
-        std::to_string(store->add(place + "/attempt/" + std::to_string(rank_), 1));
-    store_ = std::make_unique<MemberStore>(place + "/" + attempt, store,
-                                           net::group_key(context, "regroup store"));
-}
+      deadline_(after(SteadyClock().now(), limit)),
+      store_(MemberStore::of_attempt(context, "pg-nccl/" + name)) {}
 
 void Meeting::fail(Errc code, const std::string& detail) const {
     throw Error(code, where_ + ": " + detail);
@@ -40,7 +30,7 @@ void Meeting::await(const std::vector<std::string>& keys, const char* what, cons
     while (true) {
         const Duration left = deadline_ - SteadyClock().now();
         try {
-            store_->wait(keys, std::clamp(left, Duration(1), kTurn));
+            store_.wait(keys, std::clamp(left, Duration(1), kTurn));
             return;
         } catch (const Error& error) {
             if (error.code() != Errc::deadline_exceeded) {
@@ -60,29 +50,27 @@ void Meeting::await(const std::vector<std::string>& keys, const char* what, cons
 }
 
 void Meeting::look_around() {
-    if (store_->check("given_up")) {
+    if (store_.check("given_up")) {
         heard_ = true;
-        fail(Errc::disconnected, store_->get("given_up"));
+        fail(Errc::disconnected, store_.get("given_up"));
     }
 }
 
 void Meeting::hear_why() {
     try {
-        store_->wait({"given_up"}, std::chrono::seconds(1));
+        store_.wait({"given_up"}, std::chrono::seconds(1));
     } catch (const Error&) {
         return;  // The neighbour died without a reason in the store.
     }
     look_around();
 }
 
-std::string Meeting::missing_ranks(const char* per_rank) const {
-    std::vector<std::string> missing;
+std::string Meeting::missing_ranks(const char* per_rank) {
+    std::vector<std::string> keys;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (!store_->check(key(rank, per_rank))) {
-            missing.push_back(std::to_string(rank));
-        }
+        keys.push_back(key(rank, per_rank));
     }
-    return listed(missing);
+    return store_.missing(keys);
 }
 
 void Meeting::give_up(const std::string& reason) noexcept {
@@ -90,8 +78,8 @@ void Meeting::give_up(const std::string& reason) noexcept {
         return;
     }
     try {
-        store_->set("given_up",
-                    "rank " + std::to_string(rank_) + " has given up forming the group: " + reason);
+        store_.set("given_up",
+                   "rank " + std::to_string(rank_) + " has given up forming the group: " + reason);
     } catch (const std::exception&) {
         // The store is gone; the other ranks notice that too.
     }

@@ -18,11 +18,10 @@ namespace regroup::nccl {
 /// its round and the attempt. Errors begin with `where`.
 class Meeting {
    public:
-    /// Registers the attempt in the store. Every rank counts its own attempts, so that keys of
-    /// failed attempts, which fail on all ranks, do not matter. Throws the errors of the store.
+    /// Registers the attempt in the store. Throws the errors of the store.
     Meeting(const Context& context, const std::string& name, std::string where, Duration limit);
 
-    [[nodiscard]] MemberStore& store() const noexcept { return *store_; }
+    [[nodiscard]] MemberStore& store() noexcept { return store_; }
     [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
     /// "3/here".
     [[nodiscard]] static std::string key(std::uint32_t rank, const char* name);
@@ -41,7 +40,7 @@ class Meeting {
     /// Whether it was another rank that gave up.
     [[nodiscard]] bool has_heard() const noexcept { return heard_; }
     /// The ranks whose `per_rank` key is not there: "3, 5 and 2 more".
-    [[nodiscard]] std::string missing_ranks(const char* per_rank) const;
+    [[nodiscard]] std::string missing_ranks(const char* per_rank);
 
     [[noreturn]] void fail(Errc code, const std::string& detail) const;
 
@@ -51,7 +50,7 @@ class Meeting {
     const std::string where_;
     const Duration limit_;
     const Instant deadline_;
-    std::unique_ptr<MemberStore> store_;
+    MemberStore store_;
     bool heard_ = false;
 };
 

@@ -27,7 +27,7 @@ void Acceptor::Accepted::welcome(Stream& moved) const {
     }
 }
 
-Acceptor::Acceptor(Descriptor listener, const Guests& guests)
+Acceptor::Acceptor(UniqueFd listener, const Guests& guests)
     : listener_{.fd = std::move(listener)}, guard_(listener_.fd.get()), guests_(guests) {}
 
 bool Acceptor::expects(const Hello& hello) const {
@@ -58,9 +58,9 @@ void Acceptor::send_away_one() {
 
 void Acceptor::accept_some(Instant now) {
     for (std::size_t count = 0; listener_.readable && count < kAcceptsPerTurn; ++count) {
-        Descriptor socket(
+        UniqueFd socket(
             ::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (socket.is_open()) {
+        if (socket) {
             if (visitors_.size() == kVisitorsMax) {
                 send_away_one();
             }

@@ -42,7 +42,7 @@ class Acceptor {
         void welcome(Stream& moved) const;
     };
 
-    Acceptor(Descriptor listener, const Guests& guests);
+    Acceptor(UniqueFd listener, const Guests& guests);
 
     void watch(PollSet& poll);
     /// The connections admitted since the last call. The peers wait for `welcome`.

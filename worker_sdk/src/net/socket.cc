@@ -6,7 +6,6 @@
 
 #include <arpa/inet.h>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <netdb.h>
@@ -15,6 +14,7 @@
 
 #include "rendezvous/base/ensure.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::net {
 namespace {
@@ -53,38 +53,22 @@ SocketAddress SocketAddress::parse(std::string_view text) {
     if (colon == std::string_view::npos) {
         throw malformed();
     }
-    const std::string_view port_text = text.substr(colon + 1);
-    std::uint16_t port = 0;
-    const auto [end, error] =
-        std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-    if (error != std::errc{} || end != port_text.data() + port_text.size()) {
+    const auto port = parse_number<std::uint16_t>(text.substr(colon + 1));
+    if (!port) {
         throw malformed();
     }
     std::string host(text.substr(0, colon));
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-        host = host.substr(1, host.size() - 2);
-        sockaddr_in6 address{};
-        address.sin6_family = AF_INET6;
-        address.sin6_port = htons(port);
-        const std::size_t percent = host.find('%');
-        if (percent != std::string::npos) {
-            // A link-local address is complete only with its interface.
-            const std::string_view scope = std::string_view(host).substr(percent + 1);
-            std::from_chars(scope.data(), scope.data() + scope.size(), address.sin6_scope_id);
-            host.resize(percent);
-        }
-        if (::inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) {
-            throw malformed();
-        }
-        return {reinterpret_cast<const sockaddr*>(&address), sizeof address};
-    }
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    const bool is_v6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST;
+    hints.ai_family = is_v6 ? AF_INET6 : AF_INET;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo((is_v6 ? host.substr(1, host.size() - 2) : host).c_str(), nullptr, &hints,
+                      &found) != 0) {
         throw malformed();
     }
-    return {reinterpret_cast<const sockaddr*>(&address), sizeof address};
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> result(found, ::freeaddrinfo);
+    return SocketAddress(result->ai_addr, result->ai_addrlen).with_port(*port);
 }
 
 std::string SocketAddress::text() const {
@@ -124,8 +108,8 @@ SocketAddress local_address_towards(const std::string& host, std::uint16_t port)
     int error_number = 0;
     for (const addrinfo* result = found; result != nullptr; result = result->ai_next) {
         // Connecting a datagram socket only looks the route up.
-        const Descriptor probe(::socket(result->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-        if (probe.is_open() && ::connect(probe.get(), result->ai_addr, result->ai_addrlen) == 0) {
+        const UniqueFd probe(::socket(result->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        if (probe && ::connect(probe.get(), result->ai_addr, result->ai_addrlen) == 0) {
             return bound_address(probe).with_port(0);
         }
         error_number = errno;
@@ -141,10 +125,10 @@ SocketAddress own_address(const Context& context) {
         context.master_port);
 }
 
-Descriptor listen_on(const SocketAddress& address) {
-    Descriptor socket(
+UniqueFd listen_on(const SocketAddress& address) {
+    UniqueFd socket(
         ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket.is_open()) {
+    if (!socket) {
         throw_system("socket for " + address.text(), errno);
     }
     if (::bind(socket.get(), address.get(), address.bytes()) != 0) {
@@ -156,7 +140,7 @@ Descriptor listen_on(const SocketAddress& address) {
     return socket;
 }
 
-SocketAddress bound_address(const Descriptor& socket) {
+SocketAddress bound_address(const UniqueFd& socket) {
     sockaddr_storage storage{};
     socklen_t bytes = sizeof storage;
     if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) {
@@ -165,7 +149,7 @@ SocketAddress bound_address(const Descriptor& socket) {
     return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
-SocketAddress peer_address(const Descriptor& socket) {
+SocketAddress peer_address(const UniqueFd& socket) {
     sockaddr_storage storage{};
     socklen_t bytes = sizeof storage;
     if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) {
@@ -174,7 +158,7 @@ SocketAddress peer_address(const Descriptor& socket) {
     return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
-Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)}, guard_(fd.get()) {
+Stream::Stream(UniqueFd socket) : Pollable{.fd = std::move(socket)}, guard_(fd.get()) {
     const int fd_number = fd.get();
     set_option(fd_number, IPPROTO_TCP, TCP_NODELAY, 1);
     // The loss of a machine is detected after about 20 seconds, also on an idle connection.
@@ -326,10 +310,10 @@ void Stream::limit_local_backlog(std::size_t bytes) {
     }
 }
 
-Descriptor begin_connect(const SocketAddress& address) {
-    Descriptor socket(
+UniqueFd begin_connect(const SocketAddress& address) {
+    UniqueFd socket(
         ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket.is_open()) {
+    if (!socket) {
         throw_system("socket for " + address.text(), errno);
     }
     // The first write reports an immediate refusal, like a later one.
@@ -337,7 +321,7 @@ Descriptor begin_connect(const SocketAddress& address) {
     return socket;
 }
 
-int connect_error(const Descriptor& socket) noexcept {
+int connect_error(const UniqueFd& socket) noexcept {
     int error_number = 0;
     socklen_t bytes = sizeof error_number;
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0) {

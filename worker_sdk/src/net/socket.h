@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <utility>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "worker_sdk/src/net/fork_guard.h"
 #include "worker_sdk/src/net/record_cipher.h"
 
@@ -20,8 +20,6 @@ struct Context;
 }
 
 namespace regroup::net {
-
-using store::Descriptor;
 
 /// An IPv4 or IPv6 address with its port. A value.
 class SocketAddress {
@@ -55,17 +53,17 @@ class SocketAddress {
 [[nodiscard]] SocketAddress own_address(const Context& context);
 
 /// A non-blocking listening socket on `address`. Throws Error `system`.
-[[nodiscard]] Descriptor listen_on(const SocketAddress& address);
+[[nodiscard]] UniqueFd listen_on(const SocketAddress& address);
 /// The address to which a socket is bound.
-[[nodiscard]] SocketAddress bound_address(const Descriptor& socket);
+[[nodiscard]] SocketAddress bound_address(const UniqueFd& socket);
 /// The address of the far end; an empty one once the connection has broken.
-[[nodiscard]] SocketAddress peer_address(const Descriptor& socket);
+[[nodiscard]] SocketAddress peer_address(const UniqueFd& socket);
 
 /// A descriptor for poll(), with its known readiness: a side is "ready" until an attempt would have
 /// blocked, and again when poll reports it. Both sides start as ready, so an attempt comes before
 /// the first wait.
 struct Pollable {
-    Descriptor fd;
+    UniqueFd fd;
     bool readable = true;
     bool writable = true;
 };
@@ -75,7 +73,7 @@ struct Pollable {
 class Stream : public Pollable {
    public:
     /// Takes a socket that accept() or connect() yields; sets TCP_NODELAY and keepalive.
-    explicit Stream(Descriptor socket);
+    explicit Stream(UniqueFd socket);
     Stream(Stream&&) noexcept = default;
     Stream& operator=(Stream&& other) noexcept;
 
@@ -117,8 +115,8 @@ class Stream : public Pollable {
 };
 
 /// Begins to connect; when the socket becomes writable, `connect_error` has the result.
-[[nodiscard]] Descriptor begin_connect(const SocketAddress& address);
+[[nodiscard]] UniqueFd begin_connect(const SocketAddress& address);
 /// errno of a connection attempt that has come to an end; 0 for success.
-[[nodiscard]] int connect_error(const Descriptor& socket) noexcept;
+[[nodiscard]] int connect_error(const UniqueFd& socket) noexcept;
 
 }  // namespace regroup::net

@@ -14,8 +14,8 @@
 namespace regroup::net {
 
 Wakeup::Wakeup() {
-    event_.fd = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!event_.fd.is_open()) {
+    event_.fd = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!event_.fd) {
         throw Error(Errc::system, system_failure("eventfd", errno).detail);
     }
     event_.readable = false;

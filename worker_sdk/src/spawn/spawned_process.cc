@@ -22,8 +22,6 @@
 namespace regroup::spawning {
 namespace {
 
-using store::Descriptor;
-
 /// Fits into a socket's buffer, so that an ending process never waits for its parent to read.
 constexpr std::size_t kReportBytesMax = std::size_t{16} << 10U;
 // Used in place of an Errc: any other std::exception, and no exception.
@@ -101,8 +99,8 @@ SpawnedProcess::SpawnedProcess(std::uint32_t index, const SpawnFunction& functio
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
         fail("socketpair");
     }
-    socket_ = Descriptor(ends[0]);
-    const Descriptor theirs(ends[1]);
+    socket_ = UniqueFd(ends[0]);
+    const UniqueFd theirs(ends[1]);
     // Otherwise parent and child would both write the buffered output.
     std::cout.flush();
     std::fflush(nullptr);
@@ -126,8 +124,8 @@ SpawnedProcess::SpawnedProcess(std::uint32_t index, const SpawnFunction& functio
         }
         live(function, index, theirs.get());
     }
-    pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-    if (!pidfd_.is_open()) {
+    pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    if (!pidfd_) {
         const int error_number = errno;
         ::kill(pid_, SIGKILL);
         ::waitpid(pid_, nullptr, 0);

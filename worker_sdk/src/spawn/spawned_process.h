@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::spawning {
 
@@ -53,8 +53,8 @@ class SpawnedProcess {
 
    private:
     pid_t pid_ = -1;
-    store::Descriptor pidfd_;
-    store::Descriptor socket_;
+    UniqueFd pidfd_;
+    UniqueFd socket_;
 };
 
 }  // namespace regroup::spawning

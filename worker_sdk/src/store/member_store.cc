@@ -5,7 +5,9 @@
 
 #include <utility>
 
+#include "worker_sdk/src/base/text.h"
 #include "worker_sdk/src/net/cipher.h"
+#include "worker_sdk/src/net/protection.h"
 
 namespace regroup {
 namespace {
@@ -18,6 +20,14 @@ constexpr std::string_view kSealed = "sealed:";
 MemberStore::MemberStore(std::string prefix, std::shared_ptr<Store> store,
                          std::optional<security::Key> key)
     : prefix_(std::move(prefix) + "/"), store_(std::move(store)), key_(std::move(key)) {}
+
+MemberStore MemberStore::of_attempt(const Context& context, const std::string& name) {
+    const std::shared_ptr<Store> store = context.store();
+    const std::string place =
+        name + "/" + std::to_string(context.round) + "." + std::to_string(context.restart_count);
+    const std::int64_t attempt = store->add(place + "/attempt/" + std::to_string(context.rank), 1);
+    return {place + "/" + std::to_string(attempt), store, net::group_key(context, "regroup store")};
+}
 
 std::vector<std::string> MemberStore::places_of(const std::vector<std::string>& keys) const {
     std::vector<std::string> places;
@@ -69,6 +79,16 @@ std::vector<std::string> MemberStore::multi_get(const std::vector<std::string>& 
 
 void MemberStore::wait(const std::vector<std::string>& keys, Store::Duration timeout) {
     store_->wait(places_of(keys), timeout);
+}
+
+std::string MemberStore::missing(const std::vector<std::string>& keys) {
+    std::vector<std::string> missing;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (!check(keys[i])) {
+            missing.push_back(std::to_string(i));
+        }
+    }
+    return listed(missing);
 }
 
 }  // namespace regroup

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <regroup/context.h>
 #include <regroup/store.h>
 
 #include <cstdint>
@@ -25,6 +26,9 @@ class MemberStore {
    public:
     /// The keys of `store` under "`prefix`/".
     MemberStore(std::string prefix, std::shared_ptr<Store> store, std::optional<security::Key> key);
+    /// The place under `name` for this round and attempt. Every rank counts its own attempts, so
+    /// that keys of failed attempts, which fail on all ranks, do not matter.
+    static MemberStore of_attempt(const Context& context, const std::string& name);
 
     void set(std::string_view key, std::string_view value);
     [[nodiscard]] std::string get(std::string_view key);
@@ -35,6 +39,9 @@ class MemberStore {
     }
     [[nodiscard]] bool check(std::string_view key) { return store_->check({place_of(key)}); }
     void wait(const std::vector<std::string>& keys, Store::Duration timeout);
+    /// The places of the keys that are not there: "3, 5 and 2 more".
+    [[nodiscard]] std::string missing(const std::vector<std::string>& keys);
+    [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
 
    private:
     [[nodiscard]] std::string place_of(std::string_view key) const {

@@ -22,7 +22,6 @@ namespace regroup {
 namespace {
 
 using net::SocketAddress;
-using store::Descriptor;
 
 constexpr std::size_t kClientsPerRank = 16;
 /// The most sockets accepted in a row, so that clients get their turn.
@@ -48,10 +47,10 @@ std::vector<SocketAddress> addresses_for(const std::string& host) {
 }
 
 /// Returns no descriptor, and sets `error_number`, on failure.
-Descriptor try_listen(const SocketAddress& address, int& error_number) {
-    Descriptor socket(
+UniqueFd try_listen(const SocketAddress& address, int& error_number) {
+    UniqueFd socket(
         ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket.is_open()) {
+    if (!socket) {
         error_number = errno;
         return socket;
     }
@@ -68,11 +67,11 @@ Descriptor try_listen(const SocketAddress& address, int& error_number) {
     return socket;
 }
 
-Descriptor listen_for(const std::string& host, std::uint16_t port) {
+UniqueFd listen_for(const std::string& host, std::uint16_t port) {
     int error_number = 0;
     for (const SocketAddress& address : addresses_for(host)) {
-        Descriptor socket = try_listen(address.with_port(port), error_number);
-        if (socket.is_open()) {
+        UniqueFd socket = try_listen(address.with_port(port), error_number);
+        if (socket) {
             return socket;
         }
         if (error_number != EADDRNOTAVAIL && error_number != EAFNOSUPPORT) {
@@ -85,7 +84,7 @@ Descriptor listen_for(const std::string& host, std::uint16_t port) {
                                   .detail);
 }
 
-std::uint16_t port_of(const Descriptor& socket) {
+std::uint16_t port_of(const UniqueFd& socket) {
     const SocketAddress address = net::bound_address(socket);
     // Both families keep the port in the same place.
     return ntohs(reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
@@ -99,7 +98,7 @@ StoreService::StoreService(const std::string& host, std::uint16_t port, const st
       wakeup_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       port_(port_of(listener_)),
       engine_({.limits = limits}) {
-    if (!wakeup_.is_open()) {
+    if (!wakeup_) {
         throw Error(Errc::system, system_failure("eventfd", errno).detail);
     }
     thread_ = start_helper_thread("regroup-store", [this] { run(); });
@@ -140,9 +139,8 @@ void StoreService::run() {
 /// False when descriptors or memory have run out.
 bool StoreService::accept_some() {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-        Descriptor socket(
-            ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (socket.is_open()) {
+        UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (socket) {
             auto guard = std::make_shared<net::ForkGuard>(socket.get());
             engine_.admit({std::move(socket), std::move(guard)});
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

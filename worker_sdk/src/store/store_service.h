@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/store_engine.h"
 #include "worker_sdk/src/net/fork_guard.h"
 
@@ -35,9 +35,9 @@ class StoreService {
     void run();
     [[nodiscard]] bool accept_some();
 
-    const store::Descriptor listener_;
+    const UniqueFd listener_;
     const net::ForkGuard listener_guard_;
-    const store::Descriptor wakeup_;  // An eventfd; the destructor writes to it.
+    const UniqueFd wakeup_;  // An eventfd; the destructor writes to it.
     const std::uint16_t port_;
     store::StoreEngine engine_;  // Used only by the thread while it runs.
     std::atomic<bool> stopping_ = false;
