@@ -53,7 +53,8 @@ void Collectives::carry_out_over_connections(Operation& operation, Instant now) 
                                       links_->position().world_size);
     move_into_place(operation);
     if (operation.signature.kind == OperationKind::form) {
-        across_.all_reduce_among(layout_.lane(0), layout_.node, operation.buffer, ReduceOp::min);
+        const std::vector<std::uint32_t> leaders = layout_.lane(0);
+        across_.all_reduce_among({leaders, layout_.node}, operation.buffer, ReduceOp::min);
     } else if (hierarchy_ && HierarchicalCollectives::knows(operation.signature.kind)) {
         hierarchy_->carry_out(operation, now);
     } else {

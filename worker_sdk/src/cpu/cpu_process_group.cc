@@ -16,8 +16,6 @@
 namespace regroup::cpu {
 namespace {
 
-constexpr std::size_t kOutstandingMax = 65536;
-
 /// The ranks to which this rank sends first over connections for collectives.
 std::vector<std::uint32_t> first_receivers(const GroupPosition& position,
                                            const NodeLayout& layout) {
@@ -77,42 +75,71 @@ FlightRecorder::Operation recorded(const Operation& operation) {
             .timeout = operation.limit};
 }
 
+/// How the ranks of `group` tell each other about memory that they share.
+Table table_of(CpuProcessGroup& group) {
+    return {
+        .rank = group.rank(),
+        .world_size = group.world_size(),
+        .gather = [&](ConstTensorView mine, TensorView all) { group.all_gather(mine, all).wait(); },
+        .maximum =
+            [&](std::uint64_t mine) {
+                group.all_reduce(std::span(&mine, 1), ReduceOp::max).wait();
+                return mine;
+            }};
+}
+
 }  // namespace
+
+GroupFacts::GroupFacts(const Mesh& mesh, const ProcessGroupOptions& options,
+                       const FormationOptions& formation)
+    : suffix(options.name == ProcessGroupOptions().name ? ""
+                                                        : " in group \"" + options.name + "\""),
+      limit(options.timeout),
+      position(mesh.position()),
+      peers(mesh.peers()),
+      layout(layout_of(*peers, position.rank)),
+      must_share(formation.must_share),
+      node_ranks(formation.node_ranks),
+      scope(formation.scope),
+      record(flight_recorder().add({.name = options.name,
+                                    .backend = "gloo",
+                                    .ranks = world_ranks(*peers),
+                                    .rank = position.rank})) {}
+
+CollectiveBarrier::Listener GroupFacts::note_standing() const {
+    return [record = record](std::uint32_t rank, const Standing& standing) {
+        flight_recorder().note_standing(record, rank, describe(standing));
+    };
+}
+
+void GroupFacts::fail(const Operation& operation, const GroupFailure& failure) const {
+    operation.work->fail(failure.code, operation.signature.kind == OperationKind::form
+                                           ? failure.cause
+                                           : describe(failure, operation.signature, suffix));
+}
 
 CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
                                  const FormationOptions& formation)
-    : suffix_(options.name == ProcessGroupOptions().name ? ""
-                                                         : " in group \"" + options.name + "\""),
-      limit_(options.timeout),
-      position_(mesh->position()),
-      peers_(mesh->peers()),
-      layout_(layout_of(*peers_, position_.rank)),
-      must_share_(formation.must_share),
-      node_ranks_(formation.node_ranks),
-      scope_(formation.scope),
-      record_(flight_recorder().add({.name = options.name,
-                                     .backend = "gloo",
-                                     .ranks = world_ranks(*peers_),
-                                     .rank = position_.rank})),
-      mesh_(listened_to(std::move(mesh), scope_, layout_)),
-      interruption_(*mesh_, scope_),
+    : facts_(*mesh, options, formation),
+      state_(formation.check),
+      mesh_(listened_to(std::move(mesh), facts_.scope, facts_.layout)),
+      interruption_(*mesh_, facts_.scope),
       control_(*mesh_, formation.deadline, formation.check),
-      roll_call_(*mesh_, control_, note_standing(), [this] { wakeup_.ring(); }),
+      roll_call_(*mesh_, control_, facts_.note_standing(), [this] { wakeup_.ring(); }),
       messenger_(*mesh_, [this](const Operation& operation) { complete(operation); }),
       node_messenger_(std::make_shared<NodeMessenger>(
           *mesh_, NodeMessenger::Listener{
                       .complete = [this](const Operation& operation) { complete(operation); },
                       .fail = [this](GroupFailure failure) { report(std::move(failure)); }})),
-      collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_, layout_,
-                                                 is_crowded(*peers_, position_.rank))),
+      collectives_(std::make_shared<Collectives>(mesh_->part_links(), roll_call_, facts_.layout,
+                                                 is_crowded(*facts_.peers, facts_.position.rank))),
       executor_(std::make_shared<Executor>(
           collectives_,
           Executor::Listener{
               .start = [](const Operation& operation,
                           Instant now) { flight_recorder().started(operation.record, now); },
               .complete = [this](const Operation& operation) { complete(operation); },
-              .fail = [this](GroupFailure failure) { report(std::move(failure)); }})),
-      check_(formation.check) {
+              .fail = [this](GroupFailure failure) { report(std::move(failure)); }})) {
     // This order lets operations that were just issued make progress in the same turn.
     mesh_->add(*this);
     mesh_->add(control_);
@@ -127,10 +154,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
         helper_.join();
         throw;
     }
-    {
-        const std::lock_guard lock(mutex_);
-        check_ = nullptr;
-    }
+    state_.note_formed();
     control_.formed();
     wakeup_.ring();
     if (formation.siblings) {
@@ -138,34 +162,30 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     }
 }
 
-/// A listener that writes into the flight recorder. It may outlive this group.
-NodeCollectives::Listener CpuProcessGroup::note_standing() const {
-    return [record = record_](std::uint32_t rank, const Standing& standing) {
-        flight_recorder().note_standing(record, rank, describe(standing));
-    };
-}
-
 /// Lets the ranks of each node share memory if they can.
 void CpuProcessGroup::share_nodes(const FormationOptions& formation) {
     std::string problem = "its ranks are on several nodes, or not all of them want to";
-    if (!layout_.nodes.empty() && (layout_.nodes.size() == 1 || !must_share_)) {
+    if (!facts_.layout.nodes.empty() && (facts_.layout.nodes.size() == 1 || !facts_.must_share)) {
         const Agreement agreement{
             .deadline = formation.deadline,
-            .check = [this] { check_alive(); },
+            .check = [this] { state_.require_alive(); },
             .among_nodes = [&](bool mine) { return agree_among_nodes(mine, formation.deadline); }};
-        auto node = form_nodes(
-            *peers_, layout_, formation.share ? std::move(formation.share->memory) : SharedMemory(),
-            agreement, problem);
+        auto node =
+            form_nodes(*facts_.peers, facts_.layout,
+                       formation.share ? std::move(formation.share->memory) : SharedMemory(),
+                       agreement, problem);
         if (node) {
-            collectives_->share(node->memory, names_of(*peers_, layout_), note_standing());
+            collectives_->share(node->memory, names_of(*facts_.peers, facts_.layout),
+                                facts_.note_standing());
             if (node->memory) {
-                node_messenger_->open(node->memory, layout_.local, std::move(node->neighbours),
+                node_messenger_->open(node->memory, facts_.layout.local,
+                                      std::move(node->neighbours),
                                       std::move(formation.share->doorbell));
             }
             return;
         }
     }
-    if (must_share_) {
+    if (facts_.must_share) {
         throw Error(Errc::invalid_argument,
                     "REGROUP_CPU_TRANSPORT=shm, but the group cannot share memory: " + problem);
     }
@@ -186,93 +206,59 @@ bool CpuProcessGroup::agree_among_nodes(bool mine, Instant deadline) {
 CpuProcessGroup::~CpuProcessGroup() {
     subgroup_registration_.leave();
     interruption_.leave();
-    {
-        const std::lock_guard lock(mutex_);
-        closing_ = true;
-        if (outstanding_ > 0 && !abort_reason_) {
-            abort_reason_ = "the group was destroyed with operations in flight";
-        }
-    }
+    state_.close();
     wakeup_.ring();
     helper_.join();
 }
 
 std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
                                                          std::string_view name) {
-    check_members(ranks, position_.world_size, name);
-    const std::uint64_t division = [this] {
-        const std::lock_guard lock(mutex_);
-        return divisions_++;
-    }();
-    auto group = form_subgroup({*this, position_, *peers_, division}, ranks,
-                               {.timeout = limit_, .name = std::string(name)},
-                               {.deadline = after(SteadyClock().now(), limit_),
-                                .check = [this] { check_alive(); },
+    check_members(ranks, world_size(), name);
+    auto group = form_subgroup({*this, facts_.position, *facts_.peers, state_.next_division()},
+                               ranks, {.timeout = facts_.limit, .name = std::string(name)},
+                               {.deadline = after(SteadyClock().now(), facts_.limit),
+                                .check = [this] { state_.require_alive(); },
                                 .siblings = descendants_,
-                                .must_share = must_share_,
-                                .node_ranks = node_ranks_,
-                                .scope = scope_});
+                                .must_share = facts_.must_share,
+                                .node_ranks = facts_.node_ranks,
+                                .scope = facts_.scope});
     GroupOrders::attach(*group, GroupOrders::of(*this));
     return group;
 }
 
-Table CpuProcessGroup::table() {
-    return {
-        .rank = position_.rank,
-        .world_size = position_.world_size,
-        .gather = [this](ConstTensorView mine, TensorView all) { all_gather(mine, all).wait(); },
-        .maximum =
-            [this](std::uint64_t mine) {
-                all_reduce(std::span(&mine, 1), ReduceOp::max).wait();
-                return mine;
-            }};
-}
-
 Buffer CpuProcessGroup::allocate(std::size_t bytes) try {
-    std::vector<std::uint64_t> sizes(position_.world_size);
+    std::vector<std::uint64_t> sizes(world_size());
     const std::uint64_t mine = bytes;
     all_gather(std::span(&mine, 1), std::span(sizes)).wait();
     for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
         if (sizes[rank] != mine) {
-            throw Error(Errc::invalid_argument, (*peers_)[rank].name + " asks for " +
+            throw Error(Errc::invalid_argument, (*facts_.peers)[rank].name + " asks for " +
                                                     std::to_string(sizes[rank]) + " bytes, " +
-                                                    (*peers_)[position_.rank].name + " for " +
+                                                    (*facts_.peers)[this->rank()].name + " for " +
                                                     std::to_string(mine));
         }
     }
-    if (layout_.nodes.empty() || bytes == 0) {
+    if (facts_.layout.nodes.empty() || bytes == 0) {
         return ProcessGroup::allocate(bytes);
     }
-    SharedParts shared = share_memory(table(), layout_.neighbours(), bytes);
+    SharedParts shared = share_memory(table_of(*this), facts_.layout.neighbours(), bytes);
     if (shared.parts.empty()) {
         throw Error(Errc::system, shared.problem);
     }
     const auto region = std::make_shared<Region>();
     region->parts = std::move(shared.parts);
-    {
-        const std::lock_guard lock(mutex_);
-        region->number = ++regions_;
-    }
+    region->number = state_.next_region();
     if (Regions* const regions = collectives_->regions()) {
         regions->add(region);
     }
-    return {.data = region->parts[layout_.local].data(), .bytes = bytes, .owner = region};
+    return {.data = region->parts[facts_.layout.local].data(), .bytes = bytes, .owner = region};
 } catch (const Error& error) {
     throw Error(error.code(), std::string("allocate: ") + error.what());
 }
 
-/// Throws the failure that the group has ended with, if it has.
-void CpuProcessGroup::check_alive() {
-    const std::lock_guard lock(mutex_);
-    if (failure_ || abort_reason_) {
-        throw failure_ ? Error(failure_->code, failure_->cause)
-                       : Error(Errc::fenced, *abort_reason_);
-    }
-}
-
 Work CpuProcessGroup::issue(const OperationRequest& request) {
     check(request, *this);
-    return submit(operation_of(request, position_.rank, position_.world_size, limit_));
+    return submit(operation_of(request, rank(), world_size(), facts_.limit));
 }
 
 Work CpuProcessGroup::submit(Operation operation) {
@@ -287,37 +273,24 @@ Work CpuProcessGroup::submit(Operation operation) {
     auto state = std::make_shared<Work::State>(std::move(helper));
     operation.work = state;
     operation.issued_at = SteadyClock().now();
-    {
-        const std::lock_guard lock(mutex_);
-        std::uint64_t& issued = is_collective ? collectives_issued_ : messages_issued_;
-        if (operation.signature.kind != OperationKind::form) {
-            operation.signature.number = issued + 1;
+    const auto ended = state_.admit(operation, [&](Operation& admitted) {
+        if (admitted.signature.kind != OperationKind::form) {
+            admitted.record =
+                flight_recorder().issued(facts_.record, recorded(admitted), admitted.issued_at);
+            facts_.scope->note_issued(name_of(admitted.signature.kind));
         }
-        if (failure_ || abort_reason_) {
-            const GroupFailure failure =
-                failure_ ? *failure_ : GroupFailure{Errc::fenced, *abort_reason_};
-            state->fail(failure.code, explain(failure, operation.signature));
-            return Work(std::move(state));
-        }
-        if (outstanding_ == kOutstandingMax) {
-            throw Error(Errc::overloaded, describe(operation.signature) + ": " +
-                                              std::to_string(kOutstandingMax) +
-                                              " operations are in flight; wait for some");
-        }
-        if (operation.signature.kind != OperationKind::form) {
-            ++issued;
-            operation.record =
-                flight_recorder().issued(record_, recorded(operation), operation.issued_at);
-            scope_->note_issued(name_of(operation.signature.kind));
-        }
-        ++outstanding_;
         if (is_collective) {
-            executor_->post(std::move(operation));
-            return Work(std::move(state));
+            executor_->post(std::move(admitted));
+        } else if (!is_near) {
+            state_.queue(std::move(admitted));
         }
-        if (!is_near) {
-            issued_.push_back(std::move(operation));
-        }
+    });
+    if (ended) {
+        facts_.fail(operation, *ended);
+        return Work(std::move(state));
+    }
+    if (is_collective) {
+        return Work(std::move(state));
     }
     if (!is_near) {
         wakeup_.ring();
@@ -325,44 +298,21 @@ Work CpuProcessGroup::submit(Operation operation) {
     }
     flight_recorder().started(operation.record, operation.issued_at);
     if (!node_messenger_->post(operation)) {
-        fail_late(operation);
+        facts_.fail(operation, state_.failure());  // The end of the group has overtaken it.
     }
     return Work(std::move(state));
 }
 
-/// Fails an operation that the end of the group has overtaken.
-void CpuProcessGroup::fail_late(const Operation& operation) {
-    const std::lock_guard lock(mutex_);
-    operation.work->fail(failure_->code, explain(*failure_, operation.signature));
-}
-
 /// Ends the group, which has met `failure`.
 void CpuProcessGroup::report(GroupFailure failure) {
-    {
-        const std::lock_guard lock(mutex_);
-        reported_failure_ = std::move(failure);
-    }
+    state_.report(std::move(failure));
     wakeup_.ring();
 }
 
 void CpuProcessGroup::abort(std::string_view reason) noexcept {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!abort_reason_ && !failure_) {
-            abort_reason_ = "aborted: " + std::string(reason);
-        }
-    }
+    state_.abort("aborted: " + std::string(reason));
     wakeup_.ring();
     descendants_->abort_all(reason);
-}
-
-/// The failure of the group as seen by one operation.
-std::string CpuProcessGroup::explain(const GroupFailure& failure,
-                                     const Signature& signature) const {
-    if (signature.kind == OperationKind::form) {
-        return failure.cause;
-    }
-    return describe(failure, signature, suffix_);
 }
 
 }  // namespace regroup::cpu

@@ -4,11 +4,8 @@
 #include <regroup/process_group.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +13,7 @@
 #include "worker_sdk/src/cpu/collectives.h"
 #include "worker_sdk/src/cpu/control_line.h"
 #include "worker_sdk/src/cpu/executor.h"
+#include "worker_sdk/src/cpu/group_state.h"
 #include "worker_sdk/src/cpu/interruption.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/messenger.h"
@@ -46,6 +44,27 @@ struct FormationOptions {
     std::shared_ptr<RoundScope> scope{};
 };
 
+/// What is constant in a group.
+struct GroupFacts {
+    GroupFacts(const Mesh& mesh, const ProcessGroupOptions& options,
+               const FormationOptions& formation);
+
+    /// A listener that writes into the flight recorder. It may outlive the group.
+    [[nodiscard]] CollectiveBarrier::Listener note_standing() const;
+    /// Fails an operation with the failure of the group.
+    void fail(const Operation& operation, const GroupFailure& failure) const;
+
+    const std::string suffix;  ///< " in group \"<name>\""; empty for the default one.
+    const Duration limit;
+    const GroupPosition position;
+    const std::shared_ptr<const std::vector<Peer>> peers;
+    const NodeLayout layout;
+    const bool must_share;
+    const std::uint32_t node_ranks;
+    const std::shared_ptr<RoundScope> scope;
+    const std::uint32_t record;  ///< The group's number in the flight recorder.
+};
+
 /// The group over TCP and shared memory. Its callers only put operations into queues:
 ///
 ///     caller --post----> executor: collectives, one at a time, in order of issue; a caller that
@@ -65,9 +84,9 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
                     const FormationOptions& formation);
     ~CpuProcessGroup() override;
 
-    [[nodiscard]] std::uint32_t rank() const noexcept override { return position_.rank; }
+    [[nodiscard]] std::uint32_t rank() const noexcept override { return facts_.position.rank; }
     [[nodiscard]] std::uint32_t world_size() const noexcept override {
-        return position_.world_size;
+        return facts_.position.world_size;
     }
     [[nodiscard]] std::string_view backend() const noexcept override { return "cpu"; }
 
@@ -88,19 +107,13 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
 
    private:
     // Callers.
-    [[nodiscard]] NodeCollectives::Listener note_standing() const;
     void share_nodes(const FormationOptions& formation);
     [[nodiscard]] bool agree_among_nodes(bool mine, Instant deadline);
-    void check_alive();
-    [[nodiscard]] Table table();
     [[nodiscard]] Work submit(Operation operation);
-    void fail_late(const Operation& operation);
 
     // Any thread.
     void report(GroupFailure failure);
     void complete(const Operation& operation);
-    [[nodiscard]] std::string explain(const GroupFailure& failure,
-                                      const Signature& signature) const;
 
     // Helper thread.
     void watch(net::PollSet& poll) override;
@@ -110,17 +123,9 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     [[nodiscard]] Instant next_deadline() const override;
     void finish(GroupFailure failure);
 
-    // Constant.
-    const std::string suffix_;  // " in group \"<name>\""; empty for the default one.
-    const Duration limit_;
-    const GroupPosition position_;
-    const std::shared_ptr<const std::vector<Peer>> peers_;
-    const NodeLayout layout_;
-    const bool must_share_;
-    const std::uint32_t node_ranks_;
-    const std::shared_ptr<RoundScope> scope_;
-    const std::uint32_t record_;  // The group's number in the flight recorder.
+    const GroupFacts facts_;
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
+    GroupState state_;
 
     // Used by the helper alone, once it runs.
     std::unique_ptr<Mesh> mesh_;
@@ -133,20 +138,6 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     const std::shared_ptr<NodeMessenger> node_messenger_;
     const std::shared_ptr<Collectives> collectives_;
     const std::shared_ptr<Executor> executor_;
-
-    // Guarded by mutex_.
-    mutable std::mutex mutex_;
-    std::function<void()> check_;  // While the group forms.
-    std::deque<Operation> issued_;
-    std::size_t outstanding_ = 0;
-    std::uint64_t collectives_issued_ = 0;
-    std::uint64_t messages_issued_ = 0;
-    std::uint64_t divisions_ = 0;
-    std::uint32_t regions_ = 0;
-    std::optional<std::string> abort_reason_;
-    std::optional<GroupFailure> reported_failure_;
-    bool closing_ = false;
-    std::optional<GroupFailure> failure_;
 
     std::thread helper_;
     SubgroupRegistration subgroup_registration_;

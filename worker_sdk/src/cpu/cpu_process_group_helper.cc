@@ -26,36 +26,24 @@ void CpuProcessGroup::watch(net::PollSet& poll) {
 }
 
 Instant CpuProcessGroup::next_deadline() const {
-    const std::lock_guard lock(mutex_);
-    return check_ ? after(SteadyClock().now(), kCheckInterval) : Instant::max();
+    return state_.is_forming() ? after(SteadyClock().now(), kCheckInterval) : Instant::max();
 }
 
 /// Takes over the messages that callers have issued, and the failure that the executor has met.
 /// Checks whether a caller has aborted the group.
 void CpuProcessGroup::progress() {
-    std::deque<Operation> issued;
-    std::optional<GroupFailure> reported;
-    {
-        const std::lock_guard lock(mutex_);
-        if (check_) {
-            check_();
-        }
-        if (!wakeup_.drain()) {
-            return;
-        }
-        if (abort_reason_) {
-            throw GroupFailure{Errc::fenced, *abort_reason_};
-        }
-        reported = reported_failure_;
-        if (closing_ && !reported) {
-            throw Leave();
-        }
-        issued.swap(issued_);
+    state_.check_forming();
+    if (!wakeup_.drain()) {
+        return;
     }
-    if (reported) {
-        take(*reported);
+    GroupState::Orders orders = state_.take_orders();
+    if (orders.leave) {
+        throw Leave();
     }
-    for (Operation& operation : issued) {
+    if (orders.reported) {
+        take(*orders.reported);
+    }
+    for (Operation& operation : orders.messages) {
         flight_recorder().started(operation.record, operation.issued_at);
         messenger_.post(std::move(operation));
     }
@@ -96,13 +84,10 @@ void CpuProcessGroup::run() noexcept {
 
 void CpuProcessGroup::complete(const Operation& operation) {
     const Instant now = SteadyClock().now();
-    {
-        const std::lock_guard lock(mutex_);
-        --outstanding_;
-    }
+    state_.note_complete();
     if (operation.signature.kind != OperationKind::form) {
         flight_recorder().completed(operation.record, now);
-        scope_->note_done();
+        facts_.scope->note_done();
     }
     operation.work->succeed(now);
 }
@@ -113,27 +98,21 @@ void CpuProcessGroup::finish(GroupFailure failure) {
         failure.operation = executor_->current();
     }
     if (const auto fault = peer_fault(failure)) {
-        scope_->note_peer_fault(*fault);
+        facts_.scope->note_peer_fault(*fault);
     }
     const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
     control_.announce_failure(failure.code, met_by + failure.cause, failure.broken_to);
-    {
-        const std::lock_guard lock(mutex_);
-        failure_ = failure;
-    }
+    state_.end(failure);
     std::vector<Operation> failed = executor_->stop(false);
-    for (std::vector<Operation> messages : {messenger_.take_all(), node_messenger_->stop()}) {
-        std::move(messages.begin(), messages.end(), std::back_inserter(failed));
-    }
+    const auto add = [&failed](auto operations) {
+        std::move(operations.begin(), operations.end(), std::back_inserter(failed));
+    };
+    add(messenger_.take_all());
+    add(node_messenger_->stop());
     mesh_.reset();
-    {
-        const std::lock_guard lock(mutex_);
-        outstanding_ = 0;
-        std::move(issued_.begin(), issued_.end(), std::back_inserter(failed));
-        issued_.clear();
-    }
+    add(state_.take_rest());
     for (const Operation& operation : failed) {
-        operation.work->fail(failure.code, explain(failure, operation.signature));
+        facts_.fail(operation, failure);
     }
     if (failure.code != Errc::fenced) {
         write_flight_record();

@@ -61,7 +61,7 @@ void HierarchicalCollectives::small_all_reduce(const Operation& operation) {
                    .limit = operation.limit};
     in_node(step, OperationKind::reduce);
     if (layout_.local == 0) {
-        across_.all_reduce_among(leaders_, layout_.node, operation.buffer, called_.reduce_op);
+        across_.all_reduce_among({leaders_, layout_.node}, operation.buffer, called_.reduce_op);
     }
     in_node(step, OperationKind::broadcast);
 }
@@ -82,7 +82,7 @@ void HierarchicalCollectives::all_reduce(const Operation& operation) {
              .limit = operation.limit},
             OperationKind::reduce_scatter);
     if (has_lane) {
-        across_.all_reduce_among(lane_, layout_.node, chunk, called_.reduce_op);
+        across_.all_reduce_among({lane_, layout_.node}, chunk, called_.reduce_op);
     }
     in_node({.buffer = whole, .input = chunk, .counts = counts, .limit = operation.limit},
             OperationKind::all_gather);
@@ -108,7 +108,7 @@ void HierarchicalCollectives::broadcast(const Operation& operation) {
     do {
         const TensorView part = part_of(whole, first, std::min(columns, whole.count - first));
         if (layout_.local == place) {
-            across_.broadcast_among(members, layout_.node, part, root_node);
+            across_.broadcast_among({members, layout_.node}, part, root_node);
         }
         in_node({.signature = {.peer = place}, .buffer = part, .limit = operation.limit},
                 OperationKind::broadcast);

@@ -58,38 +58,35 @@ std::vector<std::uint32_t> first_ranks(std::uint32_t count) {
 LaneCollectives::LaneCollectives(CollectiveLane& lane)
     : lane_(lane), all_(first_ranks(lane.links().position().world_size)) {}
 
-void LaneCollectives::among(std::span<const std::uint32_t> members, std::uint32_t index) {
-    members_ = members;
-    rank_ = index;
-    world_size_ = static_cast<std::uint32_t>(members.size());
-    schedule_ = RingSchedule(rank_, world_size_);
+void LaneCollectives::among(const Participants& some) {
+    ranks_ = some;
+    schedule_ = RingSchedule(some.rank, some.count());
 }
 
-void LaneCollectives::all_reduce_among(std::span<const std::uint32_t> members, std::uint32_t index,
-                                       TensorView buffer, ReduceOp op) {
-    among(members, index);
+void LaneCollectives::all_reduce_among(const Participants& some, TensorView buffer, ReduceOp op) {
+    among(some);
     all_reduce(buffer, op);
 }
 
-void LaneCollectives::broadcast_among(std::span<const std::uint32_t> members, std::uint32_t index,
-                                      TensorView buffer, std::uint32_t root) {
-    among(members, index);
+void LaneCollectives::broadcast_among(const Participants& some, TensorView buffer,
+                                      std::uint32_t root) {
+    among(some);
     broadcast(buffer, root);
 }
 
 void LaneCollectives::carry(Flow flow) {
     if (flow.to) {
-        flow.to = members_[*flow.to];
+        flow.to = ranks_.members[*flow.to];
     }
     if (flow.from) {
-        flow.from = members_[*flow.from];
+        flow.from = ranks_.members[*flow.from];
     }
     lane_.carry(flow);
 }
 
 void LaneCollectives::carry_out(const Operation& operation) {
     const Signature& signature = operation.signature;
-    among(all_, lane_.links().position().rank);
+    among({all_, lane_.links().position().rank});
     switch (signature.kind) {
         case OperationKind::all_reduce:
             if (operation.factor != 1.0) {
@@ -152,8 +149,8 @@ void LaneCollectives::ring_all_reduce(TensorView buffer) {
     flow.to = schedule_.next();
     flow.from = schedule_.previous();
     const auto add = [&](RingStep step, Landing landing) {
-        flow.outgoing.push_back(piece_of(buffer, world_size_, step.send_chunk, Landing::copy));
-        flow.incoming.push_back(piece_of(buffer, world_size_, step.receive_chunk, landing));
+        flow.outgoing.push_back(piece_of(buffer, ranks_.count(), step.send_chunk, Landing::copy));
+        flow.incoming.push_back(piece_of(buffer, ranks_.count(), step.receive_chunk, landing));
     };
     for (std::uint32_t step = 0; step < schedule_.steps(); ++step) {
         const bool last = step + 1 == schedule_.steps();
@@ -194,18 +191,18 @@ std::vector<std::uint32_t> LaneCollectives::doubling_receivers(std::uint32_t ran
 void LaneCollectives::doubling_all_reduce(TensorView buffer, ReduceOp op) {
     const Piece mine = whole_of(buffer);
     const Piece theirs{.data = theirs_.data(), .bytes = mine.bytes};
-    const std::uint32_t doubling_ranks = std::bit_floor(world_size_);
-    const std::uint32_t extra_ranks = world_size_ - doubling_ranks;
-    if (rank_ >= doubling_ranks) {
-        send(rank_ - doubling_ranks, mine);
-        return receive(rank_ - doubling_ranks, mine);
+    const std::uint32_t doubling_ranks = std::bit_floor(ranks_.count());
+    const std::uint32_t extra_ranks = ranks_.count() - doubling_ranks;
+    if (ranks_.rank >= doubling_ranks) {
+        send(ranks_.rank - doubling_ranks, mine);
+        return receive(ranks_.rank - doubling_ranks, mine);
     }
-    if (rank_ < extra_ranks) {
-        receive(rank_ + doubling_ranks, theirs);
+    if (ranks_.rank < extra_ranks) {
+        receive(ranks_.rank + doubling_ranks, theirs);
         cpu::reduce(op, buffer.dtype, mine.data, theirs.data, buffer.count);
     }
     for (std::uint32_t distance = 1; distance < doubling_ranks; distance *= 2) {
-        const std::uint32_t partner = rank_ ^ distance;
+        const std::uint32_t partner = ranks_.rank ^ distance;
         const bool last = distance * 2 == doubling_ranks;
         const double divisor = last ? last_divisor(op, buffer.dtype, ranks_in_all()) : 1;
         carry({.to = partner,
@@ -213,12 +210,12 @@ void LaneCollectives::doubling_all_reduce(TensorView buffer, ReduceOp op) {
                .head_bytes = mine.bytes,
                .from = partner,
                .incoming = {theirs}});
-        const std::byte* const lower = rank_ < partner ? mine.data : theirs.data;
-        const std::byte* const upper = rank_ < partner ? theirs.data : mine.data;
+        const std::byte* const lower = ranks_.rank < partner ? mine.data : theirs.data;
+        const std::byte* const upper = ranks_.rank < partner ? theirs.data : mine.data;
         combine(op, buffer.dtype, mine.data, lower, upper, buffer.count, divisor);
     }
-    if (rank_ < extra_ranks) {
-        send(rank_ + doubling_ranks, mine);
+    if (ranks_.rank < extra_ranks) {
+        send(ranks_.rank + doubling_ranks, mine);
     }
 }
 
@@ -238,7 +235,7 @@ void LaneCollectives::reduce(const Operation& operation) {
 // child first, and hands the sum to its parent.
 void LaneCollectives::tree_reduce(const Operation& operation) {
     const Signature& signature = operation.signature;
-    const std::uint32_t distance = distance_from(signature.peer);
+    const std::uint32_t distance = ranks_.distance_from(signature.peer);
     const std::size_t bytes = operation.buffer.bytes();
     const Piece theirs{.data = theirs_.data(), .bytes = bytes};
     Piece sum{.data = mine_.data(), .bytes = bytes};  // Only the root may change its buffer.
@@ -250,13 +247,13 @@ void LaneCollectives::tree_reduce(const Operation& operation) {
     if (operation.factor != 1.0) {
         scale(signature.dtype, sum.data, sum.data, operation.buffer.count, operation.factor);
     }
-    for (std::uint32_t bit = 1; bit < world_size_; bit *= 2) {
+    for (std::uint32_t bit = 1; bit < ranks_.count(); bit *= 2) {
         if ((distance & bit) != 0) {
-            return send(rank_at(distance - bit, signature.peer), sum);
+            return send(ranks_.at(distance - bit, signature.peer), sum);
         }
-        if (bit < world_size_ - distance) {
-            receive(rank_at(distance + bit, signature.peer), theirs);
-            const bool last = distance == 0 && bit >= world_size_ - bit;
+        if (bit < ranks_.count() - distance) {
+            receive(ranks_.at(distance + bit, signature.peer), theirs);
+            const bool last = distance == 0 && bit >= ranks_.count() - bit;
             cpu::reduce(
                 signature.reduce_op, signature.dtype, sum.data, theirs.data, operation.buffer.count,
                 last ? last_divisor(signature.reduce_op, signature.dtype, ranks_in_all()) : 1);
@@ -270,10 +267,11 @@ void LaneCollectives::chain_reduce(TensorView part, double factor, std::uint32_t
     const Piece staged{.data = staging(), .bytes = mine.bytes};
     const bool scaled = factor != 1.0;
     if (scaled) {
-        scale(part.dtype, rank_ == root ? mine.data : staged.data, mine.data, part.count, factor);
+        scale(part.dtype, ranks_.rank == root ? mine.data : staged.data, mine.data, part.count,
+              factor);
     }
     Flow flow;
-    if (rank_ != root) {
+    if (ranks_.rank != root) {
         flow.to = schedule_.next();
         flow.outgoing = {staged};
     }
@@ -287,7 +285,7 @@ void LaneCollectives::chain_reduce(TensorView part, double factor, std::uint32_t
                           .landing = Landing::reduce,
                           .with = scaled ? staged.data : mine.data}};
     }
-    if (rank_ == root) {
+    if (ranks_.rank == root) {
         flow.incoming = {{.data = mine.data, .bytes = mine.bytes, .landing = Landing::reduce_last}};
     }
     carry(std::move(flow));
@@ -300,17 +298,17 @@ void LaneCollectives::reduce_scatter(const Operation& operation) {
     const TensorView output = operation.buffer;
     const std::size_t item = item_bytes(output.dtype);
     const bool scaled = operation.factor != 1.0;
-    const RingSchedule schedule(schedule_.previous(), world_size_);
+    const RingSchedule schedule(schedule_.previous(), ranks_.count());
     const Rows input = operation.rows(operation.input.data);
     // Rows of sums, and rows of scaled values on ranks that have a factor.
-    const std::size_t columns = std::max<std::size_t>(1, kStagingBytes / item / 2 / world_size_);
+    const std::size_t columns = std::max<std::size_t>(1, kStagingBytes / item / 2 / ranks_.count());
     std::size_t first = 0;
     do {
         const std::size_t width = std::min(columns, input.longest() - first);
         const auto mine = [&](std::uint32_t row) {
             const std::size_t count = input.count_in(row, first, width);
             std::byte* const values = input.data(row) + first * item;
-            std::byte* const staged = staging() + (world_size_ + row) * width * item;
+            std::byte* const staged = staging() + (ranks_.count() + row) * width * item;
             if (scaled) {
                 scale(output.dtype, staged, values, count, operation.factor);
             }
@@ -357,15 +355,15 @@ void LaneCollectives::broadcast(TensorView buffer, std::uint32_t root) {
 //        +- 2 --- 3
 //        +- 1
 void LaneCollectives::tree_broadcast(Piece whole, std::uint32_t root) {
-    const std::uint32_t distance = distance_from(root);
+    const std::uint32_t distance = ranks_.distance_from(root);
     const std::uint32_t lowest = distance & (~distance + 1);
     if (distance != 0) {
-        receive(rank_at(distance - lowest, root), whole);
+        receive(ranks_.at(distance - lowest, root), whole);
     }
-    for (std::uint32_t bit = distance == 0 ? std::bit_ceil(world_size_) / 2 : lowest / 2; bit > 0;
-         bit /= 2) {
-        if (distance + bit < world_size_) {
-            send(rank_at(distance + bit, root), whole);
+    for (std::uint32_t bit = distance == 0 ? std::bit_ceil(ranks_.count()) / 2 : lowest / 2;
+         bit > 0; bit /= 2) {
+        if (distance + bit < ranks_.count()) {
+            send(ranks_.at(distance + bit, root), whole);
         }
     }
 }
@@ -377,7 +375,7 @@ void LaneCollectives::chain_broadcast(Piece whole, std::uint32_t root) {
         flow.to = schedule_.next();
         flow.outgoing = {whole};
     }
-    if (rank_ == root) {
+    if (ranks_.rank == root) {
         flow.head_bytes = whole.bytes;
     } else {
         flow.from = schedule_.previous();
@@ -388,7 +386,7 @@ void LaneCollectives::chain_broadcast(Piece whole, std::uint32_t root) {
 
 // Rows travel round the ring: a rank begins with its own and passes on all but the last to arrive.
 void LaneCollectives::all_gather(ConstTensorView input, const Rows& output) {
-    copy(whole_of(input), row_of(output, rank_));
+    copy(whole_of(input), row_of(output, ranks_.rank));
     Flow flow;
     flow.to = schedule_.next();
     flow.from = schedule_.previous();
@@ -403,25 +401,25 @@ void LaneCollectives::all_gather(ConstTensorView input, const Rows& output) {
 
 // Every rank sends directly to the root: the root's link limits the speed in any order.
 void LaneCollectives::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
-    if (rank_ != root) {
+    if (ranks_.rank != root) {
         return send(root, whole_of(input));
     }
-    copy(whole_of(input), row_of(output.data, input.bytes(), rank_));
-    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
-        const std::uint32_t peer = rank_at(distance, root);
+    copy(whole_of(input), row_of(output.data, input.bytes(), ranks_.rank));
+    for (std::uint32_t distance = 1; distance < ranks_.count(); ++distance) {
+        const std::uint32_t peer = ranks_.at(distance, root);
         receive(peer, row_of(output.data, input.bytes(), peer));
     }
 }
 
 void LaneCollectives::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
-    if (rank_ != root) {
+    if (ranks_.rank != root) {
         return receive(root, whole_of(output));
     }
-    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
-        const std::uint32_t peer = rank_at(distance, root);
+    for (std::uint32_t distance = 1; distance < ranks_.count(); ++distance) {
+        const std::uint32_t peer = ranks_.at(distance, root);
         send(peer, row_of(input.data, output.bytes(), peer));
     }
-    copy(row_of(input.data, output.bytes(), rank_), whole_of(output));
+    copy(row_of(input.data, output.bytes(), ranks_.rank), whole_of(output));
 }
 
 // In step s every rank sends to the rank s places on, so that each rank receives from one sender at
@@ -433,10 +431,10 @@ void LaneCollectives::all_to_all(const Operation& operation) {
     const Rows input = operation.rows(operation.input.data);
     const Rows output(operation.buffer.data, item_bytes(operation.signature.dtype),
                       operation.signature.count, operation.output_counts);
-    copy(row_of(input, rank_), row_of(output, rank_));
-    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
-        const std::uint32_t to = rank_at(distance, rank_);
-        const std::uint32_t from = rank_at(world_size_ - distance, rank_);
+    copy(row_of(input, ranks_.rank), row_of(output, ranks_.rank));
+    for (std::uint32_t distance = 1; distance < ranks_.count(); ++distance) {
+        const std::uint32_t to = ranks_.at(distance, ranks_.rank);
+        const std::uint32_t from = ranks_.at(ranks_.count() - distance, ranks_.rank);
         carry({.to = to,
                .outgoing = {row_of(input, to)},
                .head_bytes = input.bytes(to),
@@ -447,9 +445,9 @@ void LaneCollectives::all_to_all(const Operation& operation) {
 
 // A rank would misread a row that is not as long as it expects.
 void LaneCollectives::exchange_counts(const Operation& operation) {
-    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
-        const std::uint32_t to = rank_at(distance, rank_);
-        const std::uint32_t from = rank_at(world_size_ - distance, rank_);
+    for (std::uint32_t distance = 1; distance < ranks_.count(); ++distance) {
+        const std::uint32_t to = ranks_.at(distance, ranks_.rank);
+        const std::uint32_t from = ranks_.at(ranks_.count() - distance, ranks_.rank);
         std::uint64_t sent = operation.counts[to];
         std::uint64_t expected = 0;
         carry({.to = to,
@@ -458,9 +456,9 @@ void LaneCollectives::exchange_counts(const Operation& operation) {
                .from = from,
                .incoming = {{reinterpret_cast<std::byte*>(&expected), sizeof expected}}});
         if (expected != operation.output_counts[from]) {
-            throw rows_disagree(lane_.links().name(members_[from]), expected,
-                                lane_.links().name(members_[rank_]), operation.output_counts[from],
-                                operation.signature.dtype);
+            throw rows_disagree(lane_.links().name(ranks_.members[from]), expected,
+                                lane_.links().name(ranks_.members[ranks_.rank]),
+                                operation.output_counts[from], operation.signature.dtype);
         }
     }
 }

@@ -21,6 +21,22 @@ namespace regroup::cpu {
             buffer.dtype};
 }
 
+/// The ranks that take part in a part of a collective: `members`, which are ranks of the group.
+struct Participants {
+    std::span<const std::uint32_t> members{};
+    std::uint32_t rank = 0;  ///< This rank is members[rank]; a root is an index too.
+
+    [[nodiscard]] std::uint32_t count() const noexcept {
+        return static_cast<std::uint32_t>(members.size());
+    }
+    [[nodiscard]] std::uint32_t distance_from(std::uint32_t root) const noexcept {
+        return rank >= root ? rank - root : rank + (count() - root);
+    }
+    [[nodiscard]] std::uint32_t at(std::uint32_t distance, std::uint32_t root) const noexcept {
+        return static_cast<std::uint32_t>((std::uint64_t{distance} + root) % count());
+    }
+};
+
 /// The algorithms for ranks that are connected, as flows over the lane. Results are bit-identical
 /// on all ranks and in every repetition: the order in which values are combined depends on ranks
 /// alone, not on arrival. One rank combines a value and the others copy it, or all ranks evaluate
@@ -43,13 +59,10 @@ class LaneCollectives {
     /// reduction is in place: see move_into_place. Throws GroupFailure.
     void carry_out(const Operation& operation);
 
-    // Parts of a collective of all ranks. Only `members` take part, which are ranks of the group;
-    // this rank is members[index]. `root` is an index too. An average divides by the number of all
-    // ranks of the group.
-    void all_reduce_among(std::span<const std::uint32_t> members, std::uint32_t index,
-                          TensorView buffer, ReduceOp op);
-    void broadcast_among(std::span<const std::uint32_t> members, std::uint32_t index,
-                         TensorView buffer, std::uint32_t root);
+    // Parts of a collective of all ranks. An average divides by the number of all ranks of the
+    // group.
+    void all_reduce_among(const Participants& some, TensorView buffer, ReduceOp op);
+    void broadcast_among(const Participants& some, TensorView buffer, std::uint32_t root);
 
    private:
     void all_reduce(TensorView buffer, ReduceOp op);
@@ -68,16 +81,10 @@ class LaneCollectives {
     void all_to_all(const Operation& operation);
     void exchange_counts(const Operation& operation);
 
-    void among(std::span<const std::uint32_t> members, std::uint32_t index);
+    void among(const Participants& some);
     void carry(Flow flow);
     void send(std::uint32_t peer, Piece piece);
     void receive(std::uint32_t peer, Piece piece);
-    [[nodiscard]] std::uint32_t distance_from(std::uint32_t root) const noexcept {
-        return rank_ >= root ? rank_ - root : rank_ + (world_size_ - root);
-    }
-    [[nodiscard]] std::uint32_t rank_at(std::uint32_t distance, std::uint32_t root) const noexcept {
-        return static_cast<std::uint32_t>((std::uint64_t{distance} + root) % world_size_);
-    }
     [[nodiscard]] std::uint32_t ranks_in_all() const noexcept {
         return static_cast<std::uint32_t>(all_.size());
     }
@@ -86,9 +93,7 @@ class LaneCollectives {
     CollectiveLane& lane_;
     const std::vector<std::uint32_t> all_;
     // Of the collective under way.
-    std::span<const std::uint32_t> members_;
-    std::uint32_t rank_ = 0;        // Of this rank among the members.
-    std::uint32_t world_size_ = 1;  // The number of members.
+    Participants ranks_;
     RingSchedule schedule_{0, 1};
     std::unique_ptr<std::byte[]> staging_;  // Made when first needed.
     alignas(64) std::array<std::byte, kSmallBytesMax> mine_{};

@@ -6,8 +6,6 @@
 
 #include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/base/copy.h"
-#include "worker_sdk/src/base/text.h"
-#include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
 namespace regroup::cpu {
@@ -25,10 +23,7 @@ NodeCollectives::NodeCollectives(std::shared_ptr<const NodeMemory> memory, std::
     : memory_(std::move(memory)),
       rank_(rank),
       world_size_(static_cast<std::uint32_t>(names.size())),
-      names_(std::move(names)),
-      listener_(std::move(listener)),
-      barrier_(memory_->board(0).barrier, world_size_, memory_->crowded(),
-               [this] { return is_hopeless(); }),
+      barrier_(memory_, rank, std::move(names), std::move(listener)),
       regions_(rank),
       sources_(world_size_) {}
 
@@ -78,13 +73,7 @@ NodeCollectives::Shape NodeCollectives::sized(const Operation& operation, Shape 
 }
 
 void NodeCollectives::carry_out(const Operation& operation, Instant now, const Signature& called) {
-    if (called.number != called_.number) {
-        previous_ = std::exchange(called_, called);
-        is_entering_ = true;
-    }
-    limit_ = operation.limit;
-    deadline_ = after(now, limit_);
-    telling_at_ = after(now, kLongWait);
+    barrier_.begin(called, now, operation.limit);
     if (operation.signature.kind == OperationKind::all_to_all && !operation.counts.empty()) {
         return uneven_all_to_all(operation);
     }
@@ -93,7 +82,7 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
     enter(operation, shape);
     if (shape.small()) {
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-            sources_[rank] = memory_->slot(rank, entered_ % 2);
+            sources_[rank] = memory_->slot(rank, barrier_.half());
         }
         take(operation, shape, all, rank_ * all.count);
     } else if (find_sources()) {
@@ -102,8 +91,8 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
         } else {
             take(operation, shape, all, operation.rows().offset(rank_));
         }
-        pass();  // Until then others may read this rank's buffer.
-        check_sources();
+        barrier_.pass();  // Until then others may read this rank's buffer.
+        barrier_.check_sources();
     } else if (operation.signature.kind == OperationKind::all_reduce ||
                operation.signature.kind == OperationKind::reduce) {
         staged_reduction(operation, shape);
@@ -114,120 +103,22 @@ void NodeCollectives::carry_out(const Operation& operation, Instant now, const S
 }
 
 void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
-    ++entered_;
-    NodeEntry& entry = memory_->board(rank_).entries[entered_ % 2];
-    entry = {.called = called_};
+    NodeEntry& entry = barrier_.next_entry();
     if (!shape.small() && shape.may_share) {
         place_ = regions_.find(shape.offered.data, shape.offered.bytes());
         entry.region = place_.region ? place_.region->number : 0;
         entry.offset = place_.offset;
     } else if (shape.small() && shape.contributes) {
-        put(operation, shape, {0, operation.rows().longest()}, memory_->slot(rank_, entered_ % 2));
+        put(operation, shape, {0, operation.rows().longest()},
+            memory_->slot(rank_, barrier_.half()));
     }
-    pass();
-    is_entering_ = false;
-    check_entries();
-}
-
-void NodeCollectives::pass() {
-    memory_->board(rank_).arrivals.store(barrier_.arrivals() + 1);
-    switch (barrier_.pass(deadline_)) {
-        case NodeBarrier::Outcome::passed:
-            return;
-        case NodeBarrier::Outcome::stopped:
-            throw GroupFailure{.code = Errc::fenced, .cause = "the group has ended"};
-        case NodeBarrier::Outcome::hopeless:
-            throw GroupFailure{.code = Errc::disconnected,
-                               .cause = names_[*missing_for_good()] + " has left the group"};
-        case NodeBarrier::Outcome::expired:
-            throw GroupFailure{
-                .code = Errc::deadline_exceeded,
-                .cause = missing_ranks() + " not joined in within " + format_duration(limit_)};
-    }
-}
-
-/// Called while this rank waits at a barrier.
-bool NodeCollectives::is_hopeless() {
-    if (SteadyClock().now() >= telling_at_) {
-        telling_at_ = Instant::max();
-        tell_standings();
-    }
-    return missing_for_good().has_value();
-}
-
-void NodeCollectives::tell_standings() const {
-    const Standing inside{.called = called_.number, .latest = called_, .is_inside = 1};
-    const Standing before{.called = previous_.number, .latest = previous_};
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (rank != rank_) {
-            listener_(rank, is_entering_ && missing(rank) ? before : inside);
-        }
-    }
-}
-
-bool NodeCollectives::missing(std::uint32_t rank) const noexcept {
-    const std::uint32_t arrivals = memory_->board(rank).arrivals.load();
-    return static_cast<std::int32_t>(arrivals - barrier_.arrivals()) < 0;
-}
-
-/// A rank that left before it arrived at the barrier at which this rank waits.
-std::optional<std::uint32_t> NodeCollectives::missing_for_good() const noexcept {
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (memory_->board(rank).left.load() != 0 && missing(rank)) {
-            return rank;
-        }
-    }
-    return std::nullopt;
-}
-
-void NodeCollectives::stop(bool orderly) noexcept {
-    NodeMemory::Board& own = memory_->board(rank_);
-    (orderly ? own.left : own.failed).store(1);
-    barrier_.stop();
-}
-
-/// Names the ranks that have not arrived: "rank 1 (10.0.0.4:4711) has".
-std::string NodeCollectives::missing_ranks() const {
-    std::vector<std::string> names;
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (missing(rank)) {
-            names.push_back(names_[rank]);
-        }
-    }
-    if (names.empty()) {
-        names.emplace_back("a rank");  // It has arrived meanwhile.
-    }
-    return listed(names, 8) + (names.size() > 1 ? " have" : " has");
-}
-
-void NodeCollectives::check_entries() const {
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const Signature theirs = memory_->board(rank).entries[entered_ % 2].called;
-        if (theirs != called_) {
-            throw GroupFailure{.code = Errc::invalid_argument,
-                               .cause = "the ranks do not agree: " + names_[rank] + " calls " +
-                                        describe(theirs) + ", " + names_[rank_] + " calls " +
-                                        describe(called_)};
-        }
-    }
-}
-
-/// A rank may time out at the last barrier. Its caller may then overwrite the buffer while this
-/// rank still reads it. The values read are invalid then, even if all ranks have arrived.
-void NodeCollectives::check_sources() const {
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        if (memory_->board(rank).failed.load() != 0) {
-            throw GroupFailure{.code = Errc::disconnected,
-                               .cause = names_[rank] + " has given the group up",
-                               .follows = true};
-        }
-    }
+    barrier_.enter();
 }
 
 /// True if the buffers of all ranks lie in one region. This rank has mapped the region then.
 bool NodeCollectives::find_sources() {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const NodeEntry& entry = memory_->board(rank).entries[entered_ % 2];
+        const NodeEntry& entry = barrier_.entry(rank);
         if (!place_.region || entry.region != place_.region->number) {
             return false;
         }
@@ -329,7 +220,7 @@ void NodeCollectives::direct_all_reduce(const Operation& operation) {
         }
         reduce_all(signature.reduce_op, signature.dtype, own + place_of(mine), here, mine.count,
                    divisor_of(signature));
-        pass();
+        barrier_.pass();
         for (std::uint32_t i = 1; i < world_size_; ++i) {
             const std::uint32_t rank = (rank_ + i) % world_size_;
             const Chunk theirs = chunk_of(count, world_size_, rank);
@@ -350,14 +241,14 @@ void NodeCollectives::staged_reduction(const Operation& operation, const Shape& 
         const std::size_t count = std::min(part, signature.count - first);
         const std::uint32_t half = ++parts_ % 2;
         put(operation, shape, {first, count}, memory_->staging(rank_, half));
-        pass();
+        barrier_.pass();
         const Chunk mine = chunk_of(count, world_size_, rank_);
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             sources_[rank] = memory_->staging(rank, half) + mine.first * item;
         }
         reduce_all(signature.reduce_op, signature.dtype, memory_->reduced(rank_), sources_,
                    mine.count, divisor_of(signature));
-        pass();
+        barrier_.pass();
         for (std::uint32_t i = 0; wanted && i < world_size_; ++i) {
             const std::uint32_t rank = (rank_ + i) % world_size_;
             const Chunk theirs = chunk_of(count, world_size_, rank);
@@ -380,7 +271,7 @@ void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape
         if (shape.contributes) {
             put(operation, shape, {first, count}, memory_->staging(rank_, half));
         }
-        pass();
+        barrier_.pass();
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             sources_[rank] = memory_->staging(rank, half);
         }
@@ -400,7 +291,7 @@ void NodeCollectives::uneven_all_to_all(const Operation& operation) {
         const std::uint32_t half = ++parts_ % 2;
         const std::size_t own = operation.input.count - std::min(operation.input.count, first);
         copy_bytes(memory_->staging(rank_, half), input + first * item, std::min(part, own) * item);
-        pass();
+        barrier_.pass();
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             const std::size_t begin = std::max(first, wanted[rank].first);
             const std::size_t end = std::min(first + part, wanted[rank].first + wanted[rank].count);
@@ -416,13 +307,11 @@ void NodeCollectives::uneven_all_to_all(const Operation& operation) {
 /// Enters the collective, and returns which elements of each rank's input are for this rank.
 std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) {
     ENSURE(world_size_ * sizeof(std::size_t) <= memory_->staging_bytes());
-    ++entered_;
-    memory_->board(rank_).entries[entered_ % 2] = {.called = called_};
+    static_cast<void>(barrier_.next_entry());
     const std::uint32_t half = ++parts_ % 2;
     copy_bytes(memory_->staging(rank_, half), operation.counts.data(),
                world_size_ * sizeof(std::size_t));
-    pass();
-    check_entries();
+    barrier_.enter();
     std::vector<Chunk> wanted;
     longest_input_ = 0;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
@@ -432,7 +321,7 @@ std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) 
         wanted.push_back({.first = rows.offset(rank_), .count = counts[rank_]});
         longest_input_ = std::max(longest_input_, rows.offset(world_size_));
         if (counts[rank_] != operation.output_counts[rank]) {
-            throw rows_disagree(names_[rank], counts[rank_], names_[rank_],
+            throw rows_disagree(barrier_.name(rank), counts[rank_], barrier_.name(rank_),
                                 operation.output_counts[rank], operation.signature.dtype);
         }
     }

@@ -3,13 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "worker_sdk/src/cpu/node_barrier.h"
+#include "worker_sdk/src/cpu/collective_barrier.h"
 #include "worker_sdk/src/cpu/node_memory.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/regions.h"
@@ -34,10 +32,7 @@ namespace regroup::cpu {
 /// One thread at a time, `stop` apart.
 class NodeCollectives {
    public:
-    /// Gets what this rank knows of rank `rank`, when it waits for longer than kLongWait. On the
-    /// thread that waits.
-    using Listener = std::function<void(std::uint32_t rank, const Standing& standing)>;
-    static constexpr Duration kLongWait = std::chrono::seconds(1);
+    using Listener = CollectiveBarrier::Listener;
 
     /// `names[i]` is rank i in errors.
     NodeCollectives(std::shared_ptr<const NodeMemory> memory, std::uint32_t rank,
@@ -52,7 +47,7 @@ class NodeCollectives {
     /// Makes `carry_out` fail soon, wherever it waits, now and in future. Tells the others that
     /// this rank leaves in order, or that its operations fail; the latter before a caller on this
     /// rank can learn of the failure and reuse the buffers: see `check_sources`. Any thread.
-    void stop(bool orderly) noexcept;
+    void stop(bool orderly) noexcept { barrier_.stop(orderly); }
     [[nodiscard]] Regions& regions() noexcept { return regions_; }
 
    private:
@@ -70,14 +65,6 @@ class NodeCollectives {
     [[nodiscard]] Shape shape_of(const Operation& operation) const;
     [[nodiscard]] Shape sized(const Operation& operation, Shape shape) const;
     void enter(const Operation& operation, const Shape& shape);
-    void pass();
-    [[nodiscard]] bool is_hopeless();
-    void tell_standings() const;
-    void check_entries() const;
-    void check_sources() const;
-    [[nodiscard]] bool missing(std::uint32_t rank) const noexcept;
-    [[nodiscard]] std::optional<std::uint32_t> missing_for_good() const noexcept;
-    [[nodiscard]] std::string missing_ranks() const;
     [[nodiscard]] bool find_sources();
 
     void put(const Operation& operation, const Shape& shape, Chunk columns, std::byte* into) const;
@@ -97,20 +84,11 @@ class NodeCollectives {
     const std::shared_ptr<const NodeMemory> memory_;
     const std::uint32_t rank_;
     const std::uint32_t world_size_;
-    const std::vector<std::string> names_;
-    const Listener listener_;
-    NodeBarrier barrier_;
+    CollectiveBarrier barrier_;
     Regions regions_;
 
-    std::uint32_t entered_ = 0;  // Collectives so far.
-    std::uint32_t parts_ = 0;    // Parts staged so far.
+    std::uint32_t parts_ = 0;  // Parts staged so far.
     // Of the collective under way.
-    Signature called_{};
-    Signature previous_{};      // The collective before; number 0: none.
-    bool is_entering_ = false;  // Ranks that are missing at the barrier may be in `previous_`.
-    Instant deadline_;
-    Instant telling_at_;  // When to tell the listener about the others.
-    Duration limit_{};
     Regions::Place place_;
     std::vector<const std::byte*> sources_;  // Where the ranks' values lie, by rank.
     std::size_t longest_input_ = 0;          // Of an all_to_all with uneven rows, in elements.
