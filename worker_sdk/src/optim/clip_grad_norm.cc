@@ -8,8 +8,6 @@
 #include <span>
 #include <string>
 
-#include "worker_sdk/src/optim/cpu_update.h"
-#include "worker_sdk/src/optim/kernels.h"
 #include "worker_sdk/src/optim/memory.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 
@@ -38,48 +36,25 @@ void check(const std::vector<TensorView>& gradients, double max_norm) {
     }
 }
 
-std::size_t chunk_count(const TensorView& gradient) {
-    return (gradient.count + optim::kSquaresChunk - 1) / optim::kSquaresChunk;
-}
-
 /// The sums of all chunks, tensor by tensor.
 std::vector<double> squares_of(const std::vector<TensorView>& gradients, Stream stream) {
     std::size_t chunks = 0;
     for (const TensorView& gradient : gradients) {
-        chunks += chunk_count(gradient);
+        chunks += (gradient.count + optim::kSquaresChunk - 1) / optim::kSquaresChunk;
     }
     std::vector<double> sums(chunks);
     if (sums.empty()) {
         return sums;
     }
     const Device device = gradients.front().device;
-    if (device.kind == DeviceKind::cpu) {
-        std::span<double> left = sums;
-        for (const TensorView& gradient : gradients) {
-            optim::sum_squares_on_cpu(gradient, left.first(chunk_count(gradient)));
-            left = left.subspan(chunk_count(gradient));
-        }
-        return sums;
-    }
-    const Buffer on_gpu = cuda::allocate(device, sums.size() * sizeof(double));
-    optim::on_gpu(device, stream, "adding up squares", [&](void* handle) {
-        return optim::launch_sum_squares(gradients, static_cast<double*>(on_gpu.data), handle);
-    });
-    cuda::copy(std::span(sums), ConstTensorView(on_gpu.data, sums.size(), DType::float64, device),
+    const Buffer there = cuda::allocate(device, sums.size() * sizeof(double));
+    optim::run_kernels(
+        device, stream, "adding up squares", [&](const optim::Kernels& kernels, void* handle) {
+            return kernels.sum_squares(gradients, static_cast<double*>(there.data), handle);
+        });
+    cuda::copy(std::span(sums), ConstTensorView(there.data, sums.size(), DType::float64, device),
                stream);
     return sums;
-}
-
-void scale(const std::vector<TensorView>& gradients, double factor, Stream stream) {
-    const Device device = gradients.front().device;
-    if (device.kind == DeviceKind::cpu) {
-        for (const TensorView& gradient : gradients) {
-            optim::scale_on_cpu(gradient, factor);
-        }
-        return;
-    }
-    optim::on_gpu(device, stream, "clipping gradients",
-                  [&](void* handle) { return optim::launch_scale(gradients, factor, handle); });
 }
 
 }  // namespace
@@ -102,7 +77,10 @@ double clip_grad_norm(const std::vector<TensorView>& gradients, double max_norm,
             "skip the step");
     const double factor = max_norm / (norm + kSmallest);
     if (std::isfinite(norm) && factor < 1.0 && !gradients.empty()) {
-        scale(gradients, factor, options.stream);
+        optim::run_kernels(gradients.front().device, options.stream, "clipping gradients",
+                           [&](const optim::Kernels& kernels, void* handle) {
+                               return kernels.scale(gradients, factor, handle);
+                           });
     }
     return norm;
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // In blocks that stay in the first-level cache: low-precision gradients are widened into one, the
 // new masters are rounded from theirs, and memory is still read and written only once.
-#include "worker_sdk/src/optim/cpu_update.h"
-
 #include <algorithm>
 #include <array>
 
 #include "worker_sdk/src/base/float_arrays.h"
+#include "worker_sdk/src/optim/kernels.h"
 
 namespace regroup::optim {
 namespace {
@@ -93,29 +92,7 @@ void update_all(const AdamRule& rule, const StepState& step, const FlatTensors& 
     });
 }
 
-}  // namespace
-
-void step_on_cpu(StepState& step, const ScalerState* scaler, bool divide, const AnyRule& rule,
-                 std::span<const FlatTensors> tensors) {
-    std::visit(
-        [&](const auto& known) {
-            begin_step(step, scaler, divide, known);
-            for (const FlatTensors& each : tensors) {
-                if (step.skip == 0) {
-                    update_all(known, step, each);
-                }
-            }
-        },
-        rule);
-}
-
-void write_shadow_on_cpu(const FlatTensors& tensors) {
-    if (tensors.shadow != nullptr) {
-        narrow(tensors.shadow_dtype, tensors.master, tensors.shadow, tensors.count);
-    }
-}
-
-void scale_on_cpu(const TensorView& values, double factor) {
+void scale_tensor(const TensorView& values, double factor) {
     if (values.dtype == DType::float64) {
         multiply(static_cast<double*>(values.data), values.count, factor);
         return;
@@ -135,7 +112,8 @@ void scale_on_cpu(const TensorView& values, double factor) {
     }
 }
 
-void sum_squares_on_cpu(const ConstTensorView& values, std::span<double> sums) {
+/// `sums` has a place for each chunk.
+void sum_squares_of(const ConstTensorView& values, std::span<double> sums) {
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     std::array<float, kSquaresLanes> widened;
     const auto* const bytes = static_cast<const std::byte*>(values.data);
@@ -161,6 +139,81 @@ void sum_squares_on_cpu(const ConstTensorView& values, std::span<double> sums) {
         }
         sums[chunk] = lanes[0];
     }
+}
+
+class CpuKernels final : public Kernels {
+   public:
+    int update_scale(ScalerState* state, const ScalerRule& rule, void* /*stream*/) const override {
+        optim::update_scale(*state, rule);
+        return 0;
+    }
+    int report_overflow(ScalerState* state, void* /*stream*/) const override {
+        state->overflow = 1.0F;
+        return 0;
+    }
+    int check(std::span<const ConstTensorView> tensors, ScalerState* state,
+              void* stream) const override {
+        const bool finite = std::ranges::all_of(tensors, [](const ConstTensorView& tensor) {
+            return all_finite(tensor.dtype, tensor.data, tensor.count);
+        });
+        return finite ? 0 : report_overflow(state, stream);
+    }
+    int unscale(std::span<const TensorView> tensors, ScalerState* state,
+                void* stream) const override {
+        for (const TensorView& tensor : tensors) {  // One by one: it may still be in a cache.
+            const ConstTensorView checked = tensor;
+            static_cast<void>(check({&checked, 1}, state, stream));
+            scale_tensor(tensor, static_cast<double>(1.0F / state->scale));
+        }
+        return 0;
+    }
+    int sum_squares(std::span<const TensorView> tensors, double* sums,
+                    void* /*stream*/) const override {
+        for (const TensorView& tensor : tensors) {
+            const std::size_t chunks = (tensor.count + kSquaresChunk - 1) / kSquaresChunk;
+            sum_squares_of(tensor, {sums, chunks});
+            sums += chunks;
+        }
+        return 0;
+    }
+    int scale(std::span<const TensorView> tensors, double factor, void* /*stream*/) const override {
+        for (const TensorView& tensor : tensors) {
+            scale_tensor(tensor, factor);
+        }
+        return 0;
+    }
+    int set_learning_rate(StepState* step, double learning_rate, void* /*stream*/) const override {
+        step->learning_rate = learning_rate;
+        return 0;
+    }
+    int step(StepState* step, const ScalerState* scaler, bool divide, const AnyRule& rule,
+             std::span<const FlatTensors> tensors, void* /*stream*/) const override {
+        const auto carry_out = [&](const auto& known) {
+            begin_step(*step, scaler, divide, known);
+            for (const FlatTensors& each : tensors) {
+                if (step->skip == 0) {
+                    update_all(known, *step, each);
+                }
+            }
+        };
+        std::visit(carry_out, rule);
+        return 0;
+    }
+    int write_shadows(std::span<const FlatTensors> tensors, void* /*stream*/) const override {
+        for (const FlatTensors& each : tensors) {
+            if (each.shadow != nullptr) {
+                narrow(each.shadow_dtype, each.master, each.shadow, each.count);
+            }
+        }
+        return 0;
+    }
+};
+
+}  // namespace
+
+const Kernels& cpu_kernels() {
+    static const CpuKernels kernels;
+    return kernels;
 }
 
 }  // namespace regroup::optim

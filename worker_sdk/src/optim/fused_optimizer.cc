@@ -9,11 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
-#include "worker_sdk/src/optim/kernels.h"
 #include "worker_sdk/src/optim/memory.h"
-#include "worker_sdk/src/optim/shadow.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 
 namespace regroup {
@@ -111,7 +108,6 @@ struct FusedOptimizer::Impl {
         memory.write(&state, 0, sizeof state, {});
     }
 
-    [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
     // On `device`; the host may access it only if that is the CPU.
     [[nodiscard]] StepState* step() const noexcept {
         return static_cast<StepState*>(memory.data());
@@ -129,13 +125,10 @@ struct FusedOptimizer::Impl {
             require(false, "tensors " + std::to_string(missing - tensors.begin()) +
                                " have no gradient yet; call set_gradients() before the first step");
         }
-        if (on_cpu()) {
-            optim::step_on_cpu(*step(), scaler, divide, rule, tensors);
-            return;
-        }
-        optim::on_gpu(device, stream, "an optimizer's step", [&](auto* handle) {
-            return optim::launch_step(step(), scaler, divide, rule, tensors, handle);
-        });
+        optim::run_kernels(device, stream, "an optimizer's step",
+                           [&](const optim::Kernels& kernels, void* handle) {
+                               return kernels.step(step(), scaler, divide, rule, tensors, handle);
+                           });
     }
 
     Device device;
@@ -191,13 +184,10 @@ void FusedOptimizer::set_gradients(const DistributedDataParallel& ddp) {
 void FusedOptimizer::set_learning_rate(double learning_rate, Stream stream) {
     require_at_least_zero(learning_rate, "learning_rate");
     impl_->learning_rate = learning_rate;
-    if (impl_->on_cpu()) {
-        impl_->step()->learning_rate = learning_rate;
-        return;
-    }
-    optim::on_gpu(impl_->device, stream, "setting the learning rate", [&](auto* handle) {
-        return optim::launch_set_learning_rate(impl_->step(), learning_rate, handle);
-    });
+    optim::run_kernels(impl_->device, stream, "setting the learning rate",
+                       [&](const optim::Kernels& kernels, void* handle) {
+                           return kernels.set_learning_rate(impl_->step(), learning_rate, handle);
+                       });
 }
 
 double FusedOptimizer::learning_rate() const noexcept {

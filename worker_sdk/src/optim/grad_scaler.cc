@@ -8,9 +8,7 @@
 #include <string>
 
 #include "worker_sdk/src/base/float_arrays.h"
-#include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
-#include "worker_sdk/src/optim/kernels.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 
 namespace regroup {
@@ -97,17 +95,10 @@ void GradScaler::check_all(std::span<const ConstTensorView> gradients, Stream st
     if (!impl_->enabled) {
         return;
     }
-    if (!impl_->on_cpu()) {
-        optim::on_gpu(impl_->device, stream, "checking gradients for overflow", [&](auto* handle) {
-            return optim::launch_check(gradients, impl_->state(), handle);
-        });
-        return;
-    }
-    for (const ConstTensorView& gradient : gradients) {
-        if (!all_finite(gradient.dtype, gradient.data, gradient.count)) {
-            impl_->state()->overflow = 1.0F;
-        }
-    }
+    optim::run_kernels(impl_->device, stream, "checking gradients for overflow",
+                       [&](const optim::Kernels& kernels, void* handle) {
+                           return kernels.check(gradients, impl_->state(), handle);
+                       });
 }
 
 void GradScaler::unscale(TensorView gradient, Stream stream) {
@@ -127,29 +118,20 @@ void GradScaler::unscale_all(std::span<const TensorView> gradients, Stream strea
         return;
     }
     impl_->unscaled = true;
-    if (!impl_->on_cpu()) {
-        optim::on_gpu(impl_->device, stream, "unscaling gradients", [&](auto* handle) {
-            return optim::launch_unscale(gradients, impl_->state(), handle);
-        });
-        return;
-    }
-    for (const TensorView& gradient : gradients) {
-        check(gradient);
-        optim::scale_on_cpu(gradient, static_cast<double>(1.0F / impl_->state()->scale));
-    }
+    optim::run_kernels(impl_->device, stream, "unscaling gradients",
+                       [&](const optim::Kernels& kernels, void* handle) {
+                           return kernels.unscale(gradients, impl_->state(), handle);
+                       });
 }
 
 void GradScaler::report_overflow(Stream stream) {
     if (!impl_->enabled) {
         return;
     }
-    if (impl_->on_cpu()) {
-        impl_->state()->overflow = 1.0F;
-        return;
-    }
-    optim::on_gpu(impl_->device, stream, "noting an overflow", [&](auto* handle) {
-        return optim::launch_report_overflow(impl_->state(), handle);
-    });
+    optim::run_kernels(impl_->device, stream, "noting an overflow",
+                       [&](const optim::Kernels& kernels, void* handle) {
+                           return kernels.report_overflow(impl_->state(), handle);
+                       });
 }
 
 Work GradScaler::agree(ProcessGroup& group) {
@@ -161,13 +143,10 @@ void GradScaler::update(Stream stream) {
     if (!impl_->enabled) {
         return;
     }
-    if (impl_->on_cpu()) {
-        optim::update_scale(*impl_->state(), impl_->rule);
-        return;
-    }
-    optim::on_gpu(impl_->device, stream, "updating the loss scale", [&](auto* handle) {
-        return optim::launch_update_scale(impl_->state(), impl_->rule, handle);
-    });
+    optim::run_kernels(impl_->device, stream, "updating the loss scale",
+                       [&](const optim::Kernels& kernels, void* handle) {
+                           return kernels.update_scale(impl_->state(), impl_->rule, handle);
+                       });
 }
 
 std::vector<TensorView> GradScaler::state() const {

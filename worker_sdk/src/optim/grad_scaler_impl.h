@@ -11,7 +11,6 @@ namespace regroup {
 struct GradScaler::Impl {
     Impl(const GradScalerOptions& options, const Device& device_in);
 
-    [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
     /// On `device`; the host may access it only if that is the CPU.
     [[nodiscard]] optim::ScalerState* state() const noexcept {
         return static_cast<optim::ScalerState*>(memory.data());

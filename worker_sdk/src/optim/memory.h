@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "worker_sdk/src/cuda/cuda_runtime.h"
+#include "worker_sdk/src/optim/kernels.h"
 
 namespace regroup::optim {
 
@@ -28,12 +29,25 @@ class Memory {
     Buffer buffer_;
 };
 
-/// Calls `launch(stream)`, which returns a cudaError_t as a number, with `device` as the current
-/// GPU. Throws Error `system` naming `operation` if that fails.
-template <class Launch>
-void on_gpu(const Device& device, Stream stream, const char* operation, const Launch& launch) {
+/// Calls `call(kernels, stream)` with the kernels of `device`, which becomes the current GPU if it
+/// is one. Throws Error `system` naming `operation` if that fails.
+template <class Call>
+void run_kernels(const Device& device, Stream stream, const char* operation, const Call& call) {
+    if (device.kind == DeviceKind::cpu) {
+        static_cast<void>(call(cpu_kernels(), nullptr));
+        return;
+    }
     const cuda::DeviceScope scope(cuda::cuda_runtime(), device.index);
-    cuda::require_cuda(launch(stream.handle), operation);
+    cuda::require_cuda(call(gpu_kernels(), stream.handle), operation);
+}
+
+/// Rounds the masters into their shadows, where there are any.
+inline void write_shadows(const Device& device, std::span<const FlatTensors> tensors,
+                          Stream stream) {
+    run_kernels(device, stream, "writing low-precision shadows",
+                [&](const Kernels& kernels, void* handle) {
+                    return kernels.write_shadows(tensors, handle);
+                });
 }
 
 }  // namespace regroup::optim

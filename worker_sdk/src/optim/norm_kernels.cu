@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "worker_sdk/src/cuda/lanes.cuh"
-#include "worker_sdk/src/optim/kernels.h"
+#include "worker_sdk/src/optim/gpu_kernels.h"
 #include "worker_sdk/src/optim/tensor_batch.h"
 
 namespace regroup::optim {
@@ -28,7 +28,7 @@ struct Values {
     std::size_t first_sum;
 };
 
-// A block of threads for each chunk, a thread for each lane: the order of sum_squares_on_cpu.
+// A block of threads for each chunk, a thread for each lane: the order of squares.h.
 template <class T, class Batch>
 __global__ void __launch_bounds__(kBlockThreads)
     sum_squares_kernel(const __grid_constant__ Batch batch, double* __restrict__ sums) {
@@ -142,7 +142,7 @@ int for_batches(std::span<const TensorView> tensors, std::size_t chunk, const La
 
 }  // namespace
 
-int launch_sum_squares(std::span<const TensorView> tensors, double* sums, void* stream) {
+int GpuKernels::sum_squares(std::span<const TensorView> tensors, double* sums, void* stream) const {
     return for_batches(tensors, kSquaresChunk, [&](auto* typed, const auto& batch) -> int {
         using T = std::remove_pointer_t<decltype(typed)>;
         return cuda::launch_blocks(sum_squares_kernel<T, std::remove_cvref_t<decltype(batch)>>,
@@ -150,7 +150,7 @@ int launch_sum_squares(std::span<const TensorView> tensors, double* sums, void* 
     });
 }
 
-int launch_scale(std::span<const TensorView> tensors, double factor, void* stream) {
+int GpuKernels::scale(std::span<const TensorView> tensors, double factor, void* stream) const {
     return for_batches(tensors, kScaleChunk, [&](auto* typed, const auto& batch) -> int {
         using T = std::remove_pointer_t<decltype(typed)>;
         return cuda::launch_blocks(scale_kernel<T, std::remove_cvref_t<decltype(batch)>>,

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "worker_sdk/src/cuda/lanes.cuh"
-#include "worker_sdk/src/optim/kernels.h"
+#include "worker_sdk/src/optim/gpu_kernels.h"
 #include "worker_sdk/src/optim/tensor_batch.h"
 
 namespace regroup::optim {
@@ -144,15 +144,16 @@ int launch_check_of(DType dtype, std::span<const ConstTensorView> tensors, Scale
 
 }  // namespace
 
-int launch_update_scale(ScalerState* state, const ScalerRule& rule, void* stream) {
+int GpuKernels::update_scale(ScalerState* state, const ScalerRule& rule, void* stream) const {
     return cuda::launch_one(update_scale_kernel, stream, state, rule);
 }
 
-int launch_report_overflow(ScalerState* state, void* stream) {
+int GpuKernels::report_overflow(ScalerState* state, void* stream) const {
     return cuda::launch_one(report_overflow_kernel, stream, state);
 }
 
-int launch_check(std::span<const ConstTensorView> tensors, ScalerState* state, void* stream) {
+int GpuKernels::check(std::span<const ConstTensorView> tensors, ScalerState* state,
+                      void* stream) const {
     int status = launch_check_of<std::uint32_t>(DType::float32, tensors, state, stream);
     for (const DType dtype : {DType::float16, DType::bfloat16}) {
         if (status == cudaSuccess) {
@@ -162,7 +163,8 @@ int launch_check(std::span<const ConstTensorView> tensors, ScalerState* state, v
     return status;
 }
 
-int launch_unscale(std::span<const TensorView> tensors, ScalerState* state, void* stream) {
+int GpuKernels::unscale(std::span<const TensorView> tensors, ScalerState* state,
+                        void* stream) const {
     std::vector<Floats> all;
     for (const TensorView& tensor : tensors) {
         all.push_back({static_cast<float*>(tensor.data), tensor.count});

@@ -8,7 +8,6 @@
 
 #include "worker_sdk/src/base/batches.h"
 #include "worker_sdk/src/optim/flat_tensors.h"
-#include "worker_sdk/src/optim/shadow.h"
 #include "worker_sdk/src/optim/sharded_optimizer_impl.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 

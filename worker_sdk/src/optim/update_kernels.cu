@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "worker_sdk/src/cuda/lanes.cuh"
-#include "worker_sdk/src/optim/kernels.h"
+#include "worker_sdk/src/optim/gpu_kernels.h"
 #include "worker_sdk/src/optim/tensor_batch.h"
 
 namespace regroup::optim {
@@ -244,23 +244,28 @@ __global__ void set_learning_rate_kernel(StepState* step, double learning_rate) 
 
 }  // namespace
 
-int launch_set_learning_rate(StepState* step, double learning_rate, void* stream) {
+int GpuKernels::set_learning_rate(StepState* step, double learning_rate, void* stream) const {
     return cuda::launch_one(set_learning_rate_kernel, stream, step, learning_rate);
 }
 
-int launch_step(StepState* step, const ScalerState* scaler, bool divide, const AnyRule& rule,
-                std::span<const FlatTensors> tensors, void* stream) {
+int GpuKernels::step(StepState* step, const ScalerState* scaler, bool divide, const AnyRule& rule,
+                     std::span<const FlatTensors> tensors, void* stream) const {
     const auto* const sgd = std::get_if<SgdRule>(&rule);
     return sgd != nullptr
                ? launch_step_of(*sgd, step, scaler, divide, tensors, stream)
                : launch_step_of(std::get<AdamRule>(rule), step, scaler, divide, tensors, stream);
 }
 
-int launch_write_shadows(std::span<const FlatTensors> tensors, void* stream) {
+int GpuKernels::write_shadows(std::span<const FlatTensors> tensors, void* stream) const {
     const int status = launch_shadows_of<__half>(DType::float16, tensors, stream);
     return status != cudaSuccess
                ? status
                : launch_shadows_of<__nv_bfloat16>(DType::bfloat16, tensors, stream);
+}
+
+const Kernels& gpu_kernels() {
+    static const GpuKernels kernels;
+    return kernels;
 }
 
 }  // namespace regroup::optim
