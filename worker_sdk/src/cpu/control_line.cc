@@ -4,12 +4,12 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
-#include "worker_sdk/src/base/copy.h"
-
 namespace regroup::cpu {
+
+using net::Notice;
+
 namespace {
 
 constexpr Duration kControlCheckInterval = std::chrono::milliseconds(50);
@@ -19,8 +19,6 @@ constexpr Duration kControlCheckInterval = std::chrono::milliseconds(50);
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 /// Shorter than Mesh::kExplanationLimit: it is the explanation.
 constexpr Duration kFormingGrace = std::chrono::milliseconds(100);
-/// The standings that wait for a neighbour which does not read.
-constexpr std::size_t kUnsentBytesMax = std::size_t{256} << 10U;
 
 }  // namespace
 
@@ -110,7 +108,7 @@ void ControlLine::watch(net::PollSet& poll) {
         if (line.stream != nullptr && !line.left && !met_) {
             poll.want_read(*line.stream);
         }
-        if (line.stream != nullptr && !line.unsent.empty() && !line.stream->ended()) {
+        if (line.stream != nullptr && line.notices.has_unsent() && !line.stream->ended()) {
             poll.want_write(*line.stream);
         }
     }
@@ -121,7 +119,7 @@ void ControlLine::progress() {
         for (Line& line : lines_) {
             if (line.stream != nullptr && !met_) {
                 read(line);
-                flush(line);
+                line.notices.flush(*line.stream);
             }
         }
     } catch (GroupFailure& failure) {
@@ -143,28 +141,14 @@ Instant ControlLine::next_deadline() const {
 }
 
 void ControlLine::read(Line& line) {
-    while (!line.left && line.stream->readable && !line.stream->input_ended()) {
-        if (!line.notice.complete()) {
-            line.notice.filled(line.stream->read_some(line.notice.space()));
+    while (!line.left) {
+        const std::optional<Notice> notice = line.notices.read(*line.stream);
+        if (!notice) {
+            break;
         }
-        if (!line.notice.complete()) {
-            continue;
-        }
-        const Notice notice = line.notice.value();
-        const std::size_t wanted =
-            std::min(notice.text_bytes, Notice::kTextBytesMax) - line.text.size();
-        if (wanted > 0) {
-            std::array<std::byte, Notice::kTextBytesMax> buffer{};
-            const std::size_t count = line.stream->read_some(std::span(buffer).first(wanted));
-            line.text.append(reinterpret_cast<const char*>(buffer.data()), count);
-        }
-        if (line.text.size() == std::min(notice.text_bytes, Notice::kTextBytesMax)) {
-            handle(line, notice);
-            line.notice.reset();
-            line.text.clear();
-        }
+        handle(line, *notice);
     }
-    if (!line.left && line.stream->input_ended()) {
+    if (!line.left && (line.stream->input_ended() || line.notices.is_spoilt())) {
         const std::string how = "closed the connection";
         mesh_.tell_break(line.peer, how);
         throw GroupFailure{.code = Errc::disconnected,
@@ -174,95 +158,70 @@ void ControlLine::read(Line& line) {
 }
 
 void ControlLine::handle(Line& line, const Notice& notice) {
-    if (notice.kind == NoticeKind::leave) {
+    if (notice.kind == Notice::Kind::left) {
         line.left = true;
         mesh_.note_left(line.peer);
         return;
     }
-    if (notice.kind == NoticeKind::standing) {
+    if (notice.kind == Notice::Kind::standing) {
         return handle_standing(line, notice);
     }
     heard_ = notice;
-    heard_text_ = line.text;
-    const std::string reporter = notice.reporter < mesh_.position().world_size
-                                     ? mesh_.peer(notice.reporter).name
+    const std::string reporter = notice.origin < mesh_.position().world_size
+                                     ? mesh_.peer(notice.origin).name
                                      : mesh_.peer(line.peer).name;
-    if (notice.broken_to == mesh_.position().rank &&
-        notice.reporter < mesh_.position().world_size) {
+    if (notice.about == mesh_.position().rank && notice.origin < mesh_.position().world_size) {
         // This rank lives, and may be the only one that knows of the broken connection.
-        mesh_.tell_break(notice.reporter, "says that the connection broke");
+        mesh_.tell_break(notice.origin, "says that the connection broke");
     }
     throw GroupFailure{
-        .code = notice.code, .cause = reporter + " reports: " + line.text, .reported = true};
+        .code = notice.code, .cause = reporter + " reports: " + notice.text, .reported = true};
 }
 
 void ControlLine::handle_standing(Line& line, const Notice& notice) {
-    Standing standing;
-    if (line.text.size() != sizeof standing || notice.reporter >= mesh_.position().world_size ||
-        notice.reporter == mesh_.position().rank || !standing_listener_) {
+    const std::optional<Standing> standing = standing_of(notice.text);
+    if (!standing || notice.origin >= mesh_.position().world_size ||
+        notice.origin == mesh_.position().rank || !standing_listener_) {
         return;
     }
-    copy_bytes(&standing, line.text.data(), sizeof standing);
-    if (standing_listener_(notice.reporter, standing)) {
-        Line& other = &line == &lines_[0] ? lines_[1] : lines_[0];
-        send(other, notice, line.text);
+    if (standing_listener_(notice.origin, *standing)) {
+        send(&line == &lines_[0] ? lines_[1] : lines_[0], notice);
     }
 }
 
 void ControlLine::tell(const Standing& standing) {
-    const auto bytes = bytes_of(standing);
-    send({.kind = NoticeKind::standing,
-          .reporter = mesh_.position().rank,
-          .text_bytes = static_cast<std::uint32_t>(bytes.size())},
-         {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    send({.kind = Notice::Kind::standing,
+          .origin = mesh_.position().rank,
+          .text = text_of(standing)});
 }
 
 void ControlLine::announce_leave() noexcept {
-    send({.kind = NoticeKind::leave}, {});
+    send({.kind = Notice::Kind::left});
 }
 
 void ControlLine::announce_failure(Errc code, const std::string& text,
                                    std::optional<std::uint32_t> broken_to) noexcept {
     if (heard_) {
-        return send(*heard_, heard_text_);
+        return send(*heard_);
     }
-    const auto bytes =
-        static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), Notice::kTextBytesMax));
     // The other ranks see an abort on this rank as a rank that is gone.
-    send({.kind = NoticeKind::failure,
+    send({.kind = Notice::Kind::failed,
           .code = code == Errc::fenced ? Errc::disconnected : code,
-          .reporter = mesh_.position().rank,
-          .broken_to = broken_to.value_or(Notice::kNobody),
-          .text_bytes = bytes},
-         text);
+          .origin = mesh_.position().rank,
+          .about = broken_to.value_or(Notice::kNobody),
+          .text = text});
 }
 
-void ControlLine::send(const Notice& notice, std::string_view text) noexcept {
+void ControlLine::send(const Notice& notice) noexcept {
     for (Line& line : lines_) {
-        send(line, notice, text);
+        send(line, notice);
     }
 }
 
-void ControlLine::send(Line& line, const Notice& notice, std::string_view text) noexcept {
-    // A broken connection needs no notice, and a neighbour that has stopped reading needs no
-    // standings.
-    if (line.stream == nullptr || line.stream->ended() ||
-        (notice.kind == NoticeKind::standing && line.unsent.size() > kUnsentBytesMax)) {
-        return;
-    }
-    const auto head = bytes_of(notice);
-    line.unsent.append(reinterpret_cast<const char*>(head.data()), head.size());
-    line.unsent.append(text.substr(0, notice.text_bytes));
-    flush(line);
-}
-
-void ControlLine::flush(Line& line) noexcept {
-    while (!line.unsent.empty()) {
-        const std::size_t count = line.stream->write_some(std::as_bytes(std::span(line.unsent)));
-        if (count == 0) {
-            return;
-        }
-        line.unsent.erase(0, count);
+/// A broken connection needs no notice.
+void ControlLine::send(Line& line, const Notice& notice) noexcept {
+    if (line.stream != nullptr && !line.stream->ended()) {
+        line.notices.send(*line.stream, notice);
     }
 }
 

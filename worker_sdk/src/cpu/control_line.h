@@ -6,10 +6,10 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/net/notice_line.h"
 
 namespace regroup::cpu {
 
@@ -52,9 +52,7 @@ class ControlLine final : public net::Participant {
         std::uint32_t peer = 0;
         net::Stream* stream = nullptr;
         bool left = false;
-        Partial<Notice> notice{};
-        std::string text{};  // The received part of the notice's text.
-        std::string unsent{};
+        net::NoticeLine notices{};
     };
 
     void connect(Instant deadline, const std::function<void()>& check);
@@ -62,11 +60,10 @@ class ControlLine final : public net::Participant {
     [[nodiscard]] bool meet_neighbours_once_more(Instant deadline);
     void meet(GroupFailure failure);
     void read(Line& line);
-    void handle(Line& line, const Notice& notice);
-    void handle_standing(Line& line, const Notice& notice);
-    void send(const Notice& notice, std::string_view text) noexcept;
-    static void send(Line& line, const Notice& notice, std::string_view text) noexcept;
-    static void flush(Line& line) noexcept;
+    void handle(Line& line, const net::Notice& notice);
+    void handle_standing(Line& line, const net::Notice& notice);
+    void send(const net::Notice& notice) noexcept;
+    static void send(Line& line, const net::Notice& notice) noexcept;
 
     Mesh& mesh_;
     std::array<Line, 2> lines_;
@@ -74,8 +71,7 @@ class ControlLine final : public net::Participant {
     std::atomic<bool> forming_ = false;  // Connected, but not `formed`.
     std::optional<GroupFailure> met_;    // Met while forming; `progress` throws it.
     Instant met_until_;                  // The latest time for that.
-    std::optional<Notice> heard_;
-    std::string heard_text_;
+    std::optional<net::Notice> heard_;
 };
 
 }  // namespace regroup::cpu

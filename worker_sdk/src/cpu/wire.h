@@ -30,27 +30,6 @@ struct MessageHeader {
     std::array<std::uint8_t, 3> zero{};
 };
 
-enum class NoticeKind : std::uint32_t {
-    leave,     ///< The sender has left in order; nothing is wrong.
-    failure,   ///< The group has failed; `text_bytes` of explanation follow.
-    standing,  ///< The reporter is at this collective; a Standing follows.
-};
-
-/// The header of a notice on a control connection.
-struct Notice {
-    static constexpr std::uint32_t kTextBytesMax = 2048;
-
-    NoticeKind kind = NoticeKind::leave;
-    Errc code = Errc::disconnected;
-    std::uint32_t reporter = 0;  ///< The rank that met the failure first, or whose standing it is.
-    /// The rank to which its connection has broken, if that is the failure.
-    std::uint32_t broken_to = kNobody;
-    std::uint32_t text_bytes = 0;
-
-    static constexpr std::uint32_t kNobody = 0xffffffffU;
-};
-
-static_assert(WireStruct<Signature> && WireStruct<MessageHeader> && WireStruct<Notice> &&
-              WireStruct<Standing>);
+static_assert(WireStruct<Signature> && WireStruct<MessageHeader> && WireStruct<Standing>);
 
 }  // namespace regroup::cpu

@@ -2,6 +2,7 @@
 #include "worker_sdk/src/group/standing.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/base/text.h"
@@ -80,6 +81,19 @@ std::string describe(const Signature& signature) {
             return text + " from rank " + peer + " (tag " + tag + ", " + elements + ")";
     }
     return text;
+}
+
+std::string text_of(const Standing& standing) {
+    return {reinterpret_cast<const char*>(&standing), sizeof standing};
+}
+
+std::optional<Standing> standing_of(std::string_view bytes) {
+    Standing standing;
+    if (bytes.size() != sizeof standing) {
+        return std::nullopt;
+    }
+    std::memcpy(&standing, bytes.data(), sizeof standing);
+    return standing;
 }
 
 std::string describe(const Standing& standing) {

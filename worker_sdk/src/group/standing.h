@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/clock.h"
@@ -64,6 +66,10 @@ struct Standing {
 
     bool operator==(const Standing&) const = default;
 };
+
+/// The bytes of a standing, for a notice; and back, if they are some.
+[[nodiscard]] std::string text_of(const Standing& standing);
+[[nodiscard]] std::optional<Standing> standing_of(std::string_view bytes);
 
 /// "in all_reduce #17 (sum, 1000 x float32)", "after barrier #16", "before the first collective".
 [[nodiscard]] std::string describe(const Standing& standing);

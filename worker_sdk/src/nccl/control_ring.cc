@@ -4,49 +4,12 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "rendezvous/base/text.h"
 #include "worker_sdk/src/net/protection.h"
 
 namespace regroup::nccl {
 namespace {
-
-constexpr std::size_t kTextMax = 1024;
-/// The standings that wait for a neighbour which does not read.
-constexpr std::size_t kUnsentBytesMax = std::size_t{256} << 10U;
-
-/// Precedes `text_bytes` of text.
-struct NoticeHeader {
-    std::uint32_t kind = 0;
-    std::uint32_t code = 0;
-    std::uint32_t origin = 0;
-    std::uint32_t scope = 0;
-    std::uint32_t text_bytes = 0;
-};
-
-std::string encode(const Notice& notice) {
-    const bool is_standing = notice.kind == Notice::Kind::standing;
-    const std::string text =
-        is_standing ? std::string(reinterpret_cast<const char*>(&notice.standing), sizeof(Standing))
-                    : notice.text.substr(0, kTextMax);
-    const NoticeHeader header{.kind = static_cast<std::uint32_t>(notice.kind),
-                              .code = static_cast<std::uint32_t>(notice.code),
-                              .origin = notice.origin,
-                              .scope = notice.scope,
-                              .text_bytes = static_cast<std::uint32_t>(text.size())};
-    std::string bytes(sizeof header, '\0');
-    std::memcpy(bytes.data(), &header, sizeof header);
-    return bytes + text;
-}
-
-bool is_sane(const NoticeHeader& header, std::uint32_t world_size) {
-    constexpr auto kStanding = static_cast<std::uint32_t>(Notice::Kind::standing);
-    return header.kind <= kStanding &&
-           (header.kind != kStanding || header.text_bytes == sizeof(Standing)) &&
-           header.code <= static_cast<std::uint32_t>(Errc::system) && header.origin < world_size &&
-           header.text_bytes <= kTextMax;
-}
 
 [[noreturn]] void refuse_neighbour(Errc code, const std::string& name, const std::string& why) {
     throw Error(code,
@@ -132,7 +95,7 @@ void ControlRing::watch(net::PollSet& poll) {
     for (Link& link : links_) {
         if (link.stream) {
             poll.want_read(*link.stream);
-            if (!link.out.empty()) {
+            if (link.notices.has_unsent()) {
                 poll.want_write(*link.stream);
             }
         }
@@ -145,69 +108,37 @@ std::vector<Notice> ControlRing::progress() {
         if (link.stream && (link.stream->readable || link.stream->ended())) {
             read(link, news);
         }
-        flush(link);
+        if (link.stream) {
+            link.notices.flush(*link.stream);
+        }
     }
     return news;
 }
 
 void ControlRing::read(Link& link, std::vector<Notice>& news) {
-    std::array<std::byte, 4096> piece{};
-    while (const std::size_t got = link.stream->read_some(piece)) {
-        link.in.append(reinterpret_cast<const char*>(piece.data()), got);
+    while (auto notice = link.notices.read(*link.stream)) {
+        take(link, *std::move(notice), news);
     }
-    bool broken = link.stream->ended();
-    NoticeHeader header;
-    while (link.in.size() >= sizeof header) {
-        std::memcpy(&header, link.in.data(), sizeof header);
-        if (!is_sane(header, world_size_)) {
-            broken = true;
-            break;
-        }
-        if (link.in.size() < sizeof header + header.text_bytes) {
-            break;
-        }
-        Notice notice{.kind = static_cast<Notice::Kind>(header.kind),
-                      .code = static_cast<Errc>(header.code),
-                      .origin = header.origin,
-                      .scope = header.scope};
-        if (notice.kind == Notice::Kind::standing) {
-            std::memcpy(&notice.standing, link.in.data() + sizeof header, sizeof(Standing));
-        } else {
-            notice.text = link.in.substr(sizeof header, header.text_bytes);
-        }
-        take(link, std::move(notice), news);
-        link.in.erase(0, sizeof header + header.text_bytes);
-    }
-    if (broken) {
+    if (link.stream->ended() || link.notices.is_spoilt()) {
         link.stream.reset();
         if (!link.left) {
             take(link,
-                 {.kind = Notice::Kind::ended,
+                 {.kind = Notice::Kind::failed,
                   .code = Errc::disconnected,
                   .origin = link.rank,
-                  .scope = 0,
+                  .about = 0,
                   .text = link.name + " is gone: its process closed the connection without a word"},
                  news);
         }
     }
 }
 
-void ControlRing::flush(Link& link) {
-    while (link.stream && !link.out.empty()) {
-        const std::size_t sent = link.stream->write_some(std::as_bytes(std::span(link.out)));
-        if (sent == 0) {
-            return;  // The socket is full, or the next read reports the end.
-        }
-        link.out.erase(0, sent);
-    }
-}
-
 void ControlRing::take(Link& link, Notice notice, std::vector<Notice>& news) {
-    if (notice.origin == rank_ || !is_news(notice)) {
+    if (notice.origin == rank_ || notice.origin >= world_size_ || !is_news(notice)) {
         return;
     }
     const bool is_leaving = notice.kind == Notice::Kind::left ||
-                            (notice.kind == Notice::Kind::ended && notice.scope == 0);
+                            (notice.kind == Notice::Kind::failed && notice.about == 0);
     for (Link& other : links_) {
         // In a world of two both links lead to the same rank.
         other.left = other.left || (is_leaving && other.rank == notice.origin);
@@ -218,12 +149,12 @@ void ControlRing::take(Link& link, Notice notice, std::vector<Notice>& news) {
 
 bool ControlRing::is_news(const Notice& notice) {
     if (notice.kind == Notice::Kind::standing) {
-        std::uint64_t& newest = versions_[{notice.origin, notice.scope}];
-        return std::exchange(newest, std::max(newest, notice.standing.version)) <
-               notice.standing.version;
+        const std::uint64_t version = standing_of(notice.text).value_or(Standing()).version;
+        std::uint64_t& newest = versions_[{notice.origin, notice.about}];
+        return std::exchange(newest, std::max(newest, version)) < version;
     }
     const std::uint64_t what =
-        std::uint64_t{notice.scope} * 2 + (notice.kind == Notice::Kind::ended ? 1 : 0);
+        std::uint64_t{notice.about} * 2 + (notice.kind == Notice::Kind::failed ? 1 : 0);
     return heard_.emplace(notice.origin, what).second;
 }
 
@@ -233,11 +164,8 @@ void ControlRing::announce(const Notice& notice) {
 
 void ControlRing::pass_on(const Notice& notice, const Link* except) {
     for (Link& link : links_) {
-        const bool is_full =
-            notice.kind == Notice::Kind::standing && link.out.size() > kUnsentBytesMax;
-        if (&link != except && link.stream && !is_full) {
-            link.out += encode(notice);
-            flush(link);
+        if (&link != except && link.stream) {
+            link.notices.send(*link.stream, notice);
         }
     }
 }

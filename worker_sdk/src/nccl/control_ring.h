@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <regroup/errc.h>
-
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,27 +15,14 @@
 #include "worker_sdk/src/group/standing.h"
 #include "worker_sdk/src/net/acceptor.h"
 #include "worker_sdk/src/net/handshake.h"
+#include "worker_sdk/src/net/notice_line.h"
 #include "worker_sdk/src/net/outbound.h"
 #include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/socket.h"
 
 namespace regroup::nccl {
 
-/// A notice about the group, which the ring carries to every rank.
-struct Notice {
-    enum class Kind : std::uint32_t {
-        left,      ///< `origin` has left in order.
-        ended,     ///< The group of `scope` has ended at `origin`, for the reason in `text`.
-        standing,  ///< How far `origin` has come in the collectives of `scope`.
-    };
-
-    Kind kind = Kind::left;
-    Errc code = Errc::disconnected;
-    std::uint32_t origin = 0;
-    std::uint32_t scope = 0;
-    std::string text{};
-    Standing standing{};
-};
+using net::Notice;  // Which the ring carries to every rank.
 
 /// Detects ranks that die. NCCL does not detect them inside a node, and between nodes only after
 /// tens of seconds. Every rank keeps one TCP connection to the next and one to the previous rank. A
@@ -89,15 +72,13 @@ class ControlRing {
         std::uint32_t rank = 0;
         std::string name;  // "rank 3 (10.0.0.4:4711)"
         std::optional<net::Stream> stream;
-        std::string in;
-        std::string out;
+        net::NoticeLine notices;
         bool left = false;
     };
 
     void meet_neighbours(net::Outbound& next, net::Acceptor& door, Instant deadline,
                          const std::function<void()>& look_around);
     void read(Link& link, std::vector<Notice>& news);
-    void flush(Link& link);
     void take(Link& link, Notice notice, std::vector<Notice>& news);
     [[nodiscard]] bool is_news(const Notice& notice);
     void pass_on(const Notice& notice, const Link* except);

@@ -10,16 +10,15 @@ void RollCall::tell(std::uint32_t scope, Standing standing, Instant now) {
     scopes_[scope].told_at = now;
     ring_.announce({.kind = Notice::Kind::standing,
                     .origin = rank_,
-                    .scope = scope,
-                    .text = {},
-                    .standing = standing});
+                    .about = scope,
+                    .text = text_of(standing)});
 }
 
 void RollCall::hear(const Notice& notice, const Standing& own, Instant now) {
-    Scope& scope = scopes_[notice.scope];
-    scope.standings.note(notice.origin, notice.standing, now);
+    Scope& scope = scopes_[notice.about];
+    scope.standings.note(notice.origin, standing_of(notice.text).value(), now);
     if (now - scope.told_at >= Standings::kAnswerInterval) {
-        tell(notice.scope, own, now);
+        tell(notice.about, own, now);
     }
 }
 

@@ -178,22 +178,23 @@ void Watchdog::hear_ended(const Notice& notice) {
     if (notice.code == Errc::fenced) {
         failure.code = Errc::disconnected;
     }
-    if (held_ && (notice.scope == 0 || notice.scope == held_->lane->identity().scope)) {
+    if (held_ && (notice.about == 0 || notice.about == held_->lane->identity().scope)) {
         failure.operation = std::exchange(held_, std::nullopt)->failure.operation;
     }
-    finish(notice.scope, failure);
+    finish(notice.about, failure);
 }
 
 void Watchdog::hear_standing(const Notice& notice, Instant now) {
     const std::vector<std::shared_ptr<Lane>> watched = lanes();
     const auto lane = std::ranges::find_if(watched, [&](const std::shared_ptr<Lane>& each) {
-        return each->identity().scope == notice.scope;
+        return each->identity().scope == notice.about;
     });
     // A rank that has released its lane takes part in nothing any more.
     roll_call_->hear(notice, lane == watched.end() ? Standing() : (*lane)->in_flight().standing(),
                      now);
     if (lane != watched.end()) {
-        if (const auto failure = (*lane)->in_flight().compare(notice.origin, notice.standing)) {
+        if (const auto failure =
+                (*lane)->in_flight().compare(notice.origin, standing_of(notice.text).value())) {
             end_all(*failure);
         }
     }
@@ -246,10 +247,10 @@ void Watchdog::end_all(const GroupFailure& failure) {
 void Watchdog::tell_others(std::uint32_t scope, const GroupFailure& failure) {
     if (ring_) {
         const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
-        ring_->announce({.kind = Notice::Kind::ended,
+        ring_->announce({.kind = Notice::Kind::failed,
                          .code = failure.code,
                          .origin = rank_,
-                         .scope = scope,
+                         .about = scope,
                          .text = met_by + failure.cause});
     }
 }
