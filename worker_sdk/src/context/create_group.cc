@@ -52,6 +52,21 @@ void note_fault(const Context& context, const Error& error) noexcept {
     }
 }
 
+void check_rank(const Context& context) {
+    if (context.rank >= context.world_size) {
+        throw Error(Errc::invalid_argument, "rank " + std::to_string(context.rank) +
+                                                " is not below the world size " +
+                                                std::to_string(context.world_size));
+    }
+}
+
+/// The error with the name of the group in front of it.
+Error named(const ProcessGroupOptions& options, const Error& error) {
+    const std::string group = "group \"" + options.name + "\"";
+    const std::string detail = error.what();
+    return Error(error.code(), detail.starts_with(group) ? detail : group + ": " + detail);
+}
+
 }  // namespace
 
 std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, const Context& context,
@@ -59,10 +74,11 @@ std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, con
     for (const Backend& candidate : kBackends) {
         if (candidate.name == backend) {
             try {
+                check_rank(context);
                 return std::make_unique<OwnedGroup>(candidate.create(context, options));
             } catch (const Error& error) {
                 note_fault(context, error);
-                throw;
+                throw named(options, error);
             }
         }
     }

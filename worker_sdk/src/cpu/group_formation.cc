@@ -126,25 +126,15 @@ Peer make_peer(std::uint32_t rank, std::uint32_t world_rank, const net::SocketAd
 
 std::unique_ptr<ProcessGroup> form_group(const Context& context,
                                          const ProcessGroupOptions& options) {
-    if (context.rank >= context.world_size) {
-        throw Error(Errc::invalid_argument,
-                    "group \"" + options.name + "\": rank " + std::to_string(context.rank) +
-                        " is not below the world size " + std::to_string(context.world_size));
-    }
     if (context.cpu_transport != "auto" && context.cpu_transport != "tcp" &&
         context.cpu_transport != "shm") {
-        throw Error(Errc::invalid_argument, "group \"" + options.name + "\": the transport \"" +
-                                                context.cpu_transport +
-                                                "\" is none of auto, tcp, shm");
+        throw Error(Errc::invalid_argument,
+                    "the transport \"" + context.cpu_transport + "\" is none of auto, tcp, shm");
     }
     if (context.world_size == 1) {
         return std::make_unique<SoloProcessGroup>();
     }
-    try {
-        return form_among(context, options);
-    } catch (const Error& error) {
-        throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
-    }
+    return form_among(context, options);
 }
 
 }  // namespace regroup::cpu

@@ -13,11 +13,11 @@ namespace regroup::cpu {
 
 /// ProcessGroup::create for this back end. Ranks find each other through the context's store, under
 ///
-///     pg/<name>/<round>.<restart>/incarnation/<rank>          how often the rank has come
-///     pg/<name>/<round>.<restart>/<incarnation>/addr/<rank>   "<address>:<port> <token> <node>
+///     pg/<name>/<round>.<restart>/attempt/<rank>          how often the rank has come
+///     pg/<name>/<round>.<restart>/<attempt>/addr/<rank>   "<address>:<port> <token> <node>
 ///     [offer]"
 ///
-/// The incarnation separates groups that are formed one after the other under one name.
+/// The attempt separates groups that are formed one after the other under one name.
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_group(const Context& context,
                                                        const ProcessGroupOptions& options);
 

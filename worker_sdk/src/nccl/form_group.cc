@@ -18,32 +18,27 @@
 namespace regroup::nccl {
 namespace {
 
-[[noreturn]] void refuse(const ProcessGroupOptions& options, const std::string& detail) {
-    throw Error(Errc::invalid_argument, "group \"" + options.name + "\": " + detail);
+[[noreturn]] void refuse(const std::string& detail) {
+    throw Error(Errc::invalid_argument, detail);
 }
 
-void check(const Context& context, const ProcessGroupOptions& options,
-           const cuda::Environment& environment) {
-    if (context.rank >= context.world_size) {
-        refuse(options, "rank " + std::to_string(context.rank) + " is not below the world size " +
-                            std::to_string(context.world_size));
-    }
+void check(const cuda::Environment& environment) {
     if (environment.nccl_comm_id) {
-        refuse(options, "NCCL_COMM_ID=" + *environment.nccl_comm_id +
-                            " is set: with it every group of every round would meet at one "
-                            "address, and a worker of an older round could get in; unset it, "
-                            "regroup makes a fresh id for each group");
+        refuse("NCCL_COMM_ID=" + *environment.nccl_comm_id +
+               " is set: with it every group of every round would meet at one "
+               "address, and a worker of an older round could get in; unset it, "
+               "regroup makes a fresh id for each group");
     }
     if (environment.nccl_blocks) {
-        refuse(options,
-               "NCCL_COMM_BLOCKING is set: it overrides whether NCCL's calls wait for other ranks, "
-               "and regroup could not end such a wait if a rank dies; unset it "
-               "(REGROUP_NCCL_BLOCKING=1 makes calls wait that regroup can end)");
+        refuse(
+            "NCCL_COMM_BLOCKING is set: it overrides whether NCCL's calls wait for other ranks, "
+            "and regroup could not end such a wait if a rank dies; unset it "
+            "(REGROUP_NCCL_BLOCKING=1 makes calls wait that regroup can end)");
     }
     if (environment.nccl_splits_share) {
-        refuse(options,
-               "NCCL_COMM_SPLIT_SHARE_RESOURCES=1 is set: with it the abort of a sub-group ends "
-               "its parent, too; unset it");
+        refuse(
+            "NCCL_COMM_SPLIT_SHARE_RESOURCES=1 is set: with it the abort of a sub-group ends "
+            "its parent, too; unset it");
     }
 }
 
@@ -59,9 +54,8 @@ Device device_for(const Context& context, const ProcessGroupOptions& options,
                                                        .share = environment.share_gpus})};
     }
     if (*options.device < 0 || *options.device >= count) {
-        refuse(options, "there is no cuda:" + std::to_string(*options.device) +
-                            "; this process sees " + std::to_string(count) +
-                            (count == 1 ? " GPU" : " GPUs"));
+        refuse("there is no cuda:" + std::to_string(*options.device) + "; this process sees " +
+               std::to_string(count) + (count == 1 ? " GPU" : " GPUs"));
     }
     return {DeviceKind::cuda, *options.device};
 }
@@ -79,12 +73,6 @@ std::future<const NcclApi*> open_in_background() {
     return opened;
 }
 
-Error with_name(const ProcessGroupOptions& options, const Error& error) {
-    const std::string group = "group \"" + options.name + "\"";
-    const std::string detail = error.what();
-    return Error(error.code(), detail.starts_with(group) ? detail : group + ": " + detail);
-}
-
 }  // namespace
 
 std::unique_ptr<ProcessGroup> form_group(const Context& context,
@@ -93,7 +81,7 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
     const NcclApi* api = nullptr;
     Device device;
     try {
-        check(context, options, environment);
+        check(environment);
         // Each takes a tenth of a second or more: the library, and the context of the GPU.
         std::future<const NcclApi*> opened = open_in_background();
         try {
@@ -110,17 +98,12 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
             cuda::let_ranks_share_a_gpu(context.rank);
         }
     } catch (const Error& error) {
-        const Error complete = with_name(options, error);
-        say_given_up(context, options, complete.what());
-        throw complete;
+        say_given_up(context, options, error.what());
+        throw;
     }
-    try {
-        return form_group_on(
-            {.api = *api, .runtime = cuda::cuda_runtime(), .blocking = environment.blocking_calls},
-            context, options, device, {.share_gpus = environment.share_gpus});
-    } catch (const Error& error) {
-        throw with_name(options, error);
-    }
+    return form_group_on(
+        {.api = *api, .runtime = cuda::cuda_runtime(), .blocking = environment.blocking_calls},
+        context, options, device, {.share_gpus = environment.share_gpus});
 }
 
 }  // namespace regroup::nccl
