@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/host.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/view/event_line.h"
 #include "rendezvous/view/json_writer.h"
@@ -103,7 +104,7 @@ std::string agent_event_line(const agent::WorkerEvent& event, const agent::Agent
         // As a shell: 128 and the number of the signal.
         out.field("exit_code", event.exit_code < 0 ? 128 - event.exit_code : event.exit_code);
         if (event.exit_code < 0) {
-            out.field("signal", rendezvous::signal_name(-event.exit_code));
+            out.field("signal", signal_name(-event.exit_code));
         }
     }
     out.end_object();

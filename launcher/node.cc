@@ -10,6 +10,7 @@
 #include "launcher/host.h"
 #include "launcher/output_plan.h"
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace regroup::launcher {
 
@@ -260,7 +261,7 @@ void Node::leave_by(int signal) {
     if (!repeated) {
         const std::string again = repeats_sigterm_ ? "SIGINT" : "the signal again";
         output_.say(
-            rendezvous::signal_name(signal) +
+            signal_name(signal) +
             (agent_->would_drain()
                  ? (agent_->holds_state() ? ": the workers save at the next step boundary and "
                                             "leave; send " +

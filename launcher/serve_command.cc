@@ -24,6 +24,7 @@
 #include "launcher/trust.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/http/guard.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listen.h"
@@ -141,7 +142,7 @@ void run_until_signal(boost::asio::io_context& io, boost::asio::signal_set& sign
         if (error) {
             return;
         }
-        const std::string name = rendezvous::signal_name(signal);
+        const std::string name = signal_name(signal);
         const std::size_t jobs = daemon.open_jobs();
         manager.stopping("stopping on " + name);
         if (!daemon.keeps_jobs()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace regroup::launcher {
 
@@ -20,9 +21,8 @@ std::string traceback(const rendezvous::WorkerFailure& failure) {
         return failure.error_message;
     }
     if (failure.signal != 0) {
-        return "Signal " + std::to_string(failure.signal) + " (" +
-               rendezvous::signal_name(failure.signal) + ") received by PID " +
-               std::to_string(failure.pid);
+        return "Signal " + std::to_string(failure.signal) + " (" + signal_name(failure.signal) +
+               ") received by PID " + std::to_string(failure.pid);
     }
     return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 }
@@ -33,8 +33,7 @@ std::vector<std::string> torchrun_summary(const std::string& entry_point,
                                           const rendezvous::WorkerFailure& failure) {
     std::string time = failure.time;
     std::replace(time.begin(), time.end(), ' ', '_');
-    const std::string signal =
-        failure.signal != 0 ? " (" + rendezvous::signal_name(failure.signal) + ")" : "";
+    const std::string signal = failure.signal != 0 ? " (" + signal_name(failure.signal) + ")" : "";
     const int code = failure.signal != 0 ? -failure.signal : failure.exit_code;
     // Two blanks before the signal, one at the end without it: to the byte.
     std::vector<std::string> entry = {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/exit_status.h"
 
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "rendezvous/base/signal_name.h"
 
 namespace regroup::agent {
 
@@ -27,11 +28,6 @@ std::string ExitStatus::describe() const {
         return "exited with code " + std::to_string(exit_code);
     }
     return "was ended by " + signal_name(signal) + (core_dumped ? " (core dumped)" : "");
-}
-
-std::string signal_name(int number) {
-    const char* name = ::sigabbrev_np(number);
-    return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
 }
 
 void end_like(const ExitStatus& status) noexcept {

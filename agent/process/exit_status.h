@@ -26,9 +26,6 @@ struct ExitStatus {
     friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
 
-/// "SIGKILL"; "signal 40" for one without a name.
-[[nodiscard]] std::string signal_name(int number);
-
 /// Ends this process as another one ended: with the same exit code, or by the same signal, so that
 /// the parent sees it. Writes no core file. Destructors and atexit functions do not run.
 [[noreturn]] void end_like(const ExitStatus& status) noexcept;

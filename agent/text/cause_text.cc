@@ -3,6 +3,7 @@
 
 #include <variant>
 
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
@@ -14,7 +15,7 @@ struct CauseText {
         return std::visit([](const auto& reason) { return describe(reason); }, cause.reason);
     }
     std::string operator()(const AskedBySignal& cause) const {
-        return "stopped by " + rendezvous::signal_name(cause.signal);
+        return "stopped by " + signal_name(cause.signal);
     }
     std::string operator()(const Unhealthy& cause) const {
         return "this node is not healthy: " + cause.fault;

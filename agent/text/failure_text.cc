@@ -2,6 +2,7 @@
 #include "agent/text/failure_text.h"
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace regroup::agent {
 
@@ -24,7 +25,7 @@ std::string end_text(const rendezvous::WorkerFailure& failure) {
         return "could not start: " + failure.start_error;
     }
     if (failure.signal != 0) {
-        return "ended by " + rendezvous::signal_name(failure.signal) +
+        return "ended by " + signal_name(failure.signal) +
                (failure.core_dumped ? ", core dumped" : "");
     }
     if (failure.kind == rendezvous::FailureKind::hang && failure.unfinished) {

@@ -10,6 +10,7 @@
 #include "launcher/host.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/security/key.h"
 #include "rendezvous/text/describe.h"
@@ -392,7 +393,7 @@ void Launch::handle_signal(int number) {
         }
         return;
     }
-    const std::string name = rendezvous::signal_name(number);
+    const std::string name = signal_name(number);
     if (stage_ == Stage::connecting || stage_ == Stage::starting) {
         output_.say(name + ": the job has not started");
         end({.exit_code = 128 + number, .signal = number});

@@ -1,28 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/core/worker_failure.h"
 
-#include <array>
 #include <csignal>
 
 namespace regroup::rendezvous {
-
-namespace {
-
-struct SignalName {
-    int number;
-    std::string_view name;
-};
-
-constexpr std::array kSignalNames{
-    SignalName{SIGHUP, "SIGHUP"},   SignalName{SIGINT, "SIGINT"},   SignalName{SIGQUIT, "SIGQUIT"},
-    SignalName{SIGILL, "SIGILL"},   SignalName{SIGTRAP, "SIGTRAP"}, SignalName{SIGABRT, "SIGABRT"},
-    SignalName{SIGBUS, "SIGBUS"},   SignalName{SIGFPE, "SIGFPE"},   SignalName{SIGKILL, "SIGKILL"},
-    SignalName{SIGUSR1, "SIGUSR1"}, SignalName{SIGSEGV, "SIGSEGV"}, SignalName{SIGUSR2, "SIGUSR2"},
-    SignalName{SIGPIPE, "SIGPIPE"}, SignalName{SIGALRM, "SIGALRM"}, SignalName{SIGTERM, "SIGTERM"},
-    SignalName{SIGXCPU, "SIGXCPU"}, SignalName{SIGXFSZ, "SIGXFSZ"}, SignalName{SIGSYS, "SIGSYS"},
-};
-
-}  // namespace
 
 std::string_view to_string(FailureKind kind) noexcept {
     switch (kind) {
@@ -50,15 +31,6 @@ std::string_view to_string(PeerError error) noexcept {
             return "lost";
     }
     return "unknown";
-}
-
-std::string signal_name(int signal) {
-    for (const SignalName& entry : kSignalNames) {
-        if (entry.number == signal) {
-            return std::string(entry.name);
-        }
-    }
-    return "signal " + std::to_string(signal);
 }
 
 bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {

@@ -78,7 +78,5 @@ struct WorkerFailure {
 [[nodiscard]] bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept;
 /// The code that a shell would show: the exit code, 128 + signal, or 127 when it could not start.
 [[nodiscard]] int shell_exit_code(const WorkerFailure& failure) noexcept;
-/// "SIGSEGV", or "signal 77" for a number without a name.
-[[nodiscard]] std::string signal_name(int signal);
 
 }  // namespace regroup::rendezvous

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {

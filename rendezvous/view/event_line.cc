@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/text/describe.h"

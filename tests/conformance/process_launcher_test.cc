@@ -17,6 +17,7 @@
 
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/process_tree.h"
+#include "rendezvous/base/signal_name.h"
 #include "tests/conformance/process_helpers/process_harness.h"
 
 namespace regroup::agent {

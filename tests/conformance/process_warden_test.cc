@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/signal_name.h"
 #include "tests/conformance/process_helpers/process_harness.h"
 
 namespace regroup::agent {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/text/cause_text.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/text/describe.h"
 #include "tests/support/transcript.h"
 
@@ -87,7 +88,7 @@ void SimulatedAgent::power_off() {
 }
 
 void SimulatedAgent::quit(int signal) {
-    world_.note([&] { return node_ + " gets " + rendezvous::signal_name(signal); });
+    world_.note([&] { return node_ + " gets " + signal_name(signal); });
     step(agent::QuitRequested{signal, text_of(agent::AskedBySignal{signal})});
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/text/cause_text.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/text/describe.h"
 #include "tests/support/transcript.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/signal_name.h"
 #include "tests/unit/rendezvous_job.h"
 
 namespace regroup::rendezvous {

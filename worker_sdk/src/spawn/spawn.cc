@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/signal_name.h"
 #include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/spawn/cuda_driver.h"
@@ -71,11 +72,6 @@ void require_no_cuda() {
     }
 }
 
-std::string name_of(int signal) {
-    const char* const name = ::sigabbrev_np(signal);
-    return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
-}
-
 /// The end of a process.
 struct FailedProcess {
     SpawnError::Process process;
@@ -93,7 +89,7 @@ struct FailedProcess {
         if (thrown) {
             detail += "threw: " + thrown->sentence;
         } else if (process.signal != 0) {
-            detail += "was ended by " + name_of(process.signal);
+            detail += "was ended by " + signal_name(process.signal);
         } else if (process.exit_code == Ending::kUnknown) {
             detail += "ended early, with a status that this program ignores (SIGCHLD)";
         } else {
