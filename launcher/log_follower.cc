@@ -91,23 +91,21 @@ void LogFollower::ask() {
     wish.log.node = cursor.node;
     wish.log.file = cursor.file;
     wish.log.offset = cursor.offset;
-    wish.follow = true;
     client_.send(wish);
 }
 
 void LogFollower::take(const std::string& answer) {
     const nlohmann::json part = parse_json(answer);
     has_begun_ = true;
-    limit(options_.wish.follow ? kLogSilenceLimit : options_.limit);
+    limit(options_.follow ? kLogSilenceLimit : options_.limit);
     if (flag(part, "ended")) {
-        end(options_.wish.follow
-                ? Result<void>()
-                : Failure(Errc::closed,
-                          "the job has ended; its nodes keep the output (--log-dir)"));
+        end(options_.follow ? Result<void>()
+                            : Failure(Errc::closed,
+                                      "the job has ended; its nodes keep the output (--log-dir)"));
         return;
     }
     if (const std::string note = text(part, "note"); !note.empty()) {
-        if (!options_.wish.follow) {
+        if (!options_.follow) {
             end(Failure(Errc::closed, note));
             return;
         }
@@ -150,7 +148,7 @@ void LogFollower::go_on() {
         return;
     }
     current_ = 0;
-    if (options_.wish.follow) {
+    if (options_.follow) {
         ask_after(kGrowthPause);
         return;
     }
@@ -182,7 +180,7 @@ void LogFollower::limit(Duration duration) {
         if (error) {
             return;
         }
-        if (has_begun_ && options_.wish.follow) {
+        if (has_begun_ && options_.follow) {
             limit(kLogSilenceLimit);
             client_.drop();
             return;

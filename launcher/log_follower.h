@@ -20,9 +20,10 @@ class LogFollower {
    public:
     struct Options {
         std::vector<rendezvous::Endpoint> endpoints;
-        rendezvous::Operate wish;  ///< With Action::logs. `follow`: until the job ends.
+        rendezvous::Operate wish;                    ///< With Action::logs.
         std::vector<rendezvous::LogStream> streams;  ///< At least one.
-        /// For each answer; with `wish.follow`, for the first one only.
+        bool follow = false;                         ///< Until the job ends.
+        /// For each answer; with `follow`, for the first one only.
         Duration limit = std::chrono::seconds(10);
         security::Identity identity;
     };

@@ -87,10 +87,10 @@ Result<Ending> show(LogsOptions& options, const Words& words) {
     LogFollower::Options follower{.endpoints = std::move(access->endpoints),
                                   .wish = wish_of(options.observer),
                                   .streams = *streams,
+                                  .follow = options.follow,
                                   .limit = access->limit,
                                   .identity = std::move(access->identity)};
     follower.wish.action = rendezvous::Operate::Action::logs;
-    follower.wish.follow = options.follow;
     follower.wish.log.rank = *rank;
     follower.wish.log.lines = static_cast<std::uint32_t>(options.lines);
     LogFollower::Handlers handlers;

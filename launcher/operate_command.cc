@@ -32,7 +32,6 @@ struct OperateOptions {
     std::string reason;
     bool wait = false;
     Duration wait_limit = std::chrono::minutes(5);
-    bool json = false;
 };
 
 /// Sends a command to the daemon that leads, and waits for its answer. With `drain --wait` it waits
@@ -190,6 +189,11 @@ class Conversation {
     rendezvous::ControlClient client_;
 };
 
+constexpr const char* kFooter =
+    "Exit code: 0 for success; 1 if the daemon refuses; 2 for a mistake on the command line;\n"
+    "3 if no daemon answers.";
+const std::string kJobHelp = "Name of the job (--rdzv-id). Needed if the daemon has several jobs";
+
 void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     if (action == Operate::Action::drain) {
         flags.usage = "regroup drain [FLAGS] NODE";
@@ -203,35 +207,21 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
         flags.introduction =
             "Let a quarantined node take part in rounds again, before its time is over: its cause\n"
             "is repaired. NODE is the name that regroup status shows.";
-    } else if (action == Operate::Action::stop) {
+    } else {
         flags.usage = "regroup stop [FLAGS]";
         flags.introduction = "End a job on all its nodes.";
-    } else {
-        flags.usage = "regroup status [FLAGS]";
-        flags.introduction =
-            "Show the jobs of a daemon: nodes, ranks and steps, standbys, quarantined nodes with\n"
-            "the reason, used budgets, and the last recoveries. regroup top follows them.";
     }
-    flags.footer = std::string("Exit code: 0 for success; 1 if the daemon refuses") +
-                   (action == Operate::Action::drain
-                        ? ", --wait-timeout is over or the\nnode is lost; 2 for a mistake on the "
-                          "command line; 3 if no daemon answers."
-                        : "; 2 for a mistake on the command line;\n3 if no daemon answers.");
+    flags.footer =
+        action == Operate::Action::drain
+            ? "Exit code: 0 for success; 1 if the daemon refuses, --wait-timeout is over "
+              "or the\nnode is lost; 2 for a mistake on the command line; 3 if no "
+              "daemon answers."
+            : kFooter;
     flags.group("Flags");
-    add_job_flag(
-        flags,
-        "Name of the job (--rdzv-id). Needed if the daemon has several jobs" +
-            std::string(action == Operate::Action::status ? "; without it all are shown" : ""),
-        out.observer.job);
-    if (action == Operate::Action::status) {
-        flags.toggle({"--json", "", "", "Print a JSON object instead of tables", "", "-", true},
-                     out.json);
-    } else {
-        flags.value(
-            {"--reason", "TEXT", "", "Reason, shown in messages and in the report of the job",
-             "--reason='new memory modules'", "-", true},
-            text_into(out.reason));
-    }
+    add_job_flag(flags, kJobHelp, out.observer.job);
+    flags.value({"--reason", "TEXT", "", "Reason, shown in messages and in the report of the job",
+                 "--reason='new memory modules'", "-", true},
+                text_into(out.reason));
     if (action == Operate::Action::drain) {
         flags.toggle(
             {"--wait", "", "",
@@ -251,20 +241,6 @@ Ending report(const std::string& command, const Result<Operated>& answer) {
         return ending_of(command, answer ? Failure(Errc::closed, answer->text) : answer.error());
     }
     print(answer->text);
-    return {};
-}
-
-Ending show_status(const DaemonAccess& access, const OperateOptions& options) {
-    const Result<std::string> status =
-        get_from_daemon(access, target_of("jobs", options.observer.job));
-    if (!status) {
-        return ending_of("regroup status", status.error());
-    }
-    if (options.json) {
-        print(status_json(*status));
-    } else {
-        std::fputs(status_table(*status).c_str(), stdout);
-    }
     return {};
 }
 
@@ -291,15 +267,10 @@ Ending operate(Operate::Action action, std::span<const std::string> arguments) {
         if (!node) {
             return node.error();
         }
-        const bool only_reads = action == Operate::Action::status;
         Result<DaemonAccess> access =
-            daemon_access(options.observer,
-                          only_reads ? security::Role::observer : security::Role::operator_role);
+            daemon_access(options.observer, security::Role::operator_role);
         if (!access) {
             return access.error();
-        }
-        if (only_reads) {
-            return show_status(*access, options);
         }
         Operate wish = wish_of(options.observer);
         wish.action = action;
@@ -328,7 +299,39 @@ Ending stop_command(std::span<const std::string> arguments) {
 }
 
 Ending status_command(std::span<const std::string> arguments) {
-    return operate(Operate::Action::status, arguments);
+    const std::string command = "regroup status";
+    ObserverOptions observer;
+    bool json = false;
+    FlagTable flags(command);
+    flags.usage = "regroup status [FLAGS]";
+    flags.introduction =
+        "Show the jobs of a daemon: nodes, ranks and steps, standbys, quarantined nodes with\n"
+        "the reason, used budgets, and the last recoveries. regroup top follows them.";
+    flags.footer = kFooter;
+    flags.group("Flags");
+    add_job_flag(flags, kJobHelp + "; without it all are shown", observer.job);
+    flags.toggle({"--json", "", "", "Print a JSON object instead of tables", "", "-", true}, json);
+    add_observer_flags(flags, observer);
+    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+        if (const Result<void> none = expect_no_words(words); !none) {
+            return none.error();
+        }
+        const Result<DaemonAccess> access = daemon_access(observer, security::Role::observer);
+        if (!access) {
+            return access.error();
+        }
+        const Result<std::string> status =
+            get_from_daemon(*access, target_of("jobs", observer.job));
+        if (!status) {
+            return ending_of(command, status.error());
+        }
+        if (json) {
+            print(status_json(*status));
+        } else {
+            std::fputs(status_table(*status).c_str(), stdout);
+        }
+        return Ending{};
+    });
 }
 
 }  // namespace regroup::launcher

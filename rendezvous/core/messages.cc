@@ -60,12 +60,8 @@ std::string_view to_string(Operate::Action action) noexcept {
             return "release";
         case Operate::Action::stop:
             return "stop";
-        case Operate::Action::events:
-            return "events";
         case Operate::Action::logs:
             return "logs";
-        case Operate::Action::status:
-            return "status";
     }
     return "unknown";
 }

@@ -69,6 +69,8 @@ struct Offer {
     /// of its role that run the same command.
     bool same_command_only = false;
     bool reads_logs = false;  ///< It answers ReadLog.
+
+    friend bool operator==(const Offer&, const Offer&) = default;
 };
 
 /// One of the two outputs of a worker.
@@ -225,33 +227,21 @@ struct LogPart {
 };
 /// An operator's request, in place of a Join. The daemon answers with Operated and closes the
 /// connection. With `wait`, it answers a drain twice: when it accepts it, and when the nodes have
-/// left. It answers `events` with EventPages.
+/// left. After logs, the operator may ask again.
 struct Operate {
-    enum class Action : std::uint8_t { drain, release, stop, status, events, logs };
+    enum class Action : std::uint8_t { drain, release, stop, logs };
     std::string job;  ///< Empty: the only job of the daemon.
-    Action action = Action::status;
+    Action action = Action::logs;
     std::string node;    ///< For drain and release: the name of the node.
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
     bool wait = false;
-    /// For events: those after this number, of the job that began at `began_ms` if that is not 0.
-    /// Of another job of the same name, all.
-    std::uint64_t since = 0;
-    std::int64_t began_ms = 0;
-    /// The connection stays. For events: it gets those to come. For the status and logs: the
-    /// operator may ask again.
-    bool follow = false;
-    bool parts = false;  ///< For the status: the answer may be several `Operated`.
-    LogWish log{};       ///< For logs.
+    LogWish log{};  ///< For logs.
 };
 [[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 /// The action is about one node, which `node` names.
 [[nodiscard]] constexpr bool names_node(Operate::Action action) noexcept {
     return action == Operate::Action::drain || action == Operate::Action::release;
-}
-/// The action changes nothing: the role observer suffices.
-[[nodiscard]] constexpr bool only_reads(Operate::Action action) noexcept {
-    return action == Operate::Action::status || action == Operate::Action::events;
 }
 using FromAgent = std::variant<Join, Report, Leave, Resumed, LogPart, Operate>;
 
@@ -434,15 +424,7 @@ struct Closed {
 /// The answer to Operate.
 struct Operated {
     bool done = false;
-    std::string text;   ///< For people; for `status` and `logs`, a JSON object.
-    bool more = false;  ///< The text goes on in the next `Operated`.
-};
-/// Some events of a job, in order.
-struct EventPage {
-    std::string job;
-    std::int64_t began_ms = 0;  ///< Another job of the same name began at another time.
-    std::string lines;          ///< JSON, each with its newline; see event_line().
-    bool is_last = false;       ///< No page follows on this connection.
+    std::string text;  ///< For people; for `logs`, a JSON object.
 };
 /// Another daemon is the leader; this one has no state. `endpoint` is the leader's, or empty.
 struct Elsewhere {
@@ -450,6 +432,6 @@ struct Elsewhere {
 };
 using FromDaemon =
     std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, ReadLog, Fenced, Dismissed, Alive,
-                 Waiting, Refused, Recovered, Closed, Operated, EventPage, Elsewhere>;
+                 Waiting, Refused, Recovered, Closed, Operated, Elsewhere>;
 
 }  // namespace regroup::rendezvous

@@ -8,148 +8,57 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
-#include "rendezvous/protocol/field_reader.h"
-#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/fields.h"
 
 namespace regroup::journal {
 
 using namespace rendezvous;  // NOLINT: every event; this file is about them.
 using nlohmann::json;
 using protocol::FieldReader;
+using protocol::Presence;
 
 namespace {
 
-// ---- Writing.
+/// The names of the events, in the order of the variant.
+constexpr std::string_view kEvents[] = {"joined",    "reported", "disconnected", "left",
+                                        "stop",      "drain",    "release",      "resumed",
+                                        "restarted", "follows"};
 
-struct EventWriter {
-    json& object;
-
-    void operator()(const NodeJoined& event) const {
-        object["event"] = "joined";
-        object["node"] = event.node;
-        protocol::write(object, event.policy);
-        protocol::write(object, event.offer);
-        protocol::write(object, event.report);
-        if (!event.offer.address_is_explicit && !event.offer.address.empty()) {
-            object["seen_address"] = event.offer.address;
+/// Each event has some of these fields.
+template <class Io, class Each>
+void visit_event(Io& io, Each& event) {
+    if constexpr (requires { event.node; }) {
+        io.name("node", event.node, protocol::kRequired);
+    }
+    if constexpr (requires { event.policy; }) {
+        visit_fields(io, event.policy);
+    }
+    if constexpr (requires { event.offer; }) {
+        visit_fields(io, event.offer);
+        if (!event.offer.address_is_explicit) {
+            io.text("seen_address", event.offer.address, Presence::optional,
+                    protocol::kNameBytesMax);
         }
     }
-    void operator()(const NodeReported& event) const {
-        object["event"] = "reported";
-        object["node"] = event.node;
-        protocol::write(object, event.report);
+    if constexpr (requires { event.report; }) {
+        visit_fields(io, event.report);
     }
-    void operator()(const NodeDisconnected& event) const {
-        object["event"] = "disconnected";
-        object["node"] = event.node;
+    if constexpr (requires { event.author; }) {
+        io.text("author", event.author);
     }
-    void operator()(const NodeLeft& event) const {
-        object["event"] = "left";
-        object["node"] = event.node;
-        protocol::put_sentence(object, "reason", event.reason);
-        if (event.killed) {
-            object["killed"] = true;
-        }
+    if constexpr (requires { event.reason; }) {
+        io.text("reason", event.reason);
     }
-    void operator()(const StopRequested& event) const {
-        object["event"] = "stop";
-        protocol::put_sentence(object, "author", event.author);
-        protocol::put_sentence(object, "reason", event.reason);
+    if constexpr (requires { event.killed; }) {
+        io.flag("killed", event.killed);
     }
-    void operator()(const DrainRequested& event) const {
-        object["event"] = "drain";
-        object["node"] = event.node;
-        protocol::put_sentence(object, "author", event.author);
-        protocol::put_sentence(object, "reason", event.reason);
+    if constexpr (requires { event.resumed; }) {
+        visit_fields(io, event.resumed);
     }
-    void operator()(const ReleaseRequested& event) const {
-        object["event"] = "release";
-        object["node"] = event.node;
-        protocol::put_sentence(object, "author", event.author);
-        protocol::put_sentence(object, "reason", event.reason);
-    }
-    void operator()(const NodeResumed& event) const {
-        object["event"] = "resumed";
-        object["node"] = event.node;
-        protocol::write(object, event.resumed);
-    }
-    void operator()(const Restarted& /*event*/) const { object["event"] = "restarted"; }
-    void operator()(const JobFollows& event) const {
-        object["event"] = "follows";
-        protocol::write(object, event.policy);
-        object["last_round"] = number(event.last);
-    }
-};
-
-// ---- Reading.
-
-void read(FieldReader& reader, NodeJoined& event) {
-    protocol::read(reader, event.policy);
-    protocol::read(reader, event.offer);
-    protocol::read(reader, event.report);
-    if (!event.offer.address_is_explicit) {
-        reader.text("seen_address", event.offer.address, protocol::kNameBytesMax);
+    if constexpr (requires { event.last; }) {
+        io.round("last_round", event.last);
     }
 }
-void read(FieldReader& reader, NodeReported& event) {
-    protocol::read(reader, event.report);
-}
-void read(FieldReader& reader, NodeLeft& event) {
-    reader.text("reason", event.reason, protocol::kSentenceBytesMax);
-    reader.flag("killed", event.killed);
-}
-template <class Request>
-void read_request(FieldReader& reader, Request& event) {
-    reader.text("author", event.author, protocol::kSentenceBytesMax);
-    reader.text("reason", event.reason, protocol::kSentenceBytesMax);
-}
-void read(FieldReader& reader, StopRequested& event) {
-    read_request(reader, event);
-}
-void read(FieldReader& reader, DrainRequested& event) {
-    read_request(reader, event);
-}
-void read(FieldReader& reader, ReleaseRequested& event) {
-    read_request(reader, event);
-}
-void read(FieldReader& reader, NodeResumed& event) {
-    protocol::read(reader, event.resumed);
-}
-void read(FieldReader& /*reader*/, NodeDisconnected& /*event*/) {}
-void read(FieldReader& /*reader*/, Restarted& /*event*/) {}
-void read(FieldReader& reader, JobFollows& event) {
-    protocol::read(reader, event.policy);
-    reader.require("last_round");
-    reader.round("last_round", event.last);
-}
-
-template <class Message>
-concept HasNode = requires(Message message) { message.node; };
-
-template <class Message>
-Event read_event(FieldReader& reader) {
-    Message event;
-    if constexpr (HasNode<Message>) {
-        reader.require("node");
-        reader.name("node", event.node);
-    }
-    read(reader, event);
-    return event;
-}
-
-constexpr std::pair<std::string_view, Event (*)(FieldReader&)> kEvents[] = {
-    {"joined", read_event<NodeJoined>},
-    {"reported", read_event<NodeReported>},
-    {"disconnected", read_event<NodeDisconnected>},
-    {"left", read_event<NodeLeft>},
-    {"stop", read_event<StopRequested>},
-    {"drain", read_event<DrainRequested>},
-    {"release", read_event<ReleaseRequested>},
-    {"resumed", read_event<NodeResumed>},
-    {"restarted", read_event<Restarted>},
-    {"follows", read_event<JobFollows>},
-};
-static_assert(std::size(kEvents) == std::variant_size_v<Event>);
 
 }  // namespace
 
@@ -160,7 +69,9 @@ Failure malformed(const std::string& what) {
 json to_json(const Entry& entry) {
     json object = {{"at_us", microseconds_of(entry.at)}, {"wall_ms", entry.wall_ms}};
     if (entry.event) {
-        std::visit(EventWriter{object}, *entry.event);
+        object["event"] = kEvents[entry.event->index()];
+        protocol::FieldWriter writer(object);
+        std::visit([&](const auto& event) { visit_event(writer, event); }, *entry.event);
     }
     if (!entry.assigned.empty()) {
         object["assigned"] = to_json(entry.assigned);
@@ -180,15 +91,11 @@ Result<Entry> entry_of(const json& object) {
     entry.at = Instant(at);
     reader.integer("wall_ms", entry.wall_ms);
     std::string kind;
-    reader.text("event", kind, protocol::kNameBytesMax);
-    bool known = kind.empty();
-    for (const auto& [name, read_as] : kEvents) {
-        if (name == kind) {
-            entry.event = read_as(reader);
-            known = true;
-        }
-    }
-    if (!known) {
+    reader.text("event", kind, Presence::optional, protocol::kNameBytesMax);
+    entry.event = protocol::alternative_named<Event>(kind, kEvents);
+    if (entry.event) {
+        std::visit([&](auto& event) { visit_event(reader, event); }, *entry.event);
+    } else if (!kind.empty()) {
         reader.complain("event", "has an unknown value");
     }
     read_assigned(reader, entry.assigned);

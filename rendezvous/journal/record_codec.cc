@@ -9,7 +9,7 @@
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
-#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/fields.h"
 #include "rendezvous/protocol/text.h"
 
 namespace regroup::journal {
@@ -38,38 +38,29 @@ void put_column(json& table, const char* key, const std::vector<Value>& values) 
     }
 }
 
-/// Reads a column that `put_column` has written.
+/// Reads a column of `count` cells that `put_column` has written.
 template <class Number>
-class Column {
-   public:
-    Column(FieldReader& table, const char* key, std::size_t count) {
-        const auto found = table.raw().find(key);
-        if (found == table.raw().end()) {
-            return;
-        }
-        cells_ = &*found;
-        const bool fits = !cells_->is_array() || cells_->size() == count;
-        const auto good = [](const json& cell) {
-            return cell.is_number_integer() &&
-                   (cell.is_number_unsigned()
-                        ? std::in_range<Number>(cell.get<std::uint64_t>()) &&
-                              cell.get<std::uint64_t>() <= protocol::kIntegerMax
-                        : std::in_range<Number>(cell.get<std::int64_t>()));
-        };
-        if (!fits || !(cells_->is_array() ? std::all_of(cells_->begin(), cells_->end(), good)
-                                          : good(*cells_))) {
-            table.complain(key, "is no column of numbers for its table");
-            cells_ = nullptr;
-        }
+void get_column(FieldReader& table, const char* key, std::size_t count, std::vector<Number>& out) {
+    out.assign(count, 0);
+    const auto found = table.raw().find(key);
+    if (found == table.raw().end()) {
+        return;
     }
-    [[nodiscard]] Number operator[](std::size_t at) const {
-        return cells_ == nullptr ? Number()
-                                 : (cells_->is_array() ? (*cells_)[at] : *cells_).get<Number>();
+    const auto good = [](const json& cell) {
+        return cell.is_number_integer() &&
+               (cell.is_number_unsigned() ? std::in_range<Number>(cell.get<std::uint64_t>()) &&
+                                                cell.get<std::uint64_t>() <= protocol::kIntegerMax
+                                          : std::in_range<Number>(cell.get<std::int64_t>()));
+    };
+    if (found->is_array() ? found->size() == count && std::ranges::all_of(*found, good)
+                          : good(*found)) {
+        for (std::size_t i = 0; i < count; ++i) {
+            out[i] = (found->is_array() ? (*found)[i] : *found).template get<Number>();
+        }
+    } else {
+        table.complain(key, "is no column of numbers for its table");
     }
-
-   private:
-    const json* cells_ = nullptr;
-};
+}
 
 /// The nodes of a table. Their number is the number of rows.
 std::vector<NodeId> nodes_in(FieldReader& table, std::size_t count_max) {
@@ -98,6 +89,24 @@ bool is_mere_report(const Entry& entry) {
            entry.assigned.empty();
 }
 
+struct ReportColumns {
+    std::vector<std::int64_t> gaps{};  // Time since the previous report.
+    std::vector<std::size_t> kind{};
+    std::vector<std::uint16_t> store_port{};
+    std::vector<std::uint64_t> step{};
+    std::vector<std::uint64_t> held_step{};
+};
+
+/// Calls `take(key, column)` for each.
+template <class Take>
+void visit_columns(const Take& take, ReportColumns& columns) {
+    take("gaps_us", columns.gaps);
+    take("report", columns.kind);
+    take("store_port", columns.store_port);
+    take("step", columns.step);
+    take("held_step", columns.held_step);
+}
+
 /// The index in `kinds` of the report, without the fields that have columns.
 std::size_t kind_of(const NodeReport& report, std::vector<NodeReport>& kinds) {
     NodeReport kind = report;
@@ -117,34 +126,25 @@ std::size_t kind_of(const NodeReport& report, std::vector<NodeReport>& kinds) {
 json reports_to_json(std::span<const Entry> entries) {
     std::vector<NodeReport> kinds;
     std::vector<std::string> nodes;
-    std::vector<std::int64_t> gaps;  // Time since the previous report.
-    std::vector<std::size_t> kind;
-    std::vector<std::uint16_t> store_port;
-    std::vector<std::uint64_t> step;
-    std::vector<std::uint64_t> held_step;
+    ReportColumns columns;
     std::int64_t last = microseconds_of(entries.front().at);
     for (const Entry& entry : entries) {
         const auto& event = std::get<NodeReported>(*entry.event);
         const std::int64_t at = microseconds_of(entry.at);
         nodes.push_back(event.node);
-        gaps.push_back(at - std::exchange(last, at));
-        kind.push_back(kind_of(event.report, kinds));
-        store_port.push_back(event.report.store_port);
-        step.push_back(event.report.step);
-        held_step.push_back(event.report.held_step);
+        columns.gaps.push_back(at - std::exchange(last, at));
+        columns.kind.push_back(kind_of(event.report, kinds));
+        columns.store_port.push_back(event.report.store_port);
+        columns.step.push_back(event.report.step);
+        columns.held_step.push_back(event.report.held_step);
     }
     json table = {{"event", "reports"},
                   {"at_us", microseconds_of(entries.front().at)},
                   {"wall_ms", entries.back().wall_ms},
                   {"nodes", std::move(nodes)}};
-    for (const NodeReport& report : kinds) {
-        protocol::write(table["reports"].emplace_back(json::object()), report);
-    }
-    put_column(table, "gaps_us", gaps);
-    put_column(table, "report", kind);
-    put_column(table, "store_port", store_port);
-    put_column(table, "step", step);
-    put_column(table, "held_step", held_step);
+    protocol::FieldWriter(table).parts("reports", kinds, kinds.size());
+    visit_columns([&](const char* key, const auto& column) { put_column(table, key, column); },
+                  columns);
     return table;
 }
 
@@ -157,29 +157,26 @@ Result<void> read_reports(const json& object, std::vector<Entry>& out) {
     table.integer("wall_ms", wall_ms);
     const std::vector<NodeId> nodes = nodes_in(table, kTableRowsMax);
     std::vector<NodeReport> kinds;
-    for (FieldReader& kind : table.objects("reports", nodes.size())) {
-        protocol::read(kind, kinds.emplace_back());
-        table.adopt(kind);
-    }
-    const Column<std::int64_t> gaps(table, "gaps_us", nodes.size());
-    const Column<std::size_t> kind(table, "report", nodes.size());
-    const Column<std::uint16_t> store_port(table, "store_port", nodes.size());
-    const Column<std::uint64_t> step(table, "step", nodes.size());
-    const Column<std::uint64_t> held_step(table, "held_step", nodes.size());
+    table.parts("reports", kinds, nodes.size());
+    ReportColumns columns;
+    visit_columns(
+        [&](const char* key, auto& column) { get_column(table, key, nodes.size(), column); },
+        columns);
     for (std::size_t i = 0; i < nodes.size() && !table.complaint(); ++i) {
-        if (kind[i] >= kinds.size()) {
+        if (columns.kind[i] >= kinds.size()) {
             table.complain("report", "is none of the table's reports");
             break;
         }
-        if (gaps[i] < 0 || gaps[i] > microseconds_of(Instant(protocol::kLifetimeMax - at))) {
+        if (columns.gaps[i] < 0 ||
+            columns.gaps[i] > microseconds_of(Instant(protocol::kLifetimeMax - at))) {
             table.complain("gaps_us", "has a time that is no later one of a job");
             break;
         }
-        at += std::chrono::microseconds(gaps[i]);
-        NodeReported event{nodes[i], kinds[kind[i]]};
-        event.report.store_port = store_port[i];
-        event.report.step = step[i];
-        event.report.held_step = held_step[i];
+        at += std::chrono::microseconds(columns.gaps[i]);
+        NodeReported event{nodes[i], kinds[columns.kind[i]]};
+        event.report.store_port = columns.store_port[i];
+        event.report.step = columns.step[i];
+        event.report.held_step = columns.held_step[i];
         out.push_back({Instant(at), wall_ms, std::move(event), {}});
     }
     return table.complaint() ? Result<void>(malformed(*table.complaint())) : Result<void>();
@@ -240,16 +237,19 @@ json assigned_to_json(std::span<const Assigned> assigned) {
 
 void read_assigned_table(FieldReader& table, std::vector<Assigned>& out) {
     Assignment common;
-    protocol::read(table, common);
+    visit_fields(table, common);
     const std::vector<NodeId> nodes = nodes_in(table, RendezvousCore::kNodesLimit);
     table.require("ranks");
     std::optional<FieldReader> ranks = table.object("ranks");
     if (!ranks) {
         return;
     }
-    const Column<std::uint32_t> group(*ranks, "group", nodes.size());
-    const Column<std::uint32_t> first(*ranks, "first", nodes.size());
-    const Column<std::uint32_t> role_first(*ranks, "role_first", nodes.size());
+    std::vector<std::uint32_t> group;
+    std::vector<std::uint32_t> first;
+    std::vector<std::uint32_t> role_first;
+    get_column(*ranks, "group", nodes.size(), group);
+    get_column(*ranks, "first", nodes.size(), first);
+    get_column(*ranks, "role_first", nodes.size(), role_first);
     bool by_role = false;
     ranks->flag("by_role", by_role);
     table.adopt(*ranks);
@@ -331,9 +331,8 @@ void read_assigned(FieldReader& entry, std::vector<Assigned>& out) {
             read_assigned_table(table, out);
         } else {
             Assigned& assigned = out.emplace_back();
-            table.require("node");
-            table.name("node", assigned.node);
-            protocol::read(table, assigned.assignment);
+            table.name("node", assigned.node, protocol::kRequired);
+            visit_fields(table, assigned.assignment);
         }
         entry.adopt(table);
     }

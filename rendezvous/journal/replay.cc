@@ -9,7 +9,7 @@
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/message_line.h"
-#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/fields.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::journal {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/core/messages.h"
@@ -31,12 +33,22 @@ inline constexpr std::size_t kBrokenLinksMax = 16;
 inline constexpr std::size_t kLinkBytesMax = 128;
 /// Ranges of ranks that have finished. Those of a higher rank are left out.
 inline constexpr std::size_t kFinishedMax = 512;
-/// The size of an answer to an operator, and of an EventPage. JSON in it must be built to fit.
-inline constexpr std::size_t kStatusBytesMax = std::size_t{80} << 10;
+/// The size of an answer to an operator. JSON in it must be built to fit.
+inline constexpr std::size_t kAnswerBytesMax = std::size_t{80} << 10;
 /// The size of a part of a log, which an answer to an operator carries as JSON in JSON.
 inline constexpr std::size_t kLogBytesMax = std::size_t{8} << 10;
 /// A payload whose objects and lists are nested deeper than this is refused.
 inline constexpr std::size_t kNestingMax = 16;
+
+/// The names of the messages, which are their `type`, in the order of the variants.
+inline constexpr std::string_view kAgentKinds[] = {"join",    "report",   "leave",
+                                                   "resumed", "log_part", "operate"};
+inline constexpr std::string_view kDaemonKinds[] = {
+    "assign",   "stop",      "prepare",   "save_stacks", "end_worker",
+    "read_log", "fenced",    "dismissed", "alive",       "waiting",
+    "refused",  "recovered", "closed",    "operated",    "elsewhere"};
+static_assert(std::size(kAgentKinds) == std::variant_size_v<rendezvous::FromAgent>);
+static_assert(std::size(kDaemonKinds) == std::variant_size_v<rendezvous::FromDaemon>);
 
 /// One message as the JSON object of a frame (PROTOCOL.md lists the fields); never longer than
 /// kFrameBytesMax. Text that is not UTF-8, such as a worker's output, is carried with replacement

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
 
 namespace regroup::protocol {
@@ -14,11 +13,6 @@ namespace regroup::protocol {
 using nlohmann::json;
 
 namespace {
-
-template <class Unit>
-std::uint64_t count_of(Duration duration) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<Unit>(duration).count());
-}
 
 std::string unfit_name(const std::string& text) {
     if (text.empty()) {
@@ -40,33 +34,31 @@ const json* FieldReader::find(std::string_view key) const {
     return found == object_->end() ? nullptr : &*found;
 }
 
-bool FieldReader::has(std::string_view key) const {
-    return find(key) != nullptr;
-}
-
-void FieldReader::require(std::string_view key) {
-    if (!has(key)) {
+const json* FieldReader::find(std::string_view key, Presence presence) {
+    const json* value = find(key);
+    if (value == nullptr && presence == Presence::required) {
         complain(key, "is missing");
     }
+    return value;
 }
 
-bool FieldReader::read_integer(std::string_view key, std::int64_t& out, std::uint64_t max,
-                               int min) {
-    const json* value = find(key);
+std::optional<std::int64_t> FieldReader::read_integer(std::string_view key, Presence presence,
+                                                      Range range) {
+    const json* value = find(key, presence);
     if (value == nullptr) {
-        return false;
+        return std::nullopt;
     }
     // The parser keeps non-negative numbers unsigned, so a signed one is negative.
     const bool negative = value->is_number_integer() && !value->is_number_unsigned();
-    const bool fits = negative ? value->get<std::int64_t>() >= min
-                               : value->is_number_unsigned() && value->get<std::uint64_t>() <= max;
+    const bool fits = negative
+                          ? value->get<std::int64_t>() >= range.min
+                          : value->is_number_unsigned() && value->get<std::uint64_t>() <= range.max;
     if (!fits) {
-        complain(key, "must be a whole number from " + std::to_string(min) + " to " +
-                          std::to_string(max));
-        return false;
+        complain(key, "must be a whole number from " + std::to_string(range.min) + " to " +
+                          std::to_string(range.max));
+        return std::nullopt;
     }
-    out = value->get<std::int64_t>();
-    return true;
+    return value->get<std::int64_t>();
 }
 
 void FieldReader::real(std::string_view key, double& out, double min) {
@@ -83,8 +75,8 @@ void FieldReader::real(std::string_view key, double& out, double min) {
     out = number;
 }
 
-void FieldReader::flag(std::string_view key, bool& out) {
-    const json* value = find(key);
+void FieldReader::flag(std::string_view key, bool& out, Presence presence) {
+    const json* value = find(key, presence);
     if (value == nullptr) {
         return;
     }
@@ -97,26 +89,27 @@ void FieldReader::flag(std::string_view key, bool& out) {
 
 void FieldReader::round(std::string_view key, rendezvous::RoundId& out) {
     std::uint64_t number = rendezvous::number(out);
-    integer(key, number);
+    integer(key, number, Presence::required);
     out = static_cast<rendezvous::RoundId>(number);
 }
 
-void FieldReader::duration(std::string_view key, Duration& out, Duration max) {
-    std::int64_t number = 0;
-    if (read_integer(key, number, count_of<std::chrono::milliseconds>(max), 0)) {
-        out = std::chrono::milliseconds(number);
+void FieldReader::read_time(std::string_view key, Duration& out, Duration unit, Presence presence,
+                            Duration max) {
+    if (const auto number = read_integer(key, presence, {static_cast<std::uint64_t>(max / unit)})) {
+        out = *number * unit;
     }
+}
+
+void FieldReader::duration(std::string_view key, Duration& out, Presence presence, Duration max) {
+    read_time(key, out, std::chrono::milliseconds(1), presence, max);
 }
 
 void FieldReader::microseconds(std::string_view key, Duration& out, Duration max) {
-    std::int64_t number = 0;
-    if (read_integer(key, number, count_of<std::chrono::microseconds>(max), 0)) {
-        out = std::chrono::microseconds(number);
-    }
+    read_time(key, out, std::chrono::microseconds(1), Presence::optional, max);
 }
 
-const std::string* FieldReader::find_text(std::string_view key) {
-    const json* value = find(key);
+const std::string* FieldReader::find_text(std::string_view key, Presence presence) {
+    const json* value = find(key, presence);
     if (value != nullptr && !value->is_string()) {
         complain(key, "must be a string");
         return nullptr;
@@ -124,8 +117,8 @@ const std::string* FieldReader::find_text(std::string_view key) {
     return value == nullptr ? nullptr : &value->get_ref<const std::string&>();
 }
 
-void FieldReader::name(std::string_view key, std::string& out) {
-    const std::string* text = find_text(key);
+void FieldReader::name(std::string_view key, std::string& out, Presence presence) {
+    const std::string* text = find_text(key, presence);
     if (text == nullptr) {
         return;
     }
@@ -136,8 +129,8 @@ void FieldReader::name(std::string_view key, std::string& out) {
     out = *text;
 }
 
-void FieldReader::names(std::string_view key, std::vector<std::string>& out) {
-    const json* value = find(key);
+void FieldReader::names(std::string_view key, std::vector<std::string>& out, Presence presence) {
+    const json* value = find(key, presence);
     if (value == nullptr) {
         return;
     }
@@ -162,26 +155,21 @@ void FieldReader::names(std::string_view key, std::vector<std::string>& out) {
     }
 }
 
-void FieldReader::text(std::string_view key, std::string& out, std::size_t bytes_max) {
-    if (const std::string* text = find_text(key)) {
+void FieldReader::text(std::string_view key, std::string& out, Presence presence,
+                       std::size_t bytes_max) {
+    if (const std::string* text = find_text(key, presence)) {
         out = beginning_of(*text, bytes_max);
     }
 }
 
 void FieldReader::last_text(std::string_view key, std::string& out, std::size_t bytes_max) {
-    if (const std::string* text = find_text(key)) {
+    if (const std::string* text = find_text(key, Presence::optional)) {
         out = end_of(*text, bytes_max);
     }
 }
 
-std::optional<std::string> FieldReader::word(std::string_view key) {
-    const std::string* text = find_text(key);
-    return text == nullptr ? std::nullopt : std::optional(*text);
-}
-
-void FieldReader::complain_of_choice(std::string_view key,
-                                     const std::optional<std::string>& chosen) {
-    complain(key, chosen ? "has the unknown value " + quoted(*chosen) : "is missing");
+void FieldReader::complain_of_choice(std::string_view key, const std::string& chosen) {
+    complain(key, "has the unknown value " + quoted(chosen));
 }
 
 std::optional<FieldReader> FieldReader::object(std::string_view key) {

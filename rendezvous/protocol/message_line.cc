@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/protocol/message_line.h"
 
-#include <iterator>
 #include <variant>
 
+#include "rendezvous/protocol/codec.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::protocol {
@@ -95,9 +95,6 @@ std::string line(const Recovered& recovered) {
 std::string line(const Operated& operated) {
     return operated.text;
 }
-std::string line(const EventPage& page) {
-    return page.lines;
-}
 std::string line(const Elsewhere& elsewhere) {
     return elsewhere.endpoint;
 }
@@ -135,14 +132,6 @@ std::string joined(const Message& message) {
     const std::string text = std::visit([](const auto& m) { return line(m); }, message);
     return std::string(kind_of(message)) + (text.empty() ? "" : " " + text);
 }
-
-constexpr std::string_view kAgentKinds[] = {"join",    "report",   "leave",
-                                            "resumed", "log_part", "operate"};
-constexpr std::string_view kDaemonKinds[] = {
-    "assign", "stop",    "prepare", "save_stacks", "end_worker", "read_log", "fenced", "dismissed",
-    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "events", "elsewhere"};
-static_assert(std::size(kAgentKinds) == std::variant_size_v<FromAgent>);
-static_assert(std::size(kDaemonKinds) == std::variant_size_v<FromDaemon>);
 
 }  // namespace
 

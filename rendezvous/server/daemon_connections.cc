@@ -215,7 +215,7 @@ void Daemon::Impl::log_operator(const Session& session, const FromAgent& message
     // A reader that follows a log asks again and again.
     const bool goes_on = operate != nullptr && operate->action == Operate::Action::logs &&
                          session.next_request != Instant{};
-    if (operate == nullptr || only_reads(operate->action) || goes_on) {
+    if (operate == nullptr || goes_on) {
         return;
     }
     log((operate->job.empty() ? "" : "job " + operate->job + ": ") +

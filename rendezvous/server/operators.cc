@@ -48,13 +48,6 @@ void Operators::operate(const std::shared_ptr<Session>& session, const Operate& 
     const Answered answered = [session](bool done, std::string text) {
         session->send_last(Operated{done, std::move(text)});
     };
-    if (only_reads(operate.action)) {
-        parts_.peers_log.refuse(
-            *session, Errc::invalid_argument,
-            "this daemon shows status and events by HTTP only; use a regroup of "
-            "its version");
-        return;
-    }
     if (operate.action == Operate::Action::logs) {
         if (const Result<Job*> job = job_named(operate.job, sees_all)) {
             read_log(session, **job, operate);
@@ -66,16 +59,6 @@ void Operators::operate(const std::shared_ptr<Session>& session, const Operate& 
     if (Job* job = job_for(operate, sees_all, answered)) {
         act(*job, operate, answered, operate.wait ? session : nullptr);
     }
-}
-
-bool Operators::may_ask_again(Session& session, Duration pause) const {
-    const Instant now = parts_.clock.now();
-    if (now < session.next_request || session.has_queue()) {
-        return false;
-    }
-    session.next_request = after(now, pause);
-    session.allow_silence(kFollowerLimit, now);
-    return true;
 }
 
 void Operators::operate(const Operate& operate, bool sees_all, const Answered& answered) {
@@ -206,12 +189,15 @@ void Operators::sweep() {
 void Operators::read_log(const std::shared_ptr<Session>& session, const Job& job,
                          const Operate& operate) {
     const std::uint32_t rank = operate.log.rank;
-    if (!may_ask_again(*session, kLogPause)) {
+    const Instant now = parts_.clock.now();
+    if (now < session->next_request || session->has_queue()) {
         parts_.peers_log.refuse(*session, Errc::overloaded,
                                 "the log may be asked for again " + format_duration(kLogPause) +
                                     " after the last answer, and when that has been read");
         return;
     }
+    session->next_request = after(now, kLogPause);
+    session->allow_silence(kFollowerLimit, now);
     if (const std::string why = log_requests_.objection(*session); !why.empty()) {
         session->send_last(Operated{false, why});
         return;
@@ -237,8 +223,7 @@ void Operators::read_log(const std::shared_ptr<Session>& session, const Job& job
             Operated{false, "node " + name + " runs an older regroup, which shows no logs"});
         return;
     }
-    const std::uint64_t ticket =
-        log_requests_.add(session, found->second, name, parts_.clock.now());
+    const std::uint64_t ticket = log_requests_.add(session, found->second, name, now);
     found->second->send(ReadLog{ticket, operate.log});
 }
 

@@ -50,9 +50,6 @@ class Operators {
     void end_waits();
 
    private:
-    /// True if the operator may have one more answer on this connection, `pause` after the last
-    /// one.
-    [[nodiscard]] bool may_ask_again(Session& session, Duration pause) const;
     /// Has the node of a rank read a part of its output.
     void read_log(const std::shared_ptr<Session>& session, const Job& job, const Operate& operate);
     /// The job that an action is for; null once `answered` has been called instead.

@@ -143,7 +143,7 @@ std::string PeerCheck::objection(const Session& session, FromAgent& message) {
         return job.empty() || job == join->job ? "" : "the " + peer.name + " is for that job only";
     }
     if (auto* operate = std::get_if<Operate>(&message)) {
-        if (!only_reads(operate->action) && !security::may_operate(peer.scope.role)) {
+        if (!security::may_operate(peer.scope.role)) {
             return "the " + peer.name + " may only read the status; to " +
                    std::string(to_string(operate->action)) + " takes the role operator";
         }

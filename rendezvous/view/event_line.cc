@@ -12,7 +12,7 @@
 #include "rendezvous/base/printable.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/json/json_text.h"
-#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/fields.h"
 #include "rendezvous/text/describe.h"
 #include "rendezvous/view/job_history.h"
 

@@ -11,7 +11,7 @@
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/json/json_text.h"
-#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/fields.h"
 #include "rendezvous/text/describe.h"
 #include "rendezvous/view/event_line.h"
 #include "rendezvous/view/json_writer.h"

@@ -381,8 +381,8 @@ rendezvous::Operate drain_of(const std::string& job, const std::string& node) {
     return {job, rendezvous::Operate::Action::drain, node, "eve", "an attack", false};
 }
 
-rendezvous::Operate status_of(const std::string& job) {
-    return {job, rendezvous::Operate::Action::status, "", "eve", "", false};
+rendezvous::Operate logs_of(const std::string& job) {
+    return {job, rendezvous::Operate::Action::logs, "", "eve", "", false};
 }
 
 milliseconds answer_limit() {

@@ -245,6 +245,6 @@ class Attacker {
 
 [[nodiscard]] rendezvous::Operate stop_of(const std::string& job);
 [[nodiscard]] rendezvous::Operate drain_of(const std::string& job, const std::string& node);
-[[nodiscard]] rendezvous::Operate status_of(const std::string& job);
+[[nodiscard]] rendezvous::Operate logs_of(const std::string& job);
 
 }  // namespace regroup::attack

@@ -115,7 +115,7 @@ TEST_P(OtherUser, NoPortGivesOrTakesAnything) {
             for (const rendezvous::FromAgent& message :
                  {rendezvous::FromAgent(join_of("victim", "node-c", 2, 2)),
                   rendezvous::FromAgent(stop_of("victim")),
-                  rendezvous::FromAgent(status_of("victim"))}) {
+                  rendezvous::FromAgent(logs_of("victim"))}) {
                 Caller plain(siege, target);
                 plain.say(message);
                 const auto said = plain.next(milliseconds(300));

@@ -141,7 +141,7 @@ TEST_F(Strangers, PlainMessagesAreRefused) {
     endure([](Siege& siege) -> std::string {
         std::vector<FromAgent> messages{join_of("victim", "node-c", 2, 2),
                                         join_of("mine", "node-c", 1, 1), stop_of("victim"),
-                                        drain_of("victim", "node-a"), status_of("")};
+                                        drain_of("victim", "node-a"), logs_of("")};
         while (siege.goes_on()) {
             for (const FromAgent& message : messages) {
                 Caller caller(siege, victim_->daemon());
@@ -178,7 +178,7 @@ TEST_F(Strangers, AnotherTokenOpensNothing) {
                     return "no connection";
                 }
                 // The client hears of the refusal when it has finished its part of the handshake.
-                if (caller.secure(tls) && caller.say(status_of("victim")) && caller.next()) {
+                if (caller.secure(tls) && caller.say(logs_of("victim")) && caller.next()) {
                     return "the daemon answers";
                 }
             }
@@ -197,8 +197,8 @@ TEST_F(Strangers, TokenOfAnotherJobReachesThatJobOnly) {
         std::string failed = try_in_vain(*join, join_of("victim", "node-c", 2, 2));
         const auto stop = call(siege, victim_->daemon(), token);
         failed += try_in_vain(*stop, stop_of("victim"));
-        const auto status = call(siege, victim_->daemon(), token);
-        failed += try_in_vain(*status, status_of("victim"));
+        const auto logs = call(siege, victim_->daemon(), token);
+        failed += try_in_vain(*logs, logs_of("victim"));
         // Without a name: not the status of all jobs.
         const std::string shown = call(siege, victim_->daemon(), token)->get("/api/v1/jobs");
         if (shown.find("\"jobs\"") == std::string::npos ||

@@ -420,19 +420,6 @@ TEST_F(DaemonJobs, RefusedNodeBeginsNoJob) {
     EXPECT_THAT(answer->text, HasSubstr("there is no job job"));
 }
 
-TEST_F(DaemonJobs, OperatorOfAnOlderVersionIsToldThatTheStatusIsShownByHttp) {
-    for (const Operate::Action action : {Operate::Action::status, Operate::Action::events}) {
-        Peer person(loop, host.port());
-        Operate older;
-        older.action = action;
-        person.say(older);
-        const auto refusal = person.expect<Refused>();
-        ASSERT_TRUE(refusal);
-        EXPECT_THAT(describe(refusal->reason), HasSubstr("by HTTP only"));
-        EXPECT_TRUE(person.is_closed_by_peer());
-    }
-}
-
 TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherStays) {
     Peer first = joined(join_of("job", "a", 2));
     Join other = join_of("job", "b", 2);

@@ -38,7 +38,6 @@ class DaemonLogs : public ::testing::Test {
         wish.job = "job";
         wish.action = Operate::Action::logs;
         wish.author = "ann";
-        wish.follow = true;
         wish.log = {rank, LogStream::err, "", "", 0, 20};
         return wish;
     }

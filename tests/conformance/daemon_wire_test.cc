@@ -18,11 +18,8 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAreArray;
 
 const std::string kSource = REGROUP_SOURCE_DIR;
-const std::vector<std::string> kFromAgent{"join",    "report",   "leave",
-                                          "resumed", "log_part", "operate"};
-const std::vector<std::string> kFromDaemon{
-    "assign", "stop",    "prepare", "save_stacks", "end_worker", "read_log", "fenced", "dismissed",
-    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "events", "elsewhere"};
+const std::vector<std::string> kFromAgent(std::begin(kAgentKinds), std::end(kAgentKinds));
+const std::vector<std::string> kFromDaemon(std::begin(kDaemonKinds), std::end(kDaemonKinds));
 
 std::string read_file(const std::string& path) {
     std::ifstream file(kSource + "/" + path);

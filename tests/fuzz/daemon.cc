@@ -129,8 +129,7 @@ class Story {
             case 8: {
                 Operate request;
                 request.action = input_.one_of({Operate::Action::drain, Operate::Action::release,
-                                                Operate::Action::status, Operate::Action::stop,
-                                                Operate::Action::events});
+                                                Operate::Action::logs, Operate::Action::stop});
                 request.node = name;
                 request.wait = input_.chance(128);
                 send(*connection, request);

@@ -264,13 +264,11 @@ class Story {
             open(peer);
         }
         Operate request;
-        request.action = input_.one_of({Operate::Action::drain, Operate::Action::status,
-                                        Operate::Action::drain, Operate::Action::release,
-                                        Operate::Action::stop, Operate::Action::events});
+        request.action = input_.one_of({Operate::Action::drain, Operate::Action::logs,
+                                        Operate::Action::release, Operate::Action::stop});
         request.job = input_.chance(64) ? "" : "job";
         request.node = fuzz::node_name(input_.byte());
         request.wait = input_.chance(128);
-        request.parts = input_.chance(128);
         hear(peer, request);
     }
 

@@ -319,9 +319,6 @@ FromDaemon make_order(Input& input, const Near& near, std::uint16_t own_port) {
             if (input.chance(128)) {
                 return Operated{input.chance(128), input.text(8)};
             }
-            if (input.chance(32)) {
-                return EventPage{"job", 1, input.text(8), input.chance(128)};
-            }
             return Elsewhere{"10.0.0.9:29400"};
     }
 }

@@ -33,7 +33,7 @@ using ::testing::SizeIs;
 TEST(ProtocolLimits, OutputThatIsNotUtf8IsCarriedWithReplacements) {
     Report report{sample_report()};
     report.report.failure->last_output = "caf\xE9 \xFF\xFE end \x01";
-    const std::string output = through_agent(report).report.failure->last_output;
+    const std::string output = through(report).report.failure->last_output;
     EXPECT_THAT(output, AllOf(HasSubstr("caf\xEF\xBF\xBD"), HasSubstr(" end \x01")));
 }
 
@@ -41,7 +41,7 @@ TEST(ProtocolLimits, LongOutputKeepsItsEndAndLongSentencesTheirBeginning) {
     Report report{sample_report()};
     report.report.failure->last_output = std::string(100000, 'x') + "the last word";
     report.report.failure->log_file = "/first" + std::string(100000, 'x');
-    const WorkerFailure failure = *through_agent(report).report.failure;
+    const WorkerFailure failure = *through(report).report.failure;
     EXPECT_THAT(failure.last_output, AllOf(SizeIs(kOutputBytesMax), HasSubstr("the last word")));
     EXPECT_THAT(failure.log_file, AllOf(SizeIs(kSentenceBytesMax), HasSubstr("/first")));
 }
@@ -53,10 +53,10 @@ TEST(ProtocolLimits, LongTextIsCutBetweenCharacters) {
     }
     Report report{sample_report()};
     report.report.failure->last_output = snowmen;
-    const std::string tail = through_agent(report).report.failure->last_output;
+    const std::string tail = through(report).report.failure->last_output;
     EXPECT_EQ(tail.substr(0, 3), "\xE2\x98\x83");
     EXPECT_EQ(tail.size() % 3, 0U);
-    const std::string head = through_agent(Leave{snowmen}).reason;
+    const std::string head = through(Leave{snowmen}).reason;
     EXPECT_EQ(head.substr(head.size() - 3), "\xE2\x98\x83");
     EXPECT_GT(head.size(), kSentenceBytesMax - 3);
 }
@@ -68,12 +68,12 @@ TEST(ProtocolLimits, MeasuredTimesBeyondTheLongestWaitAreCutAndNotRefused) {
     report.report.hang = Hang{1, "", false, kYear};
     report.report.positions = {{}};
     report.report.positions[0].silent = kYear;
-    const NodeReport back = through_agent(report).report;
+    const NodeReport back = through(report).report;
     EXPECT_EQ(back.at_work, kWaitMax);
     EXPECT_EQ(back.ended_ago, kWaitMax);
     EXPECT_EQ(back.hang->stood, kWaitMax);
     EXPECT_EQ(back.positions[0].silent, kWaitMax);
-    const Resumed resumed = through_agent(Resumed{RoundId{1}, 1, kYear, kYear, kYear, kYear});
+    const Resumed resumed = through(Resumed{RoundId{1}, 1, kYear, kYear, kYear, kYear});
     EXPECT_EQ(resumed.ago, kWaitMax);
     EXPECT_EQ(resumed.first_step, kWaitMax);
 }
@@ -119,7 +119,7 @@ TEST(ProtocolLimits, NoMessageOutgrowsAFrame) {
          {FromDaemon(Assign{assignment}), FromDaemon(Stop{RoundId{1}, worst}),
           FromDaemon(Fenced{worst}), FromDaemon(waiting), FromDaemon(Refused{Errc::system, worst}),
           FromDaemon(Closed{verdict}), FromDaemon(Prepare{RoundId{1}, true, worst}),
-          FromDaemon(Operated{true, worst}), FromDaemon(EventPage{name, 1, worst, true}),
+          FromDaemon(Operated{true, worst}),
           FromDaemon(Recovered{Incident{.cause = worst, .decision = worst}})}) {
         EXPECT_LE(encode(message).size(), kFrameBytesMax) << message.index();
         EXPECT_TRUE(decode_from_daemon(encode(message))) << message.index();
@@ -179,17 +179,17 @@ TEST(ProtocolLimits, AnyStepOfAWorkerIsSentAsANumberThatThePeerAccepts) {
     Report report;
     report.report.step = report.report.held_step = report.report.ended_step = kAny;
     report.report.positions = {{0, kAny, kAny, false, ""}};
-    const NodeReport heard = through_agent(report).report;
+    const NodeReport heard = through(report).report;
     EXPECT_EQ(heard.step, kMost);
     EXPECT_EQ(heard.held_step, kMost);
     EXPECT_EQ(heard.ended_step, kMost);
     ASSERT_EQ(heard.positions.size(), 1U);
     EXPECT_EQ(heard.positions[0].step, kMost);
     EXPECT_EQ(heard.positions[0].operations, kMost);
-    EXPECT_EQ(through_agent(Resumed{RoundId{1}, kAny}).step, kMost);
+    EXPECT_EQ(through(Resumed{RoundId{1}, kAny}).step, kMost);
     Closed closed;
     closed.verdict.goodput.lost_steps = 2 * kMost;
-    EXPECT_EQ(through_daemon(closed).verdict.goodput.lost_steps, kMost);
+    EXPECT_EQ(through(closed).verdict.goodput.lost_steps, kMost);
 }
 
 TEST(ProtocolLimits, HeartbeatAndItsAnswerAreSmall) {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -7,6 +11,7 @@
 #include "protocol_samples.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "rendezvous/protocol/message_line.h"
 #include "tests/unit/protocol_round_trip.h"
 
 namespace regroup::protocol {
@@ -14,15 +19,10 @@ namespace {
 
 using namespace rendezvous;  // NOLINT: every message.
 using nlohmann::json;
-using regroup::testing::sample_assignment;
-using regroup::testing::sample_incident;
 using regroup::testing::sample_join;
 using regroup::testing::sample_operate;
 using regroup::testing::sample_report;
-using regroup::testing::sample_resumed;
 using regroup::testing::sample_telemetry;
-using regroup::testing::sample_verdict;
-using regroup::testing::sample_waiting;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -67,6 +67,15 @@ TEST(ProtocolRefusals, AnotherVersionIsRefusedAsSuchWithAnyOtherFields) {
                 HasSubstr("the agent speaks version 2"));
 }
 
+TEST(ProtocolRefusals, OlderCommandIsToldThatTheDaemonShowsTheStatusByHttp) {
+    for (const std::string action : {"status", "events"}) {
+        json operate = json_of(FromAgent(sample_operate()));
+        operate["action"] = action;
+        EXPECT_THAT(error_of(decode_from_agent(operate.dump())),
+                    HasSubstr("shows " + action + " by HTTP only; use a regroup of its version"));
+    }
+}
+
 TEST(ProtocolRefusals, PayloadThatIsNoJsonObjectIsRefused) {
     for (const char* payload :
          {"", " ", "{", "nul", "\"join\"", "[]", "7", "{} {}", "{\"type\":\xFF}",
@@ -97,155 +106,208 @@ TEST(ProtocolRefusals, BracketsInTextAreNoNesting) {
     EXPECT_EQ(std::get<Leave>(*decoded).reason, leave.reason);
 }
 
+// ---- Fields.
+
+/// The sample of each message, by its name.
+std::map<std::string, json> samples() {
+    std::map<std::string, json> samples;
+    for (const FromAgent& message : regroup::testing::samples_from_agent()) {
+        samples[std::string(kind_of(message))] = json_of(message);
+    }
+    for (const FromDaemon& message : regroup::testing::samples_from_daemon()) {
+        samples[std::string(kind_of(message))] = json_of(message);
+    }
+    return samples;
+}
+
+std::string refusal_of(const std::string& kind, const json& message) {
+    return std::ranges::find(kAgentKinds, kind) != std::end(kAgentKinds)
+               ? error_of(decode_from_agent(message.dump()))
+               : error_of(decode_from_daemon(message.dump()));
+}
+
+/// Values that no field has whose sample is `good`.
+std::vector<json> values_of_other_types(const json& good) {
+    switch (good.type()) {
+        case json::value_t::number_integer:
+        case json::value_t::number_unsigned:
+            return {"3", -3, 2.5, std::uint64_t{1} << 54U, nullptr};
+        case json::value_t::array:
+            return {"a", 3, json::array({7}), json::array({nullptr})};
+        case json::value_t::object:
+            return {"a", 3, json::array()};
+        case json::value_t::boolean:
+            return {"yes", 1, nullptr};
+        case json::value_t::string:
+            return {7, true, json::object(), nullptr};
+        default:
+            return {"3", json::array(), nullptr};
+    }
+}
+
+/// Gives `value` values of other types, and each field in it. `name` is that of the field.
+void spoil(json& value, const std::string& name,
+           const std::function<void(const std::string& name)>& check) {
+    const json good = value;
+    for (const json& bad : values_of_other_types(good)) {
+        value = bad;
+        check(name);
+    }
+    value = good;
+    if (good.is_array() && good.front().is_object()) {
+        for (std::size_t i = 0; i < good.size(); ++i) {
+            for (auto& [key, inner] : value[i].items()) {
+                spoil(inner, name + "[" + std::to_string(i) + "]." + key, check);
+            }
+        }
+    } else if (good.is_object()) {
+        for (auto& [key, inner] : value.items()) {
+            spoil(inner, name + "." + key, check);
+        }
+    }
+}
+
+TEST(ProtocolRefusals, EachFieldOfAnotherTypeIsNamed) {
+    for (auto& [kind, message] : samples()) {
+        for (auto& [key, value] : message.items()) {
+            spoil(value, key, [&](const std::string& name) {
+                EXPECT_THAT(refusal_of(kind, message), HasSubstr("field '" + name + "'"))
+                    << message.dump();
+            });
+        }
+    }
+}
+
+TEST(ProtocolRefusals, EachMissingFieldIsNamedIfItIsRequired) {
+    const std::map<std::string, std::set<std::string>> required{
+        {"join", {"protocol", "job", "node", "nodes_min", "nodes_max", "name", "round", "state"}},
+        {"report", {"round", "state"}},
+        {"resumed", {"round", "step"}},
+        {"log_part", {"ticket"}},
+        {"operate", {"protocol", "action", "node"}},
+        {"assign",
+         {"round", "group_rank", "group_world_size", "first_rank", "world_size", "master_addr",
+          "master_port"}},
+        {"stop", {"round"}},
+        {"prepare", {"round"}},
+        {"save_stacks", {"round"}},
+        {"end_worker", {"round", "rank"}},
+        {"read_log", {"ticket", "rank", "stream"}},
+        {"dismissed", {"round"}},
+        {"alive", {"round"}},
+        {"refused", {"code"}},
+        {"recovered", {"round", "next_round"}},
+        {"closed", {"outcome"}},
+        {"operated", {"done"}}};
+    for (const auto& [kind, message] : samples()) {
+        const auto found = required.find(kind);
+        for (const auto& [key, value] : message.items()) {
+            json object = message;
+            object.erase(key);
+            const bool may_lack =
+                key != "type" && (found == required.end() || !found->second.contains(key));
+            EXPECT_THAT(refusal_of(kind, object),
+                        HasSubstr(may_lack ? "no error" : "field '" + key + "' is missing"))
+                << kind;
+        }
+    }
+}
+
+TEST(ProtocolRefusals, EachMissingFieldOfAPartIsNamedIfItIsRequired) {
+    const json report = samples()["report"];
+    for (const auto& [part, keys] :
+         std::map<std::string, std::vector<std::string>>{{"/telemetry", {"steps"}},
+                                                         {"/telemetry/slow_ranks/0", {"rank"}},
+                                                         {"/broken_links/0", {"rank", "peer"}},
+                                                         {"/finished/0", {"first", "count"}}}) {
+        for (const std::string& key : keys) {
+            json object = report;
+            object[json::json_pointer(part)].erase(key);
+            EXPECT_THAT(refusal_of("report", object), HasSubstr(key + "' is missing"));
+        }
+    }
+}
+
 struct Malformation {
-    const char* field;
+    std::string kind;
+    std::string pointer;  ///< "failure/rank".
     json value;
 };
 
-template <class Decode>
-void expect_each_is_named(const json& good, const std::vector<Malformation>& all, Decode decode) {
-    ASSERT_TRUE(decode(good.dump())) << error_of(decode(good.dump()));
-    for (const Malformation& bad : all) {
-        json object = good;
-        const std::string pointer = "/" + std::string(bad.field);
-        object[json::json_pointer(pointer)] = bad.value;
-        std::string name = bad.field;
-        std::replace(name.begin(), name.end(), '/', '.');
-        EXPECT_THAT(error_of(decode(object.dump())), HasSubstr("field '" + name + "'"))
-            << bad.value.dump();
+void expect_each_is_named(const std::vector<Malformation>& all) {
+    for (const auto& [kind, pointer, value] : all) {
+        json message = samples()[kind];
+        message[json::json_pointer("/" + pointer)] = value;
+        std::string name = pointer;
+        std::ranges::replace(name, '/', '.');
+        EXPECT_THAT(refusal_of(kind, message), HasSubstr("field '" + name + "'")) << value.dump();
     }
 }
 
-template <class Decode>
-void expect_required(const json& good, const std::vector<const char*>& keys, Decode decode) {
-    for (const char* key : keys) {
-        json object = good;
-        object.erase(key);
-        EXPECT_THAT(error_of(decode(object.dump())),
-                    HasSubstr("field '" + std::string(key) + "' is missing"));
+TEST(ProtocolRefusals, EachUnfitNameIsNamed) {
+    std::vector<Malformation> bad;
+    for (const auto& [kind, fields] : std::map<std::string, std::vector<std::string>>{
+             {"join",
+              {"job", "node", "name", "role", "rank_key", "address", "secret", "store_key",
+               "command"}},
+             {"operate", {"job", "node"}},
+             {"assign", {"master_addr", "store_key"}},
+             {"read_log", {"at_node"}},
+             {"elsewhere", {"endpoint"}}}) {
+        for (const std::string& field : fields) {
+            bad.push_back({kind, field, ""});
+            bad.push_back({kind, field, std::string(kNameBytesMax + 1, 'x')});
+            bad.push_back({kind, field, "two\nlines"});
+        }
     }
+    bad.push_back({"join", "other_addresses", json::array({"10.0.0.1", ""})});
+    bad.push_back({"waiting", "joined", json::array({"two\nlines"})});
+    expect_each_is_named(bad);
 }
 
-std::vector<Malformation> bad_report() {
-    return {
-        {"round", -1},
-        {"round", 1.5},
-        {"round", (std::uint64_t{1} << 53U) + 1},
-        {"state", "asleep"},
-        {"state", 1},
-        {"state", nullptr},
-        {"store_port", 65536},
-        {"store_port", "80"},
-        {"failure", "bad luck"},
-        {"failure", json::array()},
-        {"failure/rank", -1},
-        {"failure/local_rank", 4294967296},
-        {"failure/node", 7},
-        {"failure/host", json::object()},
-        {"failure/pid", -1},
-        {"failure/pid", 1e300},
-        {"failure/exit_code", 256},
-        {"failure/exit_code", -2},
-        {"failure/exit_code", 18446744073709551615U},
-        {"failure/signal", 128},
-        {"failure/core_dumped", 1},
-        {"failure/start_error", true},
-        {"failure/time", 12},
-        {"failure/last_output", json::array({"line"})},
-        {"failure/log", 0},
-        {"failure/kind", "bored"},
-        {"failure/peer_error", "bored"},
-        {"finished", "rank 3"},
-        {"finished", json::array({3})},
-        {"elastic", 1},
-        {"step", -1},
-        {"held_step", -1},
-        {"ended_step", -1},
-        {"store_spent", 1},
-        {"draining", 7},
-        {"hang", "yes"},
-        {"hang/rank", -1},
-        {"hang/text", 7},
-        {"positions", "here"},
-        {"positions", json::array({7})},
-        {"alarm", -1},
-        {"broken_links", 7},
-        {"broken_links", json::array({"x"})},
-    };
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
-    std::vector<Malformation> bad = bad_report();
-    for (const char* key : {"job", "node", "name", "role", "rank_key", "address"}) {
-        bad.push_back({key, 7});
-        bad.push_back({key, ""});
-        bad.push_back({key, std::string(kNameBytesMax + 1, 'x')});
-        bad.push_back({key, "two\nlines"});
-    }
-    for (const char* key : {"nodes_min",
-                            "nodes_max",
-                            "restarts_max",
-                            "workers",
-                            "slot",
-                            "last_call_ms",
-                            "heartbeat_timeout_ms",
-                            "shutdown_timeout_ms",
-                            "grow_after_ms",
-                            "protocol",
-                            "regroup_window_ms",
-                            "standbys_max",
-                            "prepare_timeout_ms",
-                            "finish_timeout_ms",
-                            "budgets/hangs",
-                            "budgets/losses",
-                            "budgets/refill_steps",
-                            "budgets/no_progress_max",
-                            "budgets/delay_ms",
-                            "budgets/node_failures_max",
-                            "budgets/node_failures_window_ms"}) {
-        bad.push_back({key, "3"});
-        bad.push_back({key, -3});
-        bad.push_back({key, 2.5});
-        bad.push_back({key, std::uint64_t{1} << 54U});
-    }
-    bad.push_back({"workers", (1U << 20U) + 1});
-    bad.push_back({"program", 7});
-    bad.push_back({"other_addresses", "10.0.0.1"});
-    bad.push_back({"other_addresses", json::array({"10.0.0.1", 7})});
-    bad.push_back({"other_addresses", json::array({"10.0.0.1", ""})});
-    bad.push_back({"on_exit", "2=fail"});
-    bad.push_back({"on_exit", {{"0", "fail"}}});
-    bad.push_back({"on_exit", {{"256", "fail"}}});
-    bad.push_back({"on_exit", {{"02", "fail"}}});
-    bad.push_back({"on_exit", {{"x", "fail"}}});
-    bad.push_back({"on_exit/2", "explode"});
-    bad.push_back({"on_exit/2", 7});
-    bad.push_back({"budgets", 3});
-    bad.push_back({"rank_order", 3});
-    bad.push_back({"rank_order", "size"});
-    bad.push_back({"nodes_min", 0});
-    bad.push_back({"nodes_min", 5});
-    bad.push_back({"heartbeat_timeout_ms", 99});
-    bad.push_back({"heartbeat_timeout_ms", 3600001});
+TEST(ProtocolRefusals, EachValueOutOfRangeIsNamed) {
+    std::vector<Malformation> bad{
+        {"report", "round", (std::uint64_t{1} << 53U) + 1},
+        {"report", "state", "asleep"},
+        {"report", "store_port", 65536},
+        {"report", "failure/local_rank", 4294967296},
+        {"report", "failure/pid", 1e300},
+        {"report", "failure/exit_code", 256},
+        {"report", "failure/exit_code", -2},
+        {"report", "failure/exit_code", 18446744073709551615U},
+        {"report", "failure/signal", 128},
+        {"report", "failure/kind", "bored"},
+        {"report", "failure/peer_error", "bored"},
+        {"report", "finished", json::array({{{"first", 4294967295}, {"count", 1}}})},
+        {"join", "workers", (1U << 20U) + 1},
+        {"join", "on_exit", {{"0", "fail"}}},
+        {"join", "on_exit", {{"256", "fail"}}},
+        {"join", "on_exit", {{"02", "fail"}}},
+        {"join", "on_exit", {{"x", "fail"}}},
+        {"join", "on_exit/2", "explode"},
+        {"join", "rank_order", "size"},
+        {"join", "nodes_min", 0},
+        {"join", "nodes_min", 5},
+        {"join", "heartbeat_timeout_ms", 99},
+        {"join", "heartbeat_timeout_ms", 3600001},
+        {"resumed", "first_step_us", std::uint64_t{1} << 51U},
+        {"operate", "action", "dance"},
+        {"assign", "master_port", 65536},
+        {"read_log", "stream", "both"},
+        {"refused", "code", "unknown"},
+        {"closed", "outcome", "won"},
+        {"closed", "exit_code", 256},
+        {"closed", "exit_code", -1}};
     for (const char* key :
          {"last_call_ms", "shutdown_timeout_ms", "grow_after_ms", "regroup_window_ms",
           "prepare_timeout_ms", "finish_timeout_ms", "budgets/delay_ms",
           "budgets/node_failures_window_ms", "at_work_ms", "ended_ago_ms", "join_timeout_ms"}) {
-        bad.push_back({key, 2592000001});
+        bad.push_back({"join", key, 2592000001});
     }
-    expect_each_is_named(json_of(FromAgent(sample_join())), bad, decode_from_agent);
-}
-
-TEST(ProtocolRefusals, EachMissingFieldOfAJoinIsNamed) {
-    expect_required(json_of(FromAgent(sample_join())),
-                    {"protocol", "job", "node", "nodes_min", "nodes_max", "name", "round", "state"},
-                    decode_from_agent);
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfAReportIsNamed) {
-    const json good = json_of(FromAgent(Report{sample_report()}));
-    expect_each_is_named(good, bad_report(), decode_from_agent);
-    expect_required(good, {"round", "state"}, decode_from_agent);
+    expect_each_is_named(bad);
+    json report = samples()["report"];
+    report["telemetry"]["slow_ranks"][0]["excess"] = -0.5;
+    EXPECT_THAT(refusal_of("report", report), HasSubstr("field 'telemetry.slow_ranks[0].excess'"));
 }
 
 TEST(ProtocolRefusals, FailureWithoutAnEndIsRefused) {
@@ -257,47 +319,6 @@ TEST(ProtocolRefusals, FailureWithoutAnEndIsRefused) {
         EXPECT_THAT(error_of(decode_from_agent(encode(FromAgent(report)))),
                     HasSubstr("field 'failure.exit_code' reports no failure"));
     }
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfALeaveIsNamed) {
-    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}},
-                         decode_from_agent);
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
-    json report = json_of(FromAgent(Report{sample_report()}));
-    for (const Malformation& bad : std::vector<Malformation>{
-             {"rank", -1}, {"step", "x"}, {"operations", 0.5}, {"waiting", 1}, {"doing", 7}}) {
-        json object = report;
-        object["positions"][1][bad.field] = bad.value;
-        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
-                    HasSubstr("field 'positions[1]." + std::string(bad.field) + "'"));
-    }
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfATelemetryIsNamed) {
-    const json good = json_of(FromAgent(Report{sample_report(), sample_telemetry()}));
-    std::vector<Malformation> bad{{"telemetry", 7},
-                                  {"telemetry/pid", -1},
-                                  {"telemetry/values", json::array()},
-                                  {"telemetry/values/loss", "low"},
-                                  {"telemetry/values/loss", nullptr},
-                                  {"telemetry/slow_ranks", 3}};
-    for (const char* key :
-         {"steps", "samples", "data_us", "compute_us", "communication_us", "waiting_us"}) {
-        const std::string field = std::string("telemetry/") + key;
-        for (const json& value : {json(-1), json(0.5), json("1"), json(std::uint64_t{1} << 54U)}) {
-            json object = good;
-            object[json::json_pointer("/" + field)] = value;
-            EXPECT_THAT(error_of(decode_from_agent(object.dump())),
-                        HasSubstr(std::string("field 'telemetry.") + key + "'"));
-        }
-    }
-    expect_each_is_named(good, bad, decode_from_agent);
-    json object = good;
-    object["telemetry"].erase("steps");
-    EXPECT_THAT(error_of(decode_from_agent(object.dump())),
-                HasSubstr("field 'telemetry.steps' is missing"));
 }
 
 TEST(ProtocolRefusals, NamesAndNumbersOfValuesAreBounded) {
@@ -319,146 +340,6 @@ TEST(ProtocolRefusals, NamesAndNumbersOfValuesAreBounded) {
     // JSON has no word for these: a number that is too large for a double is no JSON.
     EXPECT_FALSE(decode_from_agent(
         R"({"type":"report","round":1,"state":"running","telemetry":{"steps":1,"values":{"a":1e999}}})"));
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfASlowRankIsNamed) {
-    const json good = json_of(FromAgent(Report{sample_report(), sample_telemetry()}));
-    for (const Malformation& bad :
-         std::vector<Malformation>{{"rank", -1}, {"excess", -0.5}, {"excess", "x"}}) {
-        json object = good;
-        object["telemetry"]["slow_ranks"][0][bad.field] = bad.value;
-        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
-                    HasSubstr("field 'telemetry.slow_ranks[0]." + std::string(bad.field) + "'"));
-    }
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfABrokenLinkIsNamed) {
-    json report = json_of(FromAgent(Report{sample_report()}));
-    for (const Malformation& bad :
-         std::vector<Malformation>{{"rank", -1}, {"peer", "x"}, {"text", 7}}) {
-        json object = report;
-        object["broken_links"][0][bad.field] = bad.value;
-        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
-                    HasSubstr("field 'broken_links[0]." + std::string(bad.field) + "'"));
-    }
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfTheRarerMessagesOfAgentsIsNamed) {
-    const json resumed = json_of(FromAgent(sample_resumed()));
-    expect_each_is_named(resumed,
-                         {{"round", "5"},
-                          {"step", -1},
-                          {"communicator_us", -1},
-                          {"state_us", 0.5},
-                          {"first_step_us", std::uint64_t{1} << 51U},
-                          {"ago_us", -1}},
-                         decode_from_agent);
-    expect_required(resumed, {"round", "step"}, decode_from_agent);
-    const json operate = json_of(FromAgent(sample_operate()));
-    expect_each_is_named(operate,
-                         {{"action", "dance"},
-                          {"action", 1},
-                          {"job", ""},
-                          {"node", "two\nlines"},
-                          {"author", 1},
-                          {"reason", 1}},
-                         decode_from_agent);
-    expect_required(operate, {"protocol", "action", "node"}, decode_from_agent);
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfAnAssignIsNamed) {
-    std::vector<Malformation> bad;
-    for (const char* key : {"round", "group_rank", "group_world_size", "first_rank", "world_size",
-                            "role_first_rank", "role_world_size", "master_port", "restart_count"}) {
-        bad.push_back({key, "3"});
-        bad.push_back({key, -1});
-        bad.push_back({key, std::uint64_t{1} << 60U});
-    }
-    bad.push_back({"master_port", 65536});
-    bad.push_back({"master_addr", 7});
-    bad.push_back({"master_addr", ""});
-    bad.push_back({"reason", 7});
-    const json good = json_of(FromDaemon(Assign{sample_assignment()}));
-    expect_each_is_named(good, bad, decode_from_daemon);
-    expect_required(good,
-                    {"round", "group_rank", "group_world_size", "first_rank", "world_size",
-                     "master_addr", "master_port"},
-                    decode_from_daemon);
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
-    const json stop = json_of(FromDaemon(Stop{RoundId{4}, "r"}));
-    expect_each_is_named(stop, {{"round", "4"}, {"reason", 4}}, decode_from_daemon);
-    expect_required(stop, {"round"}, decode_from_daemon);
-    expect_each_is_named(json_of(FromDaemon(Fenced{"r"})), {{"reason", 4}}, decode_from_daemon);
-    const json alive = json_of(FromDaemon(Alive{RoundId{4}}));
-    expect_each_is_named(alive, {{"round", nullptr}}, decode_from_daemon);
-    expect_required(alive, {"round"}, decode_from_daemon);
-    expect_each_is_named(json_of(FromDaemon(sample_waiting())),
-                         {{"joined", "a"},
-                          {"joined", json::array({7})},
-                          {"nodes_min", -1},
-                          {"nodes_max", "4"},
-                          {"standby", 0},
-                          {"prestart", 0},
-                          {"detail", json::array({"a"})}},
-                         decode_from_daemon);
-    const json refused = json_of(FromDaemon(Refused{Errc::closed, "r"}));
-    expect_each_is_named(refused, {{"code", "bored"}, {"code", 3}, {"reason", 3}},
-                         decode_from_daemon);
-    expect_required(refused, {"code"}, decode_from_daemon);
-    const json closed = json_of(FromDaemon(Closed{sample_verdict()}));
-    expect_each_is_named(closed,
-                         {{"outcome", "won"},
-                          {"reason", 1},
-                          {"author", 1},
-                          {"exit_code", 256},
-                          {"exit_code", -1},
-                          {"restarts", -1},
-                          {"failure/rank", -1}},
-                         decode_from_daemon);
-    expect_each_is_named(closed,
-                         {{"lasted_us", -1},
-                          {"lost_us", "x"},
-                          {"lost_at_end_us", -1},
-                          {"recoveries", 0.5},
-                          {"recoveries_planned", "2"},
-                          {"recoveries_cut_short", -1},
-                          {"lost_steps", -1},
-                          {"lost_at_least", 1}},
-                         decode_from_daemon);
-    expect_required(closed, {"outcome"}, decode_from_daemon);
-}
-
-TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
-    const json prepare = json_of(FromDaemon(Prepare{RoundId{4}, true, "r"}));
-    expect_each_is_named(prepare, {{"round", "4"}, {"leave", 1}, {"reason", 4}},
-                         decode_from_daemon);
-    expect_required(prepare, {"round"}, decode_from_daemon);
-    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, 1, "r"})), {"round"},
-                    decode_from_daemon);
-    const json end = json_of(FromDaemon(EndWorker{RoundId{4}, 3, "r"}));
-    expect_each_is_named(end, {{"rank", -1}}, decode_from_daemon);
-    expect_required(end, {"round", "rank"}, decode_from_daemon);
-    const json recovered = json_of(FromDaemon(Recovered{sample_incident()}));
-    std::vector<Malformation> bad{{"planned", 1},  {"cut_short", 1}, {"cause", 1},
-                                  {"decision", 1}, {"step", -1},     {"lost_steps", -1}};
-    for (const char* key : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
-                            "state_us", "first_step_us"}) {
-        bad.push_back({key, -1});
-        bad.push_back({key, "1"});
-    }
-    expect_each_is_named(recovered, bad, decode_from_daemon);
-    expect_required(recovered, {"round", "next_round"}, decode_from_daemon);
-    const json operated = json_of(FromDaemon(Operated{true, "t"}));
-    expect_each_is_named(operated, {{"done", 1}, {"text", 1}}, decode_from_daemon);
-    expect_required(operated, {"done"}, decode_from_daemon);
-    const json page = json_of(FromDaemon(EventPage{"nightly", 7, "{}\n", true}));
-    expect_each_is_named(page, {{"job", ""}, {"began_ms", "7"}, {"lines", 1}, {"last", 1}},
-                         decode_from_daemon);
-    expect_required(page, {"job"}, decode_from_daemon);
-    expect_each_is_named(json_of(FromDaemon(Elsewhere{"b:1"})), {{"endpoint", 1}, {"endpoint", ""}},
-                         decode_from_daemon);
 }
 
 }  // namespace

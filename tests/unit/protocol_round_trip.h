@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 #include <variant>
 
+#include <boost/pfr.hpp>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -11,28 +13,31 @@
 
 namespace regroup::protocol {
 
-/// The message as the daemon gets it.
-template <class Message>
-Message through_agent(const Message& message) {
-    Result<rendezvous::FromAgent> decoded =
-        decode_from_agent(encode(rendezvous::FromAgent(message)));
-    if (!decoded) {
-        ADD_FAILURE() << decoded.error().detail;
-        return {};
-    }
-    return std::get<Message>(*decoded);
+inline Result<rendezvous::FromAgent> decoded(const rendezvous::FromAgent& message) {
+    return decode_from_agent(encode(message));
+}
+inline Result<rendezvous::FromDaemon> decoded(const rendezvous::FromDaemon& message) {
+    return decode_from_daemon(encode(message));
 }
 
-/// The message as an agent gets it.
+/// The message as its receiver gets it.
 template <class Message>
-Message through_daemon(const Message& message) {
-    Result<rendezvous::FromDaemon> decoded =
-        decode_from_daemon(encode(rendezvous::FromDaemon(message)));
-    if (!decoded) {
-        ADD_FAILURE() << decoded.error().detail;
+Message through(const Message& message) {
+    using Any = std::conditional_t<std::is_constructible_v<rendezvous::FromAgent, Message>,
+                                   rendezvous::FromAgent, rendezvous::FromDaemon>;
+    const Result<Any> got = decoded(Any(message));
+    if (!got) {
+        ADD_FAILURE() << got.error().detail;
         return {};
     }
-    return std::get<Message>(*decoded);
+    return std::get<Message>(*got);
+}
+
+/// Each field is the same at the receiver.
+template <class Message>
+void expect_kept(const Message& message) {
+    EXPECT_TRUE(boost::pfr::eq_fields(through(message), message)) << encode(message) << "\n"
+                                                                  << encode(through(message));
 }
 
 template <class Message>

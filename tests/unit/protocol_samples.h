@@ -27,6 +27,7 @@ inline rendezvous::WorkerFailure sample_failure() {
     failure.log_file = "regroup-runs/nightly/round-4/rank-13.log";
     failure.evidence = "the kernel was out of memory";
     failure.error_message = "RuntimeError: shard 14 is empty\n";
+    failure.announced = true;
     failure.unfinished = true;
     failure.error_file = "regroup-runs/nightly/round-4/rank-13.error.json";
     failure.by_silence = true;
@@ -151,6 +152,7 @@ inline rendezvous::Waiting sample_waiting() {
     waiting.prestart = true;
     waiting.other_command = true;
     waiting.detail = "2 of 3 nodes ready, waiting for 1 more";
+    waiting.now_ms = 1764105600123;
     return waiting;
 }
 
@@ -213,17 +215,18 @@ inline rendezvous::LogWish sample_log_wish() {
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
     return {sample_join(),
             rendezvous::Report{sample_report(), sample_telemetry()},
-            rendezvous::Leave{"SIGTERM"},
+            rendezvous::Leave{"SIGTERM", true},
             sample_resumed(),
-            rendezvous::LogPart{12, "/runs/round_4/rank00013.err", 4107, "step 12345\n", true},
+            rendezvous::LogPart{12, "/runs/round_4/rank00013.err", 4107, "step 12345\n", true,
+                                "the disk is full"},
             sample_operate()};
 }
 
 inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
     return {
-        rendezvous::Assign{sample_assignment()},
+        rendezvous::Assign{sample_assignment(), 1764105600123},
         rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
-        rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
+        rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1", true, true},
         rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
         rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
         rendezvous::ReadLog{12, sample_log_wish()},
@@ -235,7 +238,6 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
         rendezvous::Recovered{sample_incident()},
         rendezvous::Closed{sample_verdict(), true},
         rendezvous::Operated{true, "{\"jobs\":[]}"},
-        rendezvous::EventPage{"nightly", 1764105600123, "{\"number\":1}\n", true},
         rendezvous::Elsewhere{"node2:29400"}};
 }
 

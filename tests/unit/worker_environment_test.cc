@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/unit/protocol_samples.h"
+
 namespace regroup::agent {
 namespace {
 
@@ -14,16 +16,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 WorkerIdentity worker(const std::optional<rendezvous::Endpoint>& relay = std::nullopt) {
-    Assignment assignment;
-    assignment.round = RoundId{4};
-    assignment.group_rank = 1;
-    assignment.group_world_size = 2;
-    assignment.first_rank = 8;
-    assignment.world_size = 16;
-    assignment.role_first_rank = 3;
-    assignment.role_world_size = 11;
-    assignment.master_addr = "10.0.0.4";
-    assignment.master_port = 40117;
+    Assignment assignment = regroup::testing::sample_assignment();
     assignment.restart_count = 2;
     WorkerIdentity identity;
     identity.place = place_of(assignment, 5, relay);
