@@ -10,7 +10,6 @@
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/fields.h"
-#include "rendezvous/protocol/text.h"
 
 namespace regroup::journal {
 
@@ -65,19 +64,9 @@ void get_column(FieldReader& table, const char* key, std::size_t count, std::vec
 /// The nodes of a table. Their number is the number of rows.
 std::vector<NodeId> nodes_in(FieldReader& table, std::size_t count_max) {
     std::vector<NodeId> nodes;
-    const auto found = table.raw().find("nodes");
-    if (found == table.raw().end() || !found->is_array() || found->size() > count_max) {
-        table.complain("nodes", "is no list of names");
-        return nodes;
-    }
-    for (const json& name : *found) {
-        if (!name.is_string() || name.get_ref<const std::string&>().empty() ||
-            name.get_ref<const std::string&>().size() > protocol::kNameBytesMax ||
-            protocol::has_control_characters(name.get_ref<const std::string&>())) {
-            table.complain("nodes", "is no list of names");
-            return {};
-        }
-        nodes.push_back(name.get<std::string>());
+    table.names("nodes", nodes, protocol::kRequired, count_max + 1);
+    if (nodes.size() > count_max) {
+        table.complain("nodes", "has more than " + std::to_string(count_max) + " names");
     }
     return nodes;
 }

@@ -129,7 +129,8 @@ void FieldReader::name(std::string_view key, std::string& out, Presence presence
     out = *text;
 }
 
-void FieldReader::names(std::string_view key, std::vector<std::string>& out, Presence presence) {
+void FieldReader::names(std::string_view key, std::vector<std::string>& out, Presence presence,
+                        std::size_t count_max) {
     const json* value = find(key, presence);
     if (value == nullptr) {
         return;
@@ -139,7 +140,7 @@ void FieldReader::names(std::string_view key, std::vector<std::string>& out, Pre
         return;
     }
     for (const json& element : *value) {
-        if (out.size() == kNamesMax) {
+        if (out.size() == count_max) {
             return;
         }
         if (!element.is_string()) {

@@ -56,9 +56,9 @@ class FieldReader {
     void microseconds(std::string_view key, Duration& out, Duration max = kLifetimeMax);
     /// A name: not empty, not too long, no control characters.
     void name(std::string_view key, std::string& out, Presence presence = Presence::optional);
-    /// A list of names; those after the first kNamesMax are left out.
+    /// A list of names; those after the first `count_max` are left out.
     void names(std::string_view key, std::vector<std::string>& out,
-               Presence presence = Presence::optional);
+               Presence presence = Presence::optional, std::size_t count_max = kNamesMax);
     /// Text for people, of which the first or the last `bytes_max` bytes are kept.
     void text(std::string_view key, std::string& out, Presence presence = Presence::optional,
               std::size_t bytes_max = kSentenceBytesMax);
