@@ -106,7 +106,7 @@ Result<Entry> entry_of(const json& object) {
 }
 
 std::string encode(const Entry& entry) {
-    return text_of(to_json(entry));
+    return ascii_json_text(to_json(entry));  // `regroup replay --export` prints it on a terminal.
 }
 
 Result<Entry> decode_entry(std::string_view text) {

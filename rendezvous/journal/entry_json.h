@@ -20,11 +20,6 @@ namespace regroup::journal {
 [[nodiscard]] inline std::int64_t microseconds_of(Instant at) {
     return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
 }
-/// Dumps `value` with replacement characters for text that is not UTF-8, which would throw
-/// otherwise. ASCII only: `regroup replay --export` prints it on a terminal.
-[[nodiscard]] inline std::string text_of(const nlohmann::json& value) {
-    return ascii_json_text(value);
-}
 
 [[nodiscard]] nlohmann::json to_json(const Entry& entry);
 [[nodiscard]] Result<Entry> entry_of(const nlohmann::json& object);

@@ -288,8 +288,9 @@ std::vector<std::string> to_records(std::span<const Entry> entries) {
             }
         }
         const std::string element =
-            end - begin == 1 ? encode(entries[begin])
-                             : text_of(reports_to_json(entries.subspan(begin, end - begin)));
+            end - begin == 1
+                ? encode(entries[begin])
+                : ascii_json_text(reports_to_json(entries.subspan(begin, end - begin)));
         if (open.size() + element.size() > kRecordBytesMax) {
             close();
         }

@@ -8,8 +8,8 @@
 
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/json/json_text.h"
-#include "rendezvous/protocol/message_line.h"
 #include "rendezvous/protocol/fields.h"
+#include "rendezvous/protocol/message_line.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::journal {
@@ -174,7 +174,8 @@ Result<Replayed> replay(const KeptJob& job,
 
 Result<void> to_lines(const KeptJob& job,
                       const std::function<void(const std::string& line)>& on_line) {
-    on_line(text_of({{"job", job.key.id}, {"began_ms", job.key.began_ms}, {"ended", job.ended}}));
+    on_line(ascii_json_text(
+        json{{"job", job.key.id}, {"began_ms", job.key.began_ms}, {"ended", job.ended}}));
     for (;;) {
         const Result<std::vector<Entry>> entries = job.next();
         if (!entries) {

@@ -16,9 +16,9 @@
 
 namespace regroup::protocol {
 
-/// Writes the fields of one JSON object, within the limits of FieldReader's functions of the same
-/// names: text and lists are cut, and larger numbers and times are those limits. Names are written
-/// as they are. `object` outlives the writer.
+/// Writes the fields of one JSON object, as FieldReader's functions of the same names read them:
+/// text, lists and times are cut to their limits, and numbers to kIntegerMax. Names are written as
+/// they are. `object` outlives the writer.
 class FieldWriter {
    public:
     static constexpr bool kReads = false;

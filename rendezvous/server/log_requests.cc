@@ -12,25 +12,18 @@ namespace regroup::rendezvous {
 
 namespace {
 
-std::string text_of(const nlohmann::json& object) {
-    return json_text(object);
-}
-
 std::string json_of(const std::string& node, const LogPart& part) {
-    const nlohmann::json object = {{"node", node},
-                                   {"file", part.file},
-                                   {"offset", part.offset},
-                                   {"more", part.more},
-                                   {"text", part.text}};
-    return text_of(object);
+    return json_text(nlohmann::json{{"node", node},
+                                    {"file", part.file},
+                                    {"offset", part.offset},
+                                    {"more", part.more},
+                                    {"text", part.text}});
 }
 
 }  // namespace
 
 void LogRequests::note(Session& reader, const std::string& sentence) {
-    nlohmann::json object;
-    object["note"] = sentence;
-    reader.send(Operated{true, text_of(object)});
+    reader.send(Operated{true, json_text(nlohmann::json{{"note", sentence}})});
 }
 
 std::string LogRequests::objection(const Session& reader) const {
