@@ -316,7 +316,8 @@ class LauncherStore::Impl : public store::RequestListener {
     void answer(LauncherJob& job, ClientId client, const std::string& key) {
         const bool is_port = key.ends_with(kPort);
         put(job, key,
-            is_port ? std::to_string(job.port) : server_.local_address(client).to_string());
+            is_port ? std::to_string(job.port)
+                    : server_.address_of(client, store::End::ours).to_string());
     }
 
     void put(LauncherJob& job, const std::string& key, const std::string& value) {
@@ -352,7 +353,7 @@ class LauncherStore::Impl : public store::RequestListener {
             return true;
         }
         // Probes the client's own address, since the daemon may not know the published name.
-        const tcp::endpoint endpoint(server_.peer_address(client), *number);
+        const tcp::endpoint endpoint(server_.address_of(client, store::End::theirs), *number);
         probe_store(io_, endpoint, options_.probe_limit,
                     [this, alive = std::weak_ptr(alive_), id, serial = job.serial](bool is_store) {
                         if (!alive.expired()) {

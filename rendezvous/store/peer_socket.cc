@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/store/peer_socket.h"
 
+#include <cerrno>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <string_view>
 #include <sys/socket.h>
 
 namespace regroup::store {
@@ -39,6 +39,36 @@ std::string describe_peer(int fd) {
     }
     const bool is_v6 = shown.find(':') != std::string_view::npos;
     return (is_v6 ? "[" + std::string(shown) + "]" : std::string(shown)) + ":" + port;
+}
+
+ssize_t send_some(int fd, std::string_view bytes) {
+    ssize_t count = 0;
+    do {
+        count = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : count;
+}
+
+ssize_t receive_some(int fd, char* buffer, std::size_t size) {
+    const ssize_t count = ::recv(fd, buffer, size, 0);
+    const bool is_later = count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    return is_later ? 0 : count == 0 ? -1 : count;
+}
+
+void Outbox::drop_sent(std::size_t count) {
+    constexpr std::size_t kKeptBytes = 64 * 1024;
+    sent_bytes += count;
+    if (sent_bytes == bytes.size()) {
+        bytes.clear();
+        sent_bytes = 0;
+        if (bytes.capacity() > kKeptBytes) {
+            bytes.shrink_to_fit();
+        }
+    } else if (sent_bytes > unsent().size()) {
+        // The rest is moved only when it is the smaller part.
+        bytes.erase(0, sent_bytes);
+        sent_bytes = 0;
+    }
 }
 
 }  // namespace regroup::store

@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "rendezvous/files/unique_fd.h"
-#include "rendezvous/store/store_core.h"
+#include "rendezvous/store/peer_socket.h"
 #include "rendezvous/store/store_wire.h"
+#include "rendezvous/store/waits.h"
 
 namespace regroup::store {
 
@@ -29,16 +30,11 @@ struct ServedClient {
     ServedClient(GuardedSocket connection_in, FarEnd* far_end_in, RequestParser parser_in)
         : connection(std::move(connection_in)), far_end(far_end_in), parser(std::move(parser_in)) {}
 
-    [[nodiscard]] std::string_view unsent() const {
-        return std::string_view(outbox).substr(sent_bytes);
-    }
-
     GuardedSocket connection;
     FarEnd* far_end;
     RequestParser parser;
-    std::string unread;  ///< Bytes that wait for a turn of the engine.
-    std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
-    std::size_t sent_bytes = 0;
+    std::string unread;             ///< Bytes that wait for a turn of the engine.
+    Outbox outbox;                  ///< Replies.
     std::size_t charged_bytes = 0;  ///< Its part of Limits::clients_bytes_max.
     bool awaits_writable = false;
 };

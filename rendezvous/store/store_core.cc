@@ -10,11 +10,8 @@ namespace {
 
 /// The approximate cost of an entry beyond its bytes: empty keys take memory too.
 constexpr std::size_t kEntryBytes = 96;
-/// The same of a queue beyond its items, and of a name that a client waits for.
+/// The same of a queue beyond its items.
 constexpr std::size_t kQueueBytes = 768;
-constexpr std::size_t kNameBytes = 224;
-/// A wait for more names is removed in slices.
-constexpr std::size_t kNamesAtOnce = 64;
 
 /// A printable short form: keys are arbitrary bytes, often long, and may end up on a terminal.
 std::string quoted(std::string_view key) {
@@ -92,7 +89,7 @@ void StoreCore::put(std::string_view key, std::string_view value, Released& rele
     values_.emplace(key, value);
     keys_bytes_ += key.size();
     total_bytes_ += kEntryBytes + key.size() + value.size();
-    wake_all(key, released);
+    waits_.wake_all(key, released);
 }
 
 // ---- Keys.
@@ -221,7 +218,7 @@ Result<Released> StoreCore::queue_push(std::string_view key, std::string_view va
     queue->second.emplace_back(value);
     total_bytes_ += kEntryBytes + value.size();
     Released released;
-    wake_one(key, released);
+    waits_.wake_one(key, released);
     return released;
 }
 
@@ -261,191 +258,42 @@ Result<bool> StoreCore::wait(ClientId client, std::span<const std::string> names
         return invalid_argument("a wait for " + std::to_string(names.size()) +
                                 " keys; the limit is " + std::to_string(limits_.keys_max));
     }
+    std::vector<std::string> missing;
     for (const std::string& name : names) {
         if (const auto checked = check_key(name); !checked) {
             return checked.error();
         }
-    }
-    cancel_wait(client);
-    Wait wait;
-    wait.ticket = ++last_ticket_;
-    for (const std::string& name : names) {
-        if (!exists(name) && waiters_[name].emplace(wait.ticket, client).second) {
-            wait.names.push_back(name);
-            wait.bytes += kNameBytes + 2 * name.size();
+        if (!exists(name)) {
+            missing.push_back(name);
         }
     }
-    wait.missing_count = wait.names.size();
-    if (wait.missing_count == 0) {
-        return true;
-    }
-    waits_.emplace(client, std::move(wait));
-    return false;
+    const bool is_over = missing.empty();
+    waits_.begin(client, std::move(missing));
+    return is_over;
 }
 
 Result<StoreCore::Arrival> StoreCore::barrier(ClientId client, std::string_view key,
                                               std::int64_t world) {
-    cancel_wait(client);
+    waits_.cancel(client);
     auto sum = add(key, 1);
     if (!sum) {
         return sum.error();
     }
     Arrival arrival{sum->value >= world, std::move(sum->released)};
-    const auto barrier = barriers_.find(key);
-    if (barrier != barriers_.end()) {
-        std::erase_if(barrier->second, [&](const auto& entry) {
-            const BarrierWaiter& waiter = entry.second;
-            if (sum->value < waiter.world) {
-                return false;
-            }
-            waits_.erase(waiter.client);
-            arrival.released.push_back(waiter.client);
-            return true;
-        });
-        if (barrier->second.empty()) {
-            barriers_.erase(barrier);
-        }
-    }
+    waits_.arrive(key, sum->value, arrival.released);
     if (!arrival.complete) {
-        const Ticket ticket = ++last_ticket_;
-        barriers_[std::string(key)].emplace(ticket, BarrierWaiter{client, world});
-        waits_.emplace(client,
-                       Wait{ticket, {std::string(key)}, 1, true, kNameBytes + 2 * key.size()});
+        waits_.begin_at_barrier(client, key, world);
     }
     return arrival;
 }
 
-void StoreCore::forget_name(const Wait& wait, const std::string& name) {
-    if (wait.at_barrier) {
-        const auto barrier = barriers_.find(name);
-        ENSURE(barrier != barriers_.end());
-        barrier->second.erase(wait.ticket);
-        if (barrier->second.empty()) {
-            barriers_.erase(barrier);
-        }
-    } else if (const auto waiters = waiters_.find(name); waiters != waiters_.end()) {
-        waiters->second.erase(wait.ticket);
-        if (waiters->second.empty()) {
-            waiters_.erase(waiters);
-        }
-    }
-}
-
-void StoreCore::cancel_wait(ClientId client) {
-    const auto found = waits_.find(client);
-    if (found == waits_.end()) {
-        return;
-    }
-    Wait wait = std::move(found->second);
-    waits_.erase(found);
-    if (wait.names.size() > kNamesAtOnce) {
-        ended_bytes_ += wait.bytes;
-        ended_.push_back(std::move(wait));
-        return;
-    }
-    for (const std::string& name : wait.names) {
-        forget_name(wait, name);
-    }
-}
-
-std::size_t StoreCore::tidy(std::size_t names_max) {
-    std::size_t count = 0;
-    while (count < names_max && !ended_.empty()) {
-        Wait& wait = ended_.front();
-        forget_name(wait, wait.names.back());
-        ended_bytes_ -= kNameBytes + 2 * wait.names.back().size();
-        wait.names.pop_back();
-        ++count;
-        if (wait.names.empty()) {
-            ended_.pop_front();
-        }
-    }
-    return count;
-}
-
 std::size_t StoreCore::dismantle(std::size_t count_max) {
-    std::size_t count = tidy(count_max);
-    const auto take_from = [&](auto& lists, const auto& take_one) {
-        while (count < count_max && !lists.empty()) {
-            auto& list = lists.begin()->second;
-            take_one(list);
-            ++count;
-            if (list.empty()) {
-                lists.erase(lists.begin());
-            }
-        }
-    };
-    while (count < count_max && !values_.empty()) {
+    std::size_t count = 0;
+    for (; count < count_max && !values_.empty(); ++count) {
         values_.erase(values_.begin());
-        ++count;
     }
-    take_from(queues_, [](auto& items) { items.pop_front(); });
-    take_from(waiters_, [](auto& clients) { clients.erase(clients.begin()); });
-    take_from(barriers_, [](auto& clients) { clients.erase(clients.begin()); });
-    while (count < count_max && !waits_.empty()) {
-        std::vector<std::string>& names = waits_.begin()->second.names;
-        const std::size_t taken = std::min(names.size(), count_max - count);
-        names.resize(names.size() - taken);
-        count += taken;
-        if (names.empty()) {
-            waits_.erase(waits_.begin());
-        }
-    }
-    return count;
-}
-
-std::size_t StoreCore::wait_bytes(ClientId client) const {
-    const auto wait = waits_.find(client);
-    return wait == waits_.end() ? 0 : wait->second.bytes;
-}
-
-/// Reduces the count of missing names; true when the wait is over.
-bool StoreCore::count_down(Ticket ticket, ClientId client) {
-    const auto wait = waits_.find(client);
-    if (wait == waits_.end() || wait->second.ticket != ticket) {
-        return false;  // It was cancelled.
-    }
-    ENSURE(wait->second.missing_count > 0);
-    if (--wait->second.missing_count > 0) {
-        return false;
-    }
-    waits_.erase(wait);
-    return true;
-}
-
-void StoreCore::wake_all(std::string_view name, Released& released) {
-    const auto entry = waiters_.find(name);
-    if (entry == waiters_.end()) {
-        return;
-    }
-    for (const auto& [ticket, client] : entry->second) {
-        if (count_down(ticket, client)) {
-            released.push_back(client);
-        }
-    }
-    waiters_.erase(entry);
-}
-
-/// A queued item releases one client. Earlier clients that wait for other names too only count this
-/// name as present. If the item released them, a client that waits for nothing else would not wake.
-void StoreCore::wake_one(std::string_view name, Released& released) {
-    const auto entry = waiters_.find(name);
-    if (entry == waiters_.end()) {
-        return;
-    }
-    std::map<Ticket, ClientId>& waiters = entry->second;
-    auto next = waiters.begin();
-    while (next != waiters.end()) {
-        const auto [ticket, client] = *next++;
-        if (count_down(ticket, client)) {
-            released.push_back(client);
-            break;
-        }
-    }
-    waiters.erase(waiters.begin(), next);
-    if (waiters.empty()) {
-        waiters_.erase(entry);
-    }
+    count += take_one_by_one(queues_, count_max - count);
+    return count + waits_.dismantle(count_max - count);
 }
 
 }  // namespace regroup::store

@@ -4,24 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/store/store_limits.h"
+#include "rendezvous/store/waits.h"
 
 namespace regroup::store {
-
-/// Identifies one client of a store, for its waits. Chosen by the caller.
-enum class ClientId : std::uint64_t {};
-
-/// Clients whose wait has just ended, in the order in which their waits began.
-using Released = std::vector<ClientId>;
 
 /// The key-value store of a round: keys, queues, and the clients that wait for them. It does no I/O
 /// and knows no time (a client cancels its wait on timeout). Keys are hashed, since their order is
@@ -107,19 +99,19 @@ class StoreCore {
 
     /// Ends the client's wait, if it has one, without release. Also for a disconnected client. What
     /// a wait for many names leaves behind stays until `tidy` removes it.
-    void cancel_wait(ClientId client);
+    void cancel_wait(ClientId client) { waits_.cancel(client); }
 
     /// The memory that the client's wait takes, approximately.
-    [[nodiscard]] std::size_t wait_bytes(ClientId client) const;
+    [[nodiscard]] std::size_t wait_bytes(ClientId client) const { return waits_.bytes(client); }
 
     // ---- Removal in slices, since a wait may be for many thousand names.
 
     /// Removes some of what cancelled waits have left behind, `names_max` names at most, and
     /// returns the count of them. O(log clients) for each.
-    std::size_t tidy(std::size_t names_max);
-    [[nodiscard]] bool is_tidy() const noexcept { return ended_.empty(); }
+    std::size_t tidy(std::size_t names_max) { return waits_.tidy(names_max); }
+    [[nodiscard]] bool is_tidy() const noexcept { return waits_.is_tidy(); }
     /// The memory that `tidy` will free, approximately.
-    [[nodiscard]] std::size_t untidy_bytes() const noexcept { return ended_bytes_; }
+    [[nodiscard]] std::size_t untidy_bytes() const noexcept { return waits_.untidy_bytes(); }
     /// Removes some of all that the store holds, `count_max` keys, items and names at most, and
     /// returns the count of them. For a store that is not used any more: nobody is released.
     std::size_t dismantle(std::size_t count_max);
@@ -128,50 +120,16 @@ class StoreCore {
     [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
 
    private:
-    struct Hash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view key) const noexcept {
-            return std::hash<std::string_view>()(key);
-        }
-    };
-    template <class Value>
-    using KeyMap = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
-
-    /// Numbers the waits in the order in which they begin.
-    using Ticket = std::uint64_t;
-    struct Wait {
-        Ticket ticket = 0;
-        std::vector<std::string> names;  ///< The missing names, each once, or the barrier's key.
-        std::size_t missing_count = 0;
-        bool at_barrier = false;
-        std::size_t bytes = 0;  ///< See wait_bytes().
-    };
-    struct BarrierWaiter {
-        ClientId client;
-        std::int64_t world;
-    };
-
     [[nodiscard]] bool exists(std::string_view name) const;
     [[nodiscard]] Result<void> check_key(std::string_view key) const;
     [[nodiscard]] Result<void> admit(std::string_view key, std::size_t value_bytes,
                                      std::size_t more_bytes = 0) const;
     void put(std::string_view key, std::string_view value, Released& released);
-    void wake_all(std::string_view name, Released& released);
-    void wake_one(std::string_view name, Released& released);
-    [[nodiscard]] bool count_down(Ticket ticket, ClientId client);
-    void forget_name(const Wait& wait, const std::string& name);
 
     Limits limits_;
     KeyMap<std::string> values_;
     KeyMap<std::deque<std::string>> queues_;  ///< None is empty.
-    /// The clients that wait for a name, oldest first; none is empty. No existing key is here. A
-    /// ticket that is not that of its client's wait belongs to one of `ended_`.
-    KeyMap<std::map<Ticket, ClientId>> waiters_;
-    KeyMap<std::map<Ticket, BarrierWaiter>> barriers_;  ///< None is empty.
-    std::unordered_map<ClientId, Wait> waits_;
-    std::deque<Wait> ended_;  ///< Cancelled; with the names that are still to be removed.
-    std::size_t ended_bytes_ = 0;
-    Ticket last_ticket_ = 0;
+    Waits waits_;                             ///< None is for a name that exists.
     std::size_t total_bytes_ = 0;
     std::size_t keys_bytes_ = 0;
 };

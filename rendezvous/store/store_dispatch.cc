@@ -24,40 +24,27 @@ void append_count(std::string& reply, std::size_t count) {
 
 /// A small request can ask for a large reply, for example one value many times, so the reply is
 /// measured before the first byte is copied.
-class ReplyMeter {
-   public:
-    explicit ReplyMeter(const StoreCore& core) : limit_(core.limits().reply_bytes_max) {}
-
-    void count_text(std::size_t text_bytes) { count_texts(1, text_bytes); }
-    void count_texts(std::size_t count, std::size_t bytes) { bytes_ += 8 * count + bytes; }
-
-    [[nodiscard]] Result<void> verdict() const {
-        if (bytes_ > limit_) {
-            return Failure(Errc::invalid_argument, "a reply of " + std::to_string(bytes_) +
-                                                       " bytes; the limit is " +
-                                                       std::to_string(limit_));
-        }
-        return {};
-    }
-
-   private:
-    std::size_t limit_;
-    std::size_t bytes_ = 0;
-};
+Result<void> check_reply(const StoreCore& core, std::size_t texts_count, std::size_t texts_bytes) {
+    const std::size_t bytes = 8 * texts_count + texts_bytes;
+    const std::size_t limit = core.limits().reply_bytes_max;
+    return bytes <= limit ? Result<void>()
+                          : invalid_argument("a reply of " + std::to_string(bytes) +
+                                             " bytes; the limit is " + std::to_string(limit));
+}
 
 Result<void> multi_get(const StoreCore& core, std::span<const std::string> keys,
                        std::string& reply) {
     static const std::string kAbsent;
-    ReplyMeter meter(core);
+    std::size_t bytes = 0;
     std::vector<const std::string*> values;
     values.reserve(keys.size());
     for (const std::string& key : keys) {
         const std::string* value = core.find(key);
         values.push_back(value != nullptr ? value : &kAbsent);
-        meter.count_text(values.back()->size());
+        bytes += values.back()->size();
     }
-    if (auto verdict = meter.verdict(); !verdict) {
-        return verdict;
+    if (auto checked = check_reply(core, keys.size(), bytes); !checked) {
+        return checked;
     }
     for (const std::string* value : values) {
         append_text(reply, *value);
@@ -66,10 +53,8 @@ Result<void> multi_get(const StoreCore& core, std::span<const std::string> keys,
 }
 
 Result<void> list_keys(const StoreCore& core, std::string& reply) {
-    ReplyMeter meter(core);
-    meter.count_texts(core.num_keys(), core.keys_bytes());
-    if (auto verdict = meter.verdict(); !verdict) {
-        return verdict;
+    if (auto checked = check_reply(core, core.num_keys(), core.keys_bytes()); !checked) {
+        return checked;
     }
     append_count(reply, core.num_keys());
     for (const std::string& key : core.list_keys()) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/store/store_engine.h"
 
-#include <cerrno>
 #include <limits>
-#include <sys/socket.h>
 #include <utility>
 
 #include "rendezvous/store/peer_socket.h"
@@ -206,10 +204,10 @@ void StoreEngine::read_some(ClientId id) {
     }
     ++turn_work_;
     const ssize_t bytes =
-        ::recv(client->connection.socket.get(), read_buffer_.get(), kReadBytes, 0);
+        receive_some(client->connection.socket.get(), read_buffer_.get(), kReadBytes);
     if (bytes > 0) {
         receive(id, std::string_view(read_buffer_.get(), static_cast<std::size_t>(bytes)));
-    } else if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    } else if (bytes < 0) {
         drop(id);
     }
 }
@@ -219,7 +217,7 @@ void StoreEngine::read_some(ClientId id) {
 void StoreEngine::charge(ClientId id) {
     if (const ServedClient* client = clients_.find(id)) {
         clients_.charge(id, client->parser.held_bytes() + client->unread.capacity() +
-                                client->outbox.capacity() + core_.wait_bytes(id));
+                                client->outbox.bytes.capacity() + core_.wait_bytes(id));
     }
     // Those who wait must not pay for what has been left behind.
     while (!core_.is_tidy() &&
@@ -247,10 +245,10 @@ void StoreEngine::carry_out(ClientId id, ServedClient& client, Request& request)
         return;  // The listener's `set` revealed that the client disconnected.
     }
     Released released;
-    const std::size_t before = client.outbox.size();
-    const auto done = execute(core_, id, request, client.outbox, released);
+    const std::size_t before = client.outbox.bytes.size();
+    const auto done = execute(core_, id, request, client.outbox.bytes, released);
     turn_work_ += 1 + request.texts.size() + released.size() +
-                  (client.outbox.size() - before) / kReplyBytesPerWork;
+                  (client.outbox.bytes.size() - before) / kReplyBytesPerWork;
     plan_clean_up();
     if (!done) {
         refuse(id, done.error().detail);
@@ -263,7 +261,7 @@ void StoreEngine::carry_out(ClientId id, ServedClient& client, Request& request)
 void StoreEngine::release(const Released& released) {
     for (const ClientId id : released) {
         if (ServedClient* client = clients_.find(id)) {
-            client->outbox.push_back(kStopWaiting);
+            client->outbox.bytes.push_back(kStopWaiting);
             flush(id);
             charge(id);
         }
@@ -272,64 +270,36 @@ void StoreEngine::release(const Released& released) {
 
 void StoreEngine::limit_outbox(ClientId id) {
     const std::size_t limit = options_.limits.reply_bytes_max;
-    if (clients_.find(id)->unsent().size() <= limit) {
+    if (clients_.find(id)->outbox.unsent().size() <= limit) {
         return;
     }
     flush(id);
     const ServedClient* client = clients_.find(id);
-    if (client != nullptr && client->unsent().size() > limit) {
-        refuse(id, "it does not read its replies; " + std::to_string(client->unsent().size()) +
+    if (client != nullptr && client->outbox.unsent().size() > limit) {
+        refuse(id, "it does not read its replies; " +
+                       std::to_string(client->outbox.unsent().size()) +
                        " bytes are waiting, the limit is " + std::to_string(limit));
     }
 }
 
 // ---- Writing.
 
-/// Sends as much as the socket accepts, and the rest when it is writable.
+/// Sends as much as the client takes, and the rest when it takes more.
 void StoreEngine::flush(ClientId id) {
     ServedClient* client = clients_.find(id);
-    if (client == nullptr || client->awaits_writable) {
+    if (client == nullptr || client->awaits_writable || client->outbox.unsent().empty()) {
         return;
     }
-    while (!client->unsent().empty()) {
-        const std::string_view unsent = client->unsent();
-        if (client->far_end != nullptr) {
-            const std::size_t taken = client->far_end->take(unsent);
-            client->sent_bytes += taken;
-            if (taken < unsent.size()) {
-                await_writable(id, *client);
-                return;
-            }
-            break;
-        }
-        const ssize_t bytes =
-            ::send(client->connection.socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
-        if (bytes >= 0) {
-            client->sent_bytes += static_cast<std::size_t>(bytes);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            await_writable(id, *client);
-            return;
-        } else if (errno != EINTR) {
-            drop(id);
-            return;
-        }
+    const std::string_view unsent = client->outbox.unsent();
+    const ssize_t count = client->far_end != nullptr
+                              ? static_cast<ssize_t>(client->far_end->take(unsent))
+                              : send_some(client->connection.socket.get(), unsent);
+    if (count < 0) {
+        drop(id);
+        return;
     }
-    client->outbox.clear();
-    client->sent_bytes = 0;
-    if (client->outbox.capacity() > kReadBytes) {
-        client->outbox.shrink_to_fit();
-    }
-}
-
-void StoreEngine::await_writable(ClientId id, ServedClient& client) {
-    // Drops the sent part, so that the outbox of a slow client does not grow without limit. The
-    // rest is moved only when it is the smaller part, so the cost is proportional to the bytes
-    // sent.
-    if (client.sent_bytes > client.unsent().size()) {
-        client.outbox.erase(0, client.sent_bytes);
-        client.sent_bytes = 0;
-    }
-    clients_.watch_writable(id, true);
+    client->outbox.drop_sent(static_cast<std::size_t>(count));
+    clients_.watch_writable(id, !client->outbox.unsent().empty());
 }
 
 // ---- Disconnecting.

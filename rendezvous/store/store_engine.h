@@ -122,7 +122,6 @@ class StoreEngine {
     void release(const Released& released);
     void limit_outbox(ClientId id);
     void flush(ClientId id);
-    void await_writable(ClientId id, ServedClient& client);
     void refuse(ClientId id, const std::string& why);
     void drop(ClientId id);
 

@@ -3,25 +3,13 @@
 
 #include <algorithm>
 
+#include "rendezvous/store/store_wire.h"
+
 namespace regroup::store {
 namespace {
 
 constexpr unsigned kKindShift = 24;
 constexpr std::uint32_t kLengthMask = (std::uint32_t{1} << kKindShift) - 1;
-
-void append_u32(std::string& to, std::uint32_t value) {
-    for (unsigned shift = 0; shift < 32; shift += 8) {
-        to.push_back(static_cast<char>(value >> shift));
-    }
-}
-
-std::uint32_t read_u32(const char* bytes) {
-    std::uint32_t value = 0;
-    for (unsigned i = 0; i < 4; ++i) {
-        value |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    }
-    return value;
-}
 
 void append_head(std::string& to, Channel channel, MuxKind kind, std::size_t length) {
     append_u32(to, channel);

@@ -2,12 +2,9 @@
 #include "rendezvous/store_relay/relay_client.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <deque>
 #include <map>
 #include <optional>
-#include <sys/socket.h>
-#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -20,10 +17,8 @@
 
 #include "rendezvous/net/accept_loop.h"
 #include "rendezvous/net/await.h"
-#include "rendezvous/net/descriptor.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/security/stream.h"
 #include "rendezvous/store/peer_socket.h"
+#include "rendezvous/store_relay/dialer.h"
 #include "rendezvous/store_relay/mux_connection.h"
 #include "rendezvous/store_server/socket.h"
 
@@ -38,7 +33,6 @@ using boost::system::error_code;
 using net::kAwait;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
-constexpr Duration kConnectLimit = std::chrono::seconds(5);
 constexpr Duration kPauseFirst = std::chrono::milliseconds(20);
 constexpr Duration kPauseLongest = std::chrono::seconds(1);
 
@@ -46,15 +40,10 @@ struct Worker {
     Worker(asio::io_context& io, Channel channel_in)
         : channel(channel_in), socket(io), since(SteadyClock().now()) {}
 
-    [[nodiscard]] std::string_view unread() const {
-        return std::string_view(outbox).substr(sent_bytes);
-    }
-
     const Channel channel;
     stream_descriptor socket;
     const Instant since;
-    std::string outbox;  ///< From the server; the first `sent_bytes` have been sent.
-    std::size_t sent_bytes = 0;
+    Outbox outbox;  ///< From the server.
     bool awaits_writable = false;
 };
 using WorkerAt = std::shared_ptr<Worker>;
@@ -64,8 +53,7 @@ using WorkerAt = std::shared_ptr<Worker>;
 struct RelayClient::Impl {
     Impl(asio::io_context& io_in, Server server_in, security::Tls tls_in, Options options_in)
         : io(io_in),
-          server(std::move(server_in)),
-          tls(std::move(tls_in)),
+          dialer(io_in, std::move(server_in.host), server_in.port, std::move(tls_in)),
           options(std::move(options_in)),
           accept_loop(
               io_in, [this](int fd) { accepted(fd); },
@@ -74,7 +62,6 @@ struct RelayClient::Impl {
                       options.on_trouble("the store accepts no more clients for now: " + reason);
                   }
               }),
-          attempt_timer(io_in),
           pause_timer(io_in) {}
 
     // ---- Workers.
@@ -134,15 +121,13 @@ struct RelayClient::Impl {
             paused.push_back(worker->channel);
             return;
         }
-        const ssize_t bytes =
-            ::recv(worker->socket.native_handle(), buffer.data(), std::min(room, buffer.size()), 0);
-        if (bytes > 0) {
-            connection->send_some(worker->channel,
-                                  {buffer.data(), static_cast<std::size_t>(bytes)});
-        } else if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+        const ssize_t bytes = receive_some(worker->socket.native_handle(), buffer.data(),
+                                           std::min(room, buffer.size()));
+        if (bytes < 0) {
             end(worker);
             return;
         }
+        connection->send_some(worker->channel, {buffer.data(), static_cast<std::size_t>(bytes)});
         read_later(worker);
     }
 
@@ -157,17 +142,17 @@ struct RelayClient::Impl {
     }
 
     void deliver(const WorkerAt& worker, std::string_view bytes) {
-        worker->outbox.append(bytes);
+        worker->outbox.bytes.append(bytes);
         held_bytes += bytes.size();
         flush(worker);
         const std::size_t limit = options.limits.reply_bytes_max;
-        if (worker->unread().size() > limit) {
+        if (worker->outbox.unsent().size() > limit) {
             refuse(worker, "it does not read its replies; the limit is " + std::to_string(limit) +
                                " bytes");
         } else if (held_bytes > options.limits.clients_bytes_max) {
             const auto most =
                 std::max_element(workers.begin(), workers.end(), [](const auto& a, const auto& b) {
-                    return a.second->unread().size() < b.second->unread().size();
+                    return a.second->outbox.unsent().size() < b.second->outbox.unsent().size();
                 });
             refuse(WorkerAt(most->second), "it has the most unread replies; the limit for all is " +
                                                std::to_string(options.limits.clients_bytes_max) +
@@ -176,40 +161,21 @@ struct RelayClient::Impl {
     }
 
     void flush(const WorkerAt& worker) {
-        if (worker->awaits_writable || !worker->socket.is_open()) {
+        if (worker->awaits_writable || !worker->socket.is_open() ||
+            worker->outbox.unsent().empty()) {
             return;
         }
-        while (!worker->unread().empty()) {
-            const std::string_view unread = worker->unread();
-            const ssize_t bytes =
-                ::send(worker->socket.native_handle(), unread.data(), unread.size(), MSG_NOSIGNAL);
-            if (bytes >= 0) {
-                worker->sent_bytes += static_cast<std::size_t>(bytes);
-                held_bytes -= static_cast<std::size_t>(bytes);
-            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-                write_later(worker);
-                return;
-            } else if (errno != EINTR) {
-                end(worker);
-                return;
-            }
+        const ssize_t count = send_some(worker->socket.native_handle(), worker->outbox.unsent());
+        if (count < 0) {
+            end(worker);
+            return;
         }
-        worker->outbox.clear();
-        worker->sent_bytes = 0;
-        if (worker->outbox.capacity() > kReadBytes) {
-            worker->outbox.shrink_to_fit();
+        worker->outbox.drop_sent(static_cast<std::size_t>(count));
+        held_bytes -= static_cast<std::size_t>(count);
+        if (!worker->outbox.unsent().empty()) {
+            worker->awaits_writable = true;
+            worker->socket.async_wait(stream_descriptor::wait_write, handler(worker, &Impl::write));
         }
-    }
-
-    void write_later(const WorkerAt& worker) {
-        // Moves the rest only when it is the smaller part, so the cost is proportional to the bytes
-        // sent.
-        if (worker->sent_bytes > worker->unread().size()) {
-            worker->outbox.erase(0, worker->sent_bytes);
-            worker->sent_bytes = 0;
-        }
-        worker->awaits_writable = true;
-        worker->socket.async_wait(stream_descriptor::wait_write, handler(worker, &Impl::write));
     }
 
     void write(const WorkerAt& worker) {
@@ -232,9 +198,7 @@ struct RelayClient::Impl {
     }
 
     void forget(const WorkerAt& worker) {
-        held_bytes -= worker->unread().size();
-        worker->outbox.clear();
-        worker->sent_bytes = 0;
+        held_bytes -= std::exchange(worker->outbox, {}).unsent().size();
         error_code ignored;
         worker->socket.close(ignored);
         workers.erase(worker->channel);
@@ -279,7 +243,7 @@ struct RelayClient::Impl {
         connection.reset();
         dial_at = after(SteadyClock().now(), kPauseFirst);
         if (!end.in_order) {
-            tell("lost the store at " + place() + ", which " + end.why);
+            tell("lost the store at " + dialer.place() + ", which " + end.why);
         }
         forget_all();
     }
@@ -293,7 +257,7 @@ struct RelayClient::Impl {
             if (self->closed) {
                 co_return;
             }
-            Result<std::unique_ptr<security::Stream>> stream = co_await connect(self);
+            auto stream = co_await self->dialer.dial(self->last_moment());
             if (self->closed) {
                 co_return;
             }
@@ -306,7 +270,6 @@ struct RelayClient::Impl {
             self->dial_at = after(SteadyClock().now(), pause);
             pause = std::min(pause * 2, kPauseLongest);
         }
-        self->lookup.reset();
         self->dials = false;
     }
 
@@ -321,66 +284,10 @@ struct RelayClient::Impl {
             return;
         }
         tell("gave up after " + format_duration(options.patience) +
-             ": no connection to the store at " + place() + ": it " + why);
+             ": no connection to the store at " + dialer.place() + ": it " + why);
         for (const WorkerAt& worker : late) {
             forget(worker);
         }
-    }
-
-    static asio::awaitable<Result<std::unique_ptr<security::Stream>>> connect(
-        std::shared_ptr<Impl> self) {
-        std::vector<tcp::endpoint> places;
-        error_code error;
-        const auto numeric = asio::ip::make_address(self->server.host, error);
-        if (!error) {
-            places.emplace_back(numeric, self->server.port);
-        } else {
-            // A name server may take longer than an attempt: a later one uses its answer.
-            if (!self->lookup) {
-                self->lookup = std::make_unique<net::NameLookup>(self->io, self->server.host,
-                                                                 self->server.port);
-            }
-            co_await self->lookup->wait(kConnectLimit);
-            if (self->closed || !self->lookup->is_done()) {
-                co_return Failure(Errc::disconnected,
-                                  "has no known address: no name server answers");
-            }
-            const auto answer = std::move(self->lookup);
-            if (!answer->error().empty()) {
-                co_return Failure(Errc::disconnected, "has no known address: " + answer->error());
-            }
-            places = answer->found();
-        }
-        for (const tcp::endpoint& place : places) {
-            if (self->closed) {
-                break;
-            }
-            tcp::socket socket(self->io);
-            socket.open(place.protocol(), error);
-            if (error) {
-                continue;
-            }
-            net::set_close_on_exec(socket.native_handle());
-            prepare_socket(socket.native_handle());
-            self->dialled = std::make_unique<security::Stream>(std::move(socket));
-            self->limit_attempt(after(SteadyClock().now(), kConnectLimit));
-            std::tie(error) = co_await self->dialled->socket().async_connect(place, kAwait);
-            if (!error && !self->closed) {
-                // The server may not serve yet: its kernel has accepted for it.
-                self->limit_attempt(self->last_moment());
-                const Result<void> shaken =
-                    co_await self->dialled->shake_hands(self->tls.connection());
-                self->attempt_timer.cancel();
-                if (!shaken) {
-                    co_return shaken.error();
-                }
-                co_return std::move(self->dialled);
-            }
-            self->attempt_timer.cancel();
-        }
-        const bool is_late = error == asio::error::operation_aborted;
-        co_return Failure(Errc::disconnected, "cannot be reached: " + (is_late ? "no answer in time"
-                                                                               : error.message()));
     }
 
     /// When the first worker has waited long enough.
@@ -392,20 +299,6 @@ struct RelayClient::Impl {
         return first;
     }
 
-    void limit_attempt(Instant end) {
-        attempt_timer.expires_at(end);
-        attempt_timer.async_wait([weak = self](const error_code& error) {
-            const auto impl = weak.lock();
-            if (impl && !error && impl->dialled) {
-                impl->dialled->close();
-            }
-        });
-    }
-
-    [[nodiscard]] std::string place() const {
-        return server.host + " port " + std::to_string(server.port);
-    }
-
     void tell(const std::string& sentence) const {
         if (options.on_trouble) {
             options.on_trouble(sentence);
@@ -415,12 +308,8 @@ struct RelayClient::Impl {
     void close() {
         closed = true;
         accept_loop.close();
-        lookup.reset();
         pause_timer.cancel();
-        attempt_timer.cancel();
-        if (dialled) {
-            dialled->close();
-        }
+        dialer.close();
         if (connection) {
             connection->close();
             connection.reset();
@@ -430,14 +319,10 @@ struct RelayClient::Impl {
 
     std::weak_ptr<Impl> self;
     asio::io_context& io;
-    const Server server;
-    const security::Tls tls;
+    Dialer dialer;
     const Options options;
     net::AcceptLoop accept_loop;
-    std::unique_ptr<net::NameLookup> lookup;
-    asio::steady_timer attempt_timer;
     asio::steady_timer pause_timer;
-    std::unique_ptr<security::Stream> dialled;  ///< That `dial` works on.
     std::shared_ptr<MuxConnection> connection;
     std::map<Channel, WorkerAt> workers;
     std::deque<Channel> paused;  ///< Workers with bytes for which the connection has no room.

@@ -4,7 +4,6 @@
 #include <deque>
 #include <list>
 #include <map>
-#include <sstream>
 #include <unistd.h>
 #include <utility>
 
@@ -140,12 +139,6 @@ struct Handshake {
     Instant began;
 };
 
-std::string text_of(const tcp::endpoint& endpoint) {
-    std::ostringstream text;
-    text << endpoint;
-    return text.str();
-}
-
 }  // namespace
 
 struct RelayServer::Impl {
@@ -159,19 +152,18 @@ struct RelayServer::Impl {
 
     void accepted(int fd) {
         prepare_socket(fd);
-        const tcp::endpoint peer = endpoint_of(fd, End::theirs);
-        const tcp::endpoint ours = endpoint_of(fd, End::ours);
         tcp::socket socket(io);
         error_code error;
-        socket.assign(family_of(fd, ours), fd, error);
-        if (error || peer.port() == 0) {
-            if (error) {
-                ::close(fd);
-            }
+        socket.assign(family_of(fd), fd, error);
+        if (error) {
+            ::close(fd);
             return;
         }
-        handshakes.push_back({std::make_unique<security::Stream>(std::move(socket)), text_of(peer),
-                              SteadyClock().now()});
+        if (endpoint_of(fd, End::theirs).port() == 0) {
+            return;
+        }
+        handshakes.push_back({std::make_unique<security::Stream>(std::move(socket)),
+                              describe_peer(fd), SteadyClock().now()});
         asio::co_spawn(io, shake_hands(self.lock(), std::prev(handshakes.end())), asio::detached);
         if (is_full()) {
             accept_loop.pause();
@@ -179,13 +171,11 @@ struct RelayServer::Impl {
         sweep_later();
     }
 
-    static tcp family_of(int fd, const tcp::endpoint& ours) {
+    static tcp family_of(int fd) {
         int family = 0;
         socklen_t bytes = sizeof family;
-        if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) != 0) {
-            return ours.protocol();
-        }
-        return family == AF_INET ? tcp::v4() : tcp::v6();
+        ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes);
+        return family == AF_INET6 ? tcp::v6() : tcp::v4();
     }
 
     [[nodiscard]] bool is_full() const { return handshakes.size() >= options.handshakes_max; }

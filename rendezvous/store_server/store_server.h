@@ -11,8 +11,11 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "rendezvous/net/accept_loop.h"
 #include "rendezvous/store/store_engine.h"
+#include "rendezvous/store_server/socket.h"
 
 namespace regroup::store {
 
@@ -49,28 +52,40 @@ class StoreServer {
 
     // As those of StoreEngine.
     ClientId attach(FarEnd& far_end);
-    void receive(ClientId client, std::string_view bytes);
-    void resume(ClientId client);
-    void detach(ClientId client);
-    Result<void> set(std::string_view key, std::string_view value);
-    void delete_key(std::string_view key);
+    void receive(ClientId client, std::string_view bytes) { engine_.receive(client, bytes); }
+    void resume(ClientId client) { engine_.resume(client); }
+    void detach(ClientId client) { engine_.detach(client); }
+    Result<void> set(std::string_view key, std::string_view value) {
+        return engine_.set(key, value);
+    }
+    void delete_key(std::string_view key) { engine_.delete_key(key); }
+    [[nodiscard]] std::size_t clients_count() const noexcept { return engine_.clients_count(); }
 
-    [[nodiscard]] std::size_t clients_count() const noexcept;
-    /// The addresses of a client's connection: the server's, as the client reached it, and the
-    /// client's. "unspecified" for a disconnected client and for one without a socket.
-    [[nodiscard]] boost::asio::ip::address local_address(ClientId client) const;
-    [[nodiscard]] boost::asio::ip::address peer_address(ClientId client) const;
+    /// The address of one end of a client's connection: the server's as the client reached it, or
+    /// the client's. "unspecified" for a disconnected client and for one without a socket.
+    [[nodiscard]] boost::asio::ip::address address_of(ClientId client, End end) {
+        return endpoint_of(engine_.socket_of(client), end).address();
+    }
 
     /// Disconnects all clients and forgets all keys. Continues to accept clients, which find an
     /// empty store.
-    void reset();
+    void reset() { engine_.reset(); }
 
     /// As `reset`, and stops listening.
     void close();
 
    private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    void accepted(UniqueFd socket);
+    void admit(UniqueFd socket, std::string_view first_bytes);
+    void watch_ready();
+    void await_ready();
+
+    const Objection objection_;
+    StoreEngine engine_;
+    boost::asio::posix::stream_descriptor ready_events_;  ///< Borrows the engine's descriptor.
+    net::AcceptLoop accept_loop_;
+    /// Handlers hold it weakly, which shows whether the server still exists.
+    std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
 }  // namespace regroup::store
