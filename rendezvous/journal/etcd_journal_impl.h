@@ -71,8 +71,6 @@ struct EtcdJournal::Impl {
     static asio::awaitable<void> lead(Self self);
     /// Renews the lease during the term.
     static asio::awaitable<void> keep(Self self);
-    /// Ends the lease through `client`, so that others need not wait for the rest of it.
-    static asio::awaitable<void> revoke(Self self, EtcdClient* client);
     static asio::awaitable<void> give_back(Self self, std::function<void()> done);
     static asio::awaitable<void> write(Self self);
 

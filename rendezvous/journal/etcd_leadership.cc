@@ -18,6 +18,12 @@ constexpr std::int64_t kPageEntries = 256;
 constexpr Duration kPageLimit = std::chrono::seconds(10);
 constexpr std::size_t kReasonsMax = 4;
 
+/// Ends the lease, so that others need not wait for the rest of it.
+asio::awaitable<void> revoke(EtcdClient& client, std::int64_t lease) {
+    json request = {{"ID", std::to_string(lease)}};
+    static_cast<void>(co_await client.call("/v3/lease/revoke", std::move(request), kEtcdCallLimit));
+}
+
 }  // namespace
 
 asio::awaitable<void> wait_on(asio::steady_timer& timer, Duration span) {
@@ -77,8 +83,7 @@ asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
     }
     self->lease_timer.cancel();
     if (!self->closed) {
-        co_await revoke(self,
-                        &self->lead_client);  // Others need not wait for the rest of the lease.
+        co_await revoke(self->lead_client, self->term.lease);
         co_await wait_on(self->pause, 2 * kPollInterval);  // Other daemons go first.
     }
 }
@@ -99,15 +104,9 @@ void EtcdJournal::Impl::watch_lease() {
     });
 }
 
-asio::awaitable<void> EtcdJournal::Impl::revoke(Self self, EtcdClient* client) {
-    json request = {{"ID", std::to_string(self->term.lease)}};
-    static_cast<void>(
-        co_await client->call("/v3/lease/revoke", std::move(request), kEtcdCallLimit));
-}
-
 asio::awaitable<void> EtcdJournal::Impl::give_back(Self self, std::function<void()> done) {
     EtcdClient client(self->io, client_options(self->options));
-    co_await revoke(self, &client);
+    co_await revoke(client, self->term.lease);
     done();
 }
 
@@ -143,12 +142,12 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
         co_await self->lead_client.call("/v3/kv/txn", std::move(wish), kEtcdCallLimit);
     if (!answer) {
         self->complain(answer.error(), /*writes=*/true);
-        co_await revoke(self,
-                        &self->lead_client);  // The campaign may have succeeded without an answer.
+        // The campaign may have succeeded without an answer.
+        co_await revoke(self->lead_client, self->term.lease);
         co_return false;
     }
     if (etcd::field_of(*answer, "succeeded") != true) {
-        co_await revoke(self, &self->lead_client);
+        co_await revoke(self->lead_client, self->term.lease);
         co_return false;
     }
     self->etcd_is_back(/*writes=*/true);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <limits>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/net/address.h"
 
 namespace regroup::security {
@@ -35,14 +37,11 @@ bool is_connected(unsigned state) {
 }
 
 std::size_t put_address(__be32 (&to)[4], const boost::asio::ip::address& address) {
-    if (address.is_v4()) {
-        const auto bytes = address.to_v4().to_bytes();
+    const auto put = [&to](const auto& bytes) {
         std::memcpy(to, bytes.data(), bytes.size());
         return bytes.size();
-    }
-    const auto bytes = address.to_v6().to_bytes();
-    std::memcpy(to, bytes.data(), bytes.size());
-    return bytes.size();
+    };
+    return address.is_v4() ? put(address.to_v4().to_bytes()) : put(address.to_v6().to_bytes());
 }
 
 /// An address and port as in /proc/net/tcp: words of 32 bits in the order of this machine.
@@ -76,25 +75,6 @@ tcp::endpoint any_of(const tcp::endpoint& like) {
     return like.address().is_v4() ? tcp::endpoint(tcp::v4(), 0) : tcp::endpoint(tcp::v6(), 0);
 }
 
-/// From the start, wherever it was read to before.
-Result<std::string> read_all(int fd) {
-    std::string text;
-    std::array<char, 16384> part;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    if (::lseek(fd, 0, SEEK_SET) < 0) {
-        return system_failure("/proc/net/tcp", errno);
-    }
-    for (;;) {
-        const ssize_t bytes = ::read(fd, part.data(), part.size());
-        if (bytes < 0) {
-            return system_failure("/proc/net/tcp", errno);
-        }
-        if (bytes == 0) {
-            return text;
-        }
-        text.append(part.data(), static_cast<std::size_t>(bytes));
-    }
-}
-
 }  // namespace
 
 bool is_within_this_host(const tcp::endpoint& ours, const tcp::endpoint& theirs) {
@@ -112,18 +92,10 @@ struct PeerUsers::Owner {
 };
 
 PeerUsers::PeerUsers() {
-    const auto keep = [](Source& source, int fd) { source = {fd, fd < 0 ? errno : 0}; };
+    const auto keep = [](Source& source, int fd) { source = {UniqueFd(fd), fd < 0 ? errno : 0}; };
     keep(netlink_, ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
     keep(tcp_, ::open("/proc/net/tcp", O_RDONLY | O_CLOEXEC));
     keep(tcp6_, ::open("/proc/net/tcp6", O_RDONLY | O_CLOEXEC));
-}
-
-PeerUsers::~PeerUsers() {
-    for (const Source& source : {netlink_, tcp_, tcp6_}) {
-        if (source.fd >= 0) {
-            ::close(source.fd);
-        }
-    }
 }
 
 /// `remote` with port 0: the socket that listens.
@@ -147,20 +119,20 @@ Result<std::optional<PeerUsers::Owner>> PeerUsers::ask_kernel(const Endpoint& lo
     put_address(request.id.idiag_dst, remote.address());
     request.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
     request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    if (netlink_.fd < 0) {
+    if (!netlink_.fd) {
         return system_failure("sock_diag", netlink_.error);
     }
     sockaddr_nl kernel{};
     kernel.nl_family = AF_NETLINK;
-    if (::sendto(netlink_.fd, &question, sizeof question, 0, reinterpret_cast<sockaddr*>(&kernel),
-                 sizeof kernel) < 0) {
+    if (::sendto(netlink_.fd.get(), &question, sizeof question, 0,
+                 reinterpret_cast<sockaddr*>(&kernel), sizeof kernel) < 0) {
         return system_failure("sock_diag", errno);
     }
     // The kernel has answered when the request returns. An answer to an earlier question that was
     // not read is skipped.
     for (;;) {
         alignas(nlmsghdr) std::array<char, 1024> answer{};
-        const ssize_t bytes = ::recv(netlink_.fd, answer.data(), answer.size(), MSG_DONTWAIT);
+        const ssize_t bytes = ::recv(netlink_.fd.get(), answer.data(), answer.size(), MSG_DONTWAIT);
         nlmsghdr head{};
         if (bytes < static_cast<ssize_t>(sizeof head)) {
             return system_failure("sock_diag", bytes < 0 ? errno : EPROTO);
@@ -195,10 +167,14 @@ Result<std::optional<PeerUsers::Owner>> PeerUsers::ask_kernel(const Endpoint& lo
 Result<std::optional<PeerUsers::Owner>> PeerUsers::look_up(const Source& table,
                                                            const std::string& local,
                                                            const std::string& remote) {
-    if (table.fd < 0) {
+    if (!table.fd) {
         return system_failure("/proc/net/tcp", table.error);
     }
-    const Result<std::string> text = read_all(table.fd);
+    // From the start, wherever it was read to before.
+    const bool is_rewound = ::lseek(table.fd.get(), 0, SEEK_SET) == 0;
+    const Result<std::string> text =
+        is_rewound ? files::read_all(table.fd.get(), std::numeric_limits<std::size_t>::max())
+                   : system_failure("/proc/net/tcp", errno);
     if (!text) {
         return text.error();
     }

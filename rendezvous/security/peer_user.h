@@ -9,6 +9,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::security {
 
@@ -30,9 +31,6 @@ class PeerUsers {
     using Endpoint = boost::asio::ip::tcp::endpoint;
 
     PeerUsers();
-    ~PeerUsers();
-    PeerUsers(const PeerUsers&) = delete;
-    PeerUsers& operator=(const PeerUsers&) = delete;
 
     /// The user whose process holds the other end of a connection; nothing if no process of this
     /// network namespace does, or none does any more. Errors: system, if the kernel cannot be
@@ -53,7 +51,7 @@ class PeerUsers {
     struct Owner;
     /// A descriptor, or the reason why there is none.
     struct Source {
-        int fd = -1;
+        UniqueFd fd{};
         int error = 0;
     };
 

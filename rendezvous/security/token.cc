@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/security/token.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
@@ -22,7 +23,7 @@ constexpr std::string_view kFormat = "regroup1";
 constexpr std::size_t kIdDigits = 8;
 constexpr std::size_t kJobBytesMax = 255;
 constexpr std::size_t kTextBytesMax = 512;
-constexpr std::array kRoles{Role::observer, Role::node, Role::operator_role, Role::full};
+constexpr std::array<std::string_view, 4> kRoles{"observer", "node", "operator", "full"};
 
 /// `text` up to each of the first `count - 1` dots, and the rest, which may contain dots.
 std::vector<std::string_view> split(std::string_view text, std::size_t count) {
@@ -47,26 +48,13 @@ std::string id_of(const Key& key) {
 }  // namespace
 
 std::string_view to_string(Role role) noexcept {
-    switch (role) {
-        case Role::observer:
-            return "observer";
-        case Role::node:
-            return "node";
-        case Role::operator_role:
-            return "operator";
-        case Role::full:
-            break;
-    }
-    return "full";
+    return kRoles.at(static_cast<std::size_t>(role));
 }
 
 std::optional<Role> role_named(std::string_view name) noexcept {
-    for (const Role role : kRoles) {
-        if (name == to_string(role)) {
-            return role;
-        }
-    }
-    return std::nullopt;
+    const auto found = std::ranges::find(kRoles, name);
+    return found == kRoles.end() ? std::nullopt
+                                 : std::optional(static_cast<Role>(found - kRoles.begin()));
 }
 
 bool may_join(Role role) noexcept {
