@@ -11,11 +11,10 @@
 #include "agent/placement/gpus.h"
 #include "agent/placement/placement.h"
 #include "agent/placement/topology.h"
+#include "agent/process/linux_launcher.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/host.h"
 #include "rendezvous/cgroup/cgroup.h"
-
-extern char** environ;
 
 namespace regroup::launcher {
 
@@ -258,9 +257,7 @@ Result<agent::WorkerCommand> make_worker_command(const RunFlags& flags, std::uin
             executable.error().detail + (runs_by_python(flags) ? "" : hint_about_program(program)));
     }
     command.executable = std::move(*executable);
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-        command.environment.emplace_back(*entry);
-    }
+    command.environment = agent::own_environment();
     if (!command.preload.empty()) {
         if (const auto end = find_python_program(command.arguments)) {
             command.python_program_begin = *end;

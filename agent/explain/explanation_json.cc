@@ -5,103 +5,78 @@
 #include "rendezvous/json/json_text.h"
 
 namespace regroup::agent {
-namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kExplanationVersion = 1;
-
-ordered_json list(const std::vector<std::string>& texts) {
-    return texts.empty() ? ordered_json::array() : ordered_json(texts);
+static ordered_json name_of(Recorder recorder) {
+    return recorder == Recorder::sdk ? "sdk" : "pytorch";
 }
 
-ordered_json written(const Mismatch& mismatch) {
-    ordered_json object;
-    object["what"] = mismatch.what;
-    object["values"] = ordered_json::array();
-    for (const Mismatch::Side& side : mismatch.sides) {
-        object["values"].push_back({{"value", side.value}, {"ranks", side.ranks}});
-    }
-    return object;
+template <class Number>
+static ordered_json or_null(const std::optional<Number>& number) {
+    return number ? ordered_json(*number) : ordered_json(nullptr);
 }
 
-ordered_json written(const StuckCollective& stuck) {
-    ordered_json object;
-    object["recorder"] = stuck.recorder == Recorder::sdk ? "sdk" : "pytorch";
-    object["backend"] = stuck.backend;
-    object["group"] = stuck.group;
-    object["members"] = stuck.members;
-    object["members_are_known"] = stuck.members_are_known;
-    object["operation"] = stuck.operation;
-    object["number"] = stuck.number;
-    object["type"] = stuck.type;
-    object["elements"] = stuck.elements ? ordered_json(*stuck.elements) : ordered_json(nullptr);
-    object["entered"] = stuck.entered;
-    object["not_started"] = stuck.not_started;
-    object["completed"] = stuck.completed;
-    object["not_entered"] = stuck.not_entered;
-    object["unknown"] = stuck.unknown;
-    object["mismatches"] = ordered_json::array();
-    for (const Mismatch& mismatch : stuck.mismatches) {
-        object["mismatches"].push_back(written(mismatch));
-    }
-    object["frames"] = list(stuck.frames);
-    return object;
+static void to_json(ordered_json& object, const Mismatch::Side& side) {
+    object = {{"value", side.value}, {"ranks", side.ranks}};
 }
 
-ordered_json written(const StuckMessage& message) {
-    ordered_json object;
-    object["recorder"] = message.recorder == Recorder::sdk ? "sdk" : "pytorch";
-    object["group"] = message.group;
-    object["rank"] = message.rank;
-    object["operation"] = message.operation;
-    object["number"] = message.number;
-    object["peer"] = message.peer ? ordered_json(*message.peer) : ordered_json(nullptr);
-    return object;
+static void to_json(ordered_json& object, const Mismatch& mismatch) {
+    object = {{"what", mismatch.what}, {"values", mismatch.sides}};
 }
 
-ordered_json written(const RankFacts& rank) {
-    ordered_json object;
-    object["rank"] = rank.rank;
-    object["state"] = to_string(rank.state);
-    object["node"] = rank.node;
-    object["pid"] = rank.pid;
-    object["step"] = rank.step ? ordered_json(*rank.step) : ordered_json(nullptr);
-    object["doing"] = rank.doing;
-    object["waiting"] = rank.waiting;
-    object["silent_ms"] = rank.silent_ms;
-    object["frames"] = list(rank.frames);
-    object["recorders"] = ordered_json::array();
-    for (const FlightRecord& record : rank.records) {
-        object["recorders"].push_back(record.recorder == Recorder::sdk ? "sdk" : "pytorch");
-    }
-    return object;
+static void to_json(ordered_json& object, const StuckCollective& stuck) {
+    object = {{"recorder", name_of(stuck.recorder)},
+              {"backend", stuck.backend},
+              {"group", stuck.group},
+              {"members", stuck.members},
+              {"members_are_known", stuck.members_are_known},
+              {"operation", stuck.operation},
+              {"number", stuck.number},
+              {"type", stuck.type},
+              {"elements", or_null(stuck.elements)},
+              {"entered", stuck.entered},
+              {"not_started", stuck.not_started},
+              {"completed", stuck.completed},
+              {"not_entered", stuck.not_entered},
+              {"unknown", stuck.unknown},
+              {"mismatches", stuck.mismatches},
+              {"frames", stuck.frames}};
 }
 
-}  // namespace
+static void to_json(ordered_json& object, const StuckMessage& message) {
+    object = {{"recorder", name_of(message.recorder)},
+              {"group", message.group},
+              {"rank", message.rank},
+              {"operation", message.operation},
+              {"number", message.number},
+              {"peer", or_null(message.peer)}};
+}
+
+static void to_json(ordered_json& object, const FlightRecord& record) {
+    object = name_of(record.recorder);
+}
+
+static void to_json(ordered_json& object, const RankFacts& rank) {
+    object = {{"rank", rank.rank},        {"state", to_string(rank.state)}, {"node", rank.node},
+              {"pid", rank.pid},          {"step", or_null(rank.step)},     {"doing", rank.doing},
+              {"waiting", rank.waiting},  {"silent_ms", rank.silent_ms},    {"frames", rank.frames},
+              {"recorders", rank.records}};
+}
 
 std::string json_of(const HangFacts& facts, const Explanation& explanation) {
-    ordered_json object;
-    object["version"] = kExplanationVersion;
-    object["job"] = facts.job;
-    object["round"] = facts.round;
-    object["reason"] = facts.reason;
-    object["world_size"] = facts.world_size;
-    object["verdict"] = to_string(explanation.verdict);
-    object["culprits"] = explanation.culprits;
-    object["behind"] = explanation.behind;
-    object["collectives"] = ordered_json::array();
-    for (const StuckCollective& stuck : explanation.collectives) {
-        object["collectives"].push_back(written(stuck));
-    }
-    object["messages"] = ordered_json::array();
-    for (const StuckMessage& message : explanation.messages) {
-        object["messages"].push_back(written(message));
-    }
-    object["ranks"] = ordered_json::array();
-    for (const RankFacts& rank : facts.ranks) {
-        object["ranks"].push_back(written(rank));
-    }
+    constexpr int kVersion = 1;
+    const ordered_json object = {{"version", kVersion},
+                                 {"job", facts.job},
+                                 {"round", facts.round},
+                                 {"reason", facts.reason},
+                                 {"world_size", facts.world_size},
+                                 {"verdict", to_string(explanation.verdict)},
+                                 {"culprits", explanation.culprits},
+                                 {"behind", explanation.behind},
+                                 {"collectives", explanation.collectives},
+                                 {"messages", explanation.messages},
+                                 {"ranks", facts.ranks}};
     return ascii_json_text(object);
 }
 

@@ -2,6 +2,7 @@
 #include "agent/explain/hang_facts.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -20,14 +21,14 @@ using nlohmann::ordered_json;
 
 constexpr int kFactsVersion = 1;
 
+// In the order of ProcessState.
+constexpr std::array<std::string_view, 5> kStates{"unknown", "running", "stopped", "gone",
+                                                  "finished"};
+
 ProcessState state_named(const std::string& name) {
-    for (const auto state : {ProcessState::running, ProcessState::stopped, ProcessState::gone,
-                             ProcessState::finished}) {
-        if (name == to_string(state)) {
-            return state;
-        }
-    }
-    return ProcessState::unknown;
+    const auto found = std::ranges::find(kStates, name);
+    return found == kStates.end() ? ProcessState::unknown
+                                  : static_cast<ProcessState>(found - kStates.begin());
 }
 
 ordered_json line_of(const RankFacts& rank) {
@@ -71,19 +72,7 @@ Failure odd_facts(const json::exception& error) {
 }  // namespace
 
 std::string_view to_string(ProcessState state) noexcept {
-    switch (state) {
-        case ProcessState::running:
-            return "running";
-        case ProcessState::stopped:
-            return "stopped";
-        case ProcessState::gone:
-            return "gone";
-        case ProcessState::finished:
-            return "finished";
-        case ProcessState::unknown:
-            break;
-    }
-    return "unknown";
+    return kStates.at(static_cast<std::size_t>(state));
 }
 
 std::string write_node_facts(const NodeFacts& facts) {

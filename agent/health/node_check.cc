@@ -48,14 +48,6 @@ std::string answer_in(int fd) {
     return text ? *text : "";
 }
 
-std::vector<std::string> environment() {
-    std::vector<std::string> all;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        all.emplace_back(*variable);
-    }
-    return all;
-}
-
 bool asks_driver(const CheckOptions& options) {
     return has_driver(options.places) && may_use_gpus(options.needs.visible_gpus);
 }
@@ -160,7 +152,7 @@ void NodeCheck::run_at(Level level, Duration limit, bool has_run, OnDone on_done
                       computes ? "cpus" : "-",
                       options_.places.root.string(),
                       options_.places.nvml};
-    spec.environment = environment();
+    spec.environment = agent::own_environment();
     spec.stdout_fd = answer.get();
     Result<agent::ChildProcess> child =
         answer ? launcher_.launch(spec)

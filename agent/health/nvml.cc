@@ -21,10 +21,12 @@ enum Code : int {
     kNotFound = 6,
     kInsufficientSize = 7,
     kGpuIsLost = 15,
+    kNoFunction = -1,  ///< Ours: the library does not have it.
 };
 
 using Device = void*;
 
+constexpr const char* kByAddress = "nvmlDeviceGetHandleByPciBusId_v2";
 constexpr unsigned kRecoveryActionField = 230;
 constexpr int kUncorrected = 1;
 constexpr int kSinceDriverLoad = 0;
@@ -87,36 +89,26 @@ std::string kernel_address(const char* text) {
 
 }  // namespace
 
-struct Nvml::Functions {
-    int (*init)() = nullptr;
-    int (*shutdown)() = nullptr;
-    const char* (*error_string)(int) = nullptr;
-    int (*count)(unsigned*) = nullptr;
-    int (*by_index)(unsigned, Device*) = nullptr;
-    int (*by_address)(const char*, Device*) = nullptr;
-    int (*pci_info)(Device, PciInfo*) = nullptr;
-    int (*uuid)(Device, char*, unsigned) = nullptr;
-    int (*field_values)(Device, int, FieldValue*) = nullptr;
-    int (*remapped_rows)(Device, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
-    int (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
-    int (*clock_reasons)(Device, unsigned long long*) = nullptr;
-    int (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
-    int (*memory)(Device, MemoryInfo*) = nullptr;
-};
-
-Nvml::Nvml() : functions_(std::make_unique<Functions>()) {}
-
 Nvml::~Nvml() {
-    if (started_ && functions_->shutdown != nullptr) {
-        functions_->shutdown();
+    if (started_) {
+        call("nvmlShutdown");
     }
     if (library_ != nullptr) {
         ::dlclose(library_);
     }
 }
 
+/// The result of a function of the library, or kNoFunction.
+template <class... Arguments>
+int Nvml::call(const char* name, Arguments... arguments) const {
+    const auto function = reinterpret_cast<int (*)(Arguments...)>(::dlsym(library_, name));
+    return function != nullptr ? function(arguments...) : kNoFunction;
+}
+
 std::string Nvml::error_text(int code) const {
-    const char* text = functions_->error_string != nullptr ? functions_->error_string(code) : "";
+    const auto text_of =
+        reinterpret_cast<const char* (*)(int)>(::dlsym(library_, "nvmlErrorString"));
+    const char* text = text_of != nullptr ? text_of(code) : "";
     return (text == nullptr || *text == '\0' ? "NVML's error" : printable(text)) + " (" +
            std::to_string(code) + ")";
 }
@@ -128,32 +120,14 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const std::string& library) {
         const char* why = ::dlerror();
         return Failure(Errc::invalid_argument, printable(why != nullptr ? why : library));
     }
-    Functions& all = *nvml->functions_;
-    const auto load = [&](auto& function, const char* name) {
-        function =
-            reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(nvml->library_, name));
-    };
-    load(all.init, "nvmlInit_v2");
-    load(all.shutdown, "nvmlShutdown");
-    load(all.error_string, "nvmlErrorString");
-    load(all.count, "nvmlDeviceGetCount_v2");
-    load(all.by_index, "nvmlDeviceGetHandleByIndex_v2");
-    load(all.by_address, "nvmlDeviceGetHandleByPciBusId_v2");
-    load(all.pci_info, "nvmlDeviceGetPciInfo_v3");
-    load(all.uuid, "nvmlDeviceGetUUID");
-    load(all.field_values, "nvmlDeviceGetFieldValues");
-    load(all.remapped_rows, "nvmlDeviceGetRemappedRows");
-    load(all.ecc_errors, "nvmlDeviceGetTotalEccErrors");
-    load(all.clock_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
-    if (all.clock_reasons == nullptr) {
-        load(all.clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    }
-    load(all.processes, "nvmlDeviceGetComputeRunningProcesses_v3");
-    load(all.memory, "nvmlDeviceGetMemoryInfo_v2");
-    if (all.init == nullptr || all.by_address == nullptr) {
+    if (::dlsym(nvml->library_, kByAddress) == nullptr) {
         return Failure(Errc::invalid_argument, library + " is too old");
     }
-    if (const int code = all.init(); code != kSuccess) {
+    const int code = nvml->call("nvmlInit_v2");
+    if (code == kNoFunction) {
+        return Failure(Errc::invalid_argument, library + " is too old");
+    }
+    if (code != kSuccess) {
         return Failure(Errc::system, nvml->error_text(code));
     }
     nvml->started_ = true;
@@ -163,15 +137,14 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const std::string& library) {
 std::vector<std::string> Nvml::addresses() const {
     std::vector<std::string> all;
     unsigned count = 0;
-    if (functions_->count == nullptr || functions_->by_index == nullptr ||
-        functions_->pci_info == nullptr || functions_->count(&count) != kSuccess) {
+    if (call("nvmlDeviceGetCount_v2", &count) != kSuccess) {
         return all;
     }
     for (unsigned index = 0; index < std::min(count, kDevicesMax); ++index) {
         Device device = nullptr;
         PciInfo info;
-        if (functions_->by_index(index, &device) == kSuccess &&
-            functions_->pci_info(device, &info) == kSuccess) {
+        if (call("nvmlDeviceGetHandleByIndex_v2", index, &device) == kSuccess &&
+            call("nvmlDeviceGetPciInfo_v3", device, &info) == kSuccess) {
             info.address.back() = '\0';
             all.push_back(kernel_address(info.address.data()));
         }
@@ -180,7 +153,6 @@ std::vector<std::string> Nvml::addresses() const {
 }
 
 Gpu Nvml::look(const std::string& address) const {
-    const Functions& call = *functions_;
     Gpu gpu;
     gpu.address = address;
     // Each call may be the one that finds out that the GPU is lost.
@@ -191,7 +163,7 @@ Gpu Nvml::look(const std::string& address) const {
         return code == kSuccess;
     };
     Device device = nullptr;
-    if (const int code = call.by_address(address.c_str(), &device); !works(code)) {
+    if (const int code = call(kByAddress, address.c_str(), &device); !works(code)) {
         if (code != kGpuIsLost) {
             gpu.state = code == kNoPermission ? Gpu::State::denied
                         : code == kNotFound   ? Gpu::State::missing
@@ -201,47 +173,48 @@ Gpu Nvml::look(const std::string& address) const {
         return gpu;
     }
     std::array<char, 96> uuid{};
-    if (call.uuid != nullptr && works(call.uuid(device, uuid.data(), uuid.size() - 1))) {
+    if (works(call("nvmlDeviceGetUUID", device, uuid.data(),
+                   static_cast<unsigned>(uuid.size() - 1)))) {
         gpu.uuid = uuid.data();
     }
     FieldValue action;
     action.field = kRecoveryActionField;
-    if (call.field_values != nullptr && works(call.field_values(device, 1, &action)) &&
-        works(action.code)) {
+    if (works(call("nvmlDeviceGetFieldValues", device, 1, &action)) && works(action.code)) {
         gpu.recovery_action = static_cast<int>(action.value.as_unsigned);
     }
     unsigned corrected = 0;
     unsigned uncorrected = 0;
     unsigned pending = 0;
     unsigned failed = 0;
-    if (call.remapped_rows != nullptr &&
-        works(call.remapped_rows(device, &corrected, &uncorrected, &pending, &failed))) {
+    if (works(call("nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
+                   &failed))) {
         gpu.remap_pending = pending != 0;
         gpu.remap_failed = failed != 0;
     }
     unsigned long long number = 0;
-    if (call.ecc_errors != nullptr &&
-        works(call.ecc_errors(device, kUncorrected, kSinceDriverLoad, &number))) {
+    if (works(
+            call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceDriverLoad, &number))) {
         gpu.uncorrected_errors = number;
     }
-    if (call.clock_reasons != nullptr && works(call.clock_reasons(device, &number))) {
+    int reasons = call("nvmlDeviceGetCurrentClocksEventReasons", device, &number);
+    if (reasons == kNoFunction) {
+        reasons = call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &number);
+    }
+    if (works(reasons)) {
         gpu.clock_reasons = number;
     }
     MemoryInfo memory;
     memory.version = kMemoryInfoVersion;
-    if (call.memory != nullptr && works(call.memory(device, &memory))) {
+    if (works(call("nvmlDeviceGetMemoryInfo_v2", device, &memory))) {
         gpu.memory_used = memory.used;
     }
     std::vector<ProcessInfo> processes(kProcessesMax);
     auto count = static_cast<unsigned>(processes.size());
-    if (call.processes != nullptr) {
-        const int code = call.processes(device, &count, processes.data());
-        if (works(code)) {
-            for (unsigned index = 0; index < std::min<std::size_t>(count, kProcessesMax); ++index) {
-                const ProcessInfo& process = processes[index];
-                gpu.processes.push_back(
-                    {process.pid, process.used == kNotAvailable ? 0 : process.used});
-            }
+    if (works(call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data()))) {
+        for (unsigned index = 0; index < std::min<std::size_t>(count, kProcessesMax); ++index) {
+            const ProcessInfo& process = processes[index];
+            gpu.processes.push_back(
+                {process.pid, process.used == kNotAvailable ? 0 : process.used});
         }
     }
     return gpu;

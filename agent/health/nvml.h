@@ -30,11 +30,11 @@ class Nvml {
     [[nodiscard]] Gpu look(const std::string& address) const;
 
    private:
-    struct Functions;
-    Nvml();
+    Nvml() = default;
+    template <class... Arguments>
+    int call(const char* name, Arguments... arguments) const;
     [[nodiscard]] std::string error_text(int code) const;
 
-    std::unique_ptr<Functions> functions_;
     void* library_ = nullptr;
     bool started_ = false;
 };

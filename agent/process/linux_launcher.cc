@@ -275,6 +275,14 @@ class AllSignalsBlocked {
 
 }  // namespace
 
+std::vector<std::string> own_environment() {
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        variables.emplace_back(*variable);
+    }
+    return variables;
+}
+
 LinuxLauncher::LinuxLauncher(boost::asio::io_context& io)
     : io_(io),
       stack_(std::make_unique_for_overwrite<std::byte[]>(kStackBytes)),

@@ -32,6 +32,9 @@ struct ProcessSpec {
     static constexpr int kNumaNodesMax = 1 << 10;  ///< The kernel's own limit.
 };
 
+/// The variables of this process, "NAME=value" each.
+[[nodiscard]] std::vector<std::string> own_environment();
+
 /// Starts programs at a constant cost, whatever the size and the threads of this process: the child
 /// shares our memory until it executes the program.
 ///

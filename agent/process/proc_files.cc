@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/proc_files.h"
 
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string_view>
 #include <sys/wait.h>
 
-#include "rendezvous/files/unique_fd.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/files/own_file.h"
 
 namespace regroup::agent {
 
@@ -20,18 +21,10 @@ std::optional<std::string> read_proc_file(const std::string& path) {
     if (!fd) {
         return std::nullopt;
     }
-    std::string text;
-    std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    for (;;) {
-        const ssize_t count = ::read(fd.get(), buffer.data(), buffer.size());
-        if (count < 0) {
-            return std::nullopt;  // The process ended while its file was open.
-        }
-        if (count == 0) {
-            return text;
-        }
-        text.append(buffer.data(), static_cast<std::size_t>(count));
-    }
+    const Result<std::string> text =
+        files::read_all(fd.get(), std::numeric_limits<std::size_t>::max());
+    // It fails if the process has ended while its file was open.
+    return text ? std::optional(*text) : std::nullopt;
 }
 
 std::vector<pid_t> numbers_in(const std::string& folder) {
@@ -42,11 +35,8 @@ std::vector<pid_t> numbers_in(const std::string& folder) {
         if (entry == nullptr) {
             break;
         }
-        const std::string_view name = entry->d_name;
-        pid_t number = 0;
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (error == std::errc() && end == name.data() + name.size()) {
-            numbers.push_back(number);
+        if (const auto number = parse_number<pid_t>(entry->d_name)) {
+            numbers.push_back(*number);
         }
     }
     return numbers;
@@ -54,17 +44,22 @@ std::vector<pid_t> numbers_in(const std::string& folder) {
 
 namespace {
 
-/// The fields of FOLDER/stat, from the state on, each at the index that proc(5) gives it. Empty if
-/// there is no such file.
+/// The fields of FOLDER/stat, from the command on, each at the index that proc(5) gives it. Empty
+/// if there is no such file.
+constexpr std::size_t kCommand = 2;
 constexpr std::size_t kState = 3;
+constexpr std::size_t kParent = 4;
 std::vector<std::string> read_stat(const std::string& folder) {
     const auto text = read_proc_file(folder + "/stat");
-    const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
-    if (name_end == std::string::npos) {
+    // "pid (command) state parent ...", where the command may hold blanks and parentheses.
+    const std::size_t open = text ? text->find('(') : std::string::npos;
+    const std::size_t close = text ? text->rfind(')') : std::string::npos;
+    if (open == std::string::npos || close == std::string::npos || close < open) {
         return {};
     }
     std::vector<std::string> fields(kState);
-    std::istringstream rest(text->substr(name_end + 1));
+    fields[kCommand] = text->substr(open + 1, close - open - 1);
+    std::istringstream rest(text->substr(close + 1));
     for (std::string field; rest >> field;) {
         fields.push_back(field);
     }
@@ -74,24 +69,12 @@ std::vector<std::string> read_stat(const std::string& folder) {
 }  // namespace
 
 std::optional<ProcessEntry> read_process(pid_t pid) {
-    const auto text = read_proc_file("/proc/" + std::to_string(pid) + "/stat");
-    if (!text) {
-        return std::nullopt;
-    }
-    // "pid (command) state parent ...", where the command may hold blanks and parentheses.
-    const std::size_t open = text->find('(');
-    const std::size_t close = text->rfind(')');
-    if (open == std::string::npos || close == std::string::npos || close < open) {
-        return std::nullopt;
-    }
-    ProcessEntry entry;
-    entry.pid = pid;
-    entry.command = text->substr(open + 1, close - open - 1);
-    std::istringstream rest(text->substr(close + 1));
-    if (!(rest >> entry.state >> entry.parent)) {
-        return std::nullopt;
-    }
-    return entry;
+    const std::vector<std::string> fields = read_stat("/proc/" + std::to_string(pid));
+    const auto parent =
+        fields.size() > kParent ? parse_number<pid_t>(fields[kParent]) : std::nullopt;
+    return parent
+               ? std::optional(ProcessEntry{pid, *parent, fields[kState].front(), fields[kCommand]})
+               : std::nullopt;
 }
 
 std::optional<ExitStatus> read_exit(pid_t pid) {
@@ -101,9 +84,7 @@ std::optional<ExitStatus> read_exit(pid_t pid) {
     if (fields.size() <= kExitCodeField || fields[kState] == "T" || fields[kState] == "t") {
         return std::nullopt;
     }
-    int status = 0;
-    const std::string& text = fields[kExitCodeField];
-    std::from_chars(text.data(), text.data() + text.size(), status);
+    const int status = parse_number<int>(fields[kExitCodeField]).value_or(0);
     if (status == 0) {
         return std::nullopt;
     }
@@ -120,9 +101,7 @@ bool runs_no_more(pid_t pid) {
         if (fields.size() <= kFlagsField || fields[kState] == "Z" || fields[kState] == "X") {
             continue;
         }
-        unsigned flags = 0;
-        const std::string& text = fields[kFlagsField];
-        std::from_chars(text.data(), text.data() + text.size(), flags);
+        const unsigned flags = parse_number<unsigned>(fields[kFlagsField]).value_or(0);
         if ((flags & kExiting) == 0) {
             return false;
         }
