@@ -7,7 +7,6 @@
 #include <iterator>
 #include <map>
 #include <string_view>
-#include <unistd.h>
 
 namespace regroup::launcher::ssh {
 namespace {
@@ -33,14 +32,6 @@ bool is_name(std::string_view text) {
 }
 
 }  // namespace
-
-std::vector<std::string> own_environment() {
-    std::vector<std::string> variables;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        variables.emplace_back(*variable);
-    }
-    return variables;
-}
 
 Result<std::vector<std::string>> environment_for_hosts(const std::vector<std::string>& own,
                                                        const std::vector<std::string>& exports) {

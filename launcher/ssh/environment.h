@@ -8,9 +8,6 @@
 
 namespace regroup::launcher::ssh {
 
-/// The variables of this process, "NAME=VALUE" each.
-[[nodiscard]] std::vector<std::string> own_environment();
-
 /// The variables that `regroup launch-ssh` passes on to its hosts: those in `own` that configure
 /// communication, GPUs, threads, Python and regroup, and those that `exports` names, as
 /// "NAME=VALUE" or as "NAME" with its value in `own`. All are "NAME=VALUE"; the last of a name

@@ -11,8 +11,6 @@
 
 #include <boost/asio/write.hpp>
 
-#include "launcher/ssh/environment.h"
-
 namespace regroup::launcher::ssh {
 namespace {
 
@@ -55,7 +53,7 @@ Result<void> HostSession::start(agent::LinuxLauncher& launcher,
     agent::ProcessSpec spec;
     spec.executable = command.front();
     spec.arguments = command;
-    spec.environment = own_environment();
+    spec.environment = agent::own_environment();
     spec.stdin_fd = in->read_end.get();
     spec.stdout_fd = out->write_end.get();
     spec.stderr_fd = err->write_end.get();

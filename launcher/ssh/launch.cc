@@ -40,7 +40,58 @@ std::string last_line(std::string_view lines) {
     return std::string(lines.substr(begin, std::min(end + 1 - begin, kComplaintBytesMax)));
 }
 
+std::size_t nodes_min(const LaunchPlan& plan) {
+    const bool elsewhere_too = plan.options.gives_endpoint && plan.options.gives_nodes;
+    return elsewhere_too              ? 1
+           : plan.options.gives_nodes ? plan.options.run.agent.core.policy.nodes_min
+                                      : plan.hosts.size();
+}
+
+// All hosts, 64 at a time, and each in the worst case.
+Duration start_limit(const LaunchPlan& plan) {
+    const auto turns = static_cast<std::int64_t>(plan.hosts.size() / kConnectingMax + 1);
+    return 2 * plan.options.connect_timeout * turns + kGraceOfNetwork;
+}
+
+// A node may take --shutdown-timeout to save, and as long again to end.
+Duration grace_of_nodes(const LaunchPlan& plan) {
+    return 2 * plan.options.run.agent.core.policy.shutdown_timeout + kGraceOfNetwork;
+}
+
+// True once a node has reported the verdict of the job.
+bool is_over(const Hosts& hosts) {
+    return std::ranges::any_of(
+        hosts, [](const auto& host) { return host->ending && host->ending->by_verdict; });
+}
+
+void send_to(Host& host, const Order& order) {
+    Result<std::string> frame = encode(order);
+    if (!frame) {
+        host.kill_reason = frame.error().detail;
+        host.session->kill();
+        return;
+    }
+    host.session->send(*std::move(frame));
+}
+
 }  // namespace
+
+bool JobLines::is_news(std::size_t host, const JobLine& line) {
+    const auto known =
+        std::ranges::find_if(topics_, [&](const auto& topic) { return topic.first == line.topic; });
+    if (known != topics_.end() && known->second.insert(host).second) {
+        return false;
+    }
+    if (known != topics_.end()) {
+        known->second = {host};
+    } else {
+        topics_.emplace_back(line.topic, std::set{host});
+    }
+    if (topics_.size() > kJobTopicsMax) {
+        topics_.pop_front();
+    }
+    return true;
+}
 
 Launch::Launch(LaunchPlan plan)
     : plan_(std::move(plan)),
@@ -75,19 +126,6 @@ std::size_t Launch::count(Host::State state) const {
         std::ranges::count_if(hosts_, [&](const auto& host) { return host->state == state; }));
 }
 
-std::size_t Launch::nodes_min() const {
-    const bool elsewhere_too = plan_.options.gives_endpoint && plan_.options.gives_nodes;
-    return elsewhere_too               ? 1
-           : plan_.options.gives_nodes ? plan_.options.run.agent.core.policy.nodes_min
-                                       : hosts_.size();
-}
-
-// All hosts, 64 at a time, and each in the worst case.
-Duration Launch::start_limit() const {
-    const auto turns = static_cast<std::int64_t>(hosts_.size() / kConnectingMax + 1);
-    return 2 * plan_.options.connect_timeout * turns + kGraceOfNetwork;
-}
-
 // ---- Connecting.
 
 void Launch::connect_more() {
@@ -120,7 +158,7 @@ void Launch::connect(Host& host) {
         leave_out(host, started.error().detail);
         return;
     }
-    send_to(host, Setup{word, host.name, plan_.folder, plan_.environment, start_limit()});
+    send_to(host, Setup{word, host.name, plan_.folder, plan_.environment, start_limit(plan_)});
     host.deadline.expires_after(2 * plan_.options.connect_timeout);
     host.deadline.async_wait([this, &host](const boost::system::error_code& error) {
         if (!error && host.state == Host::State::connecting) {
@@ -159,11 +197,14 @@ void Launch::handle_report(Host& host, const Report& report) {
                serving != nullptr && stage_ == Stage::starting && host.index == head_) {
         start_others(serving->port);
     } else if (const auto* line = std::get_if<JobLine>(&report)) {
-        tell_job_line(host, *line);
+        if (job_lines_.is_news(host.index, *line)) {
+            output_.say(line->text);
+        }
     } else if (const auto* ended = std::get_if<Ended>(&report); ended != nullptr && !host.ending) {
-        if (ended->by_verdict && !is_over() && !stopping_) {
+        if (ended->by_verdict && !is_over(hosts_) && !stopping_) {
             // A node that had to leave saves its state, whatever becomes of the job.
-            close_all_after(plan_.options.run.agent.core.policy.prepare_timeout + grace_of_nodes());
+            close_all_after(plan_.options.run.agent.core.policy.prepare_timeout +
+                            grace_of_nodes(plan_));
         }
         host.ending = Ending{.exit_code = ended->exit_code,
                              .signal = ended->signal,
@@ -172,38 +213,11 @@ void Launch::handle_report(Host& host, const Report& report) {
     }
 }
 
-bool Launch::is_over() const {
-    return std::ranges::any_of(
-        hosts_, [](const auto& host) { return host->ending && host->ending->by_verdict; });
-}
-
-// A node may take --shutdown-timeout to save, and as long again to end.
-Duration Launch::grace_of_nodes() const {
-    return 2 * plan_.options.run.agent.core.policy.shutdown_timeout + kGraceOfNetwork;
-}
-
 void Launch::tell_report(const std::vector<std::string>& report) {
     if (!report.empty() && std::ranges::find(reports_, report) == reports_.end()) {
         reports_.push_back(report);
         output_.say_lines(report);
     }
-}
-
-// A host that says the same again has news; another host only repeats it.
-void Launch::tell_job_line(const Host& host, const JobLine& line) {
-    const auto known = std::ranges::find(job_topics_, line.topic, &JobTopics::value_type::first);
-    if (known != job_topics_.end() && known->second.insert(host.index).second) {
-        return;
-    }
-    if (known != job_topics_.end()) {
-        known->second = {host.index};
-    } else {
-        job_topics_.emplace_back(line.topic, std::set{host.index});
-    }
-    if (job_topics_.size() > kJobTopicsMax) {
-        job_topics_.pop_front();
-    }
-    output_.say(line.text);
 }
 
 // ---- Starting.
@@ -220,9 +234,9 @@ void Launch::start_if_settled() {
     }
     output_.show_progress("");
     nodes_ = count(Host::State::ready);
-    if (nodes_ < nodes_min() || nodes_ == 0) {
+    if (nodes_ < nodes_min(plan_) || nodes_ == 0) {
         output_.say(std::to_string(nodes_) + " of " + std::to_string(hosts_.size()) +
-                    " hosts can take part, and the job needs " + std::to_string(nodes_min()) +
+                    " hosts can take part, and the job needs " + std::to_string(nodes_min(plan_)) +
                     (plan_.options.gives_nodes
                          ? " (--nnodes)"
                          : "; --nnodes=MIN:" + std::to_string(hosts_.size()) + " starts with MIN"));
@@ -291,8 +305,8 @@ void Launch::order(Host& host, const std::string& endpoint, std::optional<bool> 
             options.gives_nodes
                 ? std::min<std::size_t>(options.run.agent.core.policy.nodes_max, nodes_)
                 : nodes_;
-        start.arguments.push_back("--nnodes=" + std::to_string(std::min(nodes_min(), most)) + ":" +
-                                  std::to_string(most));
+        start.arguments.push_back("--nnodes=" + std::to_string(std::min(nodes_min(plan_), most)) +
+                                  ":" + std::to_string(most));
     }
     if (const auto slots = plan_.hosts[host.index].slots; slots && !options.gives_workers) {
         start.arguments.push_back("--nproc-per-node=" + std::to_string(*slots));
@@ -308,16 +322,6 @@ void Launch::order(Host& host, const std::string& endpoint, std::optional<bool> 
     host.state = Host::State::ordered;
     host.complaint.clear();
     send_to(host, start);
-}
-
-void Launch::send_to(Host& host, const Order& order) {
-    Result<std::string> frame = encode(order);
-    if (!frame) {
-        host.kill_reason = frame.error().detail;
-        host.session->kill();
-        return;
-    }
-    host.session->send(*std::move(frame));
 }
 
 // ---- Ending.
@@ -347,8 +351,9 @@ void Launch::handle_end(Host& host, agent::ExitStatus status) {
     const bool is_usage =
         host.ending && !host.ending->by_verdict && host.ending->exit_code == kExitUsage;
     const bool is_early_head = stage_ == Stage::starting && host.index == head_;
-    const bool too_few = count(Host::State::ordered) + count(Host::State::ready) < nodes_min();
-    if (!stopping_ && (is_early_head || ((is_usage || !host.ending) && too_few && !is_over()))) {
+    const bool too_few = count(Host::State::ordered) + count(Host::State::ready) < nodes_min(plan_);
+    if (!stopping_ &&
+        (is_early_head || ((is_usage || !host.ending) && too_few && !is_over(hosts_)))) {
         if (!was_ordered || is_usage || stage_ == Stage::starting) {
             cause_ = host.ending.value_or(Ending{.exit_code = kExitSshFailed});
         }
@@ -421,7 +426,7 @@ void Launch::handle_signal(int number) {
             close_all(name);
             return;
     }
-    stop_nodes(number, signals_ == 1 ? grace_of_nodes() : kGraceOfNetwork);
+    stop_nodes(number, signals_ == 1 ? grace_of_nodes(plan_) : kGraceOfNetwork);
 }
 
 void Launch::stop_nodes(int signal, Duration grace) {

@@ -37,6 +37,37 @@ struct LaunchPlan {
     std::optional<security::Token> token;  ///< A full one.
 };
 
+/// One host of the list.
+struct Host {
+    enum class State : std::uint8_t { waiting, connecting, ready, ordered, ended };
+
+    Host(boost::asio::io_context& io, std::size_t index_in, const HostEntry& entry)
+        : index(index_in), name(entry.host), deadline(io) {}
+
+    std::size_t index;
+    std::string name;
+    State state = State::waiting;
+    std::string address;
+    std::string complaint;    ///< Its last line on stderr while it was connecting.
+    std::string kill_reason;  ///< Why we have ended its connection; may be empty.
+    HostEnding ending;
+    boost::asio::steady_timer deadline;
+    std::unique_ptr<HostSession> session;  ///< Null until it connects.
+};
+
+using Hosts = std::vector<std::unique_ptr<Host>>;
+
+/// Tells which lines about the job are news: its hosts say most of them alike.
+class JobLines {
+   public:
+    /// False if another host has said the line before. A host that says the same again has news.
+    [[nodiscard]] bool is_news(std::size_t host, const JobLine& line);
+
+   private:
+    /// The last topics, and the hosts that have said each of them.
+    std::deque<std::pair<std::string, std::set<std::size_t>>> topics_;
+};
+
 /// A job over ssh, from the first connection to the end of the last one.
 ///
 /// The nodes start in two steps: when each host is ready or has failed, the head gets its order;
@@ -50,23 +81,6 @@ class Launch {
 
    private:
     enum class Stage : std::uint8_t { connecting, starting, running, ended };
-
-    struct Host {
-        enum class State : std::uint8_t { waiting, connecting, ready, ordered, ended };
-
-        Host(boost::asio::io_context& io, std::size_t index_in, const HostEntry& entry)
-            : index(index_in), name(entry.host), deadline(io) {}
-
-        std::size_t index;
-        std::string name;
-        State state = State::waiting;
-        std::string address;
-        std::string complaint;    ///< Its last line on stderr while it was connecting.
-        std::string kill_reason;  ///< Why we have ended its connection; may be empty.
-        HostEnding ending;
-        boost::asio::steady_timer deadline;
-        std::unique_ptr<HostSession> session;  ///< Null until it connects.
-    };
 
     void connect_more();
     void connect(Host& host);
@@ -83,24 +97,17 @@ class Launch {
     void stop_nodes(int signal, Duration grace);
     void close_all(const std::string& reason);
     void close_all_after(Duration grace);
-    void send_to(Host& host, const Order& order);
     void tell_report(const std::vector<std::string>& report);
-    void tell_job_line(const Host& host, const JobLine& line);
     void end(Ending ending);
     void end_if_all_ended();
     [[nodiscard]] std::size_t count(Host::State state) const;
-    [[nodiscard]] std::size_t nodes_min() const;
-    /// True once a node has reported the verdict of the job.
-    [[nodiscard]] bool is_over() const;
-    [[nodiscard]] Duration grace_of_nodes() const;
-    [[nodiscard]] Duration start_limit() const;
 
     const LaunchPlan plan_;
     const SteadyClock clock_;
     boost::asio::io_context io_{1};
     agent::OutputRelay output_;
     agent::LinuxLauncher launcher_;
-    std::vector<std::unique_ptr<Host>> hosts_;
+    Hosts hosts_;
     boost::asio::steady_timer deadline_;
     Stage stage_ = Stage::connecting;
     std::size_t next_ = 0;             ///< The next host to connect to.
@@ -113,9 +120,7 @@ class Launch {
     /// The ending if the launcher itself has ended the job, and of the user if no node reports one.
     std::optional<Ending> cause_;
     std::vector<std::vector<std::string>> reports_;  ///< Those printed, each once.
-    /// The last topics of lines about the job, and the hosts that have said each of them.
-    using JobTopics = std::deque<std::pair<std::string, std::set<std::size_t>>>;
-    JobTopics job_topics_;
+    JobLines job_lines_;
     Ending ending_;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/process/descriptor_limit.h"
+#include "agent/process/linux_launcher.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/cluster/sbatch_script.h"
 #include "launcher/commands.h"
@@ -97,7 +98,7 @@ Result<LaunchPlan> make_plan(LaunchOptions options) {
         return checked.error();
     }
     Result<std::vector<std::string>> variables =
-        environment_for_hosts(own_environment(), options.exports);
+        environment_for_hosts(agent::own_environment(), options.exports);
     if (!variables) {
         return Failure(variables.error().code, "-x " + variables.error().detail);
     }
