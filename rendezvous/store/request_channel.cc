@@ -110,27 +110,6 @@ Result<void> RequestChannel::receive(char* bytes, std::size_t count, Instant dea
     return {};
 }
 
-Result<char> RequestChannel::ask_byte(const Request& request, Instant deadline) {
-    if (auto sent = send(request, deadline); !sent) {
-        return sent.error();
-    }
-    return receive_byte(deadline);
-}
-
-Result<std::int64_t> RequestChannel::ask_i64(const Request& request, Instant deadline) {
-    if (auto sent = send(request, deadline); !sent) {
-        return sent.error();
-    }
-    return receive_i64(deadline);
-}
-
-Result<std::string> RequestChannel::ask_text(const Request& request, Instant deadline) {
-    if (auto sent = send(request, deadline); !sent) {
-        return sent.error();
-    }
-    return receive_text(deadline);
-}
-
 Result<char> RequestChannel::receive_byte(Instant deadline) {
     char byte = 0;
     if (auto received = receive(&byte, 1, deadline); !received) {

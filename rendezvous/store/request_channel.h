@@ -30,9 +30,15 @@ class RequestChannel {
     Result<std::string> receive_text(Instant deadline);
 
     /// `send`, then receive the reply of that kind.
-    Result<char> ask_byte(const Request& request, Instant deadline);
-    Result<std::int64_t> ask_i64(const Request& request, Instant deadline);
-    Result<std::string> ask_text(const Request& request, Instant deadline);
+    Result<char> ask_byte(const Request& request, Instant deadline) {
+        return ask(request, deadline, &RequestChannel::receive_byte);
+    }
+    Result<std::int64_t> ask_i64(const Request& request, Instant deadline) {
+        return ask(request, deadline, &RequestChannel::receive_i64);
+    }
+    Result<std::string> ask_text(const Request& request, Instant deadline) {
+        return ask(request, deadline, &RequestChannel::receive_text);
+    }
 
     /// Sends a request that the server answers with `kStopWaiting`, perhaps after a long time.
     /// Returns false and cancels the request when there is no answer before the deadline.
@@ -49,6 +55,12 @@ class RequestChannel {
     Failure break_protocol(const std::string& what);
 
    private:
+    template <class Reply>
+    Result<Reply> ask(const Request& request, Instant deadline,
+                      Result<Reply> (RequestChannel::*receive)(Instant)) {
+        const Result<void> sent = send(request, deadline);
+        return sent ? (this->*receive)(deadline) : sent.error();
+    }
     Result<void> greet(Instant deadline);
     Result<void> receive(char* bytes, std::size_t count, Instant deadline);
     Failure give_up(Failure failure);
