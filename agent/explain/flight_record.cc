@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/explain/plain_data.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::agent {
 namespace {
@@ -18,12 +19,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFramesMax = 8;
-
-const json& member(const json& object, const char* name) {
-    static const json none;
-    const auto found = object.is_object() ? object.find(name) : object.end();
-    return object.is_object() && found != object.end() ? *found : none;
-}
 
 std::string text_of(const json& value) {
     if (value.is_string()) {
@@ -96,35 +91,35 @@ std::vector<std::string> frames_of(const json& frames) {
         if (lines.size() == kFramesMax) {
             break;
         }
-        const std::string line = std::to_string(number_of(member(frame, "line")));
-        lines.push_back(text_of(member(frame, "name")) + " (" + text_of(member(frame, "filename")) +
-                        ":" + line + ")");
+        const std::string line = std::to_string(number_of(field_of(frame, "line")));
+        lines.push_back(text_of(field_of(frame, "name")) + " (" +
+                        text_of(field_of(frame, "filename")) + ":" + line + ")");
     }
     return lines;
 }
 
 RecordedOperation operation_of(const json& entry, std::string& backend) {
     RecordedOperation operation;
-    read_name(text_of(member(entry, "profiling_name")), backend, operation);
-    operation.is_message = is_true(member(entry, "is_p2p"));
+    read_name(text_of(field_of(entry, "profiling_name")), backend, operation);
+    operation.is_message = is_true(field_of(entry, "is_p2p"));
     operation.number =
-        number_of(member(entry, operation.is_message ? "p2p_seq_id" : "collective_seq_id"));
-    const json& types = member(entry, "input_dtypes");
+        number_of(field_of(entry, operation.is_message ? "p2p_seq_id" : "collective_seq_id"));
+    const json& types = field_of(entry, "input_dtypes");
     operation.type = types.is_array() && !types.empty() ? text_of(types.front()) : "";
-    operation.elements = elements_of(member(entry, "input_sizes"));
-    const std::string state = text_of(member(entry, "state"));
+    operation.elements = elements_of(field_of(entry, "input_sizes"));
+    const std::string state = text_of(field_of(entry, "state"));
     // The state of an operation of gloo is always "scheduled"; "retired" says that it is complete.
-    operation.completed = state == "completed" || is_true(member(entry, "retired"));
+    operation.completed = state == "completed" || is_true(field_of(entry, "retired"));
     operation.started = operation.completed || state == "started";
     if (!operation.completed) {
-        operation.frames = frames_of(member(entry, "frames"));
+        operation.frames = frames_of(field_of(entry, "frames"));
     }
     return operation;
 }
 
 /// The ranks of each group, by its number. For gloo, PyTorch writes one group, without its number.
 std::vector<std::uint32_t> ranks_of(const json& config) {
-    const json& ranks = member(config, "ranks");
+    const json& ranks = field_of(config, "ranks");
     if (ranks.is_string()) {
         return read_ranks(ranks.get_ref<const std::string&>());
     }
@@ -152,9 +147,9 @@ class Collector {
     Result<void> add(const json& entry) {
         std::string backend;
         RecordedOperation operation = operation_of(entry, backend);
-        const json& names = member(entry, "process_group");
+        const json& names = field_of(entry, "process_group");
         const bool named = names.is_array() && names.size() == 2;
-        const std::string id = named ? text_of(names[0]) : text_of(member(entry, "pg_id"));
+        const std::string id = named ? text_of(names[0]) : text_of(field_of(entry, "pg_id"));
         const std::string name = named ? text_of(names[1]) : "";
         const auto [place, is_new] = places_.try_emplace({backend, id, name}, groups_.size());
         if (is_new) {
@@ -179,8 +174,8 @@ class Collector {
     /// The groups, with what the rest of the record says about them.
     Result<std::vector<RecordedGroup>> finish(const json& record, Recorder recorder) {
         for (RecordedGroup& group : groups_) {
-            const json& config = member(member(record, "pg_config"), group.id.c_str());
-            group.round = number_of(member(config, "round"));
+            const json& config = field_of(field_of(record, "pg_config"), group.id.c_str());
+            group.round = number_of(field_of(config, "round"));
             group.ranks = ranks_of(config);
             bytes_ += group.ranks.capacity() * sizeof(group.ranks.front());
             if (const Result<void> fits = checked(); !fits) {
@@ -249,7 +244,7 @@ Result<FlightRecord> read_flight_record(std::string_view bytes) {
     if (!record) {
         return record.error();
     }
-    if (!member(*record, "version").is_string()) {
+    if (!field_of(*record, "version").is_string()) {
         return invalid_argument("it has no \"version\", so it is no flight record");
     }
     FlightRecord result;

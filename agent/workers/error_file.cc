@@ -43,37 +43,30 @@ std::string text_of(const json& value) {
     return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
-const json* member(const json& object, const char* key) {
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    return object.is_object() && found != object.end() ? &*found : nullptr;
-}
-
-const json* extra_info(const json& content) {
-    const json* message = member(content, "message");
-    return message != nullptr ? member(*message, "extraInfo") : nullptr;
+const json& extra_info(const json& content) {
+    return field_of(field_of(content, "message"), "extraInfo");
 }
 
 // The traceback if there is one, else the message; nothing if the form is unknown.
 std::optional<std::string> message_of(const json& content) {
-    const json* message = member(content, "message");
-    if (message == nullptr || !(message->is_string() || message->is_object())) {
+    const json& message = field_of(content, "message");
+    if (!message.is_string() && !message.is_object()) {
         return std::nullopt;
     }
-    const json* extra = extra_info(content);
-    const json* traceback = extra != nullptr ? member(*extra, "py_callstack") : nullptr;
+    const json& traceback = field_of(extra_info(content), "py_callstack");
     // NOLINTNEXTLINE(readability-container-size-empty): a text is no container to json.
-    if (traceback != nullptr && *traceback != "") {
-        return text_of(*traceback);
+    if (!traceback.is_null() && traceback != "") {
+        return text_of(traceback);
     }
-    const json* text = member(*message, "message");
-    return text_of(text != nullptr ? *text : *message);
+    const json& text = field_of(message, "message");
+    return text_of(text.is_null() ? message : text);
 }
 
 // The time of the failure in the file: seconds of the epoch, as a number or as text.
 std::optional<std::string> time_of(const json& content) {
-    const json* extra = extra_info(content);
-    const json* stamp = member(extra != nullptr ? *extra : content, "timestamp");
-    const std::time_t seconds = stamp != nullptr ? std::atoll(text_of(*stamp).c_str()) : 0;
+    const json& extra = extra_info(content);
+    const json& stamp = field_of(extra.is_null() ? content : extra, "timestamp");
+    const std::time_t seconds = std::atoll(text_of(stamp).c_str());
     std::string text = seconds > 0 ? local_time_text(seconds) : "";
     return text.empty() ? std::nullopt : std::optional(std::move(text));
 }

@@ -278,7 +278,7 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::log_in(Self self
         co_return failure;
     }
     const json answer = parse_json(reply.body);
-    const json& token = etcd::field_of(answer, "token");
+    const json& token = field_of(answer, "token");
     if (reply.status == kOk && token.is_string()) {
         self->token = token.get<std::string>();
         co_return std::nullopt;

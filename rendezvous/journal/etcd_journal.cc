@@ -8,6 +8,7 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/journal/etcd_journal_impl.h"
+#include "rendezvous/json/json_text.h"
 
 namespace regroup::journal {
 
@@ -80,7 +81,7 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
             co_await wait_on(self->write_pause, kEtcdRetryInterval);
             continue;
         }
-        if (etcd::field_of(*answer, "succeeded") != true) {
+        if (field_of(*answer, "succeeded") != true) {
             self->lose("another daemon has taken the lead");
             break;
         }

@@ -5,6 +5,7 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/journal/etcd_journal_impl.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/net/await.h"
 
 namespace regroup::journal {
@@ -146,12 +147,12 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
         co_await revoke(self->lead_client, self->term.lease);
         co_return false;
     }
-    if (etcd::field_of(*answer, "succeeded") != true) {
+    if (field_of(*answer, "succeeded") != true) {
         co_await revoke(self->lead_client, self->term.lease);
         co_return false;
     }
     self->etcd_is_back(/*writes=*/true);
-    self->term.revision = etcd::number_in(etcd::field_of(*answer, "header"), "revision");
+    self->term.revision = etcd::number_in(field_of(*answer, "header"), "revision");
     co_return true;
 }
 
@@ -177,7 +178,7 @@ asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<etcd::JobsR
             first = pair.key + '\0';
             reader.read(std::move(pair));
         }
-        more = etcd::field_of(*page, "more") == true;
+        more = field_of(*page, "more") == true;
     }
     *jobs = reader.take();
     co_return !more;
@@ -218,7 +219,7 @@ asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {
                             std::max(Duration::zero(), self->term.lease_ends - self->clock.now()));
             continue;
         }
-        const std::int64_t seconds = etcd::number_in(etcd::field_of(*answer, "result"), "TTL");
+        const std::int64_t seconds = etcd::number_in(field_of(*answer, "result"), "TTL");
         if (seconds <= 0) {
             self->lose("its lease has ended");
             break;

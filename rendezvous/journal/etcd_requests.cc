@@ -53,15 +53,6 @@ json compare_created(const std::string& key, std::int64_t revision) {
 
 }  // namespace
 
-const json& field_of(const json& object, const char* field) {
-    static const json kNothing;
-    if (!object.is_object()) {
-        return kNothing;
-    }
-    const auto found = object.find(field);
-    return found == object.end() ? kNothing : *found;
-}
-
 std::int64_t number_in(const json& object, const char* field) {
     const json& value = field_of(object, field);
     if (value.is_number_integer()) {

@@ -23,8 +23,6 @@ struct KeyValue {
 
 /// A 64-bit number, which etcd's JSON has as a string; 0 if it is absent.
 [[nodiscard]] std::int64_t number_in(const nlohmann::json& object, const char* field);
-/// The field of an object, or null.
-[[nodiscard]] const nlohmann::json& field_of(const nlohmann::json& object, const char* field);
 [[nodiscard]] std::vector<KeyValue> pairs_in(const nlohmann::json& range);
 
 [[nodiscard]] nlohmann::json put(const std::string& key, const std::string& value,

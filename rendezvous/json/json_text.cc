@@ -23,6 +23,12 @@ ordered_json parse_ordered_json(std::string_view text) {
     return ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+const json& field_of(const json& object, const char* field) {
+    static const json kNothing;
+    const auto found = object.is_object() ? object.find(field) : object.end();
+    return found == object.end() ? kNothing : *found;
+}
+
 std::string json_text(const json& value) {
     return text_of(value, false);
 }

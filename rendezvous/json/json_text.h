@@ -16,6 +16,9 @@ namespace regroup {
 /// The same, with the fields of objects in the order of the text.
 [[nodiscard]] nlohmann::ordered_json parse_ordered_json(std::string_view text);
 
+/// The field of an object; null if `object` has no such field, or is no object.
+[[nodiscard]] const nlohmann::json& field_of(const nlohmann::json& object, const char* field);
+
 /// `value` on one line. Bytes that are no UTF-8 are replaced.
 [[nodiscard]] std::string json_text(const nlohmann::json& value);
 [[nodiscard]] std::string json_text(const nlohmann::ordered_json& value);

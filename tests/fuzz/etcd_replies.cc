@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/journal/etcd_requests.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/security/base64.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/journal_stories.h"
@@ -49,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
         fuzz::require(from_base64(to_base64(*decoded)) == decoded, "Base64 loses nothing");
     }
     const json answer = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    (void)etcd::number_in(etcd::field_of(answer, "header"), "revision");
+    (void)etcd::number_in(field_of(answer, "header"), "revision");
     (void)etcd::number_in(answer, "TTL");
     etcd::JobsReader reader("/regroup/");
     for (etcd::KeyValue& pair : etcd::pairs_in(answer)) {
