@@ -4,20 +4,6 @@
 #include <unistd.h>
 
 namespace regroup::security {
-namespace {
-
-Result<void> check_certificates(const Certificates& files) {
-    const bool is_complete =
-        !files.certificate.empty() && !files.key.empty() && !files.authority.empty();
-    if (!is_complete) {
-        return Failure(Errc::invalid_argument,
-                       "--tls-cert, --tls-key and --tls-ca belong together: give all three");
-    }
-    return {};
-}
-
-}  // namespace
-
 Peer peer_of(const Token& token) {
     const Scope& scope = token.scope();
     return {scope, "token " + token.id() + " (" + std::string(to_string(scope.role)) +
@@ -29,8 +15,9 @@ Result<Credentials> load_credentials(const CredentialSources& sources) {
     credentials.insecure = sources.insecure;
     const Certificates& files = sources.certificates;
     if (!files.certificate.empty() || !files.key.empty() || !files.authority.empty()) {
-        if (const Result<void> complete = check_certificates(files); !complete) {
-            return complete.error();
+        if (files.certificate.empty() || files.key.empty() || files.authority.empty()) {
+            return Failure(Errc::invalid_argument,
+                           "--tls-cert, --tls-key and --tls-ca belong together: give all three");
         }
         credentials.certificates = files;
     }

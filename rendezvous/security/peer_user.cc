@@ -98,7 +98,6 @@ PeerUsers::PeerUsers() {
     keep(tcp6_, ::open("/proc/net/tcp6", O_RDONLY | O_CLOEXEC));
 }
 
-/// `remote` with port 0: the socket that listens.
 Result<std::optional<PeerUsers::Owner>> PeerUsers::ask_kernel(const Endpoint& local,
                                                               const Endpoint& remote) {
     struct {
@@ -211,12 +210,16 @@ Result<std::optional<PeerUsers::Owner>> PeerUsers::owner_in_tables(const Endpoin
     return look_up(tcp6_, in_table(mapped(local)), in_table(mapped(remote)));
 }
 
-Result<std::optional<uid_t>> PeerUsers::user_of_peer(const Endpoint& ours, const Endpoint& theirs) {
-    const tcp::endpoint local = plain(theirs);
-    const tcp::endpoint remote = plain(ours);
-    Result<std::optional<Owner>> owner = ask_kernel(local, remote);
-    if (!owner || !*owner) {
-        Result<std::optional<Owner>> in_tables = owner_in_tables(local, remote);
+/// The first of `places` that somebody owns; the kernel is asked for that alone, and its tables for
+/// all. `fits`: whether the state of the socket is the wanted one.
+Result<std::optional<uid_t>> PeerUsers::user_of(const std::vector<Ends>& places,
+                                                bool (*fits)(unsigned state)) {
+    Result<std::optional<Owner>> owner = ask_kernel(places.front().local, places.front().remote);
+    for (const Ends& place : places) {
+        if (owner && *owner) {
+            break;
+        }
+        Result<std::optional<Owner>> in_tables = owner_in_tables(place.local, place.remote);
         if (in_tables || !owner) {
             owner = std::move(in_tables);
         }
@@ -225,29 +228,22 @@ Result<std::optional<uid_t>> PeerUsers::user_of_peer(const Endpoint& ours, const
         return owner.error();
     }
     const std::optional<Owner>& found = *owner;
-    return found && found->inode != 0 && is_connected(found->state) ? std::optional(found->user)
-                                                                    : std::nullopt;
+    return found && found->inode != 0 && fits(found->state) ? std::optional(found->user)
+                                                            : std::nullopt;
+}
+
+Result<std::optional<uid_t>> PeerUsers::user_of_peer(const Endpoint& ours, const Endpoint& theirs) {
+    return user_of({{plain(theirs), plain(ours)}}, is_connected);
 }
 
 Result<std::optional<uid_t>> PeerUsers::user_who_listens(const Endpoint& where) {
     const tcp::endpoint local = plain(where);
-    Result<std::optional<Owner>> owner = ask_kernel(local, any_of(local));
-    for (const tcp::endpoint& place : {local, tcp::endpoint(any_of(local).address(), local.port()),
-                                       tcp::endpoint(tcp::v6(), local.port())}) {
-        if (owner && *owner) {
-            break;
-        }
-        Result<std::optional<Owner>> in_tables = owner_in_tables(place, any_of(place));
-        if (in_tables || !owner) {
-            owner = std::move(in_tables);
-        }
-    }
-    if (!owner) {
-        return owner.error();
-    }
-    const std::optional<Owner>& found = *owner;
-    return found && found->inode != 0 && found->state == kListens ? std::optional(found->user)
-                                                                  : std::nullopt;
+    const tcp::endpoint any = any_of(local);
+    const tcp::endpoint any_v6(tcp::v6(), 0);
+    return user_of({{local, any},
+                    {tcp::endpoint(any.address(), local.port()), any},
+                    {tcp::endpoint(tcp::v6(), local.port()), any_v6}},
+                   [](unsigned state) { return state == kListens; });
 }
 
 std::optional<std::string> PeerUsers::object_to_stranger(const Endpoint& ours,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 
@@ -55,6 +56,14 @@ class PeerUsers {
         int error = 0;
     };
 
+    /// `remote` with port 0: the socket that listens.
+    struct Ends {
+        Endpoint local;
+        Endpoint remote;
+    };
+
+    Result<std::optional<uid_t>> user_of(const std::vector<Ends>& places,
+                                         bool (*fits)(unsigned state));
     Result<std::optional<Owner>> ask_kernel(const Endpoint& local, const Endpoint& remote);
     static Result<std::optional<Owner>> look_up(const Source& table, const std::string& local,
                                                 const std::string& remote);
