@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <set>
@@ -312,6 +313,18 @@ Waits waits_in(const Explanation& explanation) {
     return waits;
 }
 
+/// The first verdict with any culprits. False if there is none.
+bool choose(std::initializer_list<std::pair<Verdict, Ranks>> verdicts, Explanation& result) {
+    for (const auto& [verdict, culprits] : verdicts) {
+        if (!culprits.empty()) {
+            result.verdict = verdict;
+            result.culprits = culprits;
+            return true;
+        }
+    }
+    return false;
+}
+
 void judge_records(const HangFacts& facts, Explanation& result) {
     const Waits waits = waits_in(result);
     Ranks gone;
@@ -326,30 +339,22 @@ void judge_records(const HangFacts& facts, Explanation& result) {
             elsewhere.push_back(rank);
         }
     }
-    const auto different = std::ranges::find_if(
-        result.collectives, [](const StuckCollective& stuck) { return !stuck.mismatches.empty(); });
-    const auto unbegun = std::ranges::find_if(result.collectives, [](const StuckCollective& stuck) {
-        return !stuck.not_started.empty();
-    });
-    if (different != result.collectives.end()) {
-        result.verdict = Verdict::mismatch;
-        result.culprits = minority(different->mismatches.front());
-    } else if (!gone.empty()) {
-        result.verdict = Verdict::gone;
-        result.culprits = std::move(gone);
-    } else if (!finished.empty()) {
-        result.verdict = Verdict::finished;
-        result.culprits = std::move(finished);
-    } else if (!elsewhere.empty()) {
-        result.verdict = Verdict::not_entered;
-        result.culprits = std::move(elsewhere);
-    } else if (!waits.awaited.empty()) {
-        result.verdict = Verdict::circle;
-        result.culprits = list(waits.awaited);
-    } else if (unbegun != result.collectives.end()) {
-        result.verdict = Verdict::not_started;
-        result.culprits = unbegun->not_started;
-    } else {
+    Ranks different;
+    Ranks not_started;
+    for (const StuckCollective& stuck : result.collectives) {
+        if (different.empty() && !stuck.mismatches.empty()) {
+            different = minority(stuck.mismatches.front());
+        }
+        not_started = not_started.empty() ? stuck.not_started : not_started;
+    }
+    const bool is_chosen = choose({{Verdict::mismatch, different},
+                                   {Verdict::gone, gone},
+                                   {Verdict::finished, finished},
+                                   {Verdict::not_entered, elsewhere},
+                                   {Verdict::circle, list(waits.awaited)},
+                                   {Verdict::not_started, not_started}},
+                                  result);
+    if (!is_chosen) {
         result.verdict = result.collectives.empty() ? Verdict::message : Verdict::all_entered;
     }
 }
@@ -368,24 +373,17 @@ void judge_positions(const HangFacts& facts, Explanation& result) {
     const auto in_state = [&](ProcessState state) {
         return ranks_that([state](const RankFacts& rank) { return rank.state == state; });
     };
-    const Ranks gone = in_state(ProcessState::gone);
-    const Ranks finished = in_state(ProcessState::finished);
-    const Ranks stopped = in_state(ProcessState::stopped);
     const Ranks late = ranks_that([&](const RankFacts& rank) {
         return !rank.waiting && std::ranges::binary_search(result.behind, rank.rank);
     });
     const Ranks busy = ranks_that([](const RankFacts& rank) { return rank.step && !rank.waiting; });
     const bool some_wait = std::ranges::any_of(facts.ranks, &RankFacts::waiting);
-    for (const auto& [verdict, ranks] :
-         {std::pair(Verdict::gone, gone), std::pair(Verdict::stopped, stopped),
-          std::pair(Verdict::finished, finished), std::pair(Verdict::older_step, late),
-          std::pair(Verdict::not_entered, some_wait ? busy : Ranks())}) {
-        if (!ranks.empty()) {
-            result.verdict = verdict;
-            result.culprits = ranks;
-            return;
-        }
-    }
+    choose({{Verdict::gone, in_state(ProcessState::gone)},
+            {Verdict::stopped, in_state(ProcessState::stopped)},
+            {Verdict::finished, in_state(ProcessState::finished)},
+            {Verdict::older_step, late},
+            {Verdict::not_entered, some_wait ? busy : Ranks()}},
+           result);
 }
 
 }  // namespace

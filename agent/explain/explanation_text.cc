@@ -81,22 +81,20 @@ std::string place_of(const RankFacts& rank) {
 
 Lines conclusion_of(const StuckCollective& stuck) {
     Lines lines;
-    if (!stuck.entered.empty()) {
-        lines.push_back(capital(name(stuck.entered)) + " " + verb(stuck.entered, "waits", "wait") +
-                        " in " + name(stuck) + ".");
-    }
-    if (!stuck.not_entered.empty()) {
-        lines.push_back(capital(name(stuck.not_entered)) + " " +
-                        verb(stuck.not_entered, "has", "have") + " not entered it.");
-    }
-    if (!stuck.unknown.empty()) {
-        lines.push_back("No flight record says whether " + name(stuck.unknown) + " " +
-                        verb(stuck.unknown, "has", "have") + " entered it.");
-    }
-    if (!stuck.not_started.empty()) {
-        lines.push_back("On " + name(stuck.not_started) +
-                        " it is called, but its device has not begun it.");
-    }
+    const auto add = [&lines](const Ranks& ranks, const std::string& line) {
+        if (!ranks.empty()) {
+            lines.push_back(line);
+        }
+    };
+    const auto have = [](const Ranks& ranks) { return verb(ranks, "has", "have"); };
+    add(stuck.entered, capital(name(stuck.entered)) + " " + verb(stuck.entered, "waits", "wait") +
+                           " in " + name(stuck) + ".");
+    add(stuck.not_entered,
+        capital(name(stuck.not_entered)) + " " + have(stuck.not_entered) + " not entered it.");
+    add(stuck.unknown, "No flight record says whether " + name(stuck.unknown) + " " +
+                           have(stuck.unknown) + " entered it.");
+    add(stuck.not_started,
+        "On " + name(stuck.not_started) + " it is called, but its device has not begun it.");
     return lines;
 }
 

@@ -151,34 +151,32 @@ class GpuJudge {
     }
 
     void judge_recovery() {
-        switch (gpu_.recovery_action) {
-            case -1:
-            case 0:
-                return;
-            case 1:
-                add(Check::gpu_recovery, "needs a reset, says its driver; run " + reset(number_));
-                return;
-            case 2:
-                add(Check::gpu_recovery,
-                    "needs a restart of this machine, says its driver; restart it");
-                return;
-            case 3:
-                add(Check::gpu_recovery,
-                    "has broken connections to its peers, says its driver; end all programs that "
-                    "use it, and run " +
-                        reset(number_));
-                return;
-            case 4:
-                add(Check::gpu_recovery,
-                    "must be drained and reset, says its driver; end all programs that use it, and "
-                    "run " +
-                        reset(number_));
-                return;
-            default:
-                add(Check::gpu_recovery,
-                    "needs recovery action " + std::to_string(gpu_.recovery_action) +
-                        ", says its driver; look at nvidia-smi -q -i " + std::to_string(number_));
+        struct Need {
+            std::string_view what;
+            std::string_view remedy;
+            bool resets;
+        };
+        static constexpr std::string_view kEnd = "end all programs that use it, and ";
+        static constexpr std::array<Need, 4> kNeeds{{
+            {"needs a reset", "", true},
+            {"needs a restart of this machine", "restart it", false},
+            {"has broken connections to its peers", kEnd, true},
+            {"must be drained and reset", kEnd, true},
+        }};
+        const int action = gpu_.recovery_action;
+        if (action == -1 || action == 0) {
+            return;
         }
+        if (action < 0 || static_cast<std::size_t>(action) > kNeeds.size()) {
+            add(Check::gpu_recovery, "needs recovery action " + std::to_string(action) +
+                                         ", says its driver; look at nvidia-smi -q -i " +
+                                         std::to_string(number_));
+            return;
+        }
+        const Need& need = kNeeds.at(static_cast<std::size_t>(action) - 1);
+        add(Check::gpu_recovery, std::string(need.what) + ", says its driver; " +
+                                     std::string(need.remedy) +
+                                     (need.resets ? "run " + reset(number_) : ""));
     }
 
     void judge_memory() {

@@ -96,15 +96,15 @@ Dealt deal(const Cores& cores, int rank_count, int core_count, const std::vector
     ENSURE(std::int64_t{rank_count} * core_count <= static_cast<std::int64_t>(cores.size()));
     if (!wanted.empty()) {
         if (auto hands = deal_on(cores, core_count, wanted)) {
-            return {*std::move(hands), true, true};
+            return {*std::move(hands), true};
         }
     }
     if (auto hands = deal_on(cores, core_count, spread(numa_nodes_of(cores), rank_count))) {
-        return {*std::move(hands), false, true};
+        return {*std::move(hands), false};
     }
     const std::vector<int> filled = fill(cores, rank_count, core_count);
     if (static_cast<int>(filled.size()) == rank_count) {
-        return {*deal_on(cores, core_count, filled), false, true};
+        return {*deal_on(cores, core_count, filled), false};
     }
     Dealt across;
     for (int rank = 0; rank < rank_count; ++rank) {

@@ -35,9 +35,8 @@ std::vector<int> spread(const std::vector<int>& nodes, int rank_count);
 
 /// The cores of each rank.
 struct Dealt {
-    std::vector<Cores> hands;   ///< One for each rank.
-    bool as_wanted = false;     ///< Each rank is on its wanted node.
-    bool inside_nodes = false;  ///< No rank spans two nodes.
+    std::vector<Cores> hands;  ///< One for each rank.
+    bool as_wanted = false;    ///< Each rank is on its wanted node.
 };
 
 /// Gives `core_count` cores to each rank, no core twice. `wanted` has one NUMA node for each rank,
