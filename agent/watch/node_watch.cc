@@ -110,8 +110,7 @@ Result<fs::path> NodeWatch::folder_for_stacks(RoundId round) {
 struct NodeWatch::HangSave {
     Assignment assignment;
     fs::path folder;
-    std::vector<StackSubject> subjects;
-    std::vector<RecordSubject> records;
+    std::vector<HangSubject> subjects;
     std::vector<RankFacts> facts;
     std::vector<rendezvous::RankPosition> positions;
     std::optional<SavedStacks> saved_stacks;
@@ -143,8 +142,8 @@ void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duratio
     fact.waiting = position.waiting;
     fact.silent_ms = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(silent).count());
-    subjects.push_back({worker.rank, worker.pid, doing(position)});
-    records.push_back({worker.rank, worker.local_rank, worker.attached, is_stopped});
+    subjects.push_back(
+        {worker.rank, worker.pid, doing(position), worker.local_rank, worker.attached, is_stopped});
     facts.push_back(std::move(fact));
     positions.push_back(std::move(position));
 }
@@ -185,7 +184,7 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
 // The records are asked for before a tool stops the processes.
 void NodeWatch::save(const std::shared_ptr<HangSave>& hang, const std::string& reason) {
     write_facts(*hang, reason);
-    records_.save(hang->folder, hang->records, [this, hang](const SavedRecords& saved) {
+    records_.save(hang->folder, hang->subjects, [this, hang](const SavedRecords& saved) {
         hang->saved_records = saved;
         finish_if_saved(*hang);
     });
@@ -235,12 +234,12 @@ void NodeWatch::finish_if_saved(const HangSave& hang) {
     handlers_.on_stacks(StacksSaved{hang.assignment.round, hang.positions});
 }
 
-void NodeWatch::record(const Assignment& assignment, const std::vector<StackSubject>& subjects,
+void NodeWatch::record(const Assignment& assignment, const std::vector<HangSubject>& subjects,
                        const fs::path& folder) const {
     if (!handlers_.on_event) {
         return;
     }
-    for (const StackSubject& subject : subjects) {
+    for (const HangSubject& subject : subjects) {
         WorkerEvent event;
         event.state = WorkerEvent::State::stacks_saved;
         event.assignment = assignment;

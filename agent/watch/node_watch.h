@@ -82,7 +82,7 @@ class NodeWatch {
     void write_facts(HangSave& hang, const std::string& reason) const;
     /// Tells the result once stacks and records are saved.
     void finish_if_saved(const HangSave& hang);
-    void record(const Assignment& assignment, const std::vector<StackSubject>& subjects,
+    void record(const Assignment& assignment, const std::vector<HangSubject>& subjects,
                 const std::filesystem::path& folder) const;
 
     const std::string job_;

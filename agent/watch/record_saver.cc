@@ -170,10 +170,10 @@ RecordSaver::RecordSaver(asio::io_context& io, const Clock& clock, RecordOptions
 
 RecordSaver::~RecordSaver() = default;
 
-void RecordSaver::save(const fs::path& folder, const std::vector<RecordSubject>& subjects,
+void RecordSaver::save(const fs::path& folder, const std::vector<HangSubject>& subjects,
                        std::function<void(const SavedRecords&)> on_done) {
     run_ = std::make_shared<Run>(io_, after(clock_.now(), options_.limit), std::move(on_done));
-    for (const RecordSubject& subject : subjects) {
+    for (const HangSubject& subject : subjects) {
         if (subject.is_stopped) {
             continue;
         }

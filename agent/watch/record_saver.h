@@ -11,18 +11,11 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/watch/stack_saver.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::agent {
-
-/// A worker whose flight records are saved.
-struct RecordSubject {
-    std::uint32_t rank = 0;
-    std::uint32_t local_rank = 0;
-    bool has_sdk = false;     ///< It has a link over which it can be asked.
-    bool is_stopped = false;  ///< It cannot answer.
-};
 
 /// How PyTorch's NCCL back end writes its record, if the user has set these variables: it reads the
 /// FIFO PIPE + rank + ".pipe" about once a second, and when something is in it, writes the pickle
@@ -69,7 +62,7 @@ class RecordSaver {
 
     /// Calls `on_done` from the event loop once all workers have answered, at the latest after the
     /// limit. `folder` exists. A second call ends the first one and drops its `on_done`.
-    void save(const std::filesystem::path& folder, const std::vector<RecordSubject>& subjects,
+    void save(const std::filesystem::path& folder, const std::vector<HangSubject>& subjects,
               std::function<void(const SavedRecords&)> on_done);
 
    private:

@@ -50,14 +50,14 @@ const std::vector<StackTool>& known_tools() {
     return tools;
 }
 
-std::string file_name(const StackSubject& subject) {
+std::string file_name(const HangSubject& subject) {
     return "rank" + std::to_string(subject.rank);
 }
 
 }  // namespace
 
 std::filesystem::path unused_folder(const std::filesystem::path& folder,
-                                    const std::vector<StackSubject>& subjects) {
+                                    const std::vector<HangSubject>& subjects) {
     std::filesystem::path result = folder;
     for (int number = 2; number <= kFoldersMax; ++number) {
         const bool used = std::any_of(subjects.begin(), subjects.end(), [&](const auto& subject) {
@@ -140,12 +140,12 @@ struct StackSaver::Run {
     }
 
     // The kernel's view of all processes comes first: it is cheap, and a tool changes it.
-    void begin(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
+    void begin(const std::filesystem::path& folder, const std::vector<HangSubject>& subjects,
                const std::string& heading) {
         if (const Result<void> made = files::make_own_folder(folder); !made) {
             complain("cannot make the folder " + folder.string() + ": " + made.error().detail);
         }
-        for (const StackSubject& subject : subjects) {
+        for (const HangSubject& subject : subjects) {
             const std::string name = file_name(subject);
             const std::string title = printable(heading) + "\nrank " + std::to_string(subject.rank);
             const std::string pid = std::to_string(subject.pid);
@@ -270,9 +270,8 @@ StackSaver::StackSaver(asio::io_context& io, const Clock& clock, LinuxLauncher& 
 
 StackSaver::~StackSaver() = default;
 
-void StackSaver::save(const std::filesystem::path& folder,
-                      const std::vector<StackSubject>& subjects, const std::string& heading,
-                      std::function<void(const SavedStacks&)> on_done) {
+void StackSaver::save(const std::filesystem::path& folder, const std::vector<HangSubject>& subjects,
+                      const std::string& heading, std::function<void(const SavedStacks&)> on_done) {
     run_ = std::make_unique<Run>(io_, clock_, launcher_, options_, std::move(on_done));
     run_->choose_tool();
     run_->begin(folder, subjects, heading);

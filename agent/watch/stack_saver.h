@@ -16,11 +16,14 @@
 
 namespace regroup::agent {
 
-/// A process whose stacks are saved.
-struct StackSubject {
+/// A worker of which something is saved because of a hang.
+struct HangSubject {
     std::uint32_t rank = 0;
     pid_t pid = 0;
     std::string doing;  ///< Its activity, for the head of the file; may be empty.
+    std::uint32_t local_rank = 0;
+    bool has_sdk = false;     ///< It has a link over which it can be asked for its records.
+    bool is_stopped = false;  ///< It cannot answer.
 };
 
 struct StackOptions {
@@ -44,7 +47,7 @@ struct SavedStacks {
 /// stacks of earlier runs and alarms are kept. All nodes that share a file system get the same
 /// result.
 [[nodiscard]] std::filesystem::path unused_folder(const std::filesystem::path& folder,
-                                                  const std::vector<StackSubject>& subjects);
+                                                  const std::vector<HangSubject>& subjects);
 
 /// Saves the stacks of processes before they are killed: FOLDER/rank5.txt for each process, and
 /// rank5.PID.txt for some of its descendants. A file has the kernel's view (kernel_view.h) and, if
@@ -64,7 +67,7 @@ class StackSaver {
     /// Makes `folder`, and calls `on_done` from the event loop once all files are written, at the
     /// latest after the limit. Each file begins with the line `heading`. A second call ends the
     /// first one and drops its `on_done`.
-    void save(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
+    void save(const std::filesystem::path& folder, const std::vector<HangSubject>& subjects,
               const std::string& heading, std::function<void(const SavedStacks&)> on_done);
 
    private:

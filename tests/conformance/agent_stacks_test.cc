@@ -78,7 +78,7 @@ class StacksTest : public ::testing::Test {
         return folder.string();
     }
 
-    SavedStacks save(StackOptions options, const std::vector<StackSubject>& subjects) {
+    SavedStacks save(StackOptions options, const std::vector<HangSubject>& subjects) {
         StackSaver saver(io_, clock_, launcher_, std::move(options));
         std::optional<SavedStacks> saved;
         saver.save(out(), subjects, "job j, round 3: rank 1 hangs",
@@ -213,7 +213,7 @@ TEST_F(StacksTest, FailedToolIsReportedAndTheKernelViewIsKept) {
 }
 
 TEST_F(StacksTest, MoreProcessesThanToolsAtOnceTakeTurns) {
-    std::vector<StackSubject> subjects;
+    std::vector<HangSubject> subjects;
     for (std::uint32_t rank = 0; rank < 5; ++rank) {
         subjects.push_back({rank, start_hanging(), ""});
     }
@@ -261,7 +261,7 @@ TEST_F(StacksTest, FolderThatCannotBeMadeIsReported) {
 
 TEST_F(StacksTest, StacksOfAnEarlierRunAreKept) {
     const auto folder = folder_.path() / "hang-round1";
-    const std::vector<StackSubject> mine{{4, 1, ""}, {5, 1, ""}};
+    const std::vector<HangSubject> mine{{4, 1, ""}, {5, 1, ""}};
     EXPECT_EQ(unused_folder(folder, mine), folder);
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "rank0.txt") << "another node of this run";
