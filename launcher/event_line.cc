@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/host.h"
+#include "rendezvous/base/names.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/view/event_line.h"
@@ -18,36 +19,15 @@ std::string text_of(const nlohmann::ordered_json& object) {
     return ascii_json_text(object);
 }
 
-const char* name_of(agent::WorkerEvent::State state) {
-    switch (state) {
-        case agent::WorkerEvent::State::started:
-            return "START";
-        case agent::WorkerEvent::State::succeeded:
-            return "SUCCEEDED";
-        case agent::WorkerEvent::State::failed:
-            return "FAILED";
-        case agent::WorkerEvent::State::terminated:
-            return "TERMINATED";
-        case agent::WorkerEvent::State::stacks_saved:
-            return "STACKS_SAVED";
-    }
-    return "UNKNOWN";
+std::string name_of(agent::WorkerEvent::State state) {
+    return std::string(
+        name_in({"START", "SUCCEEDED", "FAILED", "TERMINATED", "STACKS_SAVED"}, state));
 }
 
-const char* event_of(agent::WorkerEvent::State state) {
-    switch (state) {
-        case agent::WorkerEvent::State::started:
-            return "worker_started";
-        case agent::WorkerEvent::State::succeeded:
-            return "worker_succeeded";
-        case agent::WorkerEvent::State::failed:
-            return "worker_failed";
-        case agent::WorkerEvent::State::terminated:
-            return "worker_terminated";
-        case agent::WorkerEvent::State::stacks_saved:
-            return "stacks_saved";
-    }
-    return "unknown";
+std::string_view event_of(agent::WorkerEvent::State state) {
+    return name_in({"worker_started", "worker_succeeded", "worker_failed", "worker_terminated",
+                    "stacks_saved"},
+                   state);
 }
 
 }  // namespace
@@ -75,7 +55,7 @@ std::string event_line(const agent::WorkerEvent& event, const RunPlan::ConsoleEv
         {"duration_ms", nullptr},
     };
     const ordered_json record = {
-        {"name", std::string("torchelastic.worker.status.") + name_of(event.state)},
+        {"name", "torchelastic.worker.status." + name_of(event.state)},
         {"source", "WORKER"},
         {"timestamp", 0},
         {"metadata", metadata},

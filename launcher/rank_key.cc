@@ -10,6 +10,7 @@
 
 #include "launcher/cluster/host_file.h"
 #include "launcher/flag_values.h"
+#include "rendezvous/base/names.h"
 
 namespace regroup::launcher {
 
@@ -123,15 +124,13 @@ FlagTable::Take rank_order_into(RankOrder& out, std::string& file) {
             file = text.substr(std::string(kFilePrefix).size());
             return file.empty() ? "must have a path after file:" : "";
         }
-        for (const RankOrder order : {RankOrder::automatic, RankOrder::name, RankOrder::joined,
-                                      RankOrder::scheduler, RankOrder::topology}) {
-            if (text == to_string(order)) {
-                out = order;
-                return "";
-            }
+        const std::optional<RankOrder> order = value_named<RankOrder>(text);
+        if (!order || *order == RankOrder::file) {
+            return "must be auto, name, joined, scheduler, topology or file:PATH, not " +
+                   in_quotes(text);
         }
-        return "must be auto, name, joined, scheduler, topology or file:PATH, not " +
-               in_quotes(text);
+        out = *order;
+        return "";
     };
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
 
 #include "launcher/flag_values.h"
 #include "launcher/run_flag_table.h"
+#include "rendezvous/base/names.h"
 
 namespace regroup::launcher {
 
@@ -11,17 +11,6 @@ namespace {
 using rendezvous::Reaction;
 
 constexpr std::uint32_t kCountMax = 1000000;
-
-std::optional<Reaction> parse_reaction(std::string_view text) {
-    constexpr std::array kAll{Reaction::restart, Reaction::fail, Reaction::retry,
-                              Reaction::replace_node};
-    for (const Reaction reaction : kAll) {
-        if (text == to_string(reaction)) {
-            return reaction;
-        }
-    }
-    return std::nullopt;
-}
 
 FlagTable::Take count_into(std::optional<std::uint32_t>& out, const std::string& word) {
     return [&out, word](const std::string& text) -> std::string {
@@ -109,7 +98,7 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
             const std::size_t equals = pair.find('=');
             const auto code = parse_number<int>(pair.substr(0, equals));
             const auto reaction =
-                equals == pair.npos ? std::nullopt : parse_reaction(pair.substr(equals + 1));
+                equals == pair.npos ? std::nullopt : value_named<Reaction>(pair.substr(equals + 1));
             if (!code || *code < 1 || *code > 255 || !reaction) {
                 return "must be CODE=REACTION,..., with codes from 1 to 255 and fail, restart, "
                        "retry or replace-node, or none; not " +

@@ -2,7 +2,6 @@
 #include "launcher/run_flags.h"
 
 #include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <cstdlib>
 #include <initializer_list>
@@ -42,9 +41,8 @@ constexpr const char* kFooter =
     "made no progress; 75 if the node left with its state saved: start the job again; 76 if the\n"
     "node is not healthy; 124 for --finish-timeout. Under the name torchrun: 0, 1, 2.";
 
-std::string is_host_into(std::optional<bool>& out, std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+std::string is_host_into(std::optional<bool>& out, const std::string& given) {
+    const std::string text = lower(given);
     static const std::set<std::string> kYes{"1", "true", "t", "yes", "y"};
     static const std::set<std::string> kNo{"0", "false", "f", "no", "n"};
     if (!kYes.contains(text) && !kNo.contains(text)) {

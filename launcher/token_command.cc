@@ -10,6 +10,7 @@
 #include "launcher/say.h"
 #include "launcher/trust.h"
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/base/names.h"
 #include "rendezvous/security/token.h"
 
 namespace regroup::launcher {
@@ -90,7 +91,8 @@ Result<std::string> run(const TokenOptions& options) {
                        options.file + " has a " + text_of(*token) +
                            "; others can be derived only from the one that --generate made");
     }
-    const Token derived = token->limited_to({*security::role_named(options.role), options.job});
+    const Token derived =
+        token->limited_to({*value_named<security::Role>(options.role), options.job});
     if (options.out.empty()) {
         return derived.text();
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/status_line.h"
 
-#include <algorithm>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+
+#include "rendezvous/base/utf8.h"
 
 namespace regroup::agent {
 
@@ -21,12 +22,7 @@ std::string row_of(int fd, const std::string& text) {
     winsize size{};
     const bool is_known = ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
     // A character takes no more columns than bytes.
-    std::size_t end = std::min(text.size(), std::size_t{is_known ? size.ws_col - 1U : 79U});
-    while (end > 0 && end < text.size() &&
-           (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) {
-        --end;
-    }
-    return text.substr(0, end);
+    return std::string(beginning_of(text, is_known ? size.ws_col - 1U : 79U));
 }
 
 }  // namespace regroup::agent

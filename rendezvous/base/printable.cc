@@ -5,59 +5,26 @@
 #include <array>
 #include <cstdio>
 
+#include "rendezvous/base/utf8.h"
+
 namespace regroup {
 
 namespace {
 
-struct Range {
-    std::uint32_t first;
-    std::uint32_t last;
-};
-
 /// In order. Controls, line separators, and what Unicode calls Default_Ignorable_Code_Point and
 /// interlinear annotation: terminals show nothing for them, or reorder the text around them.
 constexpr std::array kHidden = {
-    Range{0x00, 0x08},       Range{0x0a, 0x1f},       Range{0x7f, 0x9f},
-    Range{0xad, 0xad},       Range{0x034f, 0x034f},   Range{0x061c, 0x061c},
-    Range{0x115f, 0x1160},   Range{0x17b4, 0x17b5},   Range{0x180b, 0x180f},
-    Range{0x200b, 0x200f},   Range{0x2028, 0x202e},   Range{0x2060, 0x206f},
-    Range{0x3164, 0x3164},   Range{0xfe00, 0xfe0f},   Range{0xfeff, 0xfeff},
-    Range{0xffa0, 0xffa0},   Range{0xfff0, 0xfffb},   Range{0x1bca0, 0x1bca3},
-    Range{0x1d173, 0x1d17a}, Range{0xe0000, 0xe0fff},
+    CodeRange{0x00, 0x08},       CodeRange{0x0a, 0x1f},       CodeRange{0x7f, 0x9f},
+    CodeRange{0xad, 0xad},       CodeRange{0x034f, 0x034f},   CodeRange{0x061c, 0x061c},
+    CodeRange{0x115f, 0x1160},   CodeRange{0x17b4, 0x17b5},   CodeRange{0x180b, 0x180f},
+    CodeRange{0x200b, 0x200f},   CodeRange{0x2028, 0x202e},   CodeRange{0x2060, 0x206f},
+    CodeRange{0x3164, 0x3164},   CodeRange{0xfe00, 0xfe0f},   CodeRange{0xfeff, 0xfeff},
+    CodeRange{0xffa0, 0xffa0},   CodeRange{0xfff0, 0xfffb},   CodeRange{0x1bca0, 0x1bca3},
+    CodeRange{0x1d173, 0x1d17a}, CodeRange{0xe0000, 0xe0fff},
 };
 
 bool is_hidden(std::uint32_t code) {
-    const auto* const range =
-        std::find_if(kHidden.begin(), kHidden.end(), [&](Range r) { return code <= r.last; });
-    return range != kHidden.end() && code >= range->first;
-}
-
-struct Character {
-    std::uint32_t code = 0;
-    std::size_t bytes = 0;  ///< Zero: not UTF-8.
-};
-
-/// The character at the front of `text`, which is not empty.
-Character first_of(std::string_view text) {
-    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
-    const std::uint32_t lead = byte(0);
-    if (lead < 0x80) {
-        return {lead, 1};
-    }
-    const std::size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (lead < 0xc2 || lead > 0xf4 || text.size() < size) {
-        return {};
-    }
-    std::uint32_t code = lead & (0x7fU >> size);
-    for (std::size_t i = 1; i < size; ++i) {
-        if ((byte(i) & 0xc0U) != 0x80) {
-            return {};
-        }
-        code = code << 6U | (byte(i) & 0x3fU);
-    }
-    const bool too_long = (size == 3 && code < 0x800) || (size == 4 && code < 0x10000);
-    const bool no_character = (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff;
-    return too_long || no_character ? Character{} : Character{code, size};
+    return is_in(kHidden, code);
 }
 
 }  // namespace
@@ -66,7 +33,7 @@ std::string printable(std::string_view text) {
     std::string shown;
     shown.reserve(text.size());
     while (!text.empty()) {
-        const Character next = first_of(text);
+        const Character next = first_character(text);
         const std::size_t bytes = std::max(next.bytes, std::size_t{1});
         if (next.bytes != 0 && !is_hidden(next.code)) {
             shown += text.substr(0, bytes);
@@ -102,7 +69,7 @@ std::string printable_json(std::string json) {
         shown += text.data();
     };
     for (std::string_view rest = json; !rest.empty();) {
-        const Character next = first_of(rest);
+        const Character next = first_character(rest);
         const std::size_t bytes = std::max(next.bytes, std::size_t{1});
         if (next.code < 0x7f || !is_hidden(next.code)) {
             shown += rest.substr(0, bytes);

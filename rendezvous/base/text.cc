@@ -11,6 +11,14 @@ std::string_view trimmed(std::string_view text) noexcept {
     return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
+std::string lower(std::string_view text) {
+    std::string low(text);
+    std::ranges::transform(low, low.begin(), [](char letter) {
+        return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+    });
+    return low;
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
     for (std::size_t begin = 0; begin <= text.size();) {

@@ -24,6 +24,9 @@ template <class Number>
 /// `text` without white space at its two ends.
 [[nodiscard]] std::string_view trimmed(std::string_view text) noexcept;
 
+/// With the letters of ASCII in lower case.
+[[nodiscard]] std::string lower(std::string_view text);
+
 /// The parts of `text` between separators: one more than there are separators.
 [[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
 

@@ -23,4 +23,20 @@ std::string universal_time_text(std::time_t seconds) {
     return formatted(::gmtime_r(&seconds, &parts), "%Y-%m-%dT%H:%M:%SZ");
 }
 
+std::string format_age(Duration age) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(age).count();
+    const auto two = [](auto large, const char* unit, auto small, const char* small_unit) {
+        return std::to_string(large) + unit +
+               (small == 0 ? "" : " " + std::to_string(small) + small_unit);
+    };
+    if (seconds < 60) {
+        return std::to_string(seconds) + " s";
+    }
+    if (seconds < 3600) {
+        return std::to_string(seconds / 60) + " min";
+    }
+    return seconds < 48 * 3600 ? two(seconds / 3600, " h", seconds / 60 % 60, " min")
+                               : two(seconds / 86400, " d", seconds / 3600 % 24, " h");
+}
+
 }  // namespace regroup

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/names.h"
+
 namespace regroup::rendezvous {
 
 Result<void> validate(const JobPolicy& policy) {
@@ -35,21 +37,11 @@ Result<void> validate(const JobPolicy& policy) {
 }
 
 std::string_view to_string(NodeState state) noexcept {
-    switch (state) {
-        case NodeState::stopped:
-            return "stopped";
-        case NodeState::running:
-            return "running";
-        case NodeState::stopping:
-            return "stopping";
-        case NodeState::finished:
-            return "finished";
-    }
-    return "unknown";
+    return name_in({"stopped", "running", "stopping", "finished"}, state);
 }
 
 std::string_view to_string(LogStream stream) noexcept {
-    return stream == LogStream::out ? "out" : "err";
+    return name_in({"out", "err"}, stream);
 }
 
 std::string_view to_string(Operate::Action action) noexcept {
@@ -67,47 +59,15 @@ std::string_view to_string(Operate::Action action) noexcept {
 }
 
 std::string_view to_string(Outcome outcome) noexcept {
-    switch (outcome) {
-        case Outcome::succeeded:
-            return "succeeded";
-        case Outcome::failed:
-            return "failed";
-        case Outcome::stopped:
-            return "stopped";
-    }
-    return "unknown";
+    return name_in({"succeeded", "failed", "stopped"}, outcome);
 }
 
 std::string_view to_string(RankOrder order) noexcept {
-    switch (order) {
-        case RankOrder::automatic:
-            return "auto";
-        case RankOrder::joined:
-            return "joined";
-        case RankOrder::name:
-            return "name";
-        case RankOrder::scheduler:
-            return "scheduler";
-        case RankOrder::topology:
-            return "topology";
-        case RankOrder::file:
-            return "file";
-    }
-    return "unknown";
+    return name_in({"auto", "joined", "name", "scheduler", "topology", "file"}, order);
 }
 
 std::string_view to_string(Reaction reaction) noexcept {
-    switch (reaction) {
-        case Reaction::restart:
-            return "restart";
-        case Reaction::fail:
-            return "fail";
-        case Reaction::retry:
-            return "retry";
-        case Reaction::replace_node:
-            return "replace-node";
-    }
-    return "unknown";
+    return name_in({"restart", "fail", "retry", "replace-node"}, reaction);
 }
 
 void Goodput::add(const Incident& incident) noexcept {

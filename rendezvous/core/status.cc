@@ -7,57 +7,22 @@
 #include <tuple>
 #include <utility>
 
+#include "rendezvous/base/names.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/transitions.h"
 
 namespace regroup::rendezvous {
 
 std::string_view to_string(Phase phase) noexcept {
-    switch (phase) {
-        case Phase::forming:
-            return "forming";
-        case Phase::training:
-            return "training";
-        case Phase::changing:
-            return "changing";
-        case Phase::ending:
-            return "ending";
-        case Phase::closed:
-            return "closed";
-    }
-    return "unknown";
+    return name_in({"forming", "training", "changing", "ending", "closed"}, phase);
 }
 
 std::string_view to_string(JobStatus::Place place) noexcept {
-    switch (place) {
-        case JobStatus::Place::member:
-            return "member";
-        case JobStatus::Place::waiting:
-            return "waiting";
-        case JobStatus::Place::standby:
-            return "standby";
-        case JobStatus::Place::quarantined:
-            return "quarantined";
-        case JobStatus::Place::leaving:
-            return "leaving";
-        case JobStatus::Place::away:
-            return "away";
-    }
-    return "unknown";
+    return name_in({"member", "waiting", "standby", "quarantined", "leaving", "away"}, place);
 }
 
 std::string_view to_string(JobStatus::Budget::Kind kind) noexcept {
-    switch (kind) {
-        case JobStatus::Budget::Kind::failures:
-            return "failures";
-        case JobStatus::Budget::Kind::node_losses:
-            return "node losses";
-        case JobStatus::Budget::Kind::hangs:
-            return "hangs";
-        case JobStatus::Budget::Kind::rounds_without_progress:
-            return "rounds without progress";
-    }
-    return "unknown";
+    return name_in({"failures", "node losses", "hangs", "rounds without progress"}, kind);
 }
 
 namespace core {

@@ -3,34 +3,16 @@
 
 #include <csignal>
 
+#include "rendezvous/base/names.h"
+
 namespace regroup::rendezvous {
 
 std::string_view to_string(FailureKind kind) noexcept {
-    switch (kind) {
-        case FailureKind::failure:
-            return "failure";
-        case FailureKind::hang:
-            return "hang";
-        case FailureKind::user_error:
-            return "user_error";
-        case FailureKind::retry:
-            return "retry";
-        case FailureKind::bad_node:
-            return "bad_node";
-    }
-    return "unknown";
+    return name_in({"failure", "hang", "user_error", "retry", "bad_node"}, kind);
 }
 
 std::string_view to_string(PeerError error) noexcept {
-    switch (error) {
-        case PeerError::none:
-            return "none";
-        case PeerError::awaited:
-            return "awaited";
-        case PeerError::lost:
-            return "lost";
-    }
-    return "unknown";
+    return name_in({"none", "awaited", "lost"}, error);
 }
 
 bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {

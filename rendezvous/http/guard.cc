@@ -9,6 +9,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/security/base64.h"
 
 namespace regroup::http {
@@ -19,14 +20,6 @@ using Refusal = Guard::Refusal;
 using security::Peer;
 
 constexpr std::size_t kShownBytes = 255;
-
-std::string lower(std::string_view text) {
-    std::string low(text);
-    std::ranges::transform(low, low.begin(), [](unsigned char letter) {
-        return static_cast<char>(std::tolower(letter));
-    });
-    return low;
-}
 
 bool is_port(std::string_view text) {
     return text.size() <= 5 && std::ranges::all_of(text, [](unsigned char letter) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/utf8.h"
+
 namespace regroup::protocol {
 
 namespace {
@@ -22,14 +24,7 @@ bool is_control(char c) {
 }  // namespace
 
 std::string beginning_of(const std::string& text, std::size_t bytes_max) {
-    if (text.size() <= bytes_max) {
-        return text;
-    }
-    std::size_t end = bytes_max;
-    for (int i = 0; i < 3 && end > 0 && continues_character(text[end]); ++i) {
-        --end;
-    }
-    return text.substr(0, end);
+    return std::string(regroup::beginning_of(text, bytes_max));
 }
 
 std::string end_of(const std::string& text, std::size_t bytes_max) {

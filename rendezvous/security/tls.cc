@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/base/names.h"
 
 namespace regroup::security {
 namespace {
@@ -240,7 +241,7 @@ Result<Peer> Tls::peer_of(const Ssl& ssl) {
     }
     const std::string unit = entry_of(certificate.get(), NID_organizationalUnitName);
     // A certificate that says nothing is that of a node: a site's nodes have one each.
-    const Role role = role_named(unit).value_or(Role::node);
+    const Role role = value_named<Role>(unit).value_or(Role::node);
     return Peer{Scope{role, ""}, "certificate CN=" + entry_of(certificate.get(), NID_commonName) +
                                      " (" + std::string(to_string(role)) + ")"};
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/security/token.h"
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/base/names.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/security/secret_file.h"
@@ -23,7 +22,6 @@ constexpr std::string_view kFormat = "regroup1";
 constexpr std::size_t kIdDigits = 8;
 constexpr std::size_t kJobBytesMax = 255;
 constexpr std::size_t kTextBytesMax = 512;
-constexpr std::array<std::string_view, 4> kRoles{"observer", "node", "operator", "full"};
 
 /// `text` up to each of the first `count - 1` dots, and the rest, which may contain dots.
 std::vector<std::string_view> split(std::string_view text, std::size_t count) {
@@ -48,13 +46,7 @@ std::string id_of(const Key& key) {
 }  // namespace
 
 std::string_view to_string(Role role) noexcept {
-    return kRoles.at(static_cast<std::size_t>(role));
-}
-
-std::optional<Role> role_named(std::string_view name) noexcept {
-    const auto found = std::ranges::find(kRoles, name);
-    return found == kRoles.end() ? std::nullopt
-                                 : std::optional(static_cast<Role>(found - kRoles.begin()));
+    return name_in({"observer", "node", "operator", "full"}, role);
 }
 
 bool may_join(Role role) noexcept {
@@ -82,7 +74,7 @@ Result<Token> Token::parse(std::string_view text) {
     if (parts.size() < 4 || parts[0] != kFormat) {
         return wrong("it is no token");
     }
-    const std::optional<Role> role = role_named(parts[1]);
+    const std::optional<Role> role = value_named<Role>(parts[1]);
     const std::optional<Key> key = Key::from_hex(parts[3]);
     const std::string job(parts.size() > 4 ? parts[4] : "");
     if (!role || !is_id(parts[2]) || !key || job.size() > kJobBytesMax ||
@@ -122,7 +114,7 @@ std::optional<Token> Token::named(std::string_view identity) const {
     }
     const std::vector<std::string_view> parts = split(identity, 4);
     const std::optional<Role> role =
-        parts.size() < 3 || parts[0] != kFormat ? std::nullopt : role_named(parts[1]);
+        parts.size() < 3 || parts[0] != kFormat ? std::nullopt : value_named<Role>(parts[1]);
     if (!role || parts[2] != id_) {
         return std::nullopt;
     }

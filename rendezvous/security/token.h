@@ -21,7 +21,6 @@ enum class Role : std::uint8_t {
 };
 /// "observer", "node", "operator", "full".
 [[nodiscard]] std::string_view to_string(Role role) noexcept;
-[[nodiscard]] std::optional<Role> role_named(std::string_view name) noexcept;
 
 [[nodiscard]] bool may_join(Role role) noexcept;
 [[nodiscard]] bool may_operate(Role role) noexcept;

@@ -2,13 +2,13 @@
 #include "rendezvous/server/daemon.h"
 
 #include <algorithm>
-#include <cctype>
 #include <sys/resource.h>
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/wall_clock.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listen.h"
@@ -38,14 +38,11 @@ DaemonLimits within_descriptors(DaemonLimits limits) {
 }
 
 std::set<std::string> in_lower_case(const std::set<std::string>& names) {
-    std::set<std::string> lower;
-    for (std::string name : names) {
-        std::ranges::transform(name, name.begin(), [](unsigned char letter) {
-            return static_cast<char>(std::tolower(letter));
-        });
-        lower.insert(std::move(name));
+    std::set<std::string> low;
+    for (const std::string& name : names) {
+        low.insert(lower(name));
     }
-    return lower;
+    return low;
 }
 
 }  // namespace

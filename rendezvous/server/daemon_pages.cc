@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/http/assets.h"
+#include "rendezvous/json/json_fields.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/text.h"
 #include "rendezvous/view/job_view.h"
@@ -137,10 +138,7 @@ std::string trace_of(const std::vector<JobView>& views, const JobHistory& histor
 }
 
 std::string word_of(const json& object, const char* field) {
-    const auto found = object.find(field);
-    return found != object.end() && found->is_string()
-               ? protocol::beginning_of(found->get_ref<const std::string&>(), kWordsBytesMax)
-               : "";
+    return protocol::beginning_of(text_in(object, field), kWordsBytesMax);
 }
 
 }  // namespace

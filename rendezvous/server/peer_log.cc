@@ -2,16 +2,15 @@
 #include "rendezvous/server/peer_log.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "rendezvous/base/text.h"
 
 namespace regroup::rendezvous {
 
 void PeerLog::say_refused(const std::string& kind, const std::string& address,
                           const std::string& line) {
-    std::string label = kind;
-    std::ranges::transform(label, label.begin(), [](unsigned char letter) {
-        return letter == ' ' ? '_' : static_cast<char>(std::tolower(letter));
-    });
+    std::string label = lower(kind);
+    std::ranges::replace(label, ' ', '_');
     ++counters_.refusals[label];
     say(kind, address, line);
 }

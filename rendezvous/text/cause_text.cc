@@ -4,6 +4,7 @@
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/base/signal_name.h"
+#include "rendezvous/base/utf8.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
@@ -29,11 +30,7 @@ std::string own_words(const WorkerFailure& failure) {
     }
     std::string words = failure.error_message.substr(0, failure.error_message.find('\n'));
     if (words.size() > kBytesMax) {
-        std::size_t end = kBytesMax;
-        while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0U) == 0x80) {
-            --end;  // Not within a UTF-8 character.
-        }
-        words = words.substr(0, end) + "...";
+        words = std::string(beginning_of(words, kBytesMax)) + "...";
     }
     const std::size_t last = words.find_last_not_of(words.ends_with("...") ? " " : ". ");
     return last == std::string::npos ? "" : ": " + words.substr(0, last + 1);

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/names.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/json/json_text.h"
@@ -30,23 +31,8 @@ std::string text_of(const ordered_json& value) {
 }
 
 std::string_view word(Departure::Kind kind) {
-    switch (kind) {
-        case Departure::Kind::left:
-            return "left";
-        case Departure::Kind::killed:
-            return "killed";
-        case Departure::Kind::silent:
-            return "silent";
-        case Departure::Kind::disconnected:
-            return "disconnected";
-        case Departure::Kind::absent:
-            return "absent";
-        case Departure::Kind::launcher_ended:
-            return "launcher_ended";
-        case Departure::Kind::stuck:
-            return "stuck";
-    }
-    return "unknown";
+    return name_in(
+        {"left", "killed", "silent", "disconnected", "absent", "launcher_ended", "stuck"}, kind);
 }
 
 void write(ordered_json& line, const Cause& cause) {

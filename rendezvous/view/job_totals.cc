@@ -5,42 +5,16 @@
 #include <chrono>
 #include <variant>
 
+#include "rendezvous/base/names.h"
+
 namespace regroup::rendezvous {
 
 std::string_view to_string(JobState state) noexcept {
-    switch (state) {
-        case JobState::waiting:
-            return "waiting";
-        case JobState::productive:
-            return "productive";
-        case JobState::recovering:
-            return "recovering";
-        case JobState::planned:
-            return "planned";
-        case JobState::lost:
-            return "lost";
-    }
-    return "unknown";
+    return name_in({"waiting", "productive", "recovering", "planned", "lost"}, state);
 }
 
 std::string_view to_string(CauseWord word) noexcept {
-    switch (word) {
-        case CauseWord::failure:
-            return "failure";
-        case CauseWord::hang:
-            return "hang";
-        case CauseWord::node_lost:
-            return "node_lost";
-        case CauseWord::network:
-            return "network";
-        case CauseWord::joined:
-            return "joined";
-        case CauseWord::drained:
-            return "drained";
-        case CauseWord::other:
-            return "other";
-    }
-    return "unknown";
+    return name_in({"failure", "hang", "node_lost", "network", "joined", "drained", "other"}, word);
 }
 
 CauseWord cause_word(const Cause& cause) noexcept {

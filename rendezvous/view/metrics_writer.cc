@@ -89,14 +89,6 @@ std::string limit_text(double limit) {
     return text.find_first_of(".e") == text.npos ? text + ".0" : text;
 }
 
-std::string lower(std::string_view text) {
-    std::string result(text);
-    std::ranges::transform(result, result.begin(), [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    return result;
-}
-
 /// Takes the part up to `separator` from `text`.
 std::string_view take_part(std::string_view& text, char separator) noexcept {
     const std::size_t end = text.find(separator);

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json/json_fields.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/view/job_totals.h"
 
@@ -18,29 +19,13 @@ using nlohmann::json;
 // Longer than any job; beyond it a double has no microseconds.
 constexpr double kSecondsMax = 4e9;
 
-TraceTime time_of(const json& object, const char* key) {
-    const auto found = object.find(key);
-    if (found == object.end() || !found->is_number()) {
-        return 0;
-    }
-    const double seconds = std::clamp(found->get<double>(), 0.0, kSecondsMax);
+TraceTime time_in(const json& object, std::string_view key) {
+    const double seconds = std::clamp(real_in(object, key), 0.0, kSecondsMax);
     return static_cast<TraceTime>(std::llround(seconds * 1e6));
 }
 
-template <class Number>
-Number number_of(const json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_number_unsigned() ? found->get<Number>() : Number{0};
-}
-
-std::string text_of(const json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-bool flag_of(const json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_boolean() && found->get<bool>();
+std::uint32_t rank_in(const json& object, std::string_view key) {
+    return static_cast<std::uint32_t>(number_in(object, key));
 }
 
 }  // namespace
@@ -72,23 +57,23 @@ void TraceStory::read(std::string_view line) {
         return;
     }
     TracedEvent event;
-    event.at = std::max(last, time_of(object, "job_time_s"));
+    event.at = std::max(last, time_in(object, "job_time_s"));
     last = event.at;
-    event.kind = text_of(object, "event");
-    event.round = number_of<std::uint64_t>(object, "round");
-    event.step = number_of<std::uint64_t>(object, "step");
-    event.node = text_of(object, "node");
-    event.first_rank = number_of<std::uint32_t>(object, "first_rank");
-    event.workers = number_of<std::uint32_t>(object, "workers");
+    event.kind = text_in(object, "event");
+    event.round = number_in(object, "round");
+    event.step = number_in(object, "step");
+    event.node = text_in(object, "node");
+    event.first_rank = rank_in(object, "first_rank");
+    event.workers = rank_in(object, "workers");
     event.has_rank = object.contains("rank");
-    event.rank = number_of<std::uint32_t>(object, "rank");
-    event.text = text_of(object, "text");
-    event.planned = flag_of(object, "planned");
-    event.cut_short = flag_of(object, "cut_short");
-    event.next_round = number_of<std::uint64_t>(object, "next_round");
+    event.rank = rank_in(object, "rank");
+    event.text = text_in(object, "text");
+    event.planned = flag_in(object, "planned");
+    event.cut_short = flag_in(object, "cut_short");
+    event.next_round = number_in(object, "next_round");
     if (const auto stages = object.find("stages_s"); stages != object.end()) {
         for (std::size_t i = 0; i + 1 < kStageNames.size(); ++i) {
-            event.stages.push_back(time_of(*stages, kStageNames[i].data()));
+            event.stages.push_back(time_in(*stages, kStageNames[i]));
         }
     }
     if (!event.node.empty()) {
@@ -105,12 +90,12 @@ void TraceStory::read(std::string_view line) {
         std::map<std::string, int> times;  // Nodes on one host may share a name.
         const auto members = object.find("nodes");
         for (const json& member : members == object.end() ? json::array() : *members) {
-            std::string name = text_of(member, "node");
+            std::string name = text_in(member, "node");
             if (const int before = times[name]++; before > 0) {
                 name += " (" + std::to_string(before + 1) + ")";
             }
-            round.nodes.push_back({process_of(name), number_of<std::uint32_t>(member, "first_rank"),
-                                   number_of<std::uint32_t>(member, "workers")});
+            round.nodes.push_back(
+                {process_of(name), rank_in(member, "first_rank"), rank_in(member, "workers")});
         }
     }
     follow(event);

@@ -9,6 +9,9 @@
 #include <map>
 #include <utility>
 
+#include "rendezvous/base/names.h"
+#include "rendezvous/base/utf8.h"
+
 namespace regroup::worker_link {
 
 namespace {
@@ -21,18 +24,6 @@ constexpr std::size_t kSecretDigits = 64;
 
 Failure malformed(const std::string& what) {
     return {Errc::invalid_argument, "malformed message on the worker's socket: " + what};
-}
-
-/// The beginning of `text`, at most `bytes_max`, without half a UTF-8 character.
-std::string_view beginning_of(std::string_view text, std::size_t bytes_max) {
-    if (text.size() <= bytes_max) {
-        return text;
-    }
-    std::size_t end = bytes_max;
-    while (end > 0 && bytes_max - end < 3 && (static_cast<unsigned char>(text[end]) >> 6U) == 2) {
-        --end;
-    }
-    return text.substr(0, end);
 }
 
 /// Writes a message: its name, then one line for each field.
@@ -135,14 +126,11 @@ class Reader {
     }
     void kind(std::string_view key, FatalKind& out) {
         const std::string_view* text = find(key, true);
-        for (const FatalKind kind :
-             {FatalKind::user_error, FatalKind::retry, FatalKind::bad_node, FatalKind::error}) {
-            if (text != nullptr && *text == to_string(kind)) {
-                out = kind;
-                return;
-            }
+        const auto kind = text == nullptr ? std::nullopt : value_named<FatalKind>(*text);
+        if (!kind) {
+            complain(key, "has an unknown value");
         }
-        complain(key, "has an unknown value");
+        out = kind.value_or(out);
     }
     void secret(std::string_view key, std::string& out) {
         const std::string_view* text = find(key, false);
@@ -308,17 +296,7 @@ Result<Variant> decode_any(std::string_view packet) {
 }  // namespace
 
 std::string_view to_string(FatalKind kind) noexcept {
-    switch (kind) {
-        case FatalKind::user_error:
-            return "user_error";
-        case FatalKind::retry:
-            return "retry";
-        case FatalKind::bad_node:
-            return "bad_node";
-        case FatalKind::error:
-            return "error";
-    }
-    return "unknown";
+    return name_in({"user_error", "retry", "bad_node", "error"}, kind);
 }
 
 std::string encode(const FromWorker& message) {
