@@ -1,25 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/daemon_get.h"
 
-#include <optional>
+#include <cctype>
+#include <string_view>
 #include <utility>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
+#include "launcher/daemon_talk.h"
 #include "launcher/json_fields.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/json/json_text.h"
 
 namespace regroup::launcher {
 
+namespace {
+
+/// A part of a target, with percent escapes where they are needed.
+std::string escaped(std::string_view text) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF";
+    constexpr std::string_view kPlain = "-._~";
+    std::string out;
+    for (const char letter : text) {
+        const auto byte = static_cast<unsigned char>(letter);
+        if ((byte < 0x80U && std::isalnum(byte) != 0) || kPlain.find(letter) != kPlain.npos) {
+            out += letter;
+        } else {
+            out += {'%', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
 std::string target_of(const std::string& part, const std::string& job) {
-    return "/api/v1/" + part + (job.empty() ? "" : "?job=" + rendezvous::escaped(job));
+    return "/api/v1/" + part + (job.empty() ? "" : "?job=" + escaped(job));
 }
 
 std::optional<std::string> refusal_in(const rendezvous::HttpAnswer& answer) {
-    constexpr int kOk = 200;
+    constexpr unsigned kOk = 200;
     if (answer.status == kOk) {
         return std::nullopt;
     }
@@ -30,44 +50,29 @@ std::optional<std::string> refusal_in(const rendezvous::HttpAnswer& answer) {
                                : "the daemon answers with HTTP " + std::to_string(answer.status);
 }
 
-Failure no_daemon(Duration limit, const std::string& trouble) {
-    return {Errc::disconnected, "no daemon has answered within " + format_duration(limit) +
-                                    (trouble.empty() ? "" : ": " + trouble)};
-}
-
 Result<std::string> get_from_daemon(const DaemonAccess& access, const std::string& target) {
-    boost::asio::io_context io(1);
-    boost::asio::steady_timer deadline(io, access.limit);
-    Result<std::string> result = std::string();
-    std::string trouble;
+    DaemonTalk talk(access.limit, Duration::zero());
+    std::string body;
     std::optional<rendezvous::HttpClient> client;
-    const auto end = [&](Result<std::string> with) {
-        result = std::move(with);
-        deadline.cancel();
-        client->stop(rendezvous::kClientStopLimit, [&io] { io.stop(); });
-    };
     rendezvous::HttpClient::Handlers handlers;
     handlers.on_up = [&] {
-        trouble = client->peer() +
-                  " has accepted the connection and says nothing; is it a regroup daemon?";
+        talk.note_trouble(client->peer() +
+                          " has accepted the connection and says nothing; is it a regroup daemon?");
         client->get(target);
     };
     handlers.on_down = [] {};
+    handlers.on_trouble = [&](const std::string& reason, bool /*is_answer*/) {
+        talk.note_trouble(reason);
+    };
     handlers.on_answer = [&](const rendezvous::HttpAnswer& answer) {
         const std::optional<std::string> refusal = refusal_in(answer);
-        end(refusal ? Result<std::string>(Failure(Errc::invalid_argument, *refusal))
-                    : Result<std::string>(answer.body));
+        body = answer.body;
+        talk.end(refusal ? Result<void>(Failure(Errc::invalid_argument, *refusal))
+                         : Result<void>());
     };
-    handlers.on_trouble = [&](const std::string& reason, bool /*is_answer*/) { trouble = reason; };
-    client.emplace(io, access.endpoints, std::move(handlers), access.identity);
-    deadline.async_wait([&](boost::system::error_code error) {
-        if (!error) {
-            end(no_daemon(access.limit, trouble));
-        }
-    });
-    client->start();
-    io.run();
-    return result;
+    client.emplace(talk.io(), access.endpoints, std::move(handlers), access.identity);
+    const Result<void> done = talk.run(*client);
+    return done ? Result<std::string>(std::move(body)) : done.error();
 }
 
 }  // namespace regroup::launcher

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,5 @@ struct DaemonAccess {
 
 /// Why the daemon refuses; nothing if it does not.
 [[nodiscard]] std::optional<std::string> refusal_in(const rendezvous::HttpAnswer& answer);
-
-/// "no daemon has answered within 10 s: cannot connect to ...".
-[[nodiscard]] Failure no_daemon(Duration limit, const std::string& trouble);
 
 }  // namespace regroup::launcher

@@ -2,13 +2,13 @@
 #include "launcher/event_log.h"
 
 #include <charconv>
-#include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 
+#include "rendezvous/base/wall_clock.h"
 #include "rendezvous/view/event_line.h"
 #include "rendezvous/view/json_writer.h"
 
@@ -51,12 +51,6 @@ std::optional<Head> head_of(std::string_view line) {
 }
 
 }  // namespace
-
-std::int64_t wall_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
 
 Result<std::unique_ptr<EventLog>> EventLog::open(boost::asio::io_context& io,
                                                  const EventLogOptions& options,

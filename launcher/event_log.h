@@ -50,8 +50,6 @@ class EventLog {
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
-/// Wall-clock time since 1970.
-[[nodiscard]] std::int64_t wall_ms();
 /// {"time":...,"source":...,"event":"lines_lost","count":...}
 [[nodiscard]] std::string lines_lost_line(const std::string& source, std::int64_t wall_ms,
                                           std::uint64_t count);

@@ -6,10 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
 #include "launcher/daemon_get.h"
+#include "launcher/daemon_talk.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/client/http_client.h"
 
@@ -32,7 +30,7 @@ class EventFollower {
     EventFollower(DaemonAccess access, std::string job, std::uint64_t since, Handlers handlers);
 
     /// Errors: those of get_from_daemon() for the first answer.
-    Result<void> run();
+    Result<void> run() { return talk_.run(client_); }
 
    private:
     rendezvous::HttpClient::Handlers client_handlers();
@@ -41,23 +39,15 @@ class EventFollower {
     void take_text(std::string_view text);
     void take_line(const std::string& line);
     void refused(const std::string& reason);
-    void end(Result<void> result);
-    void limit(Duration duration);
     [[nodiscard]] std::string job_text() const;
 
-    const DaemonAccess access_;
     const Handlers handlers_;
-    boost::asio::io_context io_{1};
-    boost::asio::steady_timer deadline_;
-    boost::asio::steady_timer pause_;
-    Result<void> result_;
-    std::string trouble_;
+    DaemonTalk talk_;
     std::string job_;
     std::string began_;       // When the job began, as the daemon says it.
     std::uint64_t last_;      // The number of the last event.
     std::string rest_;        // The beginning of a line.
-    bool has_begun_ = false;  // A daemon has answered.
-    bool is_lost_ = false;    // Then the connection was lost.
+    bool is_lost_ = false;    // The connection was lost after an answer.
     bool is_absent_ = false;  // The daemon does not have the job any more.
     rendezvous::HttpClient client_;
 };

@@ -38,18 +38,18 @@ std::string what(const json& event) {
     const std::string sentence = text(event, "text");
     const std::string kind = text(event, "event");
     if (kind == "assigned") {
-        return joined(count(number(event, "group_world_size"), "node") + ", " +
-                          count(number(event, "world_size"), "rank"),
+        return joined(counted(number_in(event, "group_world_size"), "node") + ", " +
+                          counted(number_in(event, "world_size"), "rank"),
                       sentence);
     }
     if (kind == "recovered") {
-        const json& stages = field(event, "stages_s");
-        const std::string how = flag(event, "cut_short") ? "no recovery, cut short after "
-                                : flag(event, "planned") ? "changed in "
-                                                         : "trains again after ";
-        const std::uint64_t lost = number(event, "lost_steps");
+        const json& stages = field_in(event, "stages_s");
+        const std::string how = flag_in(event, "cut_short") ? "no recovery, cut short after "
+                                : flag_in(event, "planned") ? "changed in "
+                                                            : "trains again after ";
+        const std::uint64_t lost = number_in(event, "lost_steps");
         return joined(how + format_duration(seconds(stages, "total")) +
-                          (lost > 0 ? ", " + count(lost, "step") + " to do again" : ""),
+                          (lost > 0 ? ", " + counted(lost, "step") + " to do again" : ""),
                       sentence);
     }
     if (kind == "closed") {
@@ -75,13 +75,13 @@ std::string event_text(const std::string& json_line) {
         return printable(json_line);
     }
     const bool has_rank = event.contains("rank");
-    const std::string ranks = has_rank                       ? std::to_string(number(event, "rank"))
-                              : number(event, "workers") > 0 ? ranks_of(event)
-                                                             : "-";
+    const std::string ranks = has_rank ? std::to_string(number_in(event, "rank"))
+                              : number_in(event, "workers") > 0 ? ranks_of(event)
+                                                                : "-";
     const std::string node = text(event, "node");
     return columns(
-        {text(event, "time"), text(event, "event"), std::to_string(number(event, "round")),
-         std::to_string(number(event, "step")), node.empty() ? "-" : node, ranks},
+        {text(event, "time"), text(event, "event"), std::to_string(number_in(event, "round")),
+         std::to_string(number_in(event, "step")), node.empty() ? "-" : node, ranks},
         what(event));
 }
 

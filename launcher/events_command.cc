@@ -35,7 +35,7 @@ class EventPrinter {
         }
         std::istringstream lines(*text);
         for (std::string line; std::getline(lines, line);) {
-            const std::uint64_t number = launcher::number(parse_json(line), "number");
+            const std::uint64_t number = number_in(parse_json(line), "number");
             note(gap_note(last, number));
             last = number;
             put(line);

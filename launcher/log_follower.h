@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
+#include "launcher/daemon_get.h"
+#include "launcher/daemon_talk.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/core/messages.h"
@@ -18,14 +17,11 @@ namespace regroup::launcher {
 /// the rank moves to another node or file, or the connection is lost, it goes on there. One use.
 class LogFollower {
    public:
-    struct Options {
-        std::vector<rendezvous::Endpoint> endpoints;
+    struct Request {
         rendezvous::Operate wish;                    ///< With Action::logs.
         std::vector<rendezvous::LogStream> streams;  ///< At least one.
-        bool follow = false;                         ///< Until the job ends.
-        /// For each answer; with `follow`, for the first one only.
-        Duration limit = std::chrono::seconds(10);
-        security::Identity identity;
+        /// Until the job ends; the limit of the access is then for the first answer only.
+        bool follow = false;
     };
     struct Handlers {
         /// The next bytes of a stream.
@@ -34,11 +30,11 @@ class LogFollower {
         std::function<void(const std::string& note)> on_note;
     };
 
-    LogFollower(Options options, Handlers handlers);
+    LogFollower(DaemonAccess access, Request request, Handlers handlers);
 
     /// Errors: disconnected, when no daemon answers in time; closed, when the rank is on no node
     /// now, or writes to no file; otherwise the daemon refuses.
-    Result<void> run();
+    Result<void> run() { return talk_.run(client_); }
 
    private:
     struct Cursor {
@@ -57,20 +53,14 @@ class LogFollower {
     void go_on();
     void ask_after(Duration pause);
     void note_once(const std::string& note);
-    void limit(Duration duration);
-    void end(Result<void> result);
 
-    const Options options_;
+    const rendezvous::Operate wish_;
+    const bool follow_;
     const Handlers handlers_;
-    boost::asio::io_context io_{1};
-    boost::asio::steady_timer deadline_;
-    boost::asio::steady_timer pause_;
-    Result<void> result_;
-    std::string trouble_;
+    DaemonTalk talk_;
     std::string noted_;
     std::vector<Cursor> cursors_;
     std::size_t current_ = 0;
-    bool has_begun_ = false;  // A daemon has answered.
     rendezvous::ControlClient client_;
 };
 

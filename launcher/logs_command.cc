@@ -11,6 +11,7 @@
 #include "launcher/log_follower.h"
 #include "launcher/observer_flags.h"
 #include "launcher/say.h"
+#include "rendezvous/base/names.h"
 #include "rendezvous/base/text.h"
 
 namespace regroup::launcher {
@@ -26,12 +27,8 @@ std::optional<std::vector<LogStream>> streams_of(const std::string& word) {
     if (word == "both") {
         return std::vector{LogStream::out, LogStream::err};
     }
-    for (const LogStream stream : {LogStream::out, LogStream::err}) {
-        if (word == to_string(stream)) {
-            return std::vector{stream};
-        }
-    }
-    return std::nullopt;
+    const std::optional<LogStream> stream = value_named<LogStream>(word);
+    return stream ? std::optional(std::vector{*stream}) : std::nullopt;
 }
 
 struct LogsOptions {
@@ -84,15 +81,11 @@ Result<Ending> show(LogsOptions& options, const Words& words) {
     if (!access) {
         return access.error();
     }
-    LogFollower::Options follower{.endpoints = std::move(access->endpoints),
-                                  .wish = wish_of(options.observer),
-                                  .streams = *streams,
-                                  .follow = options.follow,
-                                  .limit = access->limit,
-                                  .identity = std::move(access->identity)};
-    follower.wish.action = rendezvous::Operate::Action::logs;
-    follower.wish.log.rank = *rank;
-    follower.wish.log.lines = static_cast<std::uint32_t>(options.lines);
+    LogFollower::Request request{
+        .wish = wish_of(options.observer), .streams = *streams, .follow = options.follow};
+    request.wish.action = rendezvous::Operate::Action::logs;
+    request.wish.log.rank = *rank;
+    request.wish.log.lines = static_cast<std::uint32_t>(options.lines);
     LogFollower::Handlers handlers;
     handlers.on_text = [](LogStream stream, const std::string& text) {
         std::FILE* const to = stream == LogStream::out ? stdout : stderr;
@@ -100,7 +93,8 @@ Result<Ending> show(LogsOptions& options, const Words& words) {
         std::fflush(to);
     };
     handlers.on_note = [](const std::string& note) { complain(kLogsCommand, note); };
-    return ending_of(kLogsCommand, LogFollower(std::move(follower), std::move(handlers)).run());
+    LogFollower follower(*std::move(access), std::move(request), std::move(handlers));
+    return ending_of(kLogsCommand, follower.run());
 }
 
 }  // namespace

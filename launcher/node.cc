@@ -11,6 +11,7 @@
 #include "launcher/output_plan.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/base/signal_name.h"
+#include "rendezvous/base/wall_clock.h"
 
 namespace regroup::launcher {
 

@@ -12,6 +12,7 @@
 #include "launcher/flag_values.h"
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
+#include "rendezvous/base/wall_clock.h"
 #include "rendezvous/client/endpoint.h"
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_journal.h"

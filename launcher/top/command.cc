@@ -15,6 +15,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "launcher/commands.h"
+#include "launcher/daemon_talk.h"
 #include "launcher/flag_values.h"
 #include "launcher/observer_flags.h"
 #include "launcher/say.h"
@@ -24,6 +25,7 @@
 #include "launcher/top/view.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/exit_code.h"
+#include "rendezvous/base/wall_clock.h"
 #include "rendezvous/view/event_line.h"
 
 namespace regroup::launcher::top {
@@ -49,10 +51,7 @@ struct Options {
 
 /// "21:30:05 UTC".
 std::string time_of_day() {
-    const std::string time =
-        rendezvous::utc_time(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                 std::chrono::system_clock::now().time_since_epoch())
-                                 .count());
+    const std::string time = rendezvous::utc_time(wall_ms());
     return time.substr(time.find('T') + 1, 8) + " UTC";
 }
 
@@ -74,9 +73,7 @@ class Top {
         deadline_.expires_after(options_.observer.limit);
         deadline_.async_wait([this](ErrorCode error) {
             if (!error && !answered_) {
-                end(kExitNoRendezvous, "no daemon has answered within " +
-                                           format_duration(options_.observer.limit) +
-                                           (trouble_.empty() ? "" : ": " + trouble_));
+                end(kExitNoRendezvous, no_daemon(options_.observer.limit, trouble_).detail);
             }
         });
         follower_.start();

@@ -52,13 +52,16 @@ constexpr std::size_t kReadBytes = 16384;
 }  // namespace
 
 struct LeaderConnection::Impl {
+    using Kind = Heard::Kind;
+
     Impl(asio::io_context& io_in, std::vector<Endpoint> endpoints_in, Handlers handlers_in,
-         Duration heartbeat_timeout_in, security::Identity identity_in)
+         MakeDecoder make_decoder_in, Duration heartbeat_timeout_in, security::Identity identity_in)
         : io(io_in),
           heartbeat_timeout(heartbeat_timeout_in),
           identity(std::move(identity_in)),
           turn(std::move(endpoints_in)),
           handlers(std::move(handlers_in)),
+          make_decoder(std::move(make_decoder_in)),
           stream(std::make_unique<security::Stream>(tcp::socket(io_in))),
           pause(io_in),
           connect_timer(io_in),
@@ -77,12 +80,13 @@ struct LeaderConnection::Impl {
     /// Connects to one address, and checks who serves there. Errors: disconnected.
     static asio::awaitable<Result<void>> reach(std::shared_ptr<Impl> self, tcp::endpoint candidate,
                                                Duration limit);
-    static asio::awaitable<Heard> read(std::shared_ptr<Impl> self);
+    static asio::awaitable<Kind> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
     /// The peer has closed the connection.
-    void tell_end(Heard answer, const ErrorCode& error);
+    void tell_end(Kind answer, const ErrorCode& error);
     void begin_writing();
+    /// The daemon at `endpoint` leads; empty: the peer knows none.
     void leave_for(const std::string& endpoint);
 
     void close();
@@ -101,7 +105,8 @@ struct LeaderConnection::Impl {
     std::map<std::string, std::unique_ptr<net::NameLookup>> lookups;
     std::set<std::string> mute;            ///< Endpoints reported to close without an answer.
     std::set<std::string> elsewhere_told;  ///< Reports since the last answer of a leader.
-    Handlers handlers;
+    const Handlers handlers;
+    const MakeDecoder make_decoder;
     /// A new one for each attempt; reader and writer of an earlier one hold that.
     std::shared_ptr<security::Stream> stream;
     std::optional<security::Tls> tls;  ///< Made when it is first needed.
@@ -240,7 +245,7 @@ void LeaderConnection::Impl::leave_for(const std::string& endpoint) {
 asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
     Duration backoff = kBackoffFirst;
     while (!self->stopping) {
-        Heard answer = Heard::part;
+        Kind answer = Kind::part;
         self->turn.advance();
         const bool up = co_await connect(self);
         if (up) {
@@ -253,7 +258,7 @@ asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
             answer = co_await read(self);
             // The back-off stays for a peer that accepts and closes without an answer, and for a
             // daemon that refuses.
-            if (answer == Heard::answer) {
+            if (answer == Kind::answer) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
                 self->daemons.insert(self->turn.current().text());
@@ -275,14 +280,14 @@ asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
             continue;
         }
         self->turn.paused();
-        if (answer == Heard::refusal) {
+        if (answer == Kind::refusal) {
             backoff = std::max(backoff, kBackoffFirstOfRefused);
         }
         const auto half = static_cast<std::uint64_t>(backoff.count() / 2);
         self->pause.expires_after(
             Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
         co_await self->pause.async_wait(kAwait);
-        if (answer == Heard::refusal) {
+        if (answer == Kind::refusal) {
             backoff = std::min(backoff * 2, kBackoffLimitOfRefused);
             continue;
         }
@@ -292,8 +297,10 @@ asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
     self->finish_stop();
 }
 
-asio::awaitable<LeaderConnection::Heard> LeaderConnection::Impl::read(std::shared_ptr<Impl> self) {
-    Heard answer = Heard::part;
+asio::awaitable<LeaderConnection::Heard::Kind> LeaderConnection::Impl::read(
+    std::shared_ptr<Impl> self) {
+    Kind answer = Kind::part;
+    const std::unique_ptr<Decoder> decoder = self->make_decoder();
     std::array<char, kReadBytes> buffer{};
     const auto stream = self->stream;
     while (stream->is_open()) {
@@ -308,26 +315,32 @@ asio::awaitable<LeaderConnection::Heard> LeaderConnection::Impl::read(std::share
             self->tell_end(answer, error);
             co_return answer;
         }
-        const Result<Heard> heard = self->handlers.on_bytes(std::string_view(buffer.data(), count));
-        if (!heard) {
-            self->trouble(self->peer + ": " + heard.error().detail, true);
-            co_return Heard::part;
-        }
-        if (*heard == Heard::elsewhere) {
-            co_return Heard::part;
-        }
-        answer = *heard == Heard::part ? answer : *heard;
-        if (answer == Heard::refusal && !self->stopping) {
-            co_return answer;
+        decoder->feed(std::string_view(buffer.data(), count));
+        // A handler may stop or drop the connection; the remaining words are then ignored.
+        for (bool is_whole = true; is_whole && stream->is_open() && !self->stopping;) {
+            const Result<Heard> heard = decoder->next();
+            if (!heard) {
+                self->trouble(self->peer + ": " + heard.error().detail, true);
+                co_return Kind::part;
+            }
+            if (heard->kind == Kind::elsewhere) {
+                self->leave_for(heard->leader);
+                co_return Kind::part;
+            }
+            is_whole = heard->kind != Kind::part;
+            answer = is_whole ? heard->kind : answer;
+            if (answer == Kind::refusal && !self->stopping) {
+                co_return answer;
+            }
         }
     }
     co_return answer;
 }
 
-void LeaderConnection::Impl::tell_end(Heard answer, const ErrorCode& error) {
+void LeaderConnection::Impl::tell_end(Kind answer, const ErrorCode& error) {
     // A daemon that answered before is being restarted; other peers are reported once.
     const std::string endpoint = turn.current().text();
-    if (answer != Heard::part || error == asio::error::operation_aborted ||
+    if (answer != Kind::part || error == asio::error::operation_aborted ||
         daemons.contains(endpoint) || !mute.insert(endpoint).second) {
         return;
     }
@@ -387,9 +400,10 @@ void LeaderConnection::Impl::trouble(const std::string& reason, bool answered) {
 }
 
 LeaderConnection::LeaderConnection(asio::io_context& io, std::vector<Endpoint> endpoints,
-                                   Handlers handlers, Duration heartbeat_timeout,
-                                   security::Identity identity)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers), heartbeat_timeout,
+                                   Handlers handlers, MakeDecoder make_decoder,
+                                   Duration heartbeat_timeout, security::Identity identity)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers),
+                                   std::move(make_decoder), heartbeat_timeout,
                                    std::move(identity))) {
     impl_->self = impl_;
 }
@@ -408,7 +422,7 @@ void LeaderConnection::start() {
     asio::co_spawn(impl_->io, Impl::run(impl_), asio::detached);
 }
 
-void LeaderConnection::send(std::string bytes) {
+void LeaderConnection::send_bytes(std::string bytes) {
     if (!impl_->connected || impl_->stopping) {
         return;
     }
@@ -420,14 +434,6 @@ void LeaderConnection::send(std::string bytes) {
     if (!impl_->writing) {
         impl_->begin_writing();
     }
-}
-
-bool LeaderConnection::is_up() const {
-    return impl_->connected && !impl_->stopping && impl_->stream->is_open();
-}
-
-void LeaderConnection::leave_for(const std::string& endpoint) {
-    impl_->leave_for(endpoint);
 }
 
 void LeaderConnection::drop() {

@@ -30,38 +30,50 @@ inline constexpr Duration kClientStopLimit = std::chrono::milliseconds(100);
 class LeaderConnection {
    public:
     /// The peer's words.
-    enum class Heard : std::uint8_t {
-        part,       ///< Nothing whole yet.
-        answer,     ///< Something that a daemon says.
-        refusal,    ///< The connection is to be closed.
-        elsewhere,  ///< The same; leave_for() has been called.
+    struct Heard {
+        enum class Kind : std::uint8_t {
+            part,       ///< Nothing whole yet.
+            answer,     ///< Something that a daemon says.
+            refusal,    ///< The connection is to be closed.
+            elsewhere,  ///< The same: `leader` leads.
+        };
+        Kind kind = Kind::part;
+        std::string leader{};  ///< Its endpoint; empty: the peer knows none.
     };
+    /// Decodes what the peer says on one connection.
+    class Decoder {
+       public:
+        Decoder() = default;
+        virtual ~Decoder() = default;
+        Decoder(const Decoder&) = delete;
+        Decoder& operator=(const Decoder&) = delete;
+
+        virtual void feed(std::string_view bytes) = 0;
+        /// Handles the next words. Errors: the peer is no daemon.
+        virtual Result<Heard> next() = 0;
+    };
+    using MakeDecoder = std::function<std::unique_ptr<Decoder>()>;
     struct Handlers {
         std::function<void()> on_up;
         std::function<void()> on_down;
-        /// Errors: the peer is no daemon.
-        std::function<Result<Heard>(std::string_view bytes)> on_bytes;
         /// An attempt failed, or the peer is no daemon; one sentence for people. `answered` is true
         /// if a process answered at the endpoint.
         std::function<void(const std::string& reason, bool answered)> on_trouble;
     };
 
-    /// Requires at least one endpoint. `io` outlives it. Handlers are never called after its
-    /// destruction. No attempt takes longer than `heartbeat_timeout`, and no pause longer than a
-    /// quarter of it.
+    /// Requires at least one endpoint. `io` outlives it. Handlers and decoders are never called
+    /// after its destruction, and may destroy it. No attempt takes longer than `heartbeat_timeout`,
+    /// and no pause longer than a quarter of it.
     LeaderConnection(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
-                     Handlers handlers, Duration heartbeat_timeout, security::Identity identity);
+                     Handlers handlers, MakeDecoder make_decoder, Duration heartbeat_timeout,
+                     security::Identity identity);
     ~LeaderConnection();
     LeaderConnection(const LeaderConnection&) = delete;
     LeaderConnection& operator=(const LeaderConnection&) = delete;
 
     void start();
     /// Queues `bytes` on the open connection. Without a connection they are dropped.
-    void send(std::string bytes);
-    /// True if what the peer has said still counts.
-    [[nodiscard]] bool is_up() const;
-    /// The peer says that the daemon at `endpoint` leads; empty: it knows none.
-    void leave_for(const std::string& endpoint);
+    void send_bytes(std::string bytes);
     /// Closes the connection; another is opened.
     void drop();
     /// Sends what is queued, for at most `limit`, closes, and calls `done`. No reconnection.

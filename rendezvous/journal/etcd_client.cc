@@ -28,7 +28,7 @@ using ErrorCode = boost::system::error_code;
 using nlohmann::json;
 
 using net::kAwait;
-using rendezvous::HttpReply;
+using rendezvous::HttpAnswer;
 
 constexpr unsigned kOk = 200;
 constexpr unsigned kBadRequest = 400;
@@ -63,7 +63,7 @@ struct EtcdClient::Connection {
     static asio::awaitable<std::string> connect(Self self);
     /// POSTs one request on the open connection. Nothing if there is a reply.
     static asio::awaitable<std::optional<Failure>> post(Self self, std::string path, json body,
-                                                        HttpReply* reply);
+                                                        HttpAnswer* reply);
     /// Gets a token, or learns that etcd asks for none. Nothing if that worked.
     static asio::awaitable<std::optional<Failure>> log_in(Self self);
 
@@ -76,7 +76,7 @@ struct EtcdClient::Connection {
         return "no answer within " + format_duration(limit);
     }
     [[nodiscard]] std::string explain_silence(const ErrorCode& error) const;
-    [[nodiscard]] Failure explain(const std::string& path, const HttpReply& reply,
+    [[nodiscard]] Failure explain(const std::string& path, const HttpAnswer& reply,
                                   etcd::Refusal refusal) const;
     void begin_deadline(Duration limit_in);
     void hang_up() {
@@ -230,7 +230,7 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::open(Self self, 
 }
 
 asio::awaitable<std::optional<Failure>> EtcdClient::Connection::post(Self self, std::string path,
-                                                                     json body, HttpReply* reply) {
+                                                                     json body, HttpAnswer* reply) {
     if (self->closed) {
         co_return self->lost("closed");
     }
@@ -272,7 +272,7 @@ asio::awaitable<std::optional<Failure>> EtcdClient::Connection::log_in(Self self
         co_return self->lost(password.error().detail);
     }
     json body = {{"name", access.user}, {"password", *password}};
-    HttpReply reply;
+    HttpAnswer reply;
     std::optional<Failure> failure = co_await post(self, kLoginPath, std::move(body), &reply);
     if (failure || self->closed) {
         co_return failure;
@@ -305,7 +305,7 @@ void EtcdClient::Connection::pause_logins(const Failure& failure) {
     });
 }
 
-Failure EtcdClient::Connection::explain(const std::string& path, const HttpReply& reply,
+Failure EtcdClient::Connection::explain(const std::string& path, const HttpAnswer& reply,
                                         etcd::Refusal refusal) const {
     const EtcdAccess& access = options.access;
     const std::string answers = where() + " answers " + path + " with HTTP " +
@@ -352,7 +352,7 @@ asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request, D
             has_logged_in = true;
             failure = co_await Connection::log_in(self);
         }
-        HttpReply reply;
+        HttpAnswer reply;
         if (!failure && !self->closed) {
             failure = co_await Connection::post(self, path, request, &reply);
         }

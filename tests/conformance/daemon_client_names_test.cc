@@ -70,8 +70,9 @@ class NameServer {
 
 struct Names : ::testing::Test {
     ControlClient::Handlers handlers() {
-        return {[this] { ++ups; }, [] {}, [](const FromDaemon&) {},
-                [this](const std::string& reason, bool) { troubles.push_back(reason); }};
+        return {{[this] { ++ups; }, [] {},
+                 [this](const std::string& reason, bool) { troubles.push_back(reason); }},
+                [](const FromDaemon&) {}};
     }
     bool is_told(const std::string& text) const {
         return std::any_of(troubles.begin(), troubles.end(), [&](const std::string& trouble) {

@@ -33,12 +33,12 @@ struct Story {
     bool answered = false;
 
     ControlClient::Handlers handlers() {
-        return {[this] { ++ups; }, [this] { ++downs; },
-                [this](FromDaemon message) { messages.push_back(std::move(message)); },
-                [this](const std::string& reason, bool peer_answered) {
-                    troubles.push_back(reason);
-                    answered = peer_answered;
-                }};
+        return {{[this] { ++ups; }, [this] { ++downs; },
+                 [this](const std::string& reason, bool peer_answered) {
+                     troubles.push_back(reason);
+                     answered = peer_answered;
+                 }},
+                [this](FromDaemon message) { messages.push_back(std::move(message)); }};
     }
     template <class Message>
     [[nodiscard]] bool heard() const {
@@ -460,20 +460,20 @@ TEST_F(DaemonClient, HandlerMayDestroyTheClient) {
         client = std::make_unique<ControlClient>(
             loop.io(), endpoint,
             ControlClient::Handlers{
-                [&] {
-                    destroy_at("up");
-                    if (client) {
-                        client->send(join_of("job" + when, "a", 1));
-                    }
-                },
-                [&] { destroy_at("down"); },
+                {[&] {
+                     destroy_at("up");
+                     if (client) {
+                         client->send(join_of("job" + when, "a", 1));
+                     }
+                 },
+                 [&] { destroy_at("down"); },
+                 [&](const std::string& /*reason*/, bool /*answered*/) { destroy_at("trouble"); }},
                 [&](const FromDaemon& /*message*/) {
                     destroy_at("message");
                     if (client) {
                         client->drop();
                     }
-                },
-                [&](const std::string& /*reason*/, bool /*answered*/) { destroy_at("trouble"); }});
+                }});
         client->start();
         EXPECT_TRUE(loop.until([&] { return destroyed; })) << when;
         loop.run_for(milliseconds(20));
