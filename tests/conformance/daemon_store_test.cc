@@ -198,6 +198,34 @@ TEST_F(DaemonStore, OlderClientIsRecognizedByAnyFirstRequest) {
     EXPECT_FALSE(host.has_logged("refused"));
 }
 
+TEST(DaemonStoreHandler, ConnectionWithTheStoreProtocolGoesToItsHandler) {
+    Loop loop;
+    DaemonHost host(loop);
+    std::vector<std::string> handed;
+    host.daemon().set_store_handler(
+        [&](boost::asio::ip::tcp::socket socket, std::string first_bytes) {
+            EXPECT_TRUE(socket.is_open());
+            EXPECT_EQ(socket.available(), 0U);
+            handed.push_back(std::move(first_bytes));
+        });
+    const std::string validate("\x00\xCE\xF7\x85\x3C", 5);
+    Peer at_once(loop, host.port());
+    at_once.send(validate);
+    ASSERT_TRUE(loop.until([&] { return handed.size() == 1; }));
+    EXPECT_EQ(handed[0], validate);
+    // The handler dropped the socket, and no session is left behind.
+    EXPECT_TRUE(at_once.is_closed_by_peer());
+
+    Peer in_pieces(loop, host.port());
+    in_pieces.send(validate.substr(0, 1));
+    loop.run_for(milliseconds(20));
+    EXPECT_EQ(handed.size(), 1U);
+    in_pieces.send(validate.substr(1, 1));
+    ASSERT_TRUE(loop.until([&] { return handed.size() == 2; }));
+    EXPECT_EQ(handed[1], validate.substr(0, 2));
+    EXPECT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 0; }));
+}
+
 TEST(DaemonWithoutTorchrun, StoreClientIsRefusedAtOnceAndTheLogNamesTheFlag) {
     Loop loop;
     DaemonHost host(loop);
