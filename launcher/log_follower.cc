@@ -92,7 +92,7 @@ void LogFollower::take(const std::string& answer) {
                                 "the job has ended; its nodes keep the output (--log-dir)"));
         return;
     }
-    if (const std::string note = text(part, "note"); !note.empty()) {
+    if (const std::string note = text_in(part, "note"); !note.empty()) {
         if (!follow_) {
             talk_.end(Failure(Errc::closed, note));
             return;

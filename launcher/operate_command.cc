@@ -12,10 +12,11 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "launcher/commands.h"
+#include "launcher/daemon_talk.h"
 #include "launcher/flag_values.h"
 #include "launcher/observer_flags.h"
 #include "launcher/say.h"
-#include "launcher/status_text.h"
+#include "launcher/top/status_table.h"
 #include "rendezvous/base/exit_code.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/text/describe.h"
@@ -136,18 +137,17 @@ class Conversation {
     void limit_at_deadline(Errc code) {
         deadline_.async_wait([this, code](boost::system::error_code error) {
             if (!error) {
-                take(Failure(code, code == Errc::disconnected ? silence() : patience_is_over()));
+                take(code == Errc::disconnected ? silence() : Failure(code, patience_is_over()));
             }
         });
     }
 
-    [[nodiscard]] std::string silence() const {
-        std::string why = trouble_.empty() ? "" : ": " + trouble_;
-        if (!silent_.empty()) {
-            why =
-                ": " + silent_ + " has accepted the connection and says nothing; it may do it yet";
-        }
-        return "no daemon has answered within " + format_duration(options_.observer.limit) + why;
+    [[nodiscard]] Failure silence() const {
+        return no_daemon(
+            options_.observer.limit,
+            silent_.empty()
+                ? trouble_
+                : silent_ + " has accepted the connection and says nothing; it may do it yet");
     }
     [[nodiscard]] std::string patience_is_over() const {
         return "node " + wish_.node + " has not left within " +
@@ -326,9 +326,9 @@ Ending status_command(std::span<const std::string> arguments) {
             return ending_of(command, status.error());
         }
         if (json) {
-            print(status_json(*status));
+            print(top::status_json(*status));
         } else {
-            std::fputs(status_table(*status).c_str(), stdout);
+            std::fputs(top::status_table(*status).c_str(), stdout);
         }
         return Ending{};
     });

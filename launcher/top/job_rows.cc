@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/json_fields.h"
 #include "launcher/top/lists.h"
 #include "launcher/top/text_width.h"
+#include "rendezvous/base/printable.h"
+#include "rendezvous/base/time_text.h"
 
 namespace regroup::launcher::top {
 
@@ -42,16 +43,17 @@ std::vector<Row> head_of(const Job& job, std::size_t width, bool utf8) {
     const std::string steps = job.step == 0 ? ""
                                             : "step " + step_text(job.step) + ", " +
                                                   rate_text(job.step_rate) + " steps/s, ";
-    rows.push_back(line(steps + count(job.ranks, "rank") + " on " + count(job.members, "node") +
-                        ", " + count(job.restarts, "restart") + ", goodput " +
-                        goodput_text(job.goodput) + ", age " + age_text(job.age)));
+    rows.push_back(line(steps + counted(job.ranks, "rank") + " on " + counted(job.members, "node") +
+                        ", " + counted(job.restarts, "restart") + ", goodput " +
+                        goodput_text(job.goodput) + ", age " + format_age(job.age)));
     if (job.rates.size() > 1) {
         constexpr std::size_t kCurveMax = 60;
         const std::size_t shown =
             std::min({kCurveMax, job.rates.size(), width - std::min<std::size_t>(width, 24)});
-        rows.push_back({{"steps/s in " + age_text(job.rates_over * static_cast<int>(shown)) + "  ",
-                         Style::dim},
-                        {curve(job.rates, shown, utf8), Style::good}});
+        rows.push_back(
+            {{"steps/s in " + format_age(job.rates_over * static_cast<int>(shown)) + "  ",
+              Style::dim},
+             {curve(job.rates, shown, utf8), Style::good}});
     }
     if (!job.telemetry.empty()) {
         for (std::string& part : wrapped(job.telemetry, width, 2)) {
@@ -72,7 +74,7 @@ std::vector<Row> tail_of(const Job& job) {
     constexpr std::size_t kIncidentsShown = 8;
     std::vector<Row> rows;
     for (const std::string& node : job.quarantined) {
-        rows.push_back(line("quarantined: " + node, Style::bad));
+        rows.push_back(line(node, Style::bad));
     }
     if (job.failure) {
         rows.push_back({{"last failure", Style::bold},
@@ -88,12 +90,7 @@ std::vector<Row> tail_of(const Job& job) {
     }
     for (std::size_t i = 0; i < std::min(kIncidentsShown, job.incidents.size()); ++i) {
         const Incident& incident = job.incidents[i];
-        rows.push_back(line("  round " + std::to_string(incident.next_round) +
-                                (incident.cut_short ? ", cut short after "
-                                 : incident.planned ? ", planned, after "
-                                                    : " after ") +
-                                format_duration(incident.total) + ": " + incident.text,
-                            incident.planned ? Style::dim : Style::normal));
+        rows.push_back(line("  " + incident.text, incident.planned ? Style::dim : Style::normal));
     }
     return rows;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/top/text_width.h"
+#include "rendezvous/base/text.h"
 
 namespace regroup::launcher::top {
 
@@ -42,12 +43,6 @@ void sort(std::vector<Entry>& entries, bool reversed) {
 }
 
 bool contains(const Cells& cells, const std::string& filter) {
-    const auto lower = [](std::string text) {
-        std::ranges::transform(text, text.begin(), [](char c) {
-            return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-        });
-        return text;
-    };
     return filter.empty() || std::ranges::any_of(cells, [&](const Span& cell) {
                return lower(cell.text).find(lower(filter)) != std::string::npos;
            });
@@ -93,7 +88,7 @@ List list_of_jobs(const std::vector<Job>& jobs, const Order& order) {
                             {std::to_string(job.members)},
                             {rate_text(job.step_rate)},
                             {std::to_string(job.restarts)},
-                            {age_text(job.age)},
+                            {format_age(job.age)},
                             {step_text(job.step)},
                             {goodput_text(job.goodput)},
                             {std::to_string(job.ranks)},

@@ -28,39 +28,24 @@ Node node_of(const json& object) {
     node.place = text(object, "place");
     node.ranks = ranks_of(object);
     if (object.is_object() && object.contains("first_rank")) {
-        node.first_rank = number(object, "first_rank");
+        node.first_rank = number_in(object, "first_rank");
     }
     node.state = text(object, "state");
-    node.step = number(object, "step");
+    node.step = number_in(object, "step");
     node.silent = seconds(object, "silent_s");
     node.detail = text(object, "detail");
     return node;
 }
 
-Incident incident_of(const json& object) {
-    const std::string decision = text(object, "decision");
-    Incident incident;
-    incident.next_round = number(object, "next_round");
-    incident.total = total_of(object);
-    incident.planned = flag(object, "planned");
-    incident.cut_short = flag(object, "cut_short");
-    incident.text = text(object, "cause") + (decision.empty() ? "" : "; " + decision);
-    if (const std::uint64_t lost = number(object, "lost_steps")) {
-        incident.text += "; " + count(lost, "step") +
-                         (flag(object, "lost_at_least") ? " or more" : "") + " to do again";
-    }
-    return incident;
-}
-
 std::optional<LastFailure> failure_of(const json& job) {
-    const json& object = field(job, "last_failure");
+    const json& object = field_in(job, "last_failure");
     if (!object.is_object()) {
         return std::nullopt;
     }
     LastFailure failure;
     failure.time = text(object, "time");
     failure.text = text(object, "text");
-    const json& output = field(object, "last_output");
+    const json& output = field_in(object, "last_output");
     if (output.is_string()) {
         failure.last_output = printable_lines(output.get_ref<const std::string&>());
     }
@@ -68,52 +53,33 @@ std::optional<LastFailure> failure_of(const json& job) {
 }
 
 std::optional<double> goodput_of(const json& job) {
-    const json& time = field(field(job, "totals"), "time_s");
-    const double productive = real(time, "productive");
+    const json& time = field_in(field_in(job, "totals"), "time_s");
+    const double productive = real_in(time, "productive");
     const double all =
-        productive + real(time, "recovering") + real(time, "planned") + real(time, "lost");
+        productive + real_in(time, "recovering") + real_in(time, "planned") + real_in(time, "lost");
     return all > 0 ? std::optional(productive / all) : std::nullopt;
-}
-
-std::string budgets_of(const json& job) {
-    std::string budgets;
-    for (const json& budget : field(job, "budgets")) {
-        budgets += (budgets.empty() ? "" : ", ") + text(budget, "what") + " " +
-                   std::to_string(number(budget, "used")) +
-                   (budget.is_object() && budget.contains("allowed")
-                        ? " of " + std::to_string(number(budget, "allowed"))
-                        : "");
-    }
-    return budgets;
-}
-
-std::string recoveries_of(const json& job) {
-    const std::uint64_t planned = number(job, "incidents_planned");
-    return std::to_string(number(job, "incidents_count")) +
-           (planned == 0 ? "" : ", " + std::to_string(planned) + " planned") + "; " +
-           format_duration(seconds(job, "lost_s")) + " of " + age_text(seconds(job, "lasted_s"));
 }
 
 /// "512 samples/s; loss 2.31; step 84 ms: data 2 ms, compute 70 ms; slow: rank 3 (+40 %)".
 std::string telemetry_of(const json& job) {
-    const json& telemetry = field(job, "telemetry");
+    const json& telemetry = field_in(job, "telemetry");
     std::string line;
     const auto add = [&line](const std::string& part) {
         line += (line.empty() ? "" : "; ") + part;
     };
-    if (const double samples = real(telemetry, "samples_per_s"); samples > 0) {
+    if (const double samples = real_in(telemetry, "samples_per_s"); samples > 0) {
         add(rate_text(samples) + " samples/s");
     }
-    const json& values = field(telemetry, "values");
+    const json& values = field_in(telemetry, "values");
     for (auto value = values.begin(); values.is_object() && value != values.end(); ++value) {
         if (value->is_number()) {
             add(printable(value.key()) + " " + formatted("%.4g", value->get<double>()));
         }
     }
-    const json& step = field(telemetry, "step_s");
+    const json& step = field_in(telemetry, "step_s");
     std::string parts;
     for (const char* name : {"data", "compute", "communication", "waiting"}) {
-        if (const double part = real(step, name); part > 0) {
+        if (const double part = real_in(step, name); part > 0) {
             parts += (parts.empty() ? "" : ", ") + std::string(name) + " " +
                      format_duration(seconds(step, name));
         }
@@ -122,9 +88,9 @@ std::string telemetry_of(const json& job) {
         add("step: " + parts);
     }
     std::string slow;
-    for (const json& rank : field(telemetry, "slow_ranks")) {
-        slow += (slow.empty() ? "" : ", ") + std::to_string(number(rank, "rank")) + " (+" +
-                formatted("%.0f", real(rank, "excess") * 100) + " %)";
+    for (const json& rank : field_in(telemetry, "slow_ranks")) {
+        slow += (slow.empty() ? "" : ", ") + std::to_string(number_in(rank, "rank")) + " (+" +
+                formatted("%.0f", real_in(rank, "excess") * 100) + " %)";
     }
     if (!slow.empty()) {
         add("slow ranks: " + slow);
@@ -133,7 +99,7 @@ std::string telemetry_of(const json& job) {
 }
 
 void read_rates(const json& object, Job& job) {
-    const json& samples = field(object, "step_samples");
+    const json& samples = field_in(object, "step_samples");
     std::optional<std::pair<double, double>> last;
     double over = 0;
     for (const json& sample : samples) {
@@ -158,32 +124,30 @@ void read_rates(const json& object, Job& job) {
 Job job_of(const json& object) {
     Job job;
     job.id = text(object, "job");
-    const std::string outcome = text(field(object, "verdict"), "outcome");
+    const std::string outcome = text(field_in(object, "verdict"), "outcome");
     const std::string state = text(object, "state");
     job.phase = !outcome.empty() ? outcome : state == "stalled" ? state : text(object, "phase");
     job.text = text(object, "text");
     job.journal = text(object, "journal");
-    job.round = number(object, "round");
-    job.ranks = number(object, "world_size");
-    job.step = number(object, "step");
-    job.restarts = number(object, "restarts");
-    job.step_rate = real(object, "step_rate");
+    job.round = number_in(object, "round");
+    job.ranks = number_in(object, "world_size");
+    job.step = number_in(object, "step");
+    job.restarts = number_in(object, "restarts");
+    job.step_rate = real_in(object, "step_rate");
     job.age = seconds(object, "age_s");
     job.goodput = goodput_of(object);
-    for (const json& node : field(object, "nodes")) {
+    for (const json& node : field_in(object, "nodes")) {
         job.nodes.push_back(node_of(node));
         job.members += job.nodes.back().place == "member" ? 1 : 0;
     }
-    job.nodes_left_out = number(object, "nodes_left_out");
-    for (const json& node : field(object, "quarantined")) {
-        job.quarantined.push_back(text(node, "name") + " for " +
-                                  format_duration(seconds(node, "left_s")) +
-                                  " more: " + text(node, "reason"));
+    job.nodes_left_out = number_in(object, "nodes_left_out");
+    for (const json& node : field_in(object, "quarantined")) {
+        job.quarantined.push_back(text(node, "text"));
     }
-    job.budgets = budgets_of(object);
-    job.recoveries = recoveries_of(object);
-    for (const json& incident : field(object, "incidents")) {
-        job.incidents.push_back(incident_of(incident));
+    job.budgets = text(object, "budgets_text");
+    job.recoveries = text(object, "recoveries_text");
+    for (const json& incident : field_in(object, "incidents")) {
+        job.incidents.push_back({flag_in(incident, "planned"), text(incident, "text")});
     }
     std::reverse(job.incidents.begin(), job.incidents.end());
     job.failure = failure_of(object);
@@ -196,7 +160,7 @@ Job job_of(const json& object) {
 
 std::optional<Status> parse_status(const std::string& json_text) {
     const json object = parse_json(json_text);
-    const json& jobs = field(object, "jobs");
+    const json& jobs = field_in(object, "jobs");
     if (!jobs.is_array()) {
         return std::nullopt;
     }
@@ -204,24 +168,8 @@ std::optional<Status> parse_status(const std::string& json_text) {
     for (const json& job : jobs) {
         status.jobs.push_back(job_of(job));
     }
-    status.jobs_left_out = number(object, "jobs_left_out");
+    status.jobs_left_out = number_in(object, "jobs_left_out");
     return status;
-}
-
-std::string age_text(Duration age) {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(age).count();
-    const auto two = [](auto large, const char* unit, auto small, const char* small_unit) {
-        return std::to_string(large) + unit +
-               (small == 0 ? "" : " " + std::to_string(small) + small_unit);
-    };
-    if (seconds < 60) {
-        return std::to_string(seconds) + " s";
-    }
-    if (seconds < 3600) {
-        return std::to_string(seconds / 60) + " min";
-    }
-    return seconds < 48 * 3600 ? two(seconds / 3600, " h", seconds / 60 % 60, " min")
-                               : two(seconds / 86400, " d", seconds / 3600 % 24, " h");
 }
 
 std::string step_text(std::uint64_t step) {

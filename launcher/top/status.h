@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of a daemon's JSON status that `regroup top` shows, as values. Texts are printable.
+// The part of a daemon's JSON status that commands show, as values. Texts are printable.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,8 @@ struct Node {
 };
 
 struct Incident {
-    std::uint64_t next_round = 0;
-    Duration total{};
     bool planned = false;
-    bool cut_short = false;
-    std::string text;  ///< The cause and the decision.
+    std::string text;  ///< The next round, the time, the cause and the decision.
 };
 
 struct LastFailure {
@@ -74,8 +71,6 @@ struct Status {
 /// Nothing if `json_text` is no status. Missing or malformed fields are empty.
 [[nodiscard]] std::optional<Status> parse_status(const std::string& json_text);
 
-/// "45 s", "12 min", "3 h 20 min", "2 d 4 h".
-[[nodiscard]] std::string age_text(Duration age);
 /// "12.3", "250", or "-" if there is none.
 [[nodiscard]] std::string rate_text(double rate);
 /// "12345", or "-" if there is none: the program does not tell its steps, or not yet.

@@ -3,38 +3,29 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
+#include <cstdlib>
+
+#include "rendezvous/base/utf8.h"
 
 namespace regroup::launcher::top {
 
 namespace {
 
-struct Range {
-    std::uint32_t first;
-    std::uint32_t last;
-};
-
 // Combining marks: they stand over the character before them.
 constexpr std::array kNarrow = {
-    Range{0x0300, 0x036f}, Range{0x0483, 0x0489}, Range{0x0591, 0x05bd}, Range{0x064b, 0x065f},
-    Range{0x1ab0, 0x1aff}, Range{0x1dc0, 0x1dff}, Range{0x200b, 0x200f}, Range{0x20d0, 0x20ff},
-    Range{0xfe00, 0xfe0f}, Range{0xfe20, 0xfe2f},
+    CodeRange{0x0300, 0x036f}, CodeRange{0x0483, 0x0489}, CodeRange{0x0591, 0x05bd},
+    CodeRange{0x064b, 0x065f}, CodeRange{0x1ab0, 0x1aff}, CodeRange{0x1dc0, 0x1dff},
+    CodeRange{0x200b, 0x200f}, CodeRange{0x20d0, 0x20ff}, CodeRange{0xfe00, 0xfe0f},
+    CodeRange{0xfe20, 0xfe2f},
 };
 // East Asian wide and full-width characters, and pictographs.
 constexpr std::array kWide = {
-    Range{0x1100, 0x115f},   Range{0x2e80, 0x303e},   Range{0x3041, 0xa4cf},
-    Range{0xa960, 0xa97c},   Range{0xac00, 0xd7a3},   Range{0xf900, 0xfaff},
-    Range{0xfe30, 0xfe6f},   Range{0xff00, 0xff60},   Range{0xffe0, 0xffe6},
-    Range{0x1f300, 0x1f64f}, Range{0x1f680, 0x1f6ff}, Range{0x1f900, 0x1f9ff},
-    Range{0x20000, 0x3fffd},
+    CodeRange{0x1100, 0x115f},   CodeRange{0x2e80, 0x303e},   CodeRange{0x3041, 0xa4cf},
+    CodeRange{0xa960, 0xa97c},   CodeRange{0xac00, 0xd7a3},   CodeRange{0xf900, 0xfaff},
+    CodeRange{0xfe30, 0xfe6f},   CodeRange{0xff00, 0xff60},   CodeRange{0xffe0, 0xffe6},
+    CodeRange{0x1f300, 0x1f64f}, CodeRange{0x1f680, 0x1f6ff}, CodeRange{0x1f900, 0x1f9ff},
+    CodeRange{0x20000, 0x3fffd},
 };
-
-template <std::size_t Count>
-bool is_in(const std::array<Range, Count>& ranges, std::uint32_t code) {
-    const auto range =
-        std::find_if(ranges.begin(), ranges.end(), [&](const Range& r) { return code <= r.last; });
-    return range != ranges.end() && code >= range->first;
-}
 
 struct Glyph {
     std::size_t bytes = 1;
@@ -43,23 +34,11 @@ struct Glyph {
 
 /// The character at the front of `text`, which is not empty.
 Glyph first_of(std::string_view text) {
-    const auto lead = static_cast<unsigned char>(text.front());
-    if (lead < 0xc2 || lead > 0xf4) {
-        return {};
-    }
-    const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (text.size() < bytes) {
-        return {};
-    }
-    std::uint32_t code = lead & (0x7fU >> bytes);
-    for (std::size_t i = 1; i < bytes; ++i) {
-        const auto next = static_cast<unsigned char>(text[i]);
-        if ((next & 0xc0U) != 0x80) {
-            return {};
-        }
-        code = code << 6U | (next & 0x3fU);
-    }
-    return {bytes, is_in(kNarrow, code) ? std::size_t{0} : is_in(kWide, code) ? 2U : 1U};
+    const auto [code, bytes] = first_character(text);
+    return bytes == 0 ? Glyph{}
+                      : Glyph{bytes, is_in(kNarrow, code) ? std::size_t{0}
+                                     : is_in(kWide, code) ? 2U
+                                                          : 1U};
 }
 
 /// How many bytes fit, and how many columns they take.
@@ -94,6 +73,16 @@ std::string fit(std::string_view text, std::size_t columns, bool right) {
     std::string fitted = cut(text, columns);
     const std::string fill(columns - std::min(columns, columns_of(fitted)), ' ');
     return right ? fill + fitted : fitted + fill;
+}
+
+std::string in_columns(const std::vector<std::string>& cells, const std::vector<int>& widths) {
+    std::string line;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+        const auto columns = static_cast<std::size_t>(std::abs(widths[i]));
+        line += (i == 0 ? "" : "  ") +
+                fit(cells[i], std::max(columns, columns_of(cells[i])), widths[i] < 0);
+    }
+    return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns,

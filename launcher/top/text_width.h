@@ -16,6 +16,10 @@ namespace regroup::launcher::top {
 [[nodiscard]] std::string cut(std::string_view text, std::size_t columns);
 /// The same, filled with spaces up to `columns`, in front of the text if `right`.
 [[nodiscard]] std::string fit(std::string_view text, std::size_t columns, bool right = false);
+/// The cells in columns of these widths, two apart; a negative width aligns at the right. A cell
+/// that is too wide moves the others: a number that is cut would mislead. No blanks at the end.
+[[nodiscard]] std::string in_columns(const std::vector<std::string>& cells,
+                                     const std::vector<int>& widths);
 /// In lines of at most `columns`, broken at spaces where there are some; the last of `lines_max`
 /// lines is cut.
 [[nodiscard]] std::vector<std::string> wrapped(std::string_view text, std::size_t columns,

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/json_fields.h"
 #include "launcher/top/job_rows.h"
 #include "launcher/top/text_width.h"
+#include "rendezvous/base/printable.h"
+#include "rendezvous/base/time_text.h"
 
 namespace regroup::launcher::top {
 
@@ -189,7 +190,7 @@ bool View::is_late(Instant now) const {
 
 void View::add_trouble(std::vector<Row>& rows, Instant now) const {
     if (is_late(now)) {
-        rows.push_back(line("no status for " + age_text(now - taken_at_) + ", since " + time_ +
+        rows.push_back(line("no status for " + format_age(now - taken_at_) + ", since " + time_ +
                                 (trouble_.empty() ? "" : ": " + trouble_),
                             Style::bad));
     }
@@ -216,8 +217,8 @@ std::vector<Row> View::head_of_jobs() const {
     }
     const std::size_t jobs = status_->jobs.size();
     return {line(jobs == 0 ? "no jobs"
-                           : count(jobs, "job") + ", " + count(nodes, "node") + ", " +
-                                 count(ranks, "rank") +
+                           : counted(jobs, "job") + ", " + counted(nodes, "node") + ", " +
+                                 counted(ranks, "rank") +
                                  (status_->jobs_left_out == 0
                                       ? ""
                                       : "; " + std::to_string(status_->jobs_left_out) +
@@ -292,7 +293,7 @@ std::vector<Row> View::draw(Size size, Instant now, bool utf8) {
         const std::size_t end = rows.size() + room - below;
         add_list(rows, lines, size, room - below);
         if (left_out > 0) {
-            rows.push_back(line("and " + count(left_out, "node") + " more", Style::dim));
+            rows.push_back(line("and " + counted(left_out, "node") + " more", Style::dim));
         }
         rows.resize(end + (left_out > 0 ? 1 : 0));
         rows.insert(rows.end(), tail.begin(), tail.begin() + static_cast<std::ptrdiff_t>(below));

@@ -144,9 +144,7 @@ JobView Job::view(Instant now) const {
     view.totals = history.totals(view.now);
     view.step_rate = history.step_rate(view.now, kRateWindow);
     view.samples = history.samples();
-    view.last_failure = history.last_failure();
-    view.last_failure_ms = history.last_failure_ms();
-    view.last_recovery_ms = history.last_recovery_ms();
+    view.last_loss = history.last_loss();
     if (const std::optional<Instant> at = history.last_step_at()) {
         const Duration since = view.now - *at;
         view.last_step = since;

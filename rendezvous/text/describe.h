@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/core/job_status.h"
 #include "rendezvous/core/messages.h"
@@ -31,10 +32,20 @@ namespace regroup::rendezvous {
 /// One line: "recovered in 12.3 ms: rank 5 on b was ended by SIGKILL; standby d took slot 1 (detect
 /// ...)", "not recovered after 12.3 ms: ...; round 4 ended before its first step (detect ...)".
 [[nodiscard]] std::string describe(const Incident& incident);
+/// One line: "round 4 after 12 ms: rank 5 on b was ended by SIGKILL; standby d took slot 1; 3 steps
+/// to do again".
+[[nodiscard]] std::string describe_briefly(const Incident& incident);
+/// "7, 3 planned, 1.5 s of 1 h; 512 steps done again": how many recoveries and changes, and how
+/// long they took.
+[[nodiscard]] std::string describe(const Goodput& goodput);
+/// "failures 1 of 3, node losses 0".
+[[nodiscard]] std::string describe(const std::vector<JobStatus::Budget>& budgets);
 [[nodiscard]] std::string describe(const Author& author);
 [[nodiscard]] std::string describe(const Ending& ending);
 /// "3 rounds ended because of it within 10 min, the last one because ...".
 [[nodiscard]] std::string describe(const Quarantine& quarantine);
+/// "node b is quarantined for 30 s: ...".
+[[nodiscard]] std::string describe(const QuarantinedNode& node);
 /// One sentence: what the job does, or which nodes it waits for and for how long at most.
 [[nodiscard]] std::string describe(const Situation& situation);
 [[nodiscard]] std::string describe(const Refusal& refusal);

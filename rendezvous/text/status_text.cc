@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "rendezvous/base/printable.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/time_text.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
@@ -28,12 +30,8 @@ std::string all_used(std::uint32_t allowed, const std::string& one, const char* 
     return "all " + std::to_string(allowed) + " " + many + " used" + limit;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) {
-        text += (text.empty() ? "" : ", ") + name;
-    }
-    return text;
+std::string steps_again(std::uint64_t steps, bool at_least) {
+    return counted(static_cast<std::size_t>(steps), "step") + (at_least ? " or more" : "");
 }
 
 std::string lost_steps(const Incident& incident) {
@@ -46,19 +44,13 @@ std::string lost_steps(const Incident& incident) {
     return "; no process had kept the last state: back from step " +
            std::to_string(back_to + incident.lost_steps) +
            (incident.lost_at_least ? " or later" : "") + " to step " + std::to_string(back_to) +
-           " (" + counted(static_cast<std::size_t>(incident.lost_steps), "step") +
-           (incident.lost_at_least ? " or more" : "") + " to do again)";
-}
-
-std::string quarantined(const QuarantinedNode& node) {
-    return "node " + node.node + " is quarantined for " + format_duration(node.left) + ": " +
-           describe(node.why);
+           " (" + steps_again(incident.lost_steps, incident.lost_at_least) + " to do again)";
 }
 
 std::string all_quarantined(const Situation& situation) {
     std::string text;
     for (const QuarantinedNode& node : situation.quarantined) {
-        text += "; " + quarantined(node);
+        text += "; " + describe(node);
     }
     if (situation.more_quarantined > 0) {
         text += "; and " + std::to_string(situation.more_quarantined) + " more";
@@ -126,6 +118,47 @@ std::string describe(const Incident& incident) {
            (incident.cut_short ? ", end " : ", first step ") + ms(incident.first_step) + ")";
 }
 
+std::string describe_briefly(const Incident& incident) {
+    return "round " + std::to_string(number(incident.next_round)) +
+           (incident.cut_short ? ", cut short after "
+            : incident.planned ? ", planned, after "
+                               : " after ") +
+           format_duration(incident.total()) + ": " + describe(incident.cause) +
+           (incident.decision == Succession() ? "" : "; " + describe(incident.decision)) +
+           (incident.lost_steps == 0
+                ? ""
+                : "; " + steps_again(incident.lost_steps, incident.lost_at_least) + " to do again");
+}
+
+std::string describe(const Goodput& goodput) {
+    const auto part = [](std::uint32_t count, const char* what) {
+        return count == 0 ? "" : ", " + std::to_string(count) + what;
+    };
+    std::string text = std::to_string(goodput.count) + part(goodput.planned, " planned") +
+                       part(goodput.cut_short, " cut short") +
+                       part(goodput.until_start, " only until the programs ran") + ", " +
+                       format_duration(goodput.lost) + " of " + format_age(goodput.lasted);
+    if (goodput.lost_at_end > Duration::zero()) {
+        text += ", and its end " + format_duration(goodput.lost_at_end);
+    }
+    if (goodput.lost_steps > 0) {
+        text += "; " + steps_again(goodput.lost_steps, goodput.lost_at_least) + " done again";
+    } else if (goodput.lost_at_least) {
+        text += "; how many steps were done again is not known";
+    }
+    return text;
+}
+
+std::string describe(const std::vector<JobStatus::Budget>& budgets) {
+    std::string text;
+    for (const JobStatus::Budget& budget : budgets) {
+        text += (text.empty() ? "" : ", ") + std::string(to_string(budget.kind)) + " " +
+                std::to_string(budget.used) +
+                (budget.allowed ? " of " + std::to_string(*budget.allowed) : "");
+    }
+    return text;
+}
+
 std::string describe(const Author& author) {
     switch (author.kind) {
         case Author::Kind::told:
@@ -146,6 +179,11 @@ std::string describe(const Quarantine& quarantine) {
                : counted(quarantine.failures, "round") + " ended because of it within " +
                      format_duration(quarantine.window) + ", the last one because " +
                      describe(quarantine.cause);
+}
+
+std::string describe(const QuarantinedNode& node) {
+    return "node " + node.node + " is quarantined for " + format_duration(node.left) + ": " +
+           describe(node.why);
 }
 
 std::string describe(const Ending& ending) {
@@ -188,8 +226,9 @@ std::string describe(const Ending& ending) {
             return text;
         }
         case Kind::too_few_left:
-            return cause + "; too few nodes remain for a restart, for " + joined(ending.names) +
-                   (ending.names.size() == 1 ? " has" : " have") + " finished and left";
+            return cause + "; too few nodes remain for a restart, for " +
+                   joined(ending.names, ", ") + (ending.names.size() == 1 ? " has" : " have") +
+                   " finished and left";
         case Kind::unfinished:
             return describe(ending.partial_finish.finished) + " finished with exit code 0, and " +
                    describe(ending.partial_finish.awaited) + " did not within " +
@@ -205,7 +244,7 @@ std::string describe(const Situation& situation) {
     const Situation& s = situation;
     const std::string left = format_duration(s.left);
     const std::string round = "round " + std::to_string(number(s.round));
-    const std::string awaited = joined(s.awaited) + (s.more_awaited ? ", ..." : "");
+    const std::string awaited = joined(s.awaited, ", ") + (s.more_awaited ? ", ..." : "");
     const std::string finish = s.partial_finish.is_known() ? "; " + describe(s.partial_finish) : "";
     switch (s.kind) {
         case Kind::told:
@@ -241,7 +280,7 @@ std::string describe(const Situation& situation) {
         case Kind::closed:
             return "closed by " + describe(s.author) + ": " + describe(*s.ending);
         case Kind::quarantined:
-            return s.quarantined.empty() ? "" : quarantined(s.quarantined[0]);
+            return s.quarantined.empty() ? "" : describe(s.quarantined[0]);
         case Kind::refused:
             return describe(*s.refusal);
     }

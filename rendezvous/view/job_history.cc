@@ -34,12 +34,12 @@ void JobHistory::record(const std::vector<JobEvent>& events, std::int64_t wall_m
     for (const JobEvent& event : events) {
         count(event);
         if (const auto* failure = std::get_if<Boxed<WorkerFailure>>(&event.detail)) {
-            last_failure_ = *failure;
-            last_failure_ms_ = wall_ms;
+            last_loss_.failure = *failure;
+            last_loss_.failure_ms = wall_ms;
         }
         if (const auto* incident = std::get_if<Boxed<Incident>>(&event.detail);
             incident != nullptr && !(*incident)->planned && !(*incident)->cut_short) {
-            last_recovery_ms_ = wall_ms;
+            last_loss_.recovery_ms = wall_ms;
         }
         RecordedEvent entry{++last_number_, wall_ms, event, nullptr, nullptr};
         entry.line = std::make_shared<const std::string>(event_line(job_, entry));
@@ -170,10 +170,10 @@ void JobHistory::reached(Instant at, std::uint64_t step) {
     } else if (state_ == JobState::productive) {
         spend(at, state_);
     }
-    add_sample(at, step);
+    steps_.add(at, step);
 }
 
-void JobHistory::add_sample(Instant at, std::uint64_t step) {
+void StepSeries::add(Instant at, std::uint64_t step) {
     if (samples_.empty() || at - samples_.back().at >= sample_every_) {
         samples_.push_back({at, step});
     }
@@ -193,7 +193,7 @@ void JobHistory::add_sample(Instant at, std::uint64_t step) {
     }
 }
 
-Duration JobHistory::longest_gap(std::size_t first) const {
+Duration StepSeries::longest_gap(std::size_t first) const {
     Duration longest{};
     for (std::size_t i = first + 1; i < recent_.size(); ++i) {
         longest = std::max(longest, recent_[i].at - recent_[i - 1].at);
@@ -201,8 +201,8 @@ Duration JobHistory::longest_gap(std::size_t first) const {
     return longest;
 }
 
-double JobHistory::step_rate(Instant now, Duration window) const {
-    if (recent_.size() < 2 || ended_) {
+double StepSeries::rate(Instant now, Duration window) const {
+    if (recent_.size() < 2) {
         return 0;
     }
     const auto begin = std::find_if(recent_.begin(), recent_.end(), [&](const StepSample& sample) {
@@ -223,14 +223,17 @@ double JobHistory::step_rate(Instant now, Duration window) const {
                : 0;
 }
 
+bool StepSeries::is_late(Duration silent, Duration patience) const {
+    return silent > std::max(patience, kLateFactor * longest_gap(0));
+}
+
 std::optional<Duration> JobHistory::stalled_for(Instant now, Duration patience) const {
     const bool trains = state_ == JobState::productive || state_ == JobState::lost;
     if (!trains || ended_ || !last_step_at_) {
         return std::nullopt;
     }
     const Duration silent = now - std::max(*last_step_at_, trains_since_);
-    return silent > std::max(patience, kLateFactor * longest_gap(0)) ? std::optional(silent)
-                                                                     : std::nullopt;
+    return steps_.is_late(silent, patience) ? std::optional(silent) : std::nullopt;
 }
 
 JobTotals JobHistory::totals(Instant now) const {

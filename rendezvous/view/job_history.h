@@ -23,10 +23,40 @@ struct RecordedEvent {
     std::shared_ptr<const std::string> brief;  ///< The same without a list of nodes.
 };
 
+/// Wall-clock times are 0 before the first.
+struct LastLoss {
+    Boxed<WorkerFailure> failure{};  ///< The last failure of a worker; may be empty.
+    std::int64_t failure_ms = 0;     ///< Its wall-clock time.
+    std::int64_t recovery_ms = 0;    ///< That of the last recovery from a failure.
+};
+
 /// How far a job had come at an instant.
 struct StepSample {
     Instant at{};
     std::uint64_t step = 0;
+};
+
+/// The steps of a job over time. Pure; bounded.
+class StepSeries {
+   public:
+    /// When there are more samples, every second one is dropped.
+    static constexpr std::size_t kSamplesMax = 512;
+
+    void add(Instant at, std::uint64_t step);
+    [[nodiscard]] const std::vector<StepSample>& samples() const noexcept { return samples_; }
+    /// Steps per second over about the last `window`, or between the last two steps if these take
+    /// longer. Falls from when the next step is late, to 0.
+    [[nodiscard]] double rate(Instant now, Duration window) const;
+    /// True if a step that takes so long is late: more than `patience`, and much more than before.
+    [[nodiscard]] bool is_late(Duration silent, Duration patience) const;
+
+   private:
+    /// The longest time between two of the recent samples, from index `first` on; zero: one sample.
+    [[nodiscard]] Duration longest_gap(std::size_t first) const;
+
+    std::vector<StepSample> samples_;
+    Duration sample_every_ = std::chrono::seconds(1);
+    std::deque<StepSample> recent_;  ///< For the rate now.
 };
 
 /// The last events of a job, sums over all of them, and its steps over time. It is the same after
@@ -34,8 +64,6 @@ struct StepSample {
 class JobHistory {
    public:
     static constexpr std::size_t kEventsMax = 2048;
-    /// Samples of steps. When there are more, every second one is dropped.
-    static constexpr std::size_t kSamplesMax = 512;
 
     explicit JobHistory(std::string job) : job_(std::move(job)) {}
 
@@ -53,20 +81,17 @@ class JobHistory {
     /// The sums up to `now`.
     [[nodiscard]] JobTotals totals(Instant now) const;
     [[nodiscard]] JobState state() const noexcept { return state_; }
-    [[nodiscard]] const std::vector<StepSample>& samples() const noexcept { return samples_; }
-    /// Steps per second over about the last `window`, or between the last two steps if these take
-    /// longer. Falls from when the next step is late, to 0.
-    [[nodiscard]] double step_rate(Instant now, Duration window) const;
+    [[nodiscard]] const std::vector<StepSample>& samples() const noexcept {
+        return steps_.samples();
+    }
+    /// See StepSeries::rate; 0 once the job has ended.
+    [[nodiscard]] double step_rate(Instant now, Duration window) const {
+        return ended_ ? 0 : steps_.rate(now, window);
+    }
     /// How long no step has come in a job that trains and tells its steps: more than `patience`,
     /// and much more than it took before. Nothing otherwise.
     [[nodiscard]] std::optional<Duration> stalled_for(Instant now, Duration patience) const;
-    /// The last failure of a worker, and its wall-clock time; empty and 0 if there was none.
-    [[nodiscard]] const Boxed<WorkerFailure>& last_failure() const noexcept {
-        return last_failure_;
-    }
-    [[nodiscard]] std::int64_t last_failure_ms() const noexcept { return last_failure_ms_; }
-    /// The wall-clock time of the last recovery from a failure; 0 if there was none.
-    [[nodiscard]] std::int64_t last_recovery_ms() const noexcept { return last_recovery_ms_; }
+    [[nodiscard]] const LastLoss& last_loss() const noexcept { return last_loss_; }
     /// When the last step was committed, on the job's timeline; nothing before the first.
     [[nodiscard]] std::optional<Instant> last_step_at() const noexcept { return last_step_at_; }
 
@@ -75,7 +100,6 @@ class JobHistory {
     void count(const JobEvent& event, const Incident& incident);
     /// The time until `at` was spent in `state`.
     void spend(Instant at, JobState state);
-    void add_sample(Instant at, std::uint64_t step);
 
     std::string job_;
     std::deque<RecordedEvent> events_;
@@ -95,16 +119,9 @@ class JobHistory {
     std::uint64_t step_ = 0;
     std::uint64_t redone_at_ = 0;  ///< In JobState::lost: the step from which on work is new.
 
-    std::vector<StepSample> samples_;
-    Duration sample_every_ = std::chrono::seconds(1);
-    /// The longest time between two of the recent samples, from index `first` on; zero: one sample.
-    [[nodiscard]] Duration longest_gap(std::size_t first) const;
-
-    std::deque<StepSample> recent_;  ///< For the rate now.
-    Instant trains_since_{};         ///< When the round began to train.
-    Boxed<WorkerFailure> last_failure_;
-    std::int64_t last_failure_ms_ = 0;
-    std::int64_t last_recovery_ms_ = 0;
+    StepSeries steps_;
+    Instant trains_since_{};  ///< When the round began to train.
+    LastLoss last_loss_;
     std::optional<Instant> last_step_at_;
 };
 

@@ -202,6 +202,7 @@ void write_lists(JsonWriter& out, const JobView& named, std::size_t count_max) {
         out.field("name", node.node);
         out.field("reason", protocol::sentence(describe(node.why)));
         out.field("left_s", to_seconds(node.left));
+        out.field("text", protocol::sentence(describe(node)));
         out.end_object();
     }
     out.end_array();
@@ -223,6 +224,7 @@ void write_lists(JsonWriter& out, const JobView& named, std::size_t count_max) {
     for (std::size_t i = status.incidents.size() - incidents; i < status.incidents.size(); ++i) {
         json incident = json::object();
         protocol::write(incident, status.incidents[i]);
+        incident["text"] = protocol::sentence(describe_briefly(status.incidents[i]));
         out.json(text_of(incident));
     }
     out.end_array();
@@ -273,6 +275,8 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     out.field("incidents_until_start", goodput.until_start);
     out.field("lost_steps", goodput.lost_steps);
     out.field("lost_at_least", goodput.lost_at_least);
+    put_sentence(out, "recoveries_text", goodput.count == 0 ? "" : describe(goodput));
+    put_sentence(out, "budgets_text", describe(status.budgets));
     out.field("restarts", status.restarts);
     if (status.situation.partial_finish.is_known()) {
         out.key("partial_finish");
@@ -280,9 +284,9 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     }
     put_sentence(out, "journal", named.journal);
     write_lists(out, named, count_max);
-    if (named.last_failure) {
+    if (named.last_loss.failure) {
         out.key("last_failure");
-        write(out, *named.last_failure, named.last_failure_ms);
+        write(out, *named.last_loss.failure, named.last_loss.failure_ms);
     }
     if (named.telemetry.last()) {
         out.key("telemetry");
@@ -333,7 +337,7 @@ std::optional<std::string> texts_of(const std::vector<JobView>& jobs, std::size_
 
 /// So many rows of each job may fit.
 std::size_t rows_at_most(const std::vector<JobView>& jobs, std::size_t bytes_max) {
-    std::size_t longest = JobHistory::kSamplesMax;
+    std::size_t longest = StepSeries::kSamplesMax;
     for (const JobView& job : jobs) {
         longest = std::max(longest, job.status.nodes.size());
     }

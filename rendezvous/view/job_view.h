@@ -30,11 +30,9 @@ struct JobView {
     std::optional<Duration> stalled{};    ///< How long it has stood still, if it has.
     std::vector<StepSample> samples{};    ///< Steps over time, on the job's timeline.
     Instant now{};                        ///< On the job's timeline.
-    Boxed<WorkerFailure> last_failure{};  ///< May be empty.
-    std::int64_t last_failure_ms = 0;
-    std::int64_t last_recovery_ms = 0;  ///< From a failure; wall-clock time, 0 if there was none.
-    std::int64_t last_step_ms = 0;      ///< The same, when the last step was committed.
-    std::uint64_t last_event = 0;       ///< RecordedEvent::number.
+    LastLoss last_loss{};
+    std::int64_t last_step_ms = 0;  ///< Wall-clock time of the last committed step; 0 before.
+    std::uint64_t last_event = 0;   ///< RecordedEvent::number.
     JobTelemetry telemetry{};
 };
 

@@ -75,9 +75,10 @@ class Renderer {
         of_jobs(name, Type::counter, help,
                 [member](const JobView& job) { return std::optional(job.totals.*member); });
     }
-    void timestamp(std::string_view name, std::string_view help, std::int64_t JobView::* member) {
-        of_jobs(name, Type::gauge, help, [member](const JobView& job) {
-            return job.*member == 0 ? std::nullopt : std::optional(seconds(job.*member));
+    template <typename WallMs>
+    void timestamp(std::string_view name, std::string_view help, WallMs wall_ms) {
+        of_jobs(name, Type::gauge, help, [wall_ms](const JobView& job) {
+            return wall_ms(job) == 0 ? std::nullopt : std::optional(seconds(wall_ms(job)));
         });
     }
 
@@ -194,14 +195,16 @@ void Renderer::times() {
                            std::uint64_t{phase == jobs_[i].status.phase ? 1U : 0U});
         }
     }
-    timestamp("regroup_job_start_timestamp_seconds", "When the job began.", &JobView::began_ms);
+    timestamp("regroup_job_start_timestamp_seconds", "When the job began.",
+              [](const JobView& job) { return job.began_ms; });
     timestamp("regroup_job_last_step_timestamp_seconds",
               "When the last step was committed. Absent if the program does not tell its steps.",
-              &JobView::last_step_ms);
+              [](const JobView& job) { return job.last_step_ms; });
     timestamp("regroup_job_last_failure_timestamp_seconds", "When a worker failed last.",
-              &JobView::last_failure_ms);
+              [](const JobView& job) { return job.last_loss.failure_ms; });
     timestamp("regroup_job_last_recovery_timestamp_seconds",
-              "When the job had recovered from its last failure.", &JobView::last_recovery_ms);
+              "When the job had recovered from its last failure.",
+              [](const JobView& job) { return job.last_loss.recovery_ms; });
 }
 
 template <std::size_t kUsual>

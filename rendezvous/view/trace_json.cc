@@ -17,7 +17,7 @@ namespace regroup::rendezvous {
 
 namespace {
 
-using nlohmann::json;
+using nlohmann::ordered_json;
 
 // The process of what concerns the job as a whole. Those of the nodes follow.
 constexpr std::size_t kJobProcess = 1;
@@ -27,15 +27,6 @@ constexpr std::size_t kRoundsThread = 1;
 constexpr std::size_t kFirstRankThread = 1;
 // The most arrows from the ranks of one round: when a large node dies, some say it all.
 constexpr std::size_t kArrowsMax = 64;
-
-std::string quoted(const std::string& text) {
-    return printable_json(json_text(json(text)));
-}
-
-/// {"key":"text"}
-std::string argument(const char* key, const std::string& text) {
-    return std::string("{\"") + key + "\":" + quoted(text) + "}";
-}
 
 TraceTime microseconds(Instant at) {
     return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
@@ -100,35 +91,43 @@ class Writer {
         first_round_ += slices > limits.slices_max && first_round_ + 1 < story_.rounds.size();
     }
 
-    /// `rest`: the further fields, each with a comma before it.
-    void add(char phase, TraceTime at, Track track, const std::string& rest) {
-        lines_.push_back({at, lines_.size(),
-                          std::string(R"({"ph":")") + phase + R"(","ts":)" + std::to_string(at) +
-                              R"(,"pid":)" + std::to_string(track.process) + R"(,"tid":)" +
-                              std::to_string(track.thread) + rest + "}"});
+    static std::string text_of(const ordered_json& event) {
+        return printable_json(json_text(event));
+    }
+    void add(char phase, TraceTime at, Track track, const ordered_json& rest) {
+        ordered_json event = {{"ph", std::string(1, phase)},
+                              {"ts", at},
+                              {"pid", track.process},
+                              {"tid", track.thread}};
+        event.update(rest);
+        lines_.push_back({at, lines_.size(), text_of(event)});
     }
     void add_slice(Track track, const std::string& name, const char* category, TraceTime begin,
-                   TraceTime end, const std::string& arguments) {
+                   TraceTime end, const ordered_json& arguments) {
         if (end > begin) {
             add('X', begin, track,
-                R"(,"dur":)" + std::to_string(end - begin) + R"(,"cat":")" + category +
-                    R"(","name":)" + quoted(name) + R"(,"args":)" + arguments);
+                {{"dur", end - begin}, {"cat", category}, {"name", name}, {"args", arguments}});
         }
     }
-    void name(const char* what, Track track, const std::string& text) {
-        names_ += std::string(R"({"ph":"M","name":")") + what + R"(","pid":)" +
-                  std::to_string(track.process) + R"(,"tid":)" + std::to_string(track.thread) +
-                  R"(,"args":)" + argument("name", text) + "},\n";
+    void add_name(const char* what, Track track, const ordered_json& arguments) {
+        names_ += text_of({{"ph", "M"},
+                           {"name", what},
+                           {"pid", track.process},
+                           {"tid", track.thread},
+                           {"args", arguments}}) +
+                  ",\n";
     }
-    void sort_index(std::size_t process) {
-        names_ += R"({"ph":"M","name":"process_sort_index","pid":)" + std::to_string(process) +
-                  R"(,"tid":0,"args":{"sort_index":)" + std::to_string(process) + "}},\n";
+    void name_thread(Track track, const std::string& text) {
+        add_name("thread_name", track, {{"name", text}});
+    }
+    void name_process(std::size_t process, const std::string& text) {
+        add_name("process_name", {process, 0}, {{"name", text}});
+        add_name("process_sort_index", {process, 0}, {{"sort_index", process}});
     }
 
     void write_names() {
-        name("process_name", {kJobProcess, 0}, "job " + source_.job);
-        sort_index(kJobProcess);
-        name("thread_name", {kJobProcess, kRoundsThread}, "rounds");
+        name_process(kJobProcess, "job " + source_.job);
+        name_thread({kJobProcess, kRoundsThread}, "rounds");
         std::vector<std::uint32_t> workers(story_.nodes.size(), 0);
         for (const TracedRound& round : story_.rounds) {
             for (const TracedNode& node : round.nodes) {
@@ -136,12 +135,11 @@ class Writer {
             }
         }
         for (std::size_t i = 0; i < story_.nodes.size(); ++i) {
-            name("process_name", {kFirstNode + i, 0}, "node " + story_.nodes[i]);
-            sort_index(kFirstNode + i);
-            name("thread_name", {kFirstNode + i, 0}, "agent");
+            name_process(kFirstNode + i, "node " + story_.nodes[i]);
+            name_thread({kFirstNode + i, 0}, "agent");
             for (std::uint32_t local = 0; by_rank_ && local < workers[i]; ++local) {
-                name("thread_name", {kFirstNode + i, kFirstRankThread + local},
-                     "local rank " + std::to_string(local));
+                name_thread({kFirstNode + i, kFirstRankThread + local},
+                            "local rank " + std::to_string(local));
             }
         }
     }
@@ -153,7 +151,7 @@ class Writer {
 
     /// The activity of a rank, a node or the whole round until `end`.
     void write_part(Track track, const TracedRound& round, TraceTime end,
-                    const std::string& arguments) {
+                    const ordered_json& arguments) {
         const std::string name = "round " + std::to_string(round.number);
         const bool ran = round.running >= 0 && round.running < end;
         add_slice(track, "start of " + name, "start", round.assigned, ran ? round.running : end,
@@ -165,7 +163,7 @@ class Writer {
 
     void write(const TracedRound& round) {
         write_part({kJobProcess, kRoundsThread}, round, round.end < 0 ? now_ : round.end,
-                   argument("cause", round.cause));
+                   {{"cause", round.cause}});
         std::uint64_t world = 0;
         for (const TracedNode& node : round.nodes) {
             world += node.workers;
@@ -176,18 +174,16 @@ class Writer {
                     end = std::max(end, round.end_of(node.first_rank + i, now_));
                 }
                 write_part(track_of(node, node.first_rank), round, end,
-                           R"({"first_rank":)" + std::to_string(node.first_rank) +
-                               R"(,"workers":)" + std::to_string(node.workers) + "}");
+                           {{"first_rank", node.first_rank}, {"workers", node.workers}});
                 continue;
             }
             for (std::uint32_t i = 0; i < node.workers; ++i) {
                 const std::uint32_t rank = node.first_rank + i;
-                write_part(track_of(node, rank), round, round.end_of(rank, now_),
-                           R"({"rank":)" + std::to_string(rank) + "}");
+                write_part(track_of(node, rank), round, round.end_of(rank, now_), {{"rank", rank}});
             }
         }
         add('C', round.assigned, {kJobProcess, 0},
-            R"(,"name":"world size","args":{"ranks":)" + std::to_string(world) + "}");
+            {{"name", "world size"}, {"args", {{"ranks", world}}}});
     }
 
     /// From each rank that died to the one that has its number in the next round.
@@ -205,11 +201,13 @@ class Writer {
             if (++count > kArrowsMax) {
                 return;
             }
-            const std::string id = R"(,"cat":"replacement","name":"replaced","id":)" +
-                                   std::to_string(++arrows_) + R"(,"args":{"rank":)" +
-                                   std::to_string(rank) + "}";
-            add('s', end - 1, track_of(*from, rank), id);
-            add('f', after.assigned, track_of(*to, rank), id + R"(,"bp":"e")");
+            ordered_json arrow = {{"cat", "replacement"},
+                                  {"name", "replaced"},
+                                  {"id", ++arrows_},
+                                  {"args", {{"rank", rank}}}};
+            add('s', end - 1, track_of(*from, rank), arrow);
+            arrow["bp"] = "e";
+            add('f', after.assigned, track_of(*to, rank), arrow);
         }
     }
 
@@ -219,25 +217,24 @@ class Writer {
             total += stage;
         }
         TraceTime at = std::max<TraceTime>(0, event.at - total);
-        const auto part = [&](char phase, const std::string& name, const std::string& rest) {
-            add(phase, at, {kJobProcess, 0},
-                R"(,"cat":"recovery","id":)" + std::to_string(id) + R"(,"name":)" + quoted(name) +
-                    rest);
+        const auto part = [&](char phase, std::string_view name, const ordered_json& arguments) {
+            ordered_json rest = {{"cat", "recovery"}, {"id", id}, {"name", name}};
+            rest.update(arguments);
+            add(phase, at, {kJobProcess, 0}, rest);
         };
-        const std::string name = event.cut_short ? "no recovery"
-                                 : event.planned ? "planned change"
-                                                 : "recovery";
-        part('b', name,
-             R"(,"args":{"cause":)" + quoted(event.text) + R"(,"round":)" +
-                 std::to_string(event.round) + "}");
+        const ordered_json none = ordered_json::object();
+        const std::string_view name = event.cut_short ? "no recovery"
+                                      : event.planned ? "planned change"
+                                                      : "recovery";
+        part('b', name, {{"args", {{"cause", event.text}, {"round", event.round}}}});
         for (std::size_t i = 0; i < event.stages.size(); ++i) {
             if (event.stages[i] > 0) {
-                part('b', std::string(kStageNames[i]), "");
+                part('b', kStageNames[i], none);
                 at = std::min(event.at, at + event.stages[i]);
-                part('e', std::string(kStageNames[i]), "");
+                part('e', kStageNames[i], none);
             }
         }
-        part('e', name, "");
+        part('e', name, none);
     }
 
     [[nodiscard]] Track place_of(const TracedEvent& event) {
@@ -263,9 +260,10 @@ class Writer {
         }
         const std::string scope = event.node.empty() ? "g" : event.has_rank ? "t" : "p";
         add('i', event.at, place_of(event),
-            R"(,"s":")" + scope + R"(","cat":"event","name":)" + quoted(event.kind) +
-                R"(,"args":{"text":)" + quoted(event.text) + R"(,"round":)" +
-                std::to_string(event.round) + R"(,"step":)" + std::to_string(event.step) + "}");
+            {{"s", scope},
+             {"cat", "event"},
+             {"name", event.kind},
+             {"args", {{"text", event.text}, {"round", event.round}, {"step", event.step}}}});
     }
 
     void write_steps() {
@@ -279,8 +277,7 @@ class Writer {
         std::uint64_t last = 0;
         for (const auto& [at, step] : steps) {
             if (step != last) {
-                add('C', at, {kJobProcess, 0},
-                    R"(,"name":"step","args":{"step":)" + std::to_string(step) + "}");
+                add('C', at, {kJobProcess, 0}, {{"name", "step"}, {"args", {{"step", step}}}});
                 last = step;
             }
         }
@@ -291,10 +288,12 @@ class Writer {
         std::sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) {
             return std::pair(a.at, a.order) < std::pair(b.at, b.order);
         });
-        std::string text = R"({"displayTimeUnit":"ms","otherData":{"job":)" + quoted(source_.job) +
-                           R"(,"began":)" + quoted(utc_time(source_.began_ms)) + R"(,"slices":")" +
-                           (by_rank_ ? "per rank" : "per node") + R"(","rounds_left_out":)" +
-                           std::to_string(first_round_) + "},\"traceEvents\":[\n" + names_;
+        const ordered_json other = {{"job", source_.job},
+                                    {"began", utc_time(source_.began_ms)},
+                                    {"slices", by_rank_ ? "per rank" : "per node"},
+                                    {"rounds_left_out", first_round_}};
+        std::string text = R"({"displayTimeUnit":"ms","otherData":)" + text_of(other) +
+                           ",\"traceEvents\":[\n" + names_;
         for (const Line& line : lines_) {
             text += line.text + ",\n";
         }

@@ -121,8 +121,8 @@ TEST(JobHistory, KeepsAFewHundredSamplesOfALongJob) {
     for (int i = 1; i < 20000; ++i) {
         history.reached(at(std::chrono::seconds(i)), static_cast<std::uint64_t>(i) * 3);
     }
-    EXPECT_LE(history.samples().size(), JobHistory::kSamplesMax);
-    EXPECT_GE(history.samples().size(), JobHistory::kSamplesMax / 4);
+    EXPECT_LE(history.samples().size(), StepSeries::kSamplesMax);
+    EXPECT_GE(history.samples().size(), StepSeries::kSamplesMax / 4);
     EXPECT_NEAR(history.step_rate(at(20000s), 10s), 3, 0.01);
     EXPECT_EQ(history.step_rate(at(30000s), 10s), 0);
 }

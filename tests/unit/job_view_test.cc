@@ -95,6 +95,43 @@ TEST(JobViewJson, StateOfAClosedJobIsItsOutcome) {
     }
 }
 
+TEST(JobViewJson, LossesAreToldInSentences) {
+    JobView view;
+    JobStatus& status = view.status;
+    status.goodput.lasted = seconds(3600);
+    status.goodput.lost_at_end = seconds(3);
+    Incident incident;
+    incident.next_round = RoundId{2};
+    incident.cause = Cause("node n7 is lost");
+    incident.decision = Succession("n3 takes its place");
+    incident.step = 600;
+    incident.stop = milliseconds(40);
+    incident.lost_steps = 512;
+    status.incidents.push_back(incident);
+    incident.planned = true;
+    status.incidents.push_back(incident);
+    incident.cut_short = true;
+    incident.lost_steps = 0;
+    incident.decision = {};
+    status.incidents.push_back(incident);
+    for (const Incident& one : status.incidents) {
+        status.goodput.add(one);
+    }
+    status.budgets = {{JobStatus::Budget::Kind::failures, 1, 3},
+                      {JobStatus::Budget::Kind::hangs, 2, std::nullopt}};
+
+    const json job = of_job(view);
+
+    EXPECT_EQ(job.at("recoveries_text"),
+              "3, 2 planned, 1 cut short, 120 ms of 1 h, and its end 3.0 s; 1024 steps done again");
+    EXPECT_EQ(job.at("budgets_text"), "failures 1 of 3, hangs 2");
+    const json& incidents = job.at("incidents");
+    EXPECT_EQ(incidents.at(0).at("text"),
+              "round 2 after 40 ms: node n7 is lost; n3 takes its place; 512 steps to do again");
+    EXPECT_THAT(incidents.at(1).at("text"), ::testing::StartsWith("round 2, planned, after 40 ms"));
+    EXPECT_EQ(incidents.at(2).at("text"), "round 2, cut short after 40 ms: node n7 is lost");
+}
+
 TEST(JobViewJson, TextsAreEscapedAndBytesThatAreNoUtf8AreReplaced) {
     std::string text;
     JsonWriter out(text);

@@ -14,6 +14,7 @@
 #include "launcher/top/table.h"
 #include "launcher/top/text_width.h"
 #include "launcher/top/view.h"
+#include "rendezvous/base/time_text.h"
 
 namespace regroup::launcher::top {
 namespace {
@@ -45,23 +46,19 @@ nlohmann::json nightly() {
             {"restarts", 1},
             {"age_s", 12000},
             {"totals", {{"time_s", {{"waiting", 60}, {"productive", 987}, {"recovering", 13}}}}},
-            {"lasted_s", 3600},
-            {"lost_s", 1.5},
-            {"incidents_count", 7},
+            {"recoveries_text", "7, 1.5 s of 1 h"},
+            {"budgets_text", "restarts 1 of 3"},
             {"nodes", {node("n0", 0), node("n12", 8, 1199)}},
-            {"quarantined", {{{"name", "n7"}, {"left_s", 300}, {"reason", "3 failures"}}}},
-            {"budgets", {{{"what", "restarts"}, {"used", 1}, {"allowed", 3}}}},
+            {"quarantined",
+             {{{"name", "n7"}, {"text", "node n7 is quarantined for 300 s: 3 failures"}}}},
             {"step_samples", {{0, 0}, {10, 100}, {20, 300}, {30, 300}}},
             {"last_failure",
              {{"time", "2026-11-25T21:20:00.123Z"},
               {"text", "rank 3 on n7 was ended by SIGKILL"},
               {"last_output", "one\ntwo\nthree\nfour\n"}}},
             {"incidents",
-             {{{"next_round", 2}, {"stop_us", 40000}, {"cause", "node n7 is lost"}},
-              {{"next_round", 3},
-               {"stop_us", 50000},
-               {"cause", "n12 has joined"},
-               {"planned", true}}}}};
+             {{{"text", "round 2 after 40 ms: node n7 is lost"}},
+              {{"text", "round 3, planned, after 50 ms: n12 has joined"}, {"planned", true}}}}};
 }
 
 Status status_of(const std::vector<nlohmann::json>& jobs) {
@@ -152,10 +149,10 @@ TEST(TopText, NamesAreOrderedByTheirNumbers) {
 
 TEST(TopStatus, AgesHaveTwoUnitsAtMost) {
     using std::chrono::seconds;
-    EXPECT_EQ(age_text(seconds(45)), "45 s");
-    EXPECT_EQ(age_text(seconds(750)), "12 min");
-    EXPECT_EQ(age_text(seconds(12000)), "3 h 20 min");
-    EXPECT_EQ(age_text(seconds(187200)), "2 d 4 h");
+    EXPECT_EQ(format_age(seconds(45)), "45 s");
+    EXPECT_EQ(format_age(seconds(750)), "12 min");
+    EXPECT_EQ(format_age(seconds(12000)), "3 h 20 min");
+    EXPECT_EQ(format_age(seconds(187200)), "2 d 4 h");
 }
 
 TEST(TopStatus, MalformedStatusIsEmptyOrNone) {
@@ -181,9 +178,9 @@ TEST_F(TopView, OnlyJobIsShownWithNodesFailureAndRecoveries) {
             StartsWith("RANKSv  NODE   PLACE   STATE     STEP"),
             StartsWith("   0-7  n0     member  running   1200  250 ms"),
             StartsWith("  8-15  n12    member  running   1199  250 ms"), "", "", "", "", "", "", "",
-            "quarantined: n7 for 300 s more: 3 failures",
+            "node n7 is quarantined for 300 s: 3 failures",
             "last failure 2026-11-25T21:20:00.123Z: rank 3 on n7 was ended by SIGKILL", "  | two",
-            "  | three", "  | four", "recoveries 7; 1.5 s of 1 h",
+            "  | three", "  | four", "recoveries 7, 1.5 s of 1 h",
             "  round 3, planned, after 50 ms: n12 has joined",
             "  round 2 after 40 ms: node n7 is lost", StartsWith("Esc all jobs  / filter")));
 }

@@ -51,7 +51,7 @@ JobView full_job(const std::string& id = "nightly") {
     JobView view;
     view.job = id;
     view.began_ms = 1'764'000'000'123;
-    view.last_step_ms = view.last_failure_ms = view.last_recovery_ms = 1'764'000'100'000;
+    view.last_step_ms = view.last_loss.failure_ms = view.last_loss.recovery_ms = 1'764'000'100'000;
     view.status.phase = Phase::training;
     view.status.world_size = 16;
     view.status.step = 12345;

@@ -181,7 +181,7 @@ export class Quarantined {
       release.addEventListener("click", () => askToRelease(job, name));
       return {
         element: make("li", {class: "title", "data-quarantined": name}, text, release),
-        update: ({reason, left_s: left}) => setText(text, `${name}: ${reason}; for ${duration(left)} more`),
+        update: ({text: told}) => setText(text, told),
       };
     });
   }

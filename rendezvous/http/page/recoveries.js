@@ -52,9 +52,7 @@ function note(status, known) {
   if (total === 0 && known === 0) {
     return "None so far.";
   }
-  const kept = known < total ? ` The last ${known} are kept.` : "";
-  return `${total} in all, ${status.incidents_planned} planned, ${
-    status.incidents_cut_short} cut short; they took ${duration(status.lost_s)}.${kept}`;
+  return `${status.recoveries_text ?? total}.${known < total ? ` The last ${known} are kept.` : ""}`;
 }
 
 function createItem({one: first}) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The text of `regroup status`. Pure.
 #pragma once
 
 #include <string>
 
-namespace regroup::launcher {
+namespace regroup::launcher::top {
 
 /// The answer of a daemon to `status`, a JSON object, as tables for the terminal. An answer of
 /// another form is shown as it is, on one line.
@@ -13,4 +15,4 @@ namespace regroup::launcher {
 /// printable.
 [[nodiscard]] std::string status_json(const std::string& json_text);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::launcher::top
