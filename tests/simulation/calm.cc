@@ -32,7 +32,7 @@ void Simulation::begin_calm() {
             spawn(host, kSpawnMax);
         }
     }
-    workers_.heal();
+    workers_.severed.reset();
     etcd_.set_down(false);
     for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
         etcd_.cut(index, false);

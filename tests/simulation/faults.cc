@@ -133,13 +133,13 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
         world_.queue.push(world_.now + outage, EventKind::heal, host);
     }
     if (kind == FaultKind::worker_killed) {
-        workers_.hit(host);
+        fail_worker(workers_, host);
     }
     if (kind == FaultKind::worker_hung) {
-        workers_.hang(host);
+        hang_worker(workers_, host);
     }
     if (kind == FaultKind::peers_severed) {
-        workers_.sever(host, world_.now + outage);
+        sever_workers(workers_, host, world_.now + outage);
     }
     if (!agent.running()) {
         return;

@@ -16,55 +16,46 @@ namespace {
 constexpr Duration kFormMax = std::chrono::milliseconds(300);
 constexpr double kLossAtBoundary = 0.1;
 
-}  // namespace
-
-std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
+std::size_t group_of(Workers& all, const rendezvous::Assignment& assignment) {
     const auto key = std::pair(assignment.round, assignment.master_port);
-    auto found = group_by_master_.find(key);
+    auto found = all.group_by_master.find(key);
     // A daemon without durable state may reuse a round number that group rank 0 has never heard of,
     // and whose workers are gone.
-    if (found != group_by_master_.end() && is_gone(found->second)) {
-        group_by_master_.erase(found);
-        found = group_by_master_.end();
+    if (found != all.group_by_master.end() && all.groups[found->second].broken &&
+        present(all, found->second).empty()) {
+        all.group_by_master.erase(found);
+        found = all.group_by_master.end();
     }
-    if (found == group_by_master_.end()) {
-        Group& group = groups_.emplace_back();
+    if (found == all.group_by_master.end()) {
+        WorkerGroup& group = all.groups.emplace_back();
         group.round = assignment.round;
         group.world_size = assignment.world_size;
-        group.finish_at =
-            world_.now + between(world_.random, world_.plan.work_min, world_.plan.work_max);
-        found = group_by_master_.emplace(key, groups_.size() - 1).first;
+        group.finish_at = all.world.now + between(all.world.random, all.world.plan.work_min,
+                                                  all.world.plan.work_max);
+        found = all.group_by_master.emplace(key, all.groups.size() - 1).first;
     }
     return found->second;
 }
 
-bool Workers::is_gone(std::size_t index) const {
-    const Group& group = groups_[index];
-    return group.broken &&
-           std::none_of(group.members.begin(), group.members.end(), [&](const auto& member) {
-               const Worker& worker = hosts_[member.first].workers[member.second];
-               return worker.alive && worker.group == index;
-           });
-}
+}  // namespace
 
 // From here on the worker belongs to that round, even if it cannot act yet.
-void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
-                    const rendezvous::Assignment& assignment) {
-    Worker& worker = hosts_[host].workers[local_rank];
+void enter_round(Workers& all, Worker& worker, const rendezvous::Assignment& assignment) {
     worker.round = assignment.round;
-    worker.rank = assignment.first_rank + local_rank;
-    worker.group = group_of(assignment);
-    worker.assigned_at = world_.now;
+    worker.rank = assignment.first_rank + worker.local_rank;
+    worker.group = group_of(all, assignment);
+    worker.assigned_at = all.world.now;
     worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
     worker.suspends_at = Instant::max();
-    groups_[worker.group].members.emplace_back(host, local_rank);
-    world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
+    all.groups[worker.group].members.emplace_back(worker.host, worker.local_rank);
+    all.world.tell(
+        [&](Checker& c) { c.on_worker_start(all.world.now, worker.host, assignment.round); });
 }
 
-std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t index) {
+std::vector<Worker*> present(Workers& all, std::size_t index) {
     std::vector<Worker*> result;
-    for (const auto& [host, local_rank] : group.members) {
-        Worker& worker = hosts_[host].workers[local_rank];
+    for (const auto& [host, local_rank] : all.groups[index].members) {
+        Worker& worker = all.hosts[host].workers[local_rank];
         if (worker.alive && worker.group == index) {
             result.push_back(&worker);
         }
@@ -72,79 +63,76 @@ std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t i
     return result;
 }
 
-void Workers::ready_to_form(std::size_t index) {
-    const Group& group = groups_[index];
-    const std::vector<Worker*> workers = present(group, index);
+void ready_to_form(Workers& all, std::size_t index) {
+    const WorkerGroup& group = all.groups[index];
+    const std::vector<Worker*> workers = present(all, index);
     const bool ready = !group.broken && !group.formed && workers.size() == group.world_size &&
                        std::all_of(workers.begin(), workers.end(), [](const Worker* worker) {
-                           return worker->stage == Stage::forming;
+                           return worker->stage == WorkerStage::forming;
                        });
     if (ready) {
-        world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
-                          EventKind::group_formed, static_cast<std::uint32_t>(index));
-        if (severed_ && world_.now < severed_->until && !severed_->silent) {
-            world_.queue.push(world_.now + between(world_.random, {}, 4 * kFormMax),
-                              EventKind::group_severed, static_cast<std::uint32_t>(index));
+        all.world.queue.push(all.world.now + between(all.world.random, {}, kFormMax),
+                             EventKind::group_formed, static_cast<std::uint32_t>(index));
+        if (all.severed && all.world.now < all.severed->until && !all.severed->silent) {
+            all.world.queue.push(all.world.now + between(all.world.random, {}, 4 * kFormMax),
+                                 EventKind::group_severed, static_cast<std::uint32_t>(index));
         }
     }
 }
 
-void Workers::leave_group(Worker& worker) {
+void leave_group(Workers& all, Worker& worker) {
     const std::size_t group = std::exchange(worker.group, kNoGroup);
     if (group != kNoGroup) {
-        break_group(group, false);
+        break_group(all, group, false);
     }
 }
 
-void Workers::break_group(std::size_t index, bool by_death) {
-    groups_[index].bereaved = groups_[index].bereaved || by_death;
-    if (std::exchange(groups_[index].broken, true)) {
+void break_group(Workers& all, std::size_t index, bool by_death) {
+    all.groups[index].bereaved = all.groups[index].bereaved || by_death;
+    if (std::exchange(all.groups[index].broken, true)) {
         return;
     }
-    for (const auto& [host, local_rank] : groups_[index].members) {
-        const Worker& worker = hosts_[host].workers[local_rank];
-        if (worker.alive && worker.group == index && worker.stage != Stage::starting) {
-            schedule_consequence(host, local_rank);
+    for (Worker* worker : present(all, index)) {
+        if (worker->stage != WorkerStage::starting) {
+            schedule_consequence(all, *worker);
         }
     }
 }
 
 // Kills a member when only some ranks know the result of the last vote. This is rare, and hard for
 // ranks that save their state.
-void Workers::lose_one_at_boundary(const Group& group) {
-    if (!world_.second_random.chance(kLossAtBoundary)) {
+void lose_one_at_boundary(Workers& all, const WorkerGroup& group) {
+    if (!all.world.second_random.chance(kLossAtBoundary)) {
         return;
     }
     const auto& [host, local_rank] =
-        group.members[world_.second_random.below(group.members.size())];
-    if (hosts_[host].workers[local_rank].alive) {
-        schedule_end(world_.now + between(world_.second_random, {}, world_.plan.apply_max), host,
-                     local_rank, Cause::fault);
+        group.members[all.world.second_random.below(group.members.size())];
+    if (Worker* const worker = find_alive(all, host, local_rank)) {
+        schedule_end(all,
+                     all.world.now + between(all.world.second_random, {}, all.world.plan.apply_max),
+                     *worker, WorkerEnd::fault);
     }
 }
 
-bool Workers::leaves_at_boundary(std::uint32_t host, const Group& group) const {
-    return hosts_[host].leaving != Leaving::no && hosts_[host].paused >= group.round;
+bool leaves_at_boundary(const Workers& all, std::uint32_t host, const WorkerGroup& group) {
+    return all.hosts[host].leaving != Leaving::no && all.hosts[host].paused >= group.round;
 }
 
-void Workers::pass_boundary(std::size_t index) {
-    const Group& group = groups_[index];
-    for (const auto& [host, local_rank] : group.members) {
-        Worker& worker = hosts_[host].workers[local_rank];
-        if (!worker.alive || worker.group != index) {
-            continue;
-        }
-        if (leaves_at_boundary(host, group)) {
-            worker.stage = Stage::leaving;
-            world_.tell([&](Checker& c) {
-                c.on_saved(world_.now, host, worker.life, {index, group.round}, worker.step);
+void pass_boundary(Workers& all, std::size_t index) {
+    const WorkerGroup& group = all.groups[index];
+    for (Worker* worker : present(all, index)) {
+        if (leaves_at_boundary(all, worker->host, group)) {
+            worker->stage = WorkerStage::leaving;
+            all.world.tell([&](Checker& c) {
+                c.on_saved(all.world.now, worker->host, worker->life, {index, group.round},
+                           worker->step);
             });
-            schedule_end(world_.now + worker.boundary_pause, host, local_rank, Cause::success);
+            schedule_end(all, all.world.now + worker->boundary_pause, *worker, WorkerEnd::success);
         } else {
-            worker.stage = Stage::aborting;
-            schedule_suspends(host, local_rank, {}, worker.boundary_pause);
+            worker->stage = WorkerStage::aborting;
+            schedule_suspends(all, *worker, {}, worker->boundary_pause);
         }
-        worker.group = kNoGroup;  // It leaves in order: its peers do not notice a loss.
+        worker->group = kNoGroup;  // It leaves in order: its peers do not notice a loss.
     }
 }
 

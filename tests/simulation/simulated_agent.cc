@@ -48,7 +48,7 @@ void SimulatedAgent::start() {
     paused_until_ = world_.now;
     timer_at_ = Instant::max();
     quit_.reset();
-    workers_.reset_pages(host_);
+    reset_pages(workers_, host_);
     world_.network.power_on(host_);
     world_.note([&] { return node_ + " starts"; });
     world_.tell([&](Checker& c) { c.on_agent_start(world_.now, host_); });
@@ -75,14 +75,14 @@ void SimulatedAgent::kill() {
         last_words_.push_back(last_word_);
         world_.queue.push(world_.now + world_.network.draw_delay(), EventKind::last_word, host_);
     }
-    workers_.orphan(host_);
+    orphan_workers(workers_, host_);
     end();
 }
 
 void SimulatedAgent::power_off() {
     world_.note([&] { return "the host of " + node_ + " loses power"; });
     world_.network.power_off(host_);
-    workers_.vanish(host_);
+    vanish_workers(workers_, host_);
     connection_ = kNoConnection;
     end();
 }
@@ -187,7 +187,7 @@ void SimulatedAgent::on_timer(std::uint64_t incarnation) {
     arm();
 }
 
-void SimulatedAgent::on_worker_word(const Workers::Word& word) {
+void SimulatedAgent::on_worker_word(const WorkerWord& word) {
     if (core_ && word.incarnation == incarnation_) {
         step(word.event);
     }
@@ -232,7 +232,7 @@ void SimulatedAgent::step(const agent::AgentEvent& event) {
 }
 
 void SimulatedAgent::tell_steps() {
-    const std::uint64_t highest = workers_.highest_step(host_);
+    const std::uint64_t highest = highest_step(workers_, host_);
     if (highest != core_->report().held_step) {
         apply(core_->step(clock_.local(world_.now), agent::StepsCommitted{highest}));
     }
@@ -287,12 +287,12 @@ void SimulatedAgent::act(agent::LaunchWorkers& effect) {
         return node_ + " launches " + std::to_string(effect.local_ranks.size()) +
                " worker(s) for round " + std::to_string(number(effect.assignment.round));
     });
-    workers_.launch(host_, incarnation_, node_, effect);
+    launch_workers(workers_, host_, incarnation_, node_, effect);
 }
 
 void SimulatedAgent::act(agent::PrestartWorkers& effect) {
     world_.note([&] { return node_ + " starts workers ahead of a round"; });
-    workers_.prestart(host_, incarnation_, node_, effect);
+    prestart_workers(workers_, host_, incarnation_, node_, effect);
 }
 
 void SimulatedAgent::act(agent::AssignWorkers& effect) {
@@ -300,7 +300,7 @@ void SimulatedAgent::act(agent::AssignWorkers& effect) {
         return node_ + " gives " + std::to_string(effect.local_ranks.size()) +
                " suspended worker(s) round " + std::to_string(number(effect.assignment.round));
     });
-    workers_.assign(host_, effect.assignment, effect.local_ranks);
+    assign_workers(workers_, host_, effect.assignment, effect.local_ranks);
 }
 
 void SimulatedAgent::act(agent::EndRound& effect) {
@@ -308,7 +308,7 @@ void SimulatedAgent::act(agent::EndRound& effect) {
         return node_ + " ends round " + std::to_string(number(effect.round)) + " for " +
                std::to_string(effect.local_ranks.size()) + " worker(s)";
     });
-    workers_.end_round(host_, effect.round, effect.local_ranks);
+    end_round(workers_, host_, effect.round, effect.local_ranks);
 }
 
 void SimulatedAgent::act(agent::PauseWorkers& effect) {
@@ -319,7 +319,7 @@ void SimulatedAgent::act(agent::PauseWorkers& effect) {
                                : "");
     });
     using worker_link::Leaving;
-    workers_.pause(host_, effect.round,
+    pause_workers(workers_, host_, effect.round,
                    effect.at_once ? Leaving::at_once
                    : effect.leave ? Leaving::at_boundary
                                   : Leaving::no);
@@ -331,14 +331,14 @@ void SimulatedAgent::act(agent::SignalWorkers& effect) {
                std::to_string(effect.local_ranks.size()) + " worker(s) in round " +
                std::to_string(number(effect.round));
     });
-    workers_.signal(host_, effect.local_ranks, effect.force());
+    signal_workers(workers_, host_, effect.local_ranks, effect.force());
 }
 
 void SimulatedAgent::act(agent::SaveStacks& effect) {
     const bool slow = world_.random.chance(0.1);
-    workers_.say(host_, incarnation_,
+    say(workers_, host_, incarnation_,
                  between(world_.random, {}, std::chrono::seconds(slow ? 20 : 1)),
-                 agent::StacksSaved{effect.round, workers_.positions(host_)});
+                 agent::StacksSaved{effect.round, positions_of(workers_, host_)});
 }
 
 void SimulatedAgent::act(agent::CheckNode& /*effect*/) {
@@ -346,7 +346,7 @@ void SimulatedAgent::act(agent::CheckNode& /*effect*/) {
     agent::NodeChecked checked;
     checked.fault = world_.second_random.chance(world_.plan.unhealthy) ? "its GPU is lost" : "";
     world_.note([&] { return node_ + " checks its health"; });
-    workers_.say(host_, incarnation_, between(world_.second_random, {}, limit), checked);
+    say(workers_, host_, incarnation_, between(world_.second_random, {}, limit), checked);
 }
 
 void SimulatedAgent::act(agent::KillWorker& effect) {
@@ -354,7 +354,7 @@ void SimulatedAgent::act(agent::KillWorker& effect) {
         return node_ + " ends worker " + std::to_string(effect.local_rank) + ": " +
                describe(effect.reason);
     });
-    workers_.condemn(host_, effect.local_rank);
+    condemn_worker(workers_, host_, effect.local_rank);
 }
 
 void SimulatedAgent::act(agent::TellAtWork& effect) {
@@ -374,7 +374,7 @@ void SimulatedAgent::act(agent::Quit& effect) {
                (effect.verdict ? describe(effect.verdict->reason) : text_of(effect.reason));
     });
     world_.trace.mix(static_cast<std::uint64_t>(effect.exit_code));
-    workers_.orphan(host_);  // Only workers that resist SIGKILL are left.
+    orphan_workers(workers_, host_);  // Only workers that resist SIGKILL are left.
     quit_ = std::move(effect);
     end();
 }

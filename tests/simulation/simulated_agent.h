@@ -34,7 +34,7 @@ class SimulatedAgent {
     void on_connected(std::uint64_t attempt, bool daemon_is_up);
     void on_arrival(Arrival arrival);
     void on_timer(std::uint64_t incarnation);
-    void on_worker_word(const Workers::Word& word);
+    void on_worker_word(const WorkerWord& word);
     void on_store_offer(std::uint64_t incarnation);
     void on_second_signal(std::uint64_t incarnation);
     /// The warden of a killed agent reports its death.

@@ -83,7 +83,7 @@ bool Simulation::postponed(const Happening& event) {
             until = agents_[event.subject]->paused_until();
             break;
         case EventKind::worker_word:
-            until = agents_[workers_.peek(event.subject).host]->paused_until();
+            until = agents_[workers_.words[event.subject].host]->paused_until();
             break;
         case EventKind::daemon_timer:
         case EventKind::daemon_duty:
@@ -164,37 +164,37 @@ void Simulation::handle(const Happening& event) {
             }
             break;
         case EventKind::worker_end:
-            workers_.on_end(host, event.tag);
+            on_worker_end(workers_, host, event.tag);
             break;
         case EventKind::worker_word: {
-            const Workers::Word word = workers_.take(event.subject);
+            const WorkerWord word = take_word(workers_, event.subject);
             host = word.host;
             agents_[host]->on_worker_word(word);
             break;
         }
         case EventKind::worker_ready:
-            workers_.on_ready(host, event.tag);
+            on_worker_ready(workers_, host, event.tag);
             break;
         case EventKind::worker_suspends:
-            workers_.on_suspends(host, event.tag);
+            on_worker_suspends(workers_, host, event.tag);
             break;
         case EventKind::worker_apply:
-            workers_.on_apply(host, event.tag);
+            on_worker_apply(workers_, host, event.tag);
             break;
         case EventKind::group_formed:
-            workers_.on_formed(event.subject);
+            on_group_formed(workers_, event.subject);
             break;
         case EventKind::group_vote:
-            workers_.on_vote(event.subject);
+            on_group_vote(workers_, event.subject);
             break;
         case EventKind::group_standstill:
-            workers_.on_standstill(event.subject);
+            on_group_standstill(workers_, event.subject);
             break;
         case EventKind::group_severed:
-            workers_.on_severed(event.subject);
+            on_group_severed(workers_, event.subject);
             break;
         case EventKind::worker_bereft:
-            workers_.on_bereft(host, event.tag);
+            on_worker_bereft(workers_, host, event.tag);
             break;
         case EventKind::store_offer:
             agents_[host]->on_store_offer(event.tag);
@@ -367,7 +367,7 @@ void Simulation::look(View& view) {
         seen.node = agent.node();
         seen.undisturbed_since = since;
         seen.awake_since = agent.awake_since();
-        seen.workers_alive = workers_.alive_count(host);
+        seen.workers_alive = alive_count(workers_, host);
     }
 }
 
