@@ -38,28 +38,26 @@ bool Breaker::begin(std::size_t number, Fault& fault) {
     if (aims_at_standby(fault.kind)) {
         const auto standby =
             fault.kind == F::kill_taker ? std::exchange(taker_, std::nullopt) : cluster_.standby();
-        if (!standby || cluster_.expects_end(*standby)) {
+        if (!standby || cluster_.node(*standby).end_is_expected) {
             return false;
         }
         fault.node = *standby;
     }
-    if (hits_node(fault.kind) && !cluster_.is_up(fault.node)) {
+    if (hits_node(fault.kind) && !cluster_.node(fault.node).is_up()) {
         return false;
     }
     if (!ends_node(fault.kind)) {
         return act(number, fault);
     }
-    if (cluster_.expects_end(fault.node)) {
+    if (cluster_.node(fault.node).end_is_expected) {
         return false;  // The node is still ending. A second fault would hide the cause of its end.
     }
     const auto standby = fault.kind != F::kill_taker ? cluster_.standby() : std::nullopt;
     taker_ = standby != fault.node ? standby : std::nullopt;
-    cluster_.expect_end(fault.node);
-    const bool done = act(number, fault);
-    if (!done) {
-        cluster_.expect_no_end(fault.node);
-    }
-    return done;
+    bool& expected = cluster_.node(fault.node).end_is_expected;
+    expected = true;
+    expected = act(number, fault);
+    return expected;
 }
 
 bool Breaker::act(std::size_t number, const Fault& fault) {
@@ -68,25 +66,25 @@ bool Breaker::act(std::size_t number, const Fault& fault) {
     switch (fault.kind) {
         case F::kill_worker:
         case F::kill_standby_worker:
-            return signal(cluster_.worker(fault.node, fault.other), SIGKILL);
+            return signal(cluster_.node(fault.node).worker(fault.other), SIGKILL);
         case F::kill_agent:
         case F::kill_taker:
-            return signal(cluster_.agent(fault.node), SIGKILL);
+            return signal(cluster_.node(fault.node).agent(), SIGKILL);
         case F::kill_warden:
-            return signal(cluster_.warden(fault.node), SIGKILL);
+            return signal(cluster_.node(fault.node).warden(), SIGKILL);
         case F::drain_node:
-            return signal(cluster_.warden(fault.node), SIGTERM);
+            return signal(cluster_.node(fault.node).warden(), SIGTERM);
         case F::drain_by_word:
             return cluster_.drain(fault.node);
         case F::kill_node:
-            for (const pid_t pid : cluster_.family(fault.node)) {
+            for (const pid_t pid : cluster_.node(fault.node).family()) {
                 signal(pid, SIGKILL);
             }
             return true;
         case F::stop_worker:
-            return stop(number, cluster_.worker(fault.node, fault.other));
+            return stop(number, cluster_.node(fault.node).worker(fault.other));
         case F::stop_agent:
-            return stop(number, cluster_.agent(fault.node));
+            return stop(number, cluster_.node(fault.node).agent());
         case F::kill_daemon:
             return signal(cluster_.daemon(), SIGKILL);
         case F::stop_daemon:
@@ -113,7 +111,7 @@ bool Breaker::act(std::size_t number, const Fault& fault) {
             cluster_.slow_line().set(fault.strength * 1000);
             return true;
         case F::jump_clock:
-            cluster_.clock(fault.node).set(fault.strength * kMinute);
+            cluster_.node(fault.node).clock->set(fault.strength * kMinute);
             return true;
         case F::jump_daemon_clock:
             cluster_.daemon_clock().set(fault.strength * kMinute);
@@ -130,7 +128,7 @@ bool Breaker::act(std::size_t number, const Fault& fault) {
 
 bool Breaker::end(std::size_t number, const Fault& fault) {
     if (ends_node(fault.kind)) {
-        if (cluster_.is_up(fault.node)) {
+        if (cluster_.node(fault.node).is_up()) {
             return false;
         }
         cluster_.start_node(fault.node);
@@ -165,7 +163,7 @@ void Breaker::heal(std::size_t number, const Fault& fault) {
             cluster_.slow_line().set(0);
             return;
         case F::jump_clock:
-            cluster_.clock(fault.node).set(0);
+            cluster_.node(fault.node).clock->set(0);
             return;
         case F::jump_daemon_clock:
             cluster_.daemon_clock().set(0);

@@ -144,7 +144,7 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
 }
 
 void Cluster::start_node(std::uint32_t node) {
-    Node& entry = nodes_.at(node);
+    ClusterNode& entry = nodes_.at(node);
     if (entry.program) {
         ended_.push_back(std::move(entry.program));
     }
@@ -200,44 +200,44 @@ std::optional<std::uint32_t> Cluster::standby() const {
     return std::nullopt;
 }
 
-bool Cluster::is_up(std::uint32_t node) {
-    return nodes_.at(node).program && nodes_.at(node).program->running();
+bool ClusterNode::is_up() const {
+    return program && program->running();
 }
 
 pid_t Cluster::daemon() const {
     return daemon_ && daemon_->running() ? daemon_->pid() : 0;
 }
 
-pid_t Cluster::warden(std::uint32_t node) {
-    return is_up(node) ? nodes_.at(node).program->pid() : 0;
+pid_t ClusterNode::warden() const {
+    return is_up() ? program->pid() : 0;
 }
 
-pid_t Cluster::agent(std::uint32_t node) {
-    const pid_t launcher = warden(node);
+pid_t ClusterNode::agent() const {
+    const pid_t launcher = warden();
     const std::vector<pid_t> children =
         launcher != 0 ? testing::children_of(launcher) : std::vector<pid_t>{};
     return children.empty() ? 0 : children.front();
 }
 
-pid_t Cluster::worker(std::uint32_t node, std::uint32_t worker) {
-    const pid_t parent = agent(node);
+pid_t ClusterNode::worker(std::uint32_t number) const {
+    const pid_t parent = agent();
     std::vector<pid_t> children = parent != 0 ? testing::children_of(parent) : std::vector<pid_t>{};
     std::erase_if(children, [](pid_t pid) { return !testing::is_alive(pid); });
-    return children.empty() ? 0 : children.at(worker % children.size());
+    return children.empty() ? 0 : children.at(number % children.size());
 }
 
-std::vector<pid_t> Cluster::family(std::uint32_t node) {
-    return is_up(node) ? nodes_.at(node).program->family() : std::vector<pid_t>{};
+std::vector<pid_t> ClusterNode::family() const {
+    return is_up() ? program->family() : std::vector<pid_t>{};
 }
 
-std::string Cluster::output(std::uint32_t node) const {
-    return nodes_.at(node).program ? nodes_.at(node).program->output() : "";
+std::string ClusterNode::output() const {
+    return program ? program->output() : "";
 }
 
 std::vector<Departure> Cluster::departures() {
     std::vector<Departure> result;
     for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-        Node& entry = nodes_.at(node);
+        ClusterNode& entry = nodes_.at(node);
         if (!entry.program || entry.end_is_expected || entry.program->running()) {
             continue;
         }
@@ -247,8 +247,8 @@ std::vector<Departure> Cluster::departures() {
     return result;
 }
 
-std::optional<int> Cluster::await_end(std::uint32_t node, std::chrono::milliseconds limit) {
-    return nodes_.at(node).program ? nodes_.at(node).program->wait(limit) : std::nullopt;
+std::optional<int> ClusterNode::await_end(std::chrono::milliseconds limit) const {
+    return program ? program->wait(limit) : std::nullopt;
 }
 
 std::optional<int> Cluster::await_daemon_end(std::chrono::milliseconds limit) {
@@ -260,7 +260,7 @@ std::vector<std::string> Cluster::find_orphans() {
     for (const auto& program : ended_) {
         programs.push_back(program.get());
     }
-    for (Node& node : nodes_) {
+    for (ClusterNode& node : nodes_) {
         if (node.program && !node.program->running()) {
             programs.push_back(node.program.get());
         }

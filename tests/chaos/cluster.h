@@ -37,6 +37,26 @@ struct Departure {
     std::string output;
 };
 
+/// A node of the cluster: the processes of its launcher, of which 0 stands for none.
+struct ClusterNode {
+    std::unique_ptr<testing::Program> program;  ///< Null before its first start.
+    std::unique_ptr<Dial> clock;
+    /// From now on the end of its launcher is expected, until it is restarted.
+    bool end_is_expected = false;
+
+    /// True while its launcher runs.
+    [[nodiscard]] bool is_up() const;
+    [[nodiscard]] pid_t warden() const;
+    [[nodiscard]] pid_t agent() const;
+    /// The worker `number` modulo their number.
+    [[nodiscard]] pid_t worker(std::uint32_t number) const;
+    /// All processes, in an order in which none can react to the end of another.
+    [[nodiscard]] std::vector<pid_t> family() const;
+    [[nodiscard]] std::string output() const;
+    /// The exit code of the launcher; nothing if it does not end within `limit`.
+    [[nodiscard]] std::optional<int> await_end(std::chrono::milliseconds limit) const;
+};
+
 /// The job under test: a daemon and some nodes on a separate network, with small disks, adjustable
 /// clocks and one slow line. Host 0 has the daemon, host i + 1 is node i. The destructor ends all
 /// its processes. One thread, which must have its own mount namespace.
@@ -57,31 +77,14 @@ class Cluster {
     /// A standby that is not about to end, according to the daemon; if there is one.
     [[nodiscard]] std::optional<std::uint32_t> standby() const;
 
-    /// True while its launcher runs.
-    [[nodiscard]] bool is_up(std::uint32_t node);
-    /// The daemon, a node's launcher, its agent, its worker number `worker` modulo their number: 0
-    /// if there is none.
+    [[nodiscard]] ClusterNode& node(std::uint32_t node) { return nodes_.at(node); }
+    /// The daemon; 0 if it does not run.
     [[nodiscard]] pid_t daemon() const;
-    [[nodiscard]] pid_t warden(std::uint32_t node);
-    [[nodiscard]] pid_t agent(std::uint32_t node);
-    [[nodiscard]] pid_t worker(std::uint32_t node, std::uint32_t worker);
-    /// All processes of a node, in an order in which none can react to the end of another.
-    [[nodiscard]] std::vector<pid_t> family(std::uint32_t node);
-    /// Output of the present processes of the daemon or of a node.
-    [[nodiscard]] std::string output(std::uint32_t node) const;
     [[nodiscard]] std::string daemon_output() const { return daemon_->output(); }
 
-    /// From now on the end of its launcher is expected, until it is restarted.
-    void expect_end(std::uint32_t node) { nodes_.at(node).end_is_expected = true; }
-    /// The expected end did not happen.
-    void expect_no_end(std::uint32_t node) { nodes_.at(node).end_is_expected = false; }
-    [[nodiscard]] bool expects_end(std::uint32_t node) const {
-        return nodes_.at(node).end_is_expected;
-    }
     /// Launchers that have ended unexpectedly since the last call.
     [[nodiscard]] std::vector<Departure> departures();
-    /// The exit code of a node's launcher, or of the daemon; nothing within `limit`.
-    [[nodiscard]] std::optional<int> await_end(std::uint32_t node, std::chrono::milliseconds limit);
+    /// The daemon's exit code; nothing if it does not end within `limit`.
     [[nodiscard]] std::optional<int> await_daemon_end(std::chrono::milliseconds limit);
     /// Waits until all processes of ended launchers and daemons have ended. Returns a sentence for
     /// each that has not.
@@ -90,7 +93,6 @@ class Cluster {
     [[nodiscard]] const Network& network() const { return network_; }
     [[nodiscard]] Dial& end() { return end_; }
     [[nodiscard]] Dial& slow_line() { return slow_line_; }
-    [[nodiscard]] Dial& clock(std::uint32_t node) { return *nodes_.at(node).clock; }
     [[nodiscard]] Dial& daemon_clock() { return daemon_clock_; }
     void fill_disk(const std::string& disk) const;
     void free_disk(const std::string& disk) const;
@@ -105,12 +107,6 @@ class Cluster {
     static constexpr const char* kJob = "chaos";
 
    private:
-    struct Node {
-        std::unique_ptr<testing::Program> program;
-        std::unique_ptr<Dial> clock;
-        bool end_is_expected = false;
-    };
-
     Cluster(const ClusterPlan& plan, Network network);
     [[nodiscard]] Result<void> start_slow_line();
     [[nodiscard]] std::string path(const std::string& name) const {
@@ -125,7 +121,7 @@ class Cluster {
     Dial daemon_clock_;
     std::unique_ptr<testing::Program> proxy_;
     std::unique_ptr<testing::Program> daemon_;
-    std::vector<Node> nodes_;
+    std::vector<ClusterNode> nodes_;
     std::vector<std::unique_ptr<testing::Program>> ended_;
 };
 

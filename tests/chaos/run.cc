@@ -111,7 +111,7 @@ class Run {
     }
     bool end_deed(std::size_t number) {
         Deed& deed = result_.deeds[number];
-        deed.exit_code = cluster_.await_end(deed.fault.node, std::chrono::milliseconds(0));
+        deed.exit_code = cluster_.node(deed.fault.node).await_end(std::chrono::milliseconds(0));
         if (!breaker_.end(number, deed.fault)) {
             const auto late = std::chrono::nanoseconds(now_ns() - deed.began_at) - deed.fault.lasts;
             if (late < kEndPatience) {
@@ -119,11 +119,11 @@ class Run {
             }
             surprises_.push_back("node " + node_name(deed.fault.node) +
                                  " did not end, and was killed: " + describe(deed.fault) +
-                                 last_lines(cluster_.output(deed.fault.node)));
-            for (const pid_t pid : cluster_.family(deed.fault.node)) {
+                                 last_lines(cluster_.node(deed.fault.node).output()));
+            for (const pid_t pid : cluster_.node(deed.fault.node).family()) {
                 ::kill(pid, SIGKILL);
             }
-            (void)cluster_.await_end(deed.fault.node, kFinishLimit);
+            (void)cluster_.node(deed.fault.node).await_end(kFinishLimit);
             (void)breaker_.end(number, deed.fault);
         }
         deed.healed_at = now_ns();
@@ -167,19 +167,19 @@ class Run {
         say("training is told to end");
         std::vector<std::string> wrongs;
         for (std::uint32_t node = 0; node < cluster_plan_.nodes; ++node) {
-            cluster_.expect_end(node);
+            cluster_.node(node).end_is_expected = true;
         }
         cluster_.end().set(1);
         const auto deadline = steady_clock::now() + kFinishLimit;
         for (std::uint32_t node = 0; node < cluster_plan_.nodes; ++node) {
             const auto left = std::max(deadline - steady_clock::now(), steady_clock::duration(1));
             const auto code =
-                cluster_.await_end(node, std::chrono::ceil<std::chrono::milliseconds>(left));
+                cluster_.node(node).await_end(std::chrono::ceil<std::chrono::milliseconds>(left));
             if (code != 0) {
                 wrongs.push_back("node " + node_name(node) +
                                  (code ? " ended with exit code " + std::to_string(*code)
                                        : std::string(" still runs")) +
-                                 ":" + last_lines(cluster_.output(node)));
+                                 ":" + last_lines(cluster_.node(node).output()));
             }
         }
         say("the job has ended");

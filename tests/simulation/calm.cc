@@ -23,10 +23,10 @@ void Simulation::begin_calm() {
     world_.now = std::max(world_.now, calm_from_);
     world_.note([] { return "no more faults"; });
     world_.plan = world_.plan.calm();
-    world_.network.set_plan(world_.plan);
+    world_.network.set_plan(world_.plan.network);
     world_.network.set_slowness(1);
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
-        cuts_[host] = 0;
+        hosts_[host].cuts = 0;
         world_.network.heal(world_.now, host);
         if (!agents_[host]->running() && !job_over_) {
             spawn(host, kSpawnMax);
@@ -36,7 +36,7 @@ void Simulation::begin_calm() {
     etcd_.set_down(false);
     for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
         etcd_.cut(index, false);
-        daemons_[index]->standby_midway();
+        daemons_[index]->kill_midway(std::nullopt);
         if (!daemons_[index]->up() && !world_.job.hosted) {
             daemons_[index]->start();
         }
@@ -63,7 +63,7 @@ Duration Simulation::calm_limit() const {
 // A quarantined node comes back when its window ends. The round that lets it in takes as long as
 // any other.
 void Simulation::await_returns() {
-    const rendezvous::RendezvousCore* core = daemon().core();
+    const rendezvous::RendezvousCore* core = daemon().job().core();
     const auto aside = std::count_if(agents_.begin(), agents_.end(), [&](const auto& agent) {
         return core != nullptr && agent->running() &&
                core->is_quarantined(core->name_of(agent->node()));

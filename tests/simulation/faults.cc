@@ -22,15 +22,15 @@ void Simulation::apply_fault() {
     if (calm_) {
         return;
     }
-    ++faults_;
+    ++report_.faults;
     const Plan& plan = world_.plan;
     const FaultKind kind = plan.faults[world_.random.below(plan.faults.size())];
     const auto host = static_cast<std::uint32_t>(world_.random.below(plan.hosts));
     Duration outage = between(world_.random, kOutageMin, plan.outage_max);
     outage = std::min(outage, calm_from_ - world_.now);
     world_.note([&] {
-        return std::string("* fault: ") + to_string(kind) + " (" +
-               std::string(1, static_cast<char>('a' + host)) + ", " + format_duration(outage) + ")";
+        return std::string("* fault: ") + to_string(kind) + " (" + host_name(host) + ", " +
+               format_duration(outage) + ")";
     });
     const bool is_trouble =
         kind != FaultKind::operator_drain && kind != FaultKind::peers_severed &&
@@ -56,10 +56,10 @@ void Simulation::strike_daemon(FaultKind kind, Duration outage) {
     SimulatedDaemon& struck = *daemons_[index];
     switch (kind) {
         case FaultKind::daemon_paused:
-            if (struck.paused_until() <= world_.now) {
-                struck.pause(world_.now + outage);
+            if (!struck.uptime().is_paused(world_.now)) {
+                struck.uptime().pause(world_.now + outage);
                 if (world_.job.hosted) {
-                    agents_.front()->pause(world_.now + outage);
+                    agents_.front()->uptime().pause(world_.now + outage);
                 }
                 disturb_all();
             }
@@ -86,13 +86,17 @@ void Simulation::strike_daemon(FaultKind kind, Duration outage) {
             world_.queue.push(world_.now + outage, EventKind::heal, kEtcdSubject - 1);
             break;
         case FaultKind::operator_stop:
-            if (struck.paused_until() <= world_.now) {
-                struck.stop_job("operator", "enough");
+            if (!struck.uptime().is_paused(world_.now)) {
+                struck.operate("stopped by operator",
+                               rendezvous::StopRequested{"operator", "enough"});
             }
             break;
         case FaultKind::operator_drain:
-            if (struck.paused_until() <= world_.now) {
-                struck.operator_drain(agents_[world_.random.below(agents_.size())]->name());
+            if (!struck.uptime().is_paused(world_.now)) {
+                const std::string node =
+                    host_name(static_cast<std::uint32_t>(world_.random.below(agents_.size())));
+                struck.operate("an operator drains node " + node,
+                               rendezvous::DrainRequested{node, "operator", "maintenance"});
             }
             break;
         case FaultKind::slow_network:
@@ -128,8 +132,8 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
         if (cuts_out) {
             world_.network.cut(host, Direction::to_daemon);
         }
-        ++cuts_[host];
-        undisturbed_since_[host] = Instant::max();
+        ++hosts_[host].cuts;
+        hosts_[host].undisturbed_since = Instant::max();
         world_.queue.push(world_.now + outage, EventKind::heal, host);
     }
     if (kind == FaultKind::worker_killed) {
@@ -144,7 +148,7 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
     if (!agent.running()) {
         return;
     }
-    const bool awake = agent.paused_until() <= world_.now;
+    const bool awake = !agent.uptime().is_paused(world_.now);
     switch (kind) {
         case FaultKind::agent_killed:
             agent.kill();
@@ -156,10 +160,10 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
             break;
         case FaultKind::agent_paused:
             if (awake) {
-                agent.pause(world_.now + outage);
-                undisturbed_since_[host] = Instant::max();
+                agent.uptime().pause(world_.now + outage);
+                hosts_[host].undisturbed_since = Instant::max();
                 if (is_host(host)) {
-                    daemons_.front()->pause(world_.now + outage);
+                    daemons_.front()->uptime().pause(world_.now + outage);
                     disturb_all();
                 }
             }
@@ -170,7 +174,7 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
             }
             break;
         case FaultKind::connection_doubled:
-            if (awake && daemons_[agent.endpoint()]->up()) {
+            if (awake && daemons_[agent.link().endpoint]->up()) {
                 agent.double_link();
             }
             break;
@@ -203,16 +207,18 @@ void Simulation::heal(std::uint32_t subject) {
         world_.network.set_slowness(1);
         return;
     }
-    if (cuts_[subject] > 0) {
-        --cuts_[subject];
-        if (cuts_[subject] == 0) {
+    if (hosts_[subject].cuts > 0) {
+        --hosts_[subject].cuts;
+        if (hosts_[subject].cuts == 0) {
             world_.network.heal(world_.now, subject);
         }
     }
 }
 
 void Simulation::disturb_all() {
-    std::fill(undisturbed_since_.begin(), undisturbed_since_.end(), Instant::max());
+    for (HostState& host : hosts_) {
+        host.undisturbed_since = Instant::max();
+    }
 }
 
 }  // namespace regroup::simulation

@@ -53,12 +53,12 @@ void Simulation::on_host_lingers(Instant until) {
     if (!lingers_) {
         return;
     }
-    if (first.closed_job() && world_.now < until && first.has_sessions()) {
+    if (first.job().closed() && world_.now < until && first.job().has_sessions()) {
         until = std::min(until, world_.now + kFlushLimit);
-    } else if (!first.has_sessions() || world_.now >= until) {
-        if (!first.closed_job() && !world_.plan.housed) {
+    } else if (!first.job().has_sessions() || world_.now >= until) {
+        if (!first.job().closed() && !world_.plan.housed) {
             world_.tell([&](Checker& c) { c.on_trouble(world_.now, world_.now); });
-            first.stop_job("node a", *lingers_);
+            first.operate("stopped by node a", rendezvous::StopRequested{"node a", *lingers_});
             job_over_ = job_over_ || job_is_closed();
         }
         lingers_.reset();

@@ -16,7 +16,7 @@ constexpr int kStragglerFactor = 100;
 }  // namespace
 
 Network::Network(EventQueue& queue, Random random, const Plan& plan)
-    : queue_(queue), random_(random), plan_(plan), hosts_(plan.hosts), connections_(1) {}
+    : queue_(queue), random_(random), plan_(plan.network), hosts_(plan.hosts), connections_(1) {}
 
 bool Network::passable(std::uint32_t host) const {
     return hosts_[host].powered && !is_cut(host);

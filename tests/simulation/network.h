@@ -42,7 +42,7 @@ class Network {
    public:
     Network(EventQueue& queue, Random random, const Plan& plan);
 
-    void set_plan(const Plan& plan) { plan_ = plan; }
+    void set_plan(const NetworkPlan& plan) { plan_ = plan; }
     /// From now on every delay is `factor` times as long.
     void set_slowness(int factor) {
         slowness_ = factor;
@@ -95,7 +95,7 @@ class Network {
 
     EventQueue& queue_;
     Random random_;
-    Plan plan_;
+    NetworkPlan plan_;
     int slowness_ = 1;
     int slowness_max_ = 1;
     std::vector<Host> hosts_;

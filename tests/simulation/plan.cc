@@ -23,7 +23,7 @@ T pick(Random& random, const std::array<T, N>& choices) {
     return choices[random.below(N)];
 }
 
-void draw_network(Random& random, Plan& plan) {
+void draw_network(Random& random, NetworkPlan& plan) {
     plan.delay = pick<Duration, 4>(
         random, {microseconds(50), microseconds(500), milliseconds(5), milliseconds(40)});
     plan.jitter = plan.delay * static_cast<std::int64_t>(random.below(4));
@@ -32,7 +32,6 @@ void draw_network(Random& random, Plan& plan) {
     plan.duplication = random.chance(0.2) ? 0.05 : 0;
     plan.reorder = random.chance(0.15);
     plan.partitions_drop = random.chance(0.4);
-    plan.drift_ppm_max = random.chance(0.5) ? pick<std::int64_t, 3>(random, {100, 5000, 50000}) : 0;
 }
 
 void draw_workers(Random& random, Plan& plan) {
@@ -116,7 +115,8 @@ Plan Plan::from_seed(std::uint64_t seed) {
         pick<Duration, 4>(random, {seconds(4), seconds(20), minutes(1), minutes(5)});
     plan.outage_max =
         pick<Duration, 4>(random, {milliseconds(700), seconds(4), seconds(20), minutes(2)});
-    draw_network(random, plan);
+    draw_network(random, plan.network);
+    plan.drift_ppm_max = random.chance(0.5) ? pick<std::int64_t, 3>(random, {100, 5000, 50000}) : 0;
     draw_workers(random, plan);
     Random more(seed ^ 0xa0761d6478bd642fULL);
     draw_durability(more, plan, density);
@@ -146,9 +146,9 @@ Plan Plan::from_seed(std::uint64_t seed) {
 Plan Plan::calm() const {
     Plan plan = *this;
     plan.faults.clear();
-    plan.jitter = Duration::zero();
-    plan.straggler = plan.loss = plan.duplication = 0;
-    plan.reorder = false;
+    plan.network.jitter = Duration::zero();
+    plan.network.straggler = plan.network.loss = plan.network.duplication = 0;
+    plan.network.reorder = false;
     plan.failure_interval = Duration::zero();
     plan.crash_at_start = plan.start_error = 0;
     plan.never_suspends = plan.dies_of_peers = 0;

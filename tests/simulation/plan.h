@@ -48,6 +48,17 @@ enum class Durability : std::uint8_t {
     replicated,  ///< A log in etcd, by two daemons of which one leads.
 };
 
+struct NetworkPlan {
+    Duration delay{};        ///< One way, minimum.
+    Duration jitter{};       ///< Added, uniform.
+    double straggler = 0;    ///< Chance of a packet that takes a hundred times as long.
+    double loss = 0;         ///< Chance of a message that vanishes though its connection lives.
+    double duplication = 0;  ///< Chance of a message that comes twice.
+    bool reorder = false;    ///< Messages of one connection may overtake each other.
+    /// If false, messages wait until the partition heals, as with TCP.
+    bool partitions_drop = true;
+};
+
 /// Everything that one seed decides beforehand. Most runs have only some kinds of faults: a run
 /// with all of them never reaches the states after a long calm.
 struct Plan {
@@ -61,14 +72,7 @@ struct Plan {
     Duration etcd_delay{};  ///< One way; half to twice this value.
     Duration skew{};        ///< By how much the second daemon's clock is ahead.
 
-    Duration delay{};        ///< One way, minimum.
-    Duration jitter{};       ///< Added, uniform.
-    double straggler = 0;    ///< Chance of a packet that takes a hundred times as long.
-    double loss = 0;         ///< Chance of a message that vanishes though its connection lives.
-    double duplication = 0;  ///< Chance of a message that comes twice.
-    bool reorder = false;    ///< Messages of one connection may overtake each other.
-    /// If false, messages wait until the partition heals, as with TCP.
-    bool partitions_drop = true;
+    NetworkPlan network{};
 
     std::int64_t drift_ppm_max = 0;  ///< How much faster or slower a host's clock may run, in ppm.
 
@@ -98,9 +102,11 @@ struct Plan {
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
     Duration hang_limit{};     ///< The longest time for which a group may stand still.
 
-    [[nodiscard]] std::uint32_t daemons() const noexcept {
-        return durability == Durability::replicated ? 2 : 1;
+    [[nodiscard]] bool keeps_log() const noexcept { return durability != Durability::memory; }
+    [[nodiscard]] bool is_replicated() const noexcept {
+        return durability == Durability::replicated;
     }
+    [[nodiscard]] std::uint32_t daemons() const noexcept { return is_replicated() ? 2 : 1; }
 
     [[nodiscard]] static Plan from_seed(std::uint64_t seed);
     /// The same hosts and jobs, without faults.

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/simulated_daemon.h"
 
-#include <iterator>
 #include <utility>
 
-#include "rendezvous/base/ensure.h"
 #include "tests/support/transcript.h"
 
 namespace regroup::simulation {
 
-using rendezvous::Effects;
 using rendezvous::NodeId;
-using rendezvous::Send;
 
 namespace {
 
 constexpr Duration kReadMax = std::chrono::seconds(1);
+constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -25,18 +22,18 @@ void SimulatedDaemon::start() {
     up_ = true;
     ++life_;
     sweeps_ = false;
-    in_charge_since_ = paused_until_ = world_.now;
+    uptime_.restart(world_.now);
     timer_at_ = Instant::max();
-    if (is_replicated()) {
+    if (world_.plan.is_replicated()) {
         world_.note([&] { return "daemon " + std::to_string(index_) + " starts"; });
-        on_duty(life_);
+        on_due(EventKind::daemon_duty, life_);
         return;
     }
     world_.note([&] {
         return std::string("the daemon starts, remembering ") +
                (log_.begun() ? "its journal" : "nothing");
     });
-    if (keeps_log()) {
+    if (world_.plan.keeps_log()) {
         take_over();
     } else {
         world_.tell([&](Checker& c) { c.on_daemon_start(world_.now); });
@@ -52,22 +49,14 @@ void SimulatedDaemon::kill() {
 
 // Pending decisions are dropped.
 void SimulatedDaemon::resign() {
-    if ((core_ || reads_) && keeps_log()) {
+    if ((job_.core() != nullptr || words_) && world_.plan.keeps_log()) {
         world_.tell([&](Checker& c) { c.on_daemon_gone(world_.now); });
     }
-    core_.reset();
+    job_.clear();
     lease_.reset();
-    sessions_.clear();
-    fold_.clear();
-    deferred_.clear();
-    outbox_.clear();
-    pending_.clear();
-    reads_ = false;
     ++reading_;
-    words_.clear();
-    begin_.reset();
+    words_.reset();
     timer_at_ = Instant::max();
-    world_.network.close_all_by_daemon(world_.now, index_);
 }
 
 void SimulatedDaemon::take_over() {
@@ -78,36 +67,15 @@ void SimulatedDaemon::take_over() {
         restore();
         return;
     }
-    reads_ = true;
+    words_.emplace();
     world_.queue.push(world_.now + needs, EventKind::daemon_read, index_, ++reading_);
 }
 
-void SimulatedDaemon::on_has_read(std::uint64_t reading) {
-    if (!reads_ || reading != reading_ || !leads()) {
-        return;
-    }
-    reads_ = false;
-    const std::vector<Arrival> words = std::exchange(words_, {});
-    restore();
-    for (const Arrival& word : words) {
-        if (world_.network.connection(word.connection).daemon_open) {
-            hear(word);
-        }
-    }
-}
-
 void SimulatedDaemon::restore() {
-    in_charge_since_ = world_.now;
-    position_ = log_.size();
-    offset_ = index_ == 0 ? Duration::zero() : world_.plan.skew;
-    if (!log_.begun()) {
-        return;
+    uptime_.began = world_.now;
+    if (job_.restore()) {
+        submit(rendezvous::Restarted{});
     }
-    // The job's time never goes back, whichever daemon's clock it follows.
-    offset_ = std::max(offset_, log_.last_at() - world_.now);
-    core_.emplace(log_.machine());
-    world_.tell([&](Checker& c) { c.on_daemon_restored(world_.now, *core_); });
-    submit(rendezvous::Restarted{});
 }
 
 void SimulatedDaemon::forget_job() {
@@ -115,28 +83,62 @@ void SimulatedDaemon::forget_job() {
     resign();
     if (up_) {
         lease_ = lease;
-        position_ = 0;
+        job_.recording().position = 0;
     }
 }
 
-void SimulatedDaemon::stop_job(const std::string& author, const std::string& reason) {
-    if (core_ && leads()) {
-        world_.note([&] { return "stopped by " + author; });
-        submit(rendezvous::StopRequested{author, reason});
+void SimulatedDaemon::operate(const std::string& note, rendezvous::Event event) {
+    if (job_.core() != nullptr && leads()) {
+        world_.note([&] { return note; });
+        submit(std::move(event));
     }
 }
 
-void SimulatedDaemon::operator_drain(const std::string& node) {
-    if (core_ && leads()) {
-        world_.note([&] { return "an operator drains node " + node; });
-        submit(rendezvous::DrainRequested{node, "operator", "maintenance"});
+void SimulatedDaemon::on_due(EventKind kind, std::uint64_t tag) {
+    if (kind == EventKind::daemon_read) {
+        if (words_ && tag == reading_ && leads()) {
+            const std::vector<Arrival> words = *std::exchange(words_, std::nullopt);
+            restore();
+            for (const Arrival& word : words) {
+                if (world_.network.connection(word.connection).daemon_open) {
+                    hear(word);
+                }
+            }
+        }
+        return;
+    }
+    if (tag != life_) {
+        return;
+    }
+    if (kind == EventKind::daemon_duty && up_) {
+        etcd_.call(question(leads() ? EtcdCall::Kind::keep_alive : EtcdCall::Kind::campaign));
+        if (!job_.recording().pending.empty()) {
+            send_append();  // The answer may have been lost.
+        }
+        world_.queue.push(world_.now + world_.plan.lease / 4, kind, index_, life_);
+    } else if (kind == EventKind::daemon_sweep) {
+        sweeps_ = false;
+        if (leads() && job_.core() != nullptr && !job_.recording().deferred.empty()) {
+            job_.recording().write({});
+            record();
+        }
+    } else if (kind == EventKind::daemon_timer && world_.now >= timer_at_) {
+        timer_at_ = Instant::max();
+        if (!leads() || job_.core() == nullptr) {
+            return;
+        }
+        if (job_.next_deadline() <= world_.now) {
+            submit(std::nullopt);
+        } else {
+            arm();
+        }
     }
 }
 
 // ---- Leadership.
 
 bool SimulatedDaemon::leads() {
-    if (!is_replicated()) {
+    if (!world_.plan.is_replicated()) {
         return up_;
     }
     if (lease_ && world_.now >= lease_->until) {
@@ -144,17 +146,6 @@ bool SimulatedDaemon::leads() {
         resign();
     }
     return up_ && lease_.has_value();
-}
-
-void SimulatedDaemon::on_duty(std::uint64_t life) {
-    if (!up_ || life != life_) {
-        return;
-    }
-    etcd_.call(question(leads() ? EtcdCall::Kind::keep_alive : EtcdCall::Kind::campaign));
-    if (!pending_.empty()) {
-        send_append();  // The answer may have been lost.
-    }
-    world_.queue.push(world_.now + world_.plan.lease / 4, EventKind::daemon_duty, index_, life_);
 }
 
 EtcdCall SimulatedDaemon::question(EtcdCall::Kind kind) const {
@@ -170,11 +161,9 @@ EtcdCall SimulatedDaemon::question(EtcdCall::Kind kind) const {
 void SimulatedDaemon::send_append() {
     EtcdCall call = question(EtcdCall::Kind::append);
     call.job = log_.job();
-    call.position = position_;
-    for (const Step& step : pending_) {
-        call.batch.insert(call.batch.end(), step.records.begin(), step.records.end());
-    }
-    call.begin = begin_;
+    call.position = job_.recording().position;
+    call.batch = job_.recording().batch();
+    call.begin = job_.recording().begin;
     etcd_.call(std::move(call));
 }
 
@@ -202,7 +191,8 @@ void SimulatedDaemon::on_etcd_answer(EtcdCall call) {
     }
     if (call.kind == EtcdCall::Kind::keep_alive) {
         lease_->until = std::max(lease_->until, call.asked + world_.plan.lease);
-    } else if (!pending_.empty() && call.job == log_.job() && call.position == position_) {
+    } else if (!job_.recording().pending.empty() && call.job == log_.job() &&
+               call.position == job_.recording().position) {
         if (!dies_midway()) {
             recorded(etcd_.last_effects());
         }
@@ -221,19 +211,14 @@ bool SimulatedDaemon::dies_midway() {
 
 // ---- Incoming messages.
 
-bool SimulatedDaemon::speaks_over(std::uint32_t connection) const {
-    const auto found = sessions_.find(world_.network.connection(connection).node);
-    return found != sessions_.end() && found->second == connection;
-}
-
 void SimulatedDaemon::on_arrival(Arrival arrival) {
     if (!up_) {
         return;
     }
     const bool leading = leads();
-    if (leading && reads_) {
+    if (leading && words_) {
         if (std::holds_alternative<rendezvous::FromAgent>(arrival.message)) {
-            words_.push_back(std::move(arrival));
+            words_->push_back(std::move(arrival));
         } else {
             world_.network.close_by_daemon(world_.now, arrival.connection);
         }
@@ -254,8 +239,8 @@ void SimulatedDaemon::hear(Arrival arrival) {
     if (message == nullptr) {
         world_.network.close_by_daemon(world_.now, id);
         // A newer connection of the same node may have replaced this one.
-        if (speaks_over(id)) {
-            sessions_.erase(node);
+        if (job_.speaks_over(id)) {
+            job_.end_session(node);
             world_.note([&] { return "the daemon sees the connection of " + node + " end"; });
             submit(rendezvous::NodeDisconnected{node});
         }
@@ -263,8 +248,10 @@ void SimulatedDaemon::hear(Arrival arrival) {
     }
     world_.trace.mix(message->index());
     if (auto* hello = std::get_if<rendezvous::Join>(message)) {
-        join(id, std::move(*hello));
-    } else if (!speaks_over(id)) {
+        job_.open_session(id, *hello);
+        submit(rendezvous::NodeJoined{hello->node, std::move(hello->policy),
+                                      std::move(hello->offer), std::move(hello->report)});
+    } else if (!job_.speaks_over(id)) {
         return;  // A message overtook the join of its connection, which only unreliable networks
                  // allow.
     } else if (auto* report = std::get_if<rendezvous::Report>(message)) {
@@ -272,7 +259,7 @@ void SimulatedDaemon::hear(Arrival arrival) {
     } else if (auto* resumed = std::get_if<rendezvous::Resumed>(message)) {
         submit(rendezvous::NodeResumed{node, *resumed});
     } else if (auto* leave = std::get_if<rendezvous::Leave>(message)) {
-        sessions_.erase(node);
+        job_.end_session(node);
         world_.network.close_by_daemon(world_.now, id);
         submit(rendezvous::NodeLeft{node, std::move(leave->reason), leave->killed});
     }
@@ -285,47 +272,59 @@ void SimulatedDaemon::turn_away(std::uint32_t connection) {
     world_.network.close_by_daemon(world_.now, connection);
 }
 
-void SimulatedDaemon::join(std::uint32_t connection, rendezvous::Join join) {
-    if (!core_) {
-        core_.emplace(join.policy);
-        if (world_.plan.durability == Durability::journal) {
-            log_.begin(join.policy);
-        } else if (is_replicated()) {
-            begin_ = join.policy;
-        }
-    }
-    const NodeId node = join.node;
-    world_.network.connection(connection).node = node;
-    const auto [session, is_new] = sessions_.emplace(node, connection);
-    if (!is_new && session->second != connection) {
-        // A newer connection replaces it.
-        world_.network.close_by_daemon(world_.now, session->second);
-        session->second = connection;
-    }
-    submit(rendezvous::NodeJoined{node, std::move(join.policy), std::move(join.offer),
-                                  std::move(join.report)});
-}
+// ---- Steps.
 
-void SimulatedDaemon::on_timer(std::uint64_t life) {
-    if (life != life_ || world_.now < timer_at_) {
+void SimulatedDaemon::submit(std::optional<rendezvous::Event> event) {
+    if (job_.core() == nullptr) {
         return;
     }
-    timer_at_ = Instant::max();
-    if (!leads() || !core_) {
-        return;
+    const std::uint64_t life = life_;
+    if (job_.step(std::move(event)) && !std::exchange(sweeps_, true)) {
+        world_.queue.push(world_.now + kSweepInterval, EventKind::daemon_sweep, index_, life_);
     }
-    if (core_->next_deadline() <= job_now()) {
-        submit(std::nullopt);
-    } else {
+    record();
+    if (life == life_) {
         arm();
     }
 }
 
+void SimulatedDaemon::record() {
+    if (!job_.recording().depart(world_.now)) {
+        return;
+    }
+    if (world_.plan.is_replicated()) {
+        send_append();
+        return;
+    }
+    const std::vector<rendezvous::Effects> effects = commit(world_, log_, job_.recording().batch());
+    if (!dies_midway()) {
+        recorded(effects);
+    }
+}
+
+void SimulatedDaemon::recorded(const std::vector<rendezvous::Effects>& effects) {
+    if (job_.recording().is_late(world_.now)) {
+        uptime_.began = world_.now;
+    }
+    job_.recorded(effects);
+    record();
+}
+
+void SimulatedDaemon::arm() {
+    if (job_.core() == nullptr) {
+        return;
+    }
+    const Instant at = std::max(job_.next_deadline(), world_.now);
+    if (at < timer_at_) {
+        timer_at_ = at;
+        world_.queue.push(at, EventKind::daemon_timer, index_, life_);
+    }
+}
+
 Instant SimulatedDaemon::awake_since() const noexcept {
-    const bool waits = !pending_.empty() && world_.now > pending_since_ + kPrompt;
-    const bool in_charge =
-        up_ && (!is_replicated() || lease_) && !waits && !reads_ && paused_until_ <= world_.now;
-    return in_charge ? std::max(in_charge_since_, paused_until_) : Instant::max();
+    const bool in_charge = up_ && (!world_.plan.is_replicated() || lease_) && !words_ &&
+                           !job_.recording().is_late(world_.now);
+    return in_charge ? uptime_.awake_since(world_.now) : Instant::max();
 }
 
 }  // namespace regroup::simulation

@@ -20,9 +20,7 @@ Simulation::Simulation(const Options& options)
       world_(options.seed, options.trace_lines),
       workers_(world_),
       etcd_(world_, log_),
-      undisturbed_since_(world_.plan.hosts, Instant::max()),
-      was_running_(world_.plan.hosts, false),
-      cuts_(world_.plan.hosts, 0) {
+      hosts_(world_.plan.hosts) {
     world_.checkers = make_all_checkers();
     world_.swallow = options.swallow;
     for (std::uint32_t index = 0; index < world_.plan.daemons(); ++index) {
@@ -44,7 +42,6 @@ RunReport Simulation::run() {
                           EventKind::fault);
     }
     calm_from_ = kStart + options_.safety;
-    RunReport report;
     for (bool over = false; !over;) {
         if (!calm_ && world_.queue.next_at() >= calm_from_) {
             begin_calm();
@@ -58,19 +55,16 @@ RunReport Simulation::run() {
         }
         for (const auto& checker : world_.checkers) {
             if (checker->violation()) {
-                report.violation = checker->violation();
+                report_.violation = checker->violation();
                 over = true;
             }
         }
     }
-    world_.note([&] { return "! " + report.violation.value_or("all invariants hold"); });
-    report.hash = world_.trace.hash();
-    report.steps = world_.steps;
-    report.rounds = rounds_;
-    report.jobs = epoch_;
-    report.faults = faults_;
-    report.trace = world_.trace.lines();
-    return report;
+    world_.note([&] { return "! " + report_.violation.value_or("all invariants hold"); });
+    report_.hash = world_.trace.hash();
+    report_.steps = world_.steps;
+    report_.trace = world_.trace.lines();
+    return report_;
 }
 
 bool Simulation::postponed(const Happening& event) {
@@ -80,26 +74,26 @@ bool Simulation::postponed(const Happening& event) {
         case EventKind::agent_timer:
         case EventKind::store_offer:
         case EventKind::second_signal:
-            until = agents_[event.subject]->paused_until();
+            until = agents_[event.subject]->uptime().paused_until;
             break;
         case EventKind::worker_word:
-            until = agents_[workers_.words[event.subject].host]->paused_until();
+            until = agents_[workers_.words[event.subject].host]->uptime().paused_until;
             break;
         case EventKind::daemon_timer:
         case EventKind::daemon_duty:
         case EventKind::daemon_sweep:
         case EventKind::daemon_read:
-            until = daemons_[event.subject]->paused_until();
+            until = daemons_[event.subject]->uptime().paused_until;
             break;
         case EventKind::etcd_answer:
-            until = daemons_[etcd_.peek(event.subject).daemon]->paused_until();
+            until = daemons_[etcd_.peek(event.subject).daemon]->uptime().paused_until;
             break;
         case EventKind::packet: {
             const Arrival& packet = world_.network.peek(event.subject);
             const Connection& connection = world_.network.connection(packet.connection);
             until = packet.direction == Direction::to_daemon
-                        ? daemons_[connection.daemon]->paused_until()
-                        : agents_[connection.host]->paused_until();
+                        ? daemons_[connection.daemon]->uptime().paused_until
+                        : agents_[connection.host]->uptime().paused_until;
             break;
         }
         default:
@@ -122,7 +116,7 @@ void Simulation::handle(const Happening& event) {
     std::uint32_t host = event.subject;
     switch (event.kind) {
         case EventKind::connected:
-            agents_[host]->on_connected(event.tag, daemons_[agents_[host]->endpoint()]->up());
+            agents_[host]->on_connected(event.tag, daemons_[agents_[host]->link().endpoint]->up());
             break;
         case EventKind::packet:
             if (std::optional<Arrival> arrival = world_.network.take(world_.now, event.subject)) {
@@ -136,19 +130,15 @@ void Simulation::handle(const Happening& event) {
             }
             break;
         case EventKind::agent_timer:
-            agents_[host]->on_timer(event.tag);
+        case EventKind::store_offer:
+        case EventKind::second_signal:
+            agents_[host]->on_due(event.kind, event.tag);
             break;
         case EventKind::daemon_timer:
-            daemons_[event.subject]->on_timer(event.tag);
-            break;
         case EventKind::daemon_duty:
-            daemons_[event.subject]->on_duty(event.tag);
-            break;
         case EventKind::daemon_sweep:
-            daemons_[event.subject]->on_sweep(event.tag);
-            break;
         case EventKind::daemon_read:
-            daemons_[event.subject]->on_has_read(event.tag);
+            daemons_[event.subject]->on_due(event.kind, event.tag);
             break;
         case EventKind::daemon_return:
             if (!daemons_[event.subject]->up() && !world_.job.hosted) {
@@ -196,13 +186,9 @@ void Simulation::handle(const Happening& event) {
         case EventKind::worker_bereft:
             on_worker_bereft(workers_, host, event.tag);
             break;
-        case EventKind::store_offer:
-            agents_[host]->on_store_offer(event.tag);
-            break;
         case EventKind::last_word:
-            if (agents_[host]->has_last_word()) {
-                agents_[host]->on_last_word(daemons_[agents_[host]->last_word_endpoint()]->up());
-            }
+            agents_[host]->warden().on_arrival(
+                [&](std::uint32_t endpoint) { return daemons_[endpoint]->up(); });
             break;
         case EventKind::host_lingers:
             on_host_lingers(Instant(Duration(static_cast<Duration::rep>(event.tag))));
@@ -213,16 +199,13 @@ void Simulation::handle(const Happening& event) {
                 break;
             }
             // A node may also join a job that has ended: the daemon must tell it so.
-            if (event.tag == epoch_ && !agents_[host]->running() &&
+            if (event.tag == report_.jobs && !agents_[host]->running() &&
                 (!job_over_ || (!calm_ && !new_job_due_ && world_.random.chance(0.5)))) {
                 if (is_host(host) && !daemons_.front()->up()) {
                     daemons_.front()->start();
                 }
                 agents_[host]->start();
             }
-            break;
-        case EventKind::second_signal:
-            agents_[host]->on_second_signal(event.tag);
             break;
         case EventKind::heal:
             heal(event.subject);
@@ -242,10 +225,10 @@ void Simulation::handle(const Happening& event) {
 
 // Follow-ups of the last event, whichever part caused it.
 void Simulation::observe() {
-    const rendezvous::RendezvousCore* core = daemon().core();
+    const rendezvous::RendezvousCore* core = daemon().job().core();
     if (core != nullptr && core->round() != last_round_) {
         last_round_ = core->round();
-        ++rounds_;
+        ++report_.rounds;
     }
     // The launcher died while it wrote.
     if (world_.plan.housed && agents_.front()->running() && !daemons_.front()->up()) {
@@ -258,13 +241,13 @@ void Simulation::observe() {
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         const bool running = agents_[host]->running();
         anyone = anyone || running;
-        if (was_running_[host] && !running && is_host(host)) {
+        if (hosts_[host].was_running && !running && is_host(host)) {
             host_ended();
         }
-        if (was_running_[host] && !running && agents_[host]->last_quit() && !job_over_) {
+        if (hosts_[host].was_running && !running && agents_[host]->last_quit() && !job_over_) {
             spawn(host, std::chrono::seconds(calm_ ? 1 : 10));
         }
-        was_running_[host] = running;
+        hosts_[host].was_running = running;
     }
     if (calm_ && job_over_ && !was_over) {
         // All nodes are to hear of it.
@@ -277,7 +260,7 @@ void Simulation::observe() {
 }
 
 void Simulation::start_job() {
-    ++epoch_;
+    ++report_.jobs;
     job_over_ = new_job_due_ = false;
     last_round_ = rendezvous::RoundId::none;
     world_.job = JobPlan::draw(world_.random, world_.second_random, world_.plan);
@@ -286,7 +269,7 @@ void Simulation::start_job() {
         daemon->forget_job();
     }
     for (const auto& agent : agents_) {
-        agent->forget_last_words();
+        agent->warden().forget();
     }
     begin_hosting();
     const rendezvous::JobPolicy& policy = world_.job.policy;
@@ -301,8 +284,9 @@ void Simulation::start_job() {
                (world_.job.hosted ? ", served by the launcher on a" : "");
     });
     const Plan& plan = world_.plan;
-    const bool rough = plan.loss > 0 || plan.reorder || plan.straggler > 0 ||
-                       plan.duplication > 0 || plan.drift_ppm_max > 5000;
+    const bool rough = plan.network.loss > 0 || plan.network.reorder ||
+                       plan.network.straggler > 0 || plan.network.duplication > 0 ||
+                       plan.drift_ppm_max > 5000;
     world_.tell([&](Checker& c) {
         c.on_job(world_.now, policy);
         c.on_trouble(world_.now, rough ? Instant::max() : world_.now);
@@ -317,12 +301,12 @@ void Simulation::start_job() {
 
 void Simulation::spawn(std::uint32_t host, Duration within) {
     world_.queue.push(world_.now + kRespawnMin + between(world_.random, {}, within),
-                      EventKind::spawn, host, epoch_);
+                      EventKind::spawn, host, report_.jobs);
 }
 
 SimulatedDaemon& Simulation::daemon() const {
     for (const auto& daemon : daemons_) {
-        if (daemon->core() != nullptr) {
+        if (daemon->job().core() != nullptr) {
             return *daemon;
         }
     }
@@ -330,14 +314,14 @@ SimulatedDaemon& Simulation::daemon() const {
 }
 
 bool Simulation::job_is_closed() const {
-    return log_.begun() ? log_.machine().verdict().has_value() : daemon().closed_job();
+    return log_.begun() ? log_.machine().verdict().has_value() : daemon().job().closed();
 }
 
 // ---- The view of the checkers.
 
 void Simulation::look(View& view) {
     // Steps on their way into the log may be lost.
-    view.rendezvous = daemon().core();
+    view.rendezvous = daemon().job().core();
     if (view.rendezvous != nullptr && world_.plan.durability != Durability::memory) {
         view.rendezvous = log_.begun() ? &log_.machine() : nullptr;
     }
@@ -349,15 +333,15 @@ void Simulation::look(View& view) {
     view.step_limit = world_.job.step_time + world_.plan.apply_max;
     view.hang_limit = world_.plan.hang_limit;
     view.work_limit = world_.plan.own_work;
-    view.reliable = world_.plan.loss <= 0 && !world_.plan.reorder;
+    view.reliable = world_.plan.network.loss <= 0 && !world_.plan.network.reorder;
     view.hosts.resize(agents_.size());
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         const SimulatedAgent& agent = *agents_[host];
         HostView& seen = view.hosts[host];
-        const bool undisturbed = agent.awake_since() != Instant::max() && cuts_[host] == 0 &&
+        const bool undisturbed = agent.awake_since() != Instant::max() && hosts_[host].cuts == 0 &&
                                  daemon().awake_since() != Instant::max() &&
                                  !world_.network.is_slow();
-        Instant& since = undisturbed_since_[host];
+        Instant& since = hosts_[host].undisturbed_since;
         if (!undisturbed) {
             since = Instant::max();
         } else if (since == Instant::max()) {

@@ -84,12 +84,15 @@ class Simulation {
     SimulatedEtcd etcd_;
     std::vector<std::unique_ptr<SimulatedDaemon>> daemons_;
     std::vector<std::unique_ptr<SimulatedAgent>> agents_;
-    std::vector<Instant> undisturbed_since_;
-    std::vector<bool> was_running_;
-    std::ptrdiff_t were_aside_ = 0;    ///< Number of quarantined nodes at the last tick.
-    std::vector<std::uint32_t> cuts_;  ///< Number of partitions that each host is in.
+    struct HostState {
+        Instant undisturbed_since = Instant::max();
+        bool was_running = false;
+        std::uint32_t cuts = 0;  ///< Number of partitions that it is in.
+    };
+    std::vector<HostState> hosts_;
+    std::ptrdiff_t were_aside_ = 0;  ///< Number of quarantined nodes at the last tick.
     View view_;
-    std::uint64_t epoch_ = 0;  ///< The job's number.
+    RunReport report_;  ///< So far; the number of its jobs numbers them.
     bool job_over_ = false;
     bool new_job_due_ = false;
     bool calm_ = false;
@@ -97,8 +100,6 @@ class Simulation {
     Instant calm_from_{};
     Instant calm_until_ = Instant::max();
     rendezvous::RoundId last_round_ = rendezvous::RoundId::none;
-    std::uint64_t faults_ = 0;
-    std::uint64_t rounds_ = 0;
 };
 
 /// Runs one seed; if it fails, runs it again with a text trace of the last `trace_lines`.

@@ -72,8 +72,8 @@ TEST(Simulation, SeedsCoverAllKindsOfFaults) {
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         const Plan plan = Plan::from_seed(seed);
         kinds.insert(plan.faults.begin(), plan.faults.end());
-        lossy += plan.loss > 0 ? 1 : 0;
-        reordering += plan.reorder ? 1 : 0;
+        lossy += plan.network.loss > 0 ? 1 : 0;
+        reordering += plan.network.reorder ? 1 : 0;
         drifting += plan.drift_ppm_max > 0 ? 1 : 0;
         faultless += plan.faults.empty() ? 1 : 0;
     }

@@ -12,6 +12,11 @@
 
 namespace regroup::simulation {
 
+/// The name of the nodes of a host.
+[[nodiscard]] inline std::string host_name(std::uint32_t host) {
+    return {static_cast<char>('a' + host)};
+}
+
 inline constexpr Instant kStart = Instant{} + std::chrono::hours(1);
 
 /// State that all parts of a run share: time, events, network, trace, checkers. One owner, no
@@ -51,6 +56,20 @@ struct World {
         for (const auto& checker : checkers) {
             tell_one(*checker);
         }
+    }
+};
+
+/// Since when a process runs, and until when it is paused.
+struct Uptime {
+    Instant began = Instant::max();
+    Instant paused_until{};
+
+    void restart(Instant now) { began = paused_until = now; }
+    void pause(Instant until) { paused_until = std::max(paused_until, until); }
+    [[nodiscard]] bool is_paused(Instant now) const noexcept { return paused_until > now; }
+    /// Instant::max() while it is paused.
+    [[nodiscard]] Instant awake_since(Instant now) const noexcept {
+        return is_paused(now) ? Instant::max() : std::max(began, paused_until);
     }
 };
 
