@@ -200,8 +200,9 @@ class Victim {
 
     /// Kills the daemon and starts it again with the same state.
     void restart_daemon();
-    /// Lets the workers finish; both nodes must succeed.
-    void finish();
+    /// Lets the workers finish; both nodes must succeed. The daemon must never have had more
+    /// memory than this.
+    void finish(std::size_t daemon_bytes_max);
 
    private:
     void serve();

@@ -5,48 +5,20 @@
 #include <thread>
 #include <unistd.h>
 
-#include "tests/attack/attack.h"
+#include "tests/attack/strangers.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::attack {
 namespace {
 
 using security::Role;
 using security::Token;
-using ::testing::HasSubstr;
 
 constexpr std::size_t kConnections = 300;
 constexpr std::size_t kMemoryMax = std::size_t{128} << 20U;
 
-class HttpClients : public ::testing::Test {
+class HttpClients : public StrangersTest<kConnections, kMemoryMax> {
    protected:
-    static void SetUpTestSuite() {
-        auto laid = chaos::Network::lay(3);
-        if (!laid) {
-            missing_ = laid.error().detail;
-            return;
-        }
-        network_ = std::make_unique<chaos::Network>(*std::move(laid));
-        victim_ = std::make_unique<Victim>(Victim::Options{network_.get()});
-    }
-    static void TearDownTestSuite() {
-        if (victim_) {
-            EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMemoryMax)
-                << victim_->daemon_peak();
-            victim_->finish();
-        }
-        victim_.reset();
-        network_.reset();
-    }
-    void SetUp() override {
-        if (!victim_) {
-            GTEST_SKIP() << missing_;
-        }
-    }
-
-    /// From the host without a token.
-    static void endure(const std::function<std::string(Siege&)>& attack) {
-        victim_->endure(kStrangersHost, 0, attack);
-    }
     static std::string bearer(const security::Scope& scope) {
         return "Authorization: Bearer " + victim_->token().limited_to(scope).text() + "\r\n";
     }
@@ -64,26 +36,7 @@ class HttpClients : public ::testing::Test {
         ::close(fd);
         return line.size() == 12 ? line.substr(9) : "";
     }
-    /// Opens connections that send `bytes`, and new ones as the daemon closes them.
-    static void endure_connections_with(const std::string& bytes) {
-        endure([&](Siege& siege) {
-            for (std::size_t i = 0; i < kConnections; ++i) {
-                siege.dial(victim_->daemon(), bytes);
-            }
-            while (siege.goes_on()) {
-                siege.dial(victim_->daemon(), bytes);
-            }
-            return "";
-        });
-    }
-
-    static std::unique_ptr<chaos::Network> network_;
-    static std::unique_ptr<Victim> victim_;
-    static std::string missing_;
 };
-std::unique_ptr<chaos::Network> HttpClients::network_;
-std::unique_ptr<Victim> HttpClients::victim_;
-std::string HttpClients::missing_;
 
 TEST_F(HttpClients, SlowRequestsHoldNothingUp) {
     const std::string bytes = request("GET /healthz", "A: " + std::string(4000, 'a') + "\r\n");

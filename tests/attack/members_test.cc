@@ -43,7 +43,7 @@ class Members : public ::testing::Test {
         EXPECT_EQ(victim_->state().round, before.round);
         victim_->kill_worker(before.round, 0);
         EXPECT_TRUE(victim_->trains_in_round(before.round + 1));
-        victim_->finish();
+        victim_->finish(kMemoryMax);
         victim_.reset();
     }
 
@@ -84,9 +84,8 @@ class Members : public ::testing::Test {
         return joins;
     }
 
-    static std::unique_ptr<Victim> victim_;
+    static inline std::unique_ptr<Victim> victim_;
 };
-std::unique_ptr<Victim> Members::victim_;
 
 TEST_F(Members, RoundsOfTheFarFutureMoveNoOtherNode) {
     const Join spare = join_of_spare("spare");

@@ -14,14 +14,12 @@
 
 #include "rendezvous/store/store_wire.h"
 #include "tests/attack/attack.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::attack {
 namespace {
 
 using security::Token;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 using testing::read_file;
 
 constexpr std::size_t kMemoryMax = std::size_t{128} << 20U;
@@ -63,9 +61,7 @@ class OtherUser : public ::testing::TestWithParam<bool> {
     }
     void TearDown() override {
         if (victim_) {
-            EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMemoryMax)
-                << victim_->daemon_peak();
-            victim_->finish();
+            victim_->finish(kMemoryMax);
         }
     }
 

@@ -25,9 +25,7 @@ class Reforming : public ::testing::Test {
     }
     void TearDown() override {
         if (victim_) {
-            EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMemoryMax)
-                << victim_->daemon_peak();
-            victim_->finish();
+            victim_->finish(kMemoryMax);
         }
     }
     /// Where anything of the job listens now, on both hosts.

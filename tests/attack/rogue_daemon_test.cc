@@ -10,6 +10,7 @@
 
 #include "rendezvous/protocol/codec.h"
 #include "tests/attack/attack.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::attack {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using rendezvous::FromDaemon;
 using security::Role;
 using security::Token;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Program;
 
 constexpr const char* kLie = "all is well";

@@ -66,7 +66,7 @@ class Stores : public ::testing::Test {
         for (const pid_t pid : servers_) {
             EXPECT_TRUE(has_sanitizer() || peak_of(pid) < kMemoryMax) << peak_of(pid);
         }
-        victim_->finish();
+        victim_->finish(kMemoryMax);
         victim_.reset();
     }
     void SetUp() override { ASSERT_GE(targets_.size(), 2U); }
@@ -101,13 +101,10 @@ class Stores : public ::testing::Test {
         }
     }
 
-    static std::unique_ptr<Victim> victim_;
-    static std::vector<pid_t> servers_;
-    static std::vector<Target> targets_;
+    static inline std::unique_ptr<Victim> victim_;
+    static inline std::vector<pid_t> servers_;
+    static inline std::vector<Target> targets_;
 };
-std::unique_ptr<Victim> Stores::victim_;
-std::vector<pid_t> Stores::servers_;
-std::vector<Target> Stores::targets_;
 
 TEST_F(Stores, WaitsForOneNameManyTimesAreBounded) {
     const std::size_t keys = store::Limits().keys_max;

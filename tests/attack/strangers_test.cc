@@ -2,9 +2,11 @@
 //
 // A host that reaches the daemon and its job's nodes, and has no token, another token, or one that
 // allows less than it tries.
+#include "tests/attack/strangers.h"
+
 #include <thread>
 
-#include "tests/attack/attack.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::attack {
 namespace {
@@ -14,7 +16,6 @@ using rendezvous::Operated;
 using rendezvous::Refused;
 using security::Role;
 using security::Token;
-using ::testing::HasSubstr;
 
 constexpr std::size_t kConnections = 3000;
 /// With 2,048 connections that have said nothing, each in the middle of a TLS handshake.
@@ -37,61 +38,15 @@ std::string client_hello() {
     return hello;
 }
 
-class Strangers : public ::testing::Test {
+class Strangers : public StrangersTest<kConnections, kMemoryMax> {
    protected:
-    static void SetUpTestSuite() {
-        auto laid = chaos::Network::lay(3);
-        if (!laid) {
-            missing_ = laid.error().detail;
-            return;
-        }
-        network_ = std::make_unique<chaos::Network>(*std::move(laid));
-        victim_ = std::make_unique<Victim>(Victim::Options{network_.get()});
-    }
-    static void TearDownTestSuite() {
-        if (victim_) {
-            EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMemoryMax)
-                << victim_->daemon_peak();
-            victim_->finish();
-        }
-        victim_.reset();
-        network_.reset();
-    }
-    void SetUp() override {
-        if (!victim_) {
-            GTEST_SKIP() << missing_;
-        }
-    }
-
-    static void endure(const std::function<std::string(Siege&)>& attack) {
-        victim_->endure(kStrangersHost, 0, attack);
-    }
-    /// Opens connections that send `bytes`, and new ones as the daemon closes them.
-    static void endure_connections_with(const std::string& bytes) {
-        endure([&](Siege& siege) {
-            for (std::size_t i = 0; i < kConnections; ++i) {
-                siege.dial(victim_->daemon(), bytes);
-            }
-            while (siege.goes_on()) {
-                siege.dial(victim_->daemon(), bytes);
-            }
-            return "";
-        });
-    }
     /// A daemon that refuses must not do what `message` asks for.
     static std::string try_in_vain(Caller& caller, const FromAgent& message) {
         caller.say(message);
         const auto answer = caller.next();
         return !answer || std::holds_alternative<Refused>(*answer) ? "" : "it was not refused";
     }
-
-    static std::unique_ptr<chaos::Network> network_;
-    static std::unique_ptr<Victim> victim_;
-    static std::string missing_;
 };
-std::unique_ptr<chaos::Network> Strangers::network_;
-std::unique_ptr<Victim> Strangers::victim_;
-std::string Strangers::missing_;
 
 TEST_F(Strangers, SilentConnectionsDisplaceOnlyEachOther) {
     endure_connections_with("");

@@ -4,6 +4,7 @@
 // sequence, no line of its own, no direction of writing.
 #include "rendezvous/protocol/codec.h"
 #include "tests/attack/attack.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::attack {
 namespace {
@@ -14,7 +15,6 @@ using rendezvous::NodeState;
 using rendezvous::Report;
 using security::Role;
 using security::Token;
-using ::testing::HasSubstr;
 
 /// Colours, a title, the clipboard (OSC 52), a lone CSI of 8 bits in UTF-8, bidirectional marks,
 /// and a line that looks like one of the launcher's.
@@ -48,7 +48,7 @@ class Text : public ::testing::Test {
    protected:
     static void SetUpTestSuite() { victim_ = std::make_unique<Victim>(Victim::Options{}); }
     static void TearDownTestSuite() {
-        victim_->finish();
+        victim_->finish(std::size_t{512} << 20U);
         victim_.reset();
     }
     static void expect_printable(const std::string& what, const std::string& text) {
@@ -67,9 +67,8 @@ class Text : public ::testing::Test {
                             victim_->token().limited_to({Role::node, ""}));
     }
 
-    static std::unique_ptr<Victim> victim_;
+    static inline std::unique_ptr<Victim> victim_;
 };
-std::unique_ptr<Victim> Text::victim_;
 
 TEST_F(Text, NamesWithControlCharactersAreRefusedOrShownAsText) {
     Siege siege;

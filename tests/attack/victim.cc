@@ -161,7 +161,8 @@ void Victim::restart_daemon() {
     serve();
 }
 
-void Victim::finish() {
+void Victim::finish(std::size_t daemon_bytes_max) {
+    EXPECT_TRUE(has_sanitizer() || daemon_peak() < daemon_bytes_max) << daemon_peak();
     std::ofstream(folder() + "/finish") << "go\n";
     for (const auto& node : nodes_) {
         EXPECT_EQ(node->wait(), 0) << node->output();

@@ -8,18 +8,12 @@
 // the page and a scrape of the metrics each second, by turns in one run. Then what a scrape and the
 // first load of the page take. Daemon, nodes and viewers are three processes of one machine.
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -28,6 +22,7 @@
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
 #include "rendezvous/server/daemon.h"
+#include "tests/bench/child.h"
 #include "tests/bench/report.h"
 
 namespace regroup::bench {
@@ -47,29 +42,6 @@ constexpr milliseconds kHeartbeatInterval(1000);
 constexpr double kMedianRatioMax = 1.5;
 constexpr double kTailMsMax = 50;
 
-double ms_since(steady_clock::time_point begin) {
-    return std::chrono::duration<double, std::milli>(steady_clock::now() - begin).count();
-}
-
-[[noreturn]] void give_up(const std::string& why) {
-    std::fprintf(stderr, "http_bench: %s\n", why.c_str());
-    std::exit(1);
-}
-
-int dial(std::uint16_t port) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-        give_up("cannot connect to the daemon");
-    }
-    return fd;
-}
-
 void send_all(int fd, std::string_view bytes) {
     while (!bytes.empty()) {
         const ssize_t count = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -85,38 +57,16 @@ std::string request(const std::string& path, bool stays) {
            (stays ? "" : "Connection: close\r\n") + "\r\n";
 }
 
-/// A process of its own, which ends with this object.
-class Child {
-   public:
-    template <class Work>
-    explicit Child(const Work& work) : pid_(::fork()) {
-        if (pid_ == 0) {
-            work();
-            std::_Exit(0);
-        }
-    }
-    ~Child() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    Child(const Child&) = delete;
-    Child& operator=(const Child&) = delete;
-
-   private:
-    pid_t pid_;
-};
-
-void serve(int out) {
-    boost::asio::io_context io(1);
-    const SteadyClock clock;
+std::shared_ptr<void> serve(boost::asio::io_context& io, Ports& ports) {
+    static const SteadyClock clock;
     DaemonSetup setup;
     setup.address = "127.0.0.1";
-    const auto daemon = open_daemon(io, clock, std::move(setup));
-    const std::uint16_t number = daemon ? (*daemon)->port() : 0;
-    if (number == 0 || ::write(out, &number, sizeof number) != sizeof number) {
-        std::_Exit(1);
+    auto daemon = open_daemon(io, clock, std::move(setup));
+    if (!daemon) {
+        give_up(daemon.error().detail);
     }
-    io.run();
+    ports = {(*daemon)->port()};
+    return *std::move(daemon);
 }
 
 /// Looks at the page, and reads all that it is sent.
@@ -263,10 +213,7 @@ Load load(std::uint16_t port, const std::string& path) {
 }
 
 void run(int rounds, const std::vector<std::uint32_t>& sizes) {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+    raise_descriptor_limit();
     print_head("Viewers of a daemon");
     std::printf(
         "Round trip of a heartbeat, without and with %d viewers and a scrape each second.\n\n",
@@ -276,15 +223,8 @@ void run(int rounds, const std::vector<std::uint32_t>& sizes) {
     double ratio_max = 0;
     double tail_max = 0;
     for (const std::uint32_t size : sizes) {
-        int ends[2];
-        if (::pipe(ends) != 0) {
-            give_up("no pipe");
-        }
-        const Child daemon([&] { serve(ends[1]); });
-        std::uint16_t port = 0;
-        if (::read(ends[0], &port, sizeof port) != sizeof port) {
-            give_up("the daemon did not start");
-        }
+        const Child daemon(1, serve);
+        const std::uint16_t port = daemon.ports().front();
         Nodes nodes;
         for (std::uint32_t i = 0; i < size; ++i) {
             nodes.push_back(std::make_unique<Node>(port, i, size));
@@ -318,8 +258,6 @@ void run(int rounds, const std::vector<std::uint32_t>& sizes) {
             row.push_back(fixed(static_cast<double>(each.bytes) / 1024, 0));
         }
         loads.add(row);
-        ::close(ends[0]);
-        ::close(ends[1]);
     }
     trips.print();
     std::printf("\n");

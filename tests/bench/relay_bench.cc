@@ -8,21 +8,13 @@
 // sockets of a third.
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -33,6 +25,7 @@
 #include "rendezvous/store/store_wire.h"
 #include "rendezvous/store_relay/relay_client.h"
 #include "rendezvous/store_relay/relay_server.h"
+#include "tests/bench/child.h"
 #include "tests/bench/report.h"
 
 namespace regroup::bench {
@@ -45,15 +38,6 @@ using store::Request;
 constexpr const char* kName = "regroup store, round 1";
 const std::string kValue(128, 'v');
 
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "relay_bench: %s: %s\n", what.c_str(), std::strerror(errno));
-    std::exit(1);
-}
-
-double microseconds_since(steady_clock::time_point begin) {
-    return std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
-}
-
 boost::asio::ip::tcp::acceptor listen(boost::asio::io_context& io) {
     auto acceptor = net::listen_on(io, "127.0.0.1", 0);
     if (!acceptor) {
@@ -62,65 +46,19 @@ boost::asio::ip::tcp::acceptor listen(boost::asio::io_context& io) {
     return std::move(*acceptor);
 }
 
-/// A process that serves until its parent ends, and the ports that it told.
-class Child {
-   public:
-    using Ports = std::vector<std::uint16_t>;
-
-    /// `serve` fills the ports, and leaves what serves them in the event loop.
-    Child(std::size_t ports_count,
-          const std::function<std::shared_ptr<void>(boost::asio::io_context&, Ports&)>& serve)
-        : ports_(ports_count) {
-        int ends[2];
-        if (::pipe(ends) != 0) {
-            give_up("pipe");
-        }
-        pid_ = ::fork();
-        if (pid_ == 0) {
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            boost::asio::io_context io{1};
-            const auto kept = serve(io, ports_);
-            const auto bytes = static_cast<ssize_t>(ports_.size() * sizeof ports_[0]);
-            if (::write(ends[1], ports_.data(), static_cast<std::size_t>(bytes)) != bytes) {
-                give_up("write");
-            }
-            io.run();
-            std::_Exit(0);
-        }
-        ::close(ends[1]);
-        const std::size_t bytes = ports_.size() * sizeof ports_[0];
-        if (::read(ends[0], ports_.data(), bytes) != static_cast<ssize_t>(bytes)) {
-            give_up("the server did not start");
-        }
-        ::close(ends[0]);
+/// The sockets of a process.
+std::size_t sockets_of(const Child& child) {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(child.folder() + "/fd")) {
+        std::error_code error;
+        const std::string target = std::filesystem::read_symlink(entry, error).string();
+        count += target.starts_with("socket:") ? 1 : 0;
     }
-    ~Child() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    Child(const Child&) = delete;
-    Child& operator=(const Child&) = delete;
-
-    [[nodiscard]] const Ports& ports() const { return ports_; }
-    /// The sockets of the process.
-    [[nodiscard]] std::size_t sockets() const {
-        std::size_t count = 0;
-        const std::string folder = "/proc/" + std::to_string(pid_) + "/fd";
-        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-            std::error_code error;
-            const std::string target = std::filesystem::read_symlink(entry, error).string();
-            count += target.starts_with("socket:") ? 1 : 0;
-        }
-        return count;
-    }
-
-   private:
-    Ports ports_;
-    pid_t pid_ = -1;
-};
+    return count;
+}
 
 struct Served {
-    explicit Served(boost::asio::io_context& io, const security::Key& key, Child::Ports& ports)
+    explicit Served(boost::asio::io_context& io, const security::Key& key, Ports& ports)
         : server(io, [] {
               store::StoreServer::Options options;
               options.objection = [users = std::make_shared<security::PeerUsers>()](
@@ -145,20 +83,9 @@ struct Served {
 /// The workers of all nodes.
 class Workers {
    public:
-    Workers(const Child::Ports& ports, std::size_t count) {
+    Workers(const Ports& ports, std::size_t count) {
         for (std::size_t i = 0; i < count; ++i) {
-            const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            sockaddr_in address{};
-            address.sin_family = AF_INET;
-            address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-            address.sin_port = htons(ports[i * ports.size() / count]);
-            if (fd < 0 ||
-                ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-                give_up("connect");
-            }
-            const int on = 1;
-            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            sockets_.push_back(fd);
+            sockets_.push_back(dial(ports[i * ports.size() / count]));
         }
     }
     ~Workers() {
@@ -200,7 +127,7 @@ struct Figures {
     std::vector<double> connect_ms, get_us, set_us, barrier_ms, gets_per_second;
 };
 
-void measure(const Child& store, const Child::Ports& ports, std::size_t count, int rounds,
+void measure(const Child& store, const Ports& ports, std::size_t count, int rounds,
              Figures& figures) {
     const std::vector<Request> greeting{{Opcode::validate, {}, store::kMagic},
                                         {Opcode::ping, {}, 7}};
@@ -208,12 +135,12 @@ void measure(const Child& store, const Child::Ports& ports, std::size_t count, i
     const std::vector<Request> get{{Opcode::get, {"/key"}, 0}};
     static int barriers = 0;
 
-    const std::size_t sockets_before = store.sockets();
+    const std::size_t sockets_before = sockets_of(store);
     const auto begin = steady_clock::now();
     Workers workers(ports, count);
     workers.exchange(greeting, 4, count);
     figures.connect_ms.push_back(microseconds_since(begin) / 1000);
-    figures.connections = store.sockets() - sockets_before;
+    figures.connections = sockets_of(store) - sockets_before;
     const auto timed = [&](const std::vector<Request>& requests, std::size_t reply_bytes,
                            std::size_t active) {
         const auto start = steady_clock::now();
@@ -234,21 +161,18 @@ void measure(const Child& store, const Child::Ports& ports, std::size_t count, i
 }
 
 int run(std::size_t nodes, std::size_t workers, bool quick) {
-    rlimit files{};
-    ::getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &files);
+    raise_descriptor_limit();
     print_head("relay: the store for " + std::to_string(nodes) + " nodes of " +
                std::to_string(workers) + " workers");
     const security::Key key = security::Key::random();
-    const Child store(2, [&](boost::asio::io_context& io, Child::Ports& ports) {
+    const Child store(2, [&](boost::asio::io_context& io, Ports& ports) {
         return std::make_shared<Served>(io, key, ports);
     });
     std::map<std::string, Figures> all;
     for (int i = 0; i < (quick ? 1 : 5); ++i) {
         measure(store, {store.ports()[0]}, nodes * workers, quick ? 40 : 400, all["direct"]);
         // Fresh agents, so that the time to connect includes their handshakes.
-        const Child agents(nodes, [&](boost::asio::io_context& io, Child::Ports& ports) {
+        const Child agents(nodes, [&](boost::asio::io_context& io, Ports& ports) {
             auto relays = std::make_shared<std::vector<std::unique_ptr<store::RelayClient>>>();
             for (std::uint16_t& port : ports) {
                 auto acceptor = listen(io);

@@ -18,10 +18,10 @@
 #include <optional>
 #include <sched.h>
 #include <string>
-#include <sys/resource.h>
 #include <vector>
 
 #include "rendezvous/store/store_wire.h"
+#include "tests/bench/child.h"
 #include "tests/bench/report.h"
 #include "tests/bench/store_load.h"
 #include "tests/support/program.h"
@@ -278,10 +278,7 @@ void report(const std::vector<Server*>& servers, const Case& what,
 
 int run(const Options& options) {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    rlimit files{};
-    ::getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &files);
+    raise_descriptor_limit();
     print_head("store: one operation, with a value of 128 bytes");
     std::vector<Server> servers = start_servers(options);
     if (servers.empty() || servers.front().name != "regroup") {

@@ -16,6 +16,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "tests/bench/child.h"
+
 namespace regroup::bench {
 namespace {
 
@@ -25,11 +27,6 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 /// Ports are assigned per address, and one address has too few for all clients.
 constexpr std::size_t kClientsPerAddress = 4000;
 constexpr int kGreetingLimitSeconds = 3;
-
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "store_bench: %s: %s\n", what.c_str(), std::strerror(errno));
-    std::exit(1);
-}
 
 /// 127.0.0.`host`.
 sockaddr_in loopback(std::size_t host, std::uint16_t port) {

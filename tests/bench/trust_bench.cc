@@ -8,8 +8,6 @@
 // nodes of a job at once, until the last has its assignment, with the daemon's CPU time and memory.
 // Daemon and clients are two processes of one machine. To make them prove themselves all the same,
 // the daemon runs as another user, which takes root.
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -17,10 +15,7 @@
 #include <malloc.h>
 #include <memory>
 #include <optional>
-#include <poll.h>
 #include <string>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -31,6 +26,7 @@
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/security/token.h"
 #include "rendezvous/server/daemon.h"
+#include "tests/bench/child.h"
 #include "tests/bench/report.h"
 
 namespace regroup::bench {
@@ -43,10 +39,6 @@ constexpr int kDefaultJoins = 200;
 constexpr std::uint32_t kDefaultNodes = 1000;
 constexpr uid_t kOtherUser = 54321;
 constexpr Duration kLimit = std::chrono::seconds(60);
-
-double ms_since(steady_clock::time_point begin) {
-    return std::chrono::duration<double, std::milli>(steady_clock::now() - begin).count();
-}
 
 /// One way to prove who is who.
 struct Way {
@@ -78,80 +70,39 @@ struct Spent {
     double memory_kib = 0;
 };
 
-/// A daemon in a process of its own.
-class DaemonProcess {
-   public:
-    explicit DaemonProcess(const Way& way) {
-        int ends[2];
-        if (::pipe(ends) != 0) {
-            std::perror("pipe");
-            std::exit(1);
-        }
-        pid_ = ::fork();
-        if (pid_ == 0) {
-            ::close(ends[0]);
-            serve(way, ends[1]);
-        }
-        ::close(ends[1]);
-        if (::read(ends[0], &port_, sizeof port_) != sizeof port_) {
-            std::fprintf(stderr, "trust_bench: the daemon did not start\n");
-            std::exit(1);
-        }
-        ::close(ends[0]);
-    }
-    ~DaemonProcess() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    DaemonProcess(const DaemonProcess&) = delete;
-    DaemonProcess& operator=(const DaemonProcess&) = delete;
-
-    [[nodiscard]] std::uint16_t port() const { return port_; }
-
-    [[nodiscard]] Spent spent() const {
-        const std::string folder = "/proc/" + std::to_string(pid_);
-        Spent spent;
-        std::ifstream schedstat(folder + "/schedstat");
-        double nanoseconds = 0;
-        schedstat >> nanoseconds;
-        spent.cpu_ms = nanoseconds / 1e6;
-        std::ifstream status(folder + "/status");
-        for (std::string line; std::getline(status, line);) {
-            if (line.starts_with("VmRSS:")) {
-                spent.memory_kib = std::strtod(line.c_str() + 6, nullptr);
-            }
-        }
-        return spent;
-    }
-
-   private:
-    [[noreturn]] static void serve(const Way& way, int out) {
+Child daemon_for(const Way& way) {
+    return Child(1, [&way](boost::asio::io_context& io, Ports& ports) -> std::shared_ptr<void> {
         if (way.is_other_user && (::setgid(kOtherUser) != 0 || ::setuid(kOtherUser) != 0)) {
-            std::perror("become another user");
-            std::_Exit(1);
+            give_up("become another user");
         }
         ::malloc_trim(0);  // What the clients of earlier daemons have left behind.
-        boost::asio::io_context io(1);
-        const SteadyClock clock;
+        static const SteadyClock clock;
         DaemonSetup setup;
         setup.address = "127.0.0.1";
         setup.credentials = way.credentials;
-        const auto daemon = open_daemon(io, clock, std::move(setup));
+        auto daemon = open_daemon(io, clock, std::move(setup));
         if (!daemon) {
-            std::fprintf(stderr, "%s\n", daemon.error().detail.c_str());
-            std::_Exit(1);
+            give_up(daemon.error().detail);
         }
-        const std::uint16_t number = (*daemon)->port();
-        if (::write(out, &number, sizeof number) != sizeof number) {
-            std::_Exit(1);
-        }
-        io.run();
-        std::_Exit(0);
-    }
+        ports = {(*daemon)->port()};
+        return *std::move(daemon);
+    });
+}
 
-    pid_t pid_ = -1;
-    std::uint16_t port_ = 0;
-};
+Spent spent_by(const Child& daemon) {
+    Spent spent;
+    std::ifstream schedstat(daemon.folder() + "/schedstat");
+    double nanoseconds = 0;
+    schedstat >> nanoseconds;
+    spent.cpu_ms = nanoseconds / 1e6;
+    std::ifstream status(daemon.folder() + "/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("VmRSS:")) {
+            spent.memory_kib = std::strtod(line.c_str() + 6, nullptr);
+        }
+    }
+    return spent;
+}
 
 /// A node that joins and waits for its assignment.
 class Node {
@@ -201,8 +152,7 @@ double form(const Way& way, std::uint16_t port, const std::string& job, std::uin
     }
     io.run_for(kLimit);
     if (assigned < nodes) {
-        std::fprintf(stderr, "trust_bench: %u of %u nodes were assigned\n", assigned, nodes);
-        std::exit(1);
+        give_up(std::to_string(assigned) + " nodes were assigned");
     }
     return ms_since(begin);
 }
@@ -232,30 +182,26 @@ std::vector<Way> ways(const std::filesystem::path& folder) {
 void run(int joins, std::uint32_t nodes) {
     std::string pattern = (std::filesystem::temp_directory_path() / "trustXXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
-        std::perror("mkdtemp");
-        std::exit(1);
+        give_up("mkdtemp");
     }
     const std::filesystem::path folder = pattern;
     std::filesystem::permissions(folder, std::filesystem::perms(0755));
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+    raise_descriptor_limit();
     print_head("Trust between hosts");
     std::printf("join: one node, %d times, median (worst). reconnect: %u nodes at once.\n\n", joins,
                 nodes);
     Table table({"way", "join ms", "reconnect ms", "daemon's CPU ms", "KiB per node"});
     for (const Way& way : ways(folder)) {
-        const DaemonProcess daemon(way);
+        const Child daemon = daemon_for(way);
         std::vector<double> times;
         for (int i = 0; i < joins; ++i) {
-            times.push_back(form(way, daemon.port(), "join" + std::to_string(i), 1));
+            times.push_back(form(way, daemon.ports()[0], "join" + std::to_string(i), 1));
         }
         const Summary join = summarize(times);
-        const DaemonProcess other(way);
-        const Spent before = other.spent();
-        const double all = form(way, other.port(), "all", nodes);
-        const Spent after = other.spent();
+        const Child other = daemon_for(way);
+        const Spent before = spent_by(other);
+        const double all = form(way, other.ports()[0], "all", nodes);
+        const Spent after = spent_by(other);
         table.add({way.name, fixed(join.median, 2) + " (" + fixed(join.worst, 2) + ")",
                    fixed(all, 0), fixed(after.cpu_ms - before.cpu_ms, 0),
                    fixed((after.memory_kib - before.memory_kib) / nodes, 1)});

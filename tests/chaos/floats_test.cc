@@ -9,19 +9,13 @@
 #include <memory>
 #include <thread>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/chaos/model.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::chaos {
 namespace {
-
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 constexpr std::size_t kCount = 4500;
 constexpr std::uint32_t kWorkers = 2;

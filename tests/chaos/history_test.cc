@@ -7,20 +7,14 @@
 #include <functional>
 #include <iterator>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/chaos/model.h"
 #include "tests/chaos/records.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::chaos {
 namespace {
-
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 constexpr std::size_t kWeights = 8;
 

@@ -6,15 +6,12 @@
 #include <set>
 #include <utility>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/matchers.h"
 
 namespace regroup::chaos {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 constexpr std::uint32_t kNodes = 5;
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/proc_files.h"
@@ -15,12 +14,10 @@
 #include "agent/watch/kernel_view.h"
 #include "agent/watch/stack_saver.h"
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 constexpr const char* kSystemPath = "/usr/local/bin:/usr/bin:/bin";
 

@@ -13,19 +13,15 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
-
 #include "daemon_harness.h"
 #include "rendezvous/client/control_client.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::DaemonHost;
-using ::testing::HasSubstr;
-using testing::Loop;
 using testing::unused_port;
 
 /// The answers of getaddrinfo() in this program for names of the top-level domain "test".

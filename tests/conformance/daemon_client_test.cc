@@ -2,26 +2,18 @@
 #include <algorithm>
 #include <memory>
 
-#include <gmock/gmock.h>
-
 #include "daemon_harness.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::AllOf;
-using testing::DaemonHost;
-using ::testing::HasSubstr;
-using testing::join_of;
 using testing::Listener;
-using testing::Loop;
-using testing::Peer;
-using testing::running;
 using testing::unused_port;
 
 /// The callbacks that a client has made.

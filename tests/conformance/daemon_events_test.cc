@@ -4,27 +4,17 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "daemon_harness.h"
 #include "daemon_shelf.h"
 #include "rendezvous/view/event_line.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using nlohmann::json;
-using testing::DaemonHost;
-using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::join_of;
-using testing::Loop;
-using testing::Peer;
-using testing::running;
-using ::testing::SizeIs;
 
 using Lines = std::vector<std::string>;
 

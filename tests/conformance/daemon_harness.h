@@ -151,3 +151,13 @@ rendezvous::Join join_of(const std::string& job, const std::string& name, std::u
 rendezvous::Report running(rendezvous::RoundId round);
 
 }  // namespace regroup::testing
+
+namespace regroup {
+
+using testing::DaemonHost;
+using testing::join_of;
+using testing::Loop;
+using testing::Peer;
+using testing::running;
+
+}  // namespace regroup

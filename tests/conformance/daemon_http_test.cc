@@ -5,7 +5,6 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "daemon_shelf.h"
@@ -13,6 +12,7 @@
 #include "rendezvous/security/tls.h"
 #include "rendezvous/security/token.h"
 #include "rendezvous/text/describe.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -21,18 +21,8 @@ using nlohmann::json;
 using security::Role;
 using security::Token;
 namespace asio = boost::asio;
-using ::testing::AllOf;
-using testing::DaemonHost;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using testing::join_of;
-using testing::Loop;
-using ::testing::Not;
-using testing::Peer;
-using testing::running;
 using testing::Shelf;
 using testing::ShelfJournal;
-using ::testing::StartsWith;
 
 class DaemonHttp : public ::testing::Test {
    protected:

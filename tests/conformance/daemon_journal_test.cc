@@ -6,26 +6,18 @@
 #include <filesystem>
 #include <memory>
 
-#include <gmock/gmock.h>
-
 #include "daemon_harness.h"
 #include "daemon_shelf.h"
 #include "journal_stories.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/journal/sqlite_journal.h"
+#include "tests/support/matchers.h"
 #include "tests/support/words.h"
 
 namespace regroup::rendezvous {
 namespace {
 
-using testing::DaemonHost;
 using testing::DaemonJournal;
-using ::testing::HasSubstr;
-using testing::join_of;
-using testing::Loop;
-using ::testing::Not;
-using testing::Peer;
-using testing::running;
 using testing::ShelfJournal;
 
 TEST_F(DaemonJournal, DecisionIsSentOnlyAfterItsEventIsKept) {

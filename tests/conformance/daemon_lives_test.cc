@@ -11,11 +11,7 @@
 namespace regroup::rendezvous {
 namespace {
 
-using testing::DaemonHost;
 using testing::DaemonJournal;
-using testing::join_of;
-using testing::Peer;
-using testing::running;
 
 using DaemonLives = DaemonJournal;
 

@@ -3,23 +3,17 @@
 // How a daemon passes on what an operator asks of the output of a rank.
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "daemon_harness.h"
 #include "rendezvous/server/log_requests.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using nlohmann::json;
-using testing::DaemonHost;
-using ::testing::HasSubstr;
-using testing::join_of;
-using testing::Loop;
-using testing::Peer;
-using testing::running;
 
 class DaemonLogs : public ::testing::Test {
    protected:

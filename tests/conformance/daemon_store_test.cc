@@ -32,10 +32,6 @@ using std::chrono::milliseconds;
 using store::Dialect;
 using store::Opcode;
 using store::Request;
-using testing::DaemonHost;
-using testing::join_of;
-using testing::Loop;
-using testing::Peer;
 
 /// A client of a store, in the daemon's thread.
 class StorePeer {

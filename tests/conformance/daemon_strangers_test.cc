@@ -8,22 +8,15 @@
 #include <unistd.h>
 #include <vector>
 
-#include <gmock/gmock.h>
-
 #include "daemon_harness.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/matchers.h"
 #include "tests/support/words.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::DaemonHost;
-using ::testing::HasSubstr;
-using testing::join_of;
-using testing::Loop;
-using testing::Peer;
-using testing::running;
 
 std::string frame(std::string_view payload) {
     return protocol::make_frame(payload);

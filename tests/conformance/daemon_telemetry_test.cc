@@ -15,8 +15,6 @@ namespace {
 
 using boost::asio::ip::tcp;
 using std::chrono::seconds;
-using testing::join_of;
-using testing::running;
 
 class DaemonTelemetry : public ::testing::Test {
    protected:

@@ -13,14 +13,6 @@
 namespace regroup::rendezvous {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using testing::DaemonHost;
-using ::testing::HasSubstr;
-using testing::join_of;
-using testing::Loop;
-using testing::Peer;
-
 struct PerNode {
     double messages = 0;
     double bytes = 0;

@@ -6,15 +6,14 @@
 #include <fstream>
 #include <sstream>
 
-#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::protocol {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAreArray;
 
 const std::string kSource = REGROUP_SOURCE_DIR;

@@ -9,17 +9,14 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AnyOf;
-using testing::error_of;
-using testing::run_ranks;
 using testing::World;
 
 constexpr std::size_t kParameterCount = 9;

@@ -5,17 +5,15 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_agent.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
 using worker_link::AssignWorker;
 using worker_link::Phase;
 using worker_link::Resumed;

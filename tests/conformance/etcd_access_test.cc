@@ -9,24 +9,20 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <gmock/gmock.h>
 
 #include "etcd_side.h"
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/security/base64.h"
 #include "tests/support/etcd_server.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::journal {
 namespace {
 
 using nlohmann::json;
 using security::to_base64;
-using ::testing::AllOf;
 using testing::EtcdServer;
 using testing::EtcdSide;
-using ::testing::HasSubstr;
-using testing::Loop;
-using ::testing::Not;
 
 using Leaf = testing::CertificateMaker::Leaf;
 

@@ -13,11 +13,11 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <gmock/gmock.h>
 
 #include "etcd_side.h"
 #include "rendezvous/journal/etcd_requests.h"
 #include "rendezvous/security/base64.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::journal {
 namespace {
@@ -28,10 +28,6 @@ using asio::ip::tcp;
 using nlohmann::json;
 using security::from_base64;
 using security::to_base64;
-using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
-using testing::Loop;
-using ::testing::Not;
 
 const SteadyClock kClock;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);

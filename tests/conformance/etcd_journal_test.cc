@@ -8,7 +8,6 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <gmock/gmock.h>
 
 #include "etcd_side.h"
 #include "rendezvous/journal/etcd_client.h"
@@ -16,6 +15,7 @@
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/security/base64.h"
 #include "tests/support/etcd_server.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::journal {
 namespace {
@@ -24,8 +24,6 @@ using nlohmann::json;
 using security::from_base64;
 using security::to_base64;
 using testing::EtcdSide;
-using ::testing::HasSubstr;
-using testing::Loop;
 
 const SteadyClock kClock;
 

@@ -10,14 +10,13 @@
 #include <random>
 
 #include "tests/conformance/examples_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::Program;
-using ::testing::StartsWith;
 using testing::Words;
 
 using Job = std::vector<std::unique_ptr<Program>>;

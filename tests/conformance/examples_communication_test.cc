@@ -2,16 +2,13 @@
 #include <string>
 
 #include "tests/conformance/examples_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 using testing::Outcome;
 using testing::Program;
-using ::testing::StartsWith;
 using testing::Words;
 
 class CommunicationExamples : public testing::Examples {};

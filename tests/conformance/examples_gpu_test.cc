@@ -2,12 +2,11 @@
 #include <string>
 
 #include "tests/conformance/examples_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::Words;
 

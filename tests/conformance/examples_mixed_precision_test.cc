@@ -4,13 +4,10 @@
 #include <string>
 
 #include "tests/conformance/examples_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 using MixedPrecision = Examples;
 

@@ -10,16 +10,10 @@
 #include <vector>
 
 #include "tests/conformance/examples_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
 
 using Mnist = Examples;
 

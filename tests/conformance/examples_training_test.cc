@@ -3,15 +3,13 @@
 #include <string>
 
 #include "tests/conformance/examples_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::Program;
-using ::testing::StartsWith;
 using testing::Words;
 
 class TrainingExamples : public testing::Examples {

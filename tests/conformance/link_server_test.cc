@@ -14,21 +14,17 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/link/round_key.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/worker_link/packet.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using worker_link::kLinkVersion;
 using worker_link::kOldestLinkVersion;
 

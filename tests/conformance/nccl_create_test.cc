@@ -13,17 +13,14 @@
 #include <unistd.h>
 #include <utility>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "tests/support/stand_in_nccl/host_runtime.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
 
 namespace regroup {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
 
 /// Calls back when the first context is made.
 class WatchedRuntime final : public testing::HostRuntime {
@@ -65,9 +62,7 @@ TEST(NcclCreate, LibraryIsOpenedWhileTheGpuGetsItsContext) {
     };
     const auto error = error_of([] { (void)ProcessGroup::create("nccl", Context()); });
     ::unlink(fifo.c_str());
-    ASSERT_TRUE(error);
-    EXPECT_THAT(error->what(), HasSubstr("NCCL's library cannot be opened"));
-    EXPECT_THAT(error->what(), HasSubstr(fifo));
+    EXPECT_THAT(error, is_error("NCCL's library cannot be opened", fifo));
     EXPECT_GE(writing, 0);
 }
 

@@ -6,16 +6,13 @@
 #include <future>
 #include <pthread.h>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/nccl_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
 using testing::NcclWorld;
 using testing::view;
 
@@ -42,19 +39,13 @@ TEST(NcclFailures, AsynchronousErrorEndsOperationsInFlightAndTheGroup) {
         }
         const Work third = group.all_reduce(view(values, group), ReduceOp::avg);
         const Work fourth = group.broadcast(view(values, group), 0);
-        const auto error = error_of(third);
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(),
-                    AllOf(HasSubstr("all_reduce #3 (avg, 10 x float32) on cuda:0 in group "
-                                    "\"test\": NCCL: remote process")));
-        const auto next = error_of(fourth);
-        ASSERT_TRUE(next);
-        EXPECT_THAT(next->what(), AllOf(HasSubstr("broadcast #4"),
-                                        HasSubstr("the group has ended with all_reduce #3")));
-        const auto later = error_of(group.barrier());
-        ASSERT_TRUE(later);
-        EXPECT_EQ(later->code(), Errc::disconnected);
+        EXPECT_THAT(error_of(third),
+                    is_error(Errc::disconnected,
+                             "all_reduce #3 (avg, 10 x float32) on cuda:0 in group "
+                             "\"test\": NCCL: remote process"));
+        EXPECT_THAT(error_of(fourth),
+                    is_error("broadcast #4", "the group has ended with all_reduce #3"));
+        EXPECT_THAT(error_of(group.barrier()), is_error(Errc::disconnected));
     });
     expect_proper_abort(world.stand_in, 1);
 }
@@ -87,11 +78,9 @@ TEST(NcclFailures, AbortFromAnotherThreadReleasesWaitingThreads) {
         group.barrier().wait();
         if (group.rank() != 2) {
             ++waiting;
-            const auto error = error_of(group.barrier());
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
-            EXPECT_THAT(error->what(),
-                        HasSubstr("rank 2 has given the group up: aborted: enough of it"));
+            EXPECT_THAT(error_of(group.barrier()),
+                        is_error(Errc::disconnected,
+                                 "rank 2 has given the group up: aborted: enough of it"));
             return;
         }
         std::vector<float> value(1);
@@ -104,14 +93,9 @@ TEST(NcclFailures, AbortFromAnotherThreadReleasesWaitingThreads) {
             group.abort("again");
         });
         const auto start = Clock::now();
-        const auto error = error_of(blocked);
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::fenced);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1 from rank 0"), HasSubstr("enough")));
+        EXPECT_THAT(error_of(blocked), is_error(Errc::fenced, "recv #1 from rank 0", "enough"));
         EXPECT_LT(Clock::now() - start, kAtOnce);
-        const auto later = error_of([&] { (void)group.new_group({0}, "late"); });
-        ASSERT_TRUE(later);
-        EXPECT_EQ(later->code(), Errc::fenced);
+        EXPECT_THAT(error_of([&] { (void)group.new_group({0}, "late"); }), is_error(Errc::fenced));
     });
     expect_proper_abort(world.stand_in, 3);
 }
@@ -129,8 +113,7 @@ TEST(NcclFailures, AbortTellsAllCommunicatorsToStopBeforeAnyIsFreed) {
                     each->barrier().wait();
                 }
             });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::fenced);
+            EXPECT_THAT(error, is_error(Errc::fenced));
         }
     });
     expect_proper_abort(world.stand_in, 3);
@@ -145,11 +128,9 @@ TEST(NcclFailures, AbortedSubGroupLeavesTheParentIntact) {
         if (group.rank() == 0) {
             pair->abort("not this one");
         } else if (group.rank() == 2) {
-            const auto error = error_of([&] { pair->barrier().wait(); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::disconnected);
-            EXPECT_THAT(error->what(), AllOf(HasSubstr("in group \"pair\""),
-                                             HasSubstr("rank 0 has given the group up")));
+            EXPECT_THAT(
+                error_of([&] { pair->barrier().wait(); }),
+                is_error(Errc::disconnected, "in group \"pair\"", "rank 0 has given the group up"));
         }
         std::vector<std::int32_t> one(1, 1);
         group.all_reduce(view(one, group), ReduceOp::sum).wait();
@@ -168,10 +149,8 @@ TEST(NcclFailures, AbortDuringASplitReleasesARankOutsideTheChild) {
         all_connected.arrive_and_wait();
         world.stand_in.set_faults("init_never");
         if (group.rank() == 0) {
-            const auto error = error_of([&] { (void)group.new_group({0}, "other"); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::disconnected);
-            EXPECT_THAT(error->what(), HasSubstr("rank 1 has given the group up"));
+            EXPECT_THAT(error_of([&] { (void)group.new_group({0}, "other"); }),
+                        is_error(Errc::disconnected, "rank 1 has given the group up"));
             return;
         }
         const std::jthread aborter([&] {
@@ -180,10 +159,8 @@ TEST(NcclFailures, AbortDuringASplitReleasesARankOutsideTheChild) {
             }
             group.abort("enough of it");
         });
-        const auto error = error_of([&] { (void)group.new_group({0}, "other"); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::fenced);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("new_group \"other\""), HasSubstr("enough")));
+        EXPECT_THAT(error_of([&] { (void)group.new_group({0}, "other"); }),
+                    is_error(Errc::fenced, "new_group \"other\"", "enough"));
     });
 }
 
@@ -194,10 +171,7 @@ TEST(NcclFailures, SystemErrorIsNoLossOfAPeer) {
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
         all_connected.arrive_and_wait();
-        const auto error = error_of(group.barrier());
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::system) << error->what();
-        EXPECT_THAT(error->what(), HasSubstr("barrier #2 on cuda:"));
+        EXPECT_THAT(error_of(group.barrier()), is_error(Errc::system, "barrier #2 on cuda:"));
     });
 }
 
@@ -231,9 +205,8 @@ TEST(NcclFailures, FailedSplitEndsTheChild) {
     NcclWorld world(1);
     world.stand_in.set_faults("split_error");
     run_ranks(world, [](ProcessGroup& group) {
-        const auto error = error_of([&] { (void)group.new_group({0}, "child"); });
-        ASSERT_TRUE(error);
-        EXPECT_THAT(error->what(), HasSubstr("new_group \"child\""));
+        EXPECT_THAT(error_of([&] { (void)group.new_group({0}, "child"); }),
+                    is_error("new_group \"child\""));
     });
     EXPECT_EQ(world.stand_in.events("child").size(), 1U);
     expect_proper_abort(world.stand_in, 2);
@@ -271,9 +244,7 @@ TEST(NcclFailures, AbortEndsAtTheLimitIfAGraphHoldsTheCommunicator) {
     std::unique_ptr<ProcessGroup> group = world.join(0);
     expect_let_go_in_time(world, [&] {
         group->abort("enough of it");
-        const auto error = error_of(group->barrier());
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::fenced);
+        EXPECT_THAT(error_of(group->barrier()), is_error(Errc::fenced));
         group.reset();
     });
 }
@@ -351,10 +322,8 @@ TEST(NcclFailures, PeerThatLeavesWithOperationsInFlightIsSeenGone) {
             (void)group.recv(view(value, group), 1);
             return;
         }
-        const auto error = error_of(group.all_reduce(view(value, group), ReduceOp::sum));
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(), HasSubstr("rank 0 has given the group up"));
+        EXPECT_THAT(error_of(group.all_reduce(view(value, group), ReduceOp::sum)),
+                    is_error(Errc::disconnected, "rank 0 has given the group up"));
     });
 }
 
@@ -365,10 +334,8 @@ TEST(NcclFailures, PeerThatLeftInOrderIsNamedByRanksThatNeedIt) {
         if (group.rank() == 1) {
             return;
         }
-        const auto error = error_of([&] { group.barrier().wait(); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(), HasSubstr("rank 1 has left the group"));
+        EXPECT_THAT(error_of([&] { group.barrier().wait(); }),
+                    is_error(Errc::disconnected, "rank 1 has left the group"));
     });
 }
 
@@ -380,11 +347,8 @@ TEST(NcclFailures, PeerThatLeftIsNamedToRanksThatBeginToConnect) {
         if (group.rank() == 1) {
             return;
         }
-        const auto error = error_of([&] { group.barrier().wait(); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(),
-                    AllOf(HasSubstr("barrier #2"), HasSubstr("rank 1 has left the group")));
+        EXPECT_THAT(error_of([&] { group.barrier().wait(); }),
+                    is_error(Errc::disconnected, "barrier #2", "rank 1 has left the group"));
     });
 }
 
@@ -395,10 +359,8 @@ TEST(NcclFailures, PeerThatLeftBeforeASplitIsNamed) {
         if (group.rank() == 1) {
             return;
         }
-        const auto error = error_of([&] { (void)group.new_group({0, 2}, "rest"); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(), HasSubstr("rank 1"));
+        EXPECT_THAT(error_of([&] { (void)group.new_group({0, 2}, "rest"); }),
+                    is_error(Errc::disconnected, "rank 1"));
     });
 }
 

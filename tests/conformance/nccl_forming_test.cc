@@ -14,18 +14,15 @@
 #include <sys/un.h>
 #include <utility>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/nccl_ranks.h"
+#include "tests/support/errors.h"
 #include "tests/support/forwarding_store.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/nccl/bootstrap.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
 using testing::NcclWorld;
 
 TEST(NcclForming, CommunicatorsBlockOnlyIfAsked) {
@@ -43,12 +40,9 @@ TEST(NcclForming, MissingRanksAreNamed) {
     std::vector<std::jthread> threads;
     for (const std::uint32_t rank : {0U, 2U}) {
         threads.emplace_back([&, rank] {
-            const auto error = error_of([&] { (void)world.join(rank); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::deadline_exceeded);
-            EXPECT_THAT(error->what(),
-                        AllOf(HasSubstr("group \"test\" on cuda:"),
-                              HasSubstr("of 4 ranks these have not come within 3.0 s: 1, 3")));
+            EXPECT_THAT(error_of([&] { (void)world.join(rank); }),
+                        is_error(Errc::deadline_exceeded, "group \"test\" on cuda:",
+                                 "of 4 ranks these have not come within 3.0 s: 1, 3"));
         });
     }
     threads.clear();
@@ -138,9 +132,7 @@ TEST(NcclForming, IdsOfStrangersAreRefused) {
     std::vector<std::jthread> threads;
     for (const std::uint32_t rank : {0U, 1U}) {
         threads.emplace_back([&, rank] {
-            const auto error = error_of([&] { (void)world.join(rank); });
-            ASSERT_TRUE(error);
-            EXPECT_THAT(error->what(), HasSubstr("/id/0\""));
+            EXPECT_THAT(error_of([&] { (void)world.join(rank); }), is_error("/id/0\""));
         });
     }
     threads.clear();
@@ -330,11 +322,8 @@ class Variable {
 void expect_told(NcclWorld& world, const std::function<void()>& cannot, const char* reason) {
     const auto start = std::chrono::steady_clock::now();
     const std::jthread other([&] { EXPECT_TRUE(error_of(cannot)); });
-    const auto error = error_of([&] { (void)world.join(1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), Errc::disconnected);
-    EXPECT_THAT(error->what(),
-                AllOf(HasSubstr("rank 0 has given up forming the group"), HasSubstr(reason)));
+    EXPECT_THAT(error_of([&] { (void)world.join(1); }),
+                is_error(Errc::disconnected, "rank 0 has given up forming the group", reason));
     EXPECT_LT(std::chrono::steady_clock::now() - start, testing::kPatience / 2);
 }
 
@@ -402,9 +391,7 @@ TEST(NcclForming, LibraryWhoseAbortHangsIsRefused) {
     stand_in.set_faults("version=22501");
     const auto error = error_of([] { (void)nccl::open_api(STAND_IN_NCCL); });
     stand_in.set_faults("");
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), Errc::invalid_argument);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr("NCCL 2.25.1"), HasSubstr("2.26")));
+    EXPECT_THAT(error, is_error(Errc::invalid_argument, "NCCL 2.25.1", "2.26"));
 }
 
 TEST(NcclForming, ErrorNamesTheSearchedLibraries) {

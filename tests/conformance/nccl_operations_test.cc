@@ -5,9 +5,9 @@
 #include <atomic>
 #include <future>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/nccl_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/nccl/bootstrap.h"
 #include "worker_sdk/src/nccl/lane.h"
@@ -15,9 +15,6 @@
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
 using testing::HostStream;
 using testing::NcclWorld;
 using testing::run_ranks_on_gpus;
@@ -89,10 +86,7 @@ TEST(NcclBatches, BatchThatIsNeverStartedEndsTheGroupAndItsWorks) {
             OperationBatch batch(group);
             work = group.all_reduce(view(buffer, group), ReduceOp::sum);
         }
-        const auto error = error_of(work);
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::fenced);
-        EXPECT_THAT(error->what(), HasSubstr("never started"));
+        EXPECT_THAT(error_of(work), is_error(Errc::fenced, "never started"));
         EXPECT_TRUE(error_of(group.barrier()));
     });
     EXPECT_TRUE(world.stand_in.events("all_reduce").empty());
@@ -130,12 +124,11 @@ TEST(NcclStreams, StreamOfOneOperationOrdersItWithTheKernelsThere) {
         }
         OperationBatch batch(group);
         (void)group.all_reduce(view(values, group), ReduceOp::sum);
-        const auto error = error_of([&] {
-            (void)group.all_reduce(view(values, group), ReduceOp::sum,
-                                   {.stream = handle_of(stream)});
-        });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_THAT(error_of([&] {
+                        (void)group.all_reduce(view(values, group), ReduceOp::sum,
+                                               {.stream = handle_of(stream)});
+                    }),
+                    is_error(Errc::invalid_argument));
         batch.start();
         group.barrier().wait();
     });
@@ -189,8 +182,7 @@ TEST(NcclOptions, TimeoutOfOneOperationHoldsForItAlone) {
         }
         const auto error = error_of(group.barrier({.timeout = std::chrono::milliseconds(200)}));
         over.set_value();
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
+        EXPECT_THAT(error, is_error(Errc::deadline_exceeded));
     });
 }
 
@@ -237,11 +229,9 @@ TEST(NcclRecords, OperationsAreCountedInTheirRound) {
 TEST(NcclOptions, OperatorsThatNcclLacksAreRefused) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         std::vector<std::int64_t> values(1);
-        const auto error =
-            error_of([&] { (void)group.all_reduce(view(values, group), ReduceOp::bit_or); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(), HasSubstr("bit_or"));
+        EXPECT_THAT(
+            error_of([&] { (void)group.all_reduce(view(values, group), ReduceOp::bit_or); }),
+            is_error(Errc::invalid_argument, "bit_or"));
     });
 }
 
@@ -291,10 +281,8 @@ TEST(NcclCaptures, FailureInAReplayFailsTheNextOperation) {
             stream.replay();
         }
         stream.synchronize();  // Ends only because the group has been given up meanwhile.
-        const auto error = error_of(group.barrier());
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(), HasSubstr("NCCL: remote process"));
+        EXPECT_THAT(error_of(group.barrier()),
+                    is_error(Errc::disconnected, "NCCL: remote process"));
     });
 }
 
@@ -325,10 +313,8 @@ TEST(NcclArguments, InvalidArgumentsLeaveTheGroupIntact) {
             {[&] { return group.recv(good, 7); }, "rank 7"},
         };
         for (const auto& [call, words] : calls) {
-            const auto error = error_of([&] { (void)call(); });
-            ASSERT_TRUE(error) << words;
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), HasSubstr(words));
+            EXPECT_THAT(error_of([&] { (void)call(); }), is_error(Errc::invalid_argument, words))
+                << words;
         }
         four.assign(4, 1);
         group.all_reduce(good, ReduceOp::sum).wait();
@@ -359,10 +345,8 @@ TEST(NcclArguments, EightBitFloatsNeedAGpuThatReducesThem) {
                                            world.options, world.device_of(0), {});
     std::vector<float8_e5m2> values(3);
     group->broadcast(view(values, *group), 0).wait();
-    const auto error =
-        error_of([&] { (void)group->all_reduce(view(values, *group), ReduceOp::sum); });
-    ASSERT_TRUE(error);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr("9.0"), HasSubstr("8.0")));
+    EXPECT_THAT(error_of([&] { (void)group->all_reduce(view(values, *group), ReduceOp::sum); }),
+                is_error("9.0", "8.0"));
 }
 
 template <class T>
@@ -409,11 +393,8 @@ TEST(NcclArguments, EightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
         std::vector<float8_e4m3fn> value(1, float8_e4m3fn(group.rank() == 0 ? 3.0F : 0.0F));
         group.broadcast(view(value, group), 0).wait();
         EXPECT_EQ(static_cast<float>(value[0]), 3.0F);
-        const auto error =
-            error_of([&] { (void)group.all_reduce(view(value, group), ReduceOp::sum); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("2.24.0"), HasSubstr("2.23.4")));
+        EXPECT_THAT(error_of([&] { (void)group.all_reduce(view(value, group), ReduceOp::sum); }),
+                    is_error(Errc::invalid_argument, "2.24.0", "2.23.4"));
     });
     EXPECT_EQ(world.stand_in.events("broadcast").size(), 2U);
     EXPECT_TRUE(world.stand_in.events("all_reduce").empty());

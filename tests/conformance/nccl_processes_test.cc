@@ -13,7 +13,6 @@
 namespace regroup {
 namespace {
 
-using testing::kPatience;
 using testing::view;
 
 using Body = std::function<bool(const Context&, ProcessGroup&)>;

@@ -137,3 +137,9 @@ TensorView view(std::vector<T>& values, const ProcessGroup& group) {
 }
 
 }  // namespace regroup::testing
+
+namespace regroup {
+
+using testing::run_ranks;
+
+}  // namespace regroup

@@ -3,17 +3,14 @@
 #include <barrier>
 #include <numeric>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/nccl_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/base/round_scope.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
 using testing::NcclWorld;
 using testing::run_ranks_on_gpus;
 using testing::view;
@@ -34,11 +31,9 @@ TEST(NcclSubGroups, SubGroupsServeTheirMembersAlone) {
         ProcessGroup& other = is_odd ? *rest : *odd;
         EXPECT_EQ(other.rank(), ProcessGroup::kNotAMember);
         EXPECT_EQ(other.world_size(), is_odd ? 3U : 2U);
-        const auto error = error_of([&] { (void)other.barrier(); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(),
-                    AllOf(HasSubstr(is_odd ? "0, 2, 4" : "3, 1"), HasSubstr("is not in group")));
+        EXPECT_THAT(
+            error_of([&] { (void)other.barrier(); }),
+            is_error(Errc::invalid_argument, is_odd ? "0, 2, 4" : "3, 1", "is not in group"));
 
         if (!is_odd) {  // Groups of groups.
             const auto pair = rest->new_group({2, 0}, "pair");
@@ -102,12 +97,10 @@ TEST(NcclSubGroups, RanksThatNameOtherMembersAreRefused) {
         for (const Ranks& ranks :
              {rank < 2 ? Ranks{0, 1} : Ranks{2, 3}, rank == 0 ? Ranks{0, 1} : Ranks{0, 1, 2},
               rank == 3 ? Ranks{1, 0} : Ranks{0, 1}}) {
-            const auto error = error_of([&] { (void)group.new_group(ranks, "torn"); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(),
-                        AllOf(HasSubstr("new_group \"torn\": the ranks do not agree: rank "),
-                              HasSubstr("calls new_group with another name or other ranks")));
+            EXPECT_THAT(error_of([&] { (void)group.new_group(ranks, "torn"); }),
+                        is_error(Errc::invalid_argument,
+                                 "new_group \"torn\": the ranks do not agree: rank ",
+                                 "calls new_group with another name or other ranks"));
         }
         const auto pair = group.new_group({0, 1}, "pair");  // The parent goes on.
         if (rank < 2) {
@@ -122,12 +115,10 @@ TEST(NcclSubGroups, RankThatCannotSetUpItsPartFailsNewGroupOnAllRanks) {
     run_ranks(world, [&](ProcessGroup& group) {
         all.arrive_and_wait();
         world.runtime.fill(1);
-        const auto error = error_of([&] { (void)group.new_group({0, 1}, "pair"); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::system);
-        EXPECT_THAT(error->what(),
-                    HasSubstr(group.rank() == 1 ? "new_group \"pair\": cuda:1 has not even"
-                                                : "new_group \"pair\": rank 1 could not set up"));
+        EXPECT_THAT(error_of([&] { (void)group.new_group({0, 1}, "pair"); }),
+                    is_error(Errc::system, group.rank() == 1
+                                               ? "new_group \"pair\": cuda:1 has not even"
+                                               : "new_group \"pair\": rank 1 could not set up"));
         all.arrive_and_wait();
         world.runtime.fill(-1);
         group.new_group({0, 1, 2}, "next")->barrier().wait();
@@ -138,10 +129,8 @@ TEST(NcclSubGroups, SplitThatIsNotAsAskedForEndsTheGroup) {
     NcclWorld world(2);
     world.stand_in.set_faults("split_wrong");
     run_ranks(world, [&](ProcessGroup& group) {
-        const auto error = error_of([&] { group.new_group({0, 1}, "pair")->barrier().wait(); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::system);
-        EXPECT_THAT(error->what(), HasSubstr("NCCL has made a group of other ranks"));
+        EXPECT_THAT(error_of([&] { group.new_group({0, 1}, "pair")->barrier().wait(); }),
+                    is_error(Errc::system, "NCCL has made a group of other ranks"));
     });
 }
 
@@ -150,10 +139,8 @@ TEST(NcclSubGroups, InvalidRanksAreRefused) {
         for (const auto& [ranks, words] :
              std::vector<std::pair<std::vector<std::uint32_t>, const char*>>{
                  {{0, 2}, "rank 2 does not exist"}, {{1, 1}, "listed twice"}, {{}, "no ranks"}}) {
-            const auto error = error_of([&] { (void)group.new_group(ranks, "wrong"); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), AllOf(HasSubstr(words), HasSubstr("\"wrong\"")));
+            EXPECT_THAT(error_of([&] { (void)group.new_group(ranks, "wrong"); }),
+                        is_error(Errc::invalid_argument, words, "\"wrong\""));
         }
         group.barrier().wait();
     });

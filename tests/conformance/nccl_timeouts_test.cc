@@ -3,18 +3,14 @@
 #include <future>
 #include <latch>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/nccl_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
 using testing::NcclWorld;
-using ::testing::Not;
 using testing::view;
 
 constexpr OperationOptions kSoon{.timeout = std::chrono::seconds(1)};
@@ -32,9 +28,7 @@ class Elsewhere {
 
 void expect_timeout(const std::optional<Error>& error, const std::string& operation,
                     const std::string& cause) {
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), Errc::deadline_exceeded);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr(operation), HasSubstr(cause)));
+    EXPECT_THAT(error, is_error(Errc::deadline_exceeded, operation, cause));
 }
 
 TEST(NcclTimeouts, ErrorNamesTheRanksThatHaveNotJoinedIn) {
@@ -106,10 +100,8 @@ TEST(NcclTimeouts, OperationThatCudaRefusedIsNotComparedWithThoseOfOtherRanks) {
         }
         called.wait();
         world.runtime.refuse_one_question(0);
-        const auto refused =
-            error_of([&] { (void)group.all_reduce(view(values, group), ReduceOp::sum); });
-        ASSERT_TRUE(refused);
-        EXPECT_THAT(refused->what(), HasSubstr("the test refuses to answer"));
+        EXPECT_THAT(error_of([&] { (void)group.all_reduce(view(values, group), ReduceOp::sum); }),
+                    is_error("the test refuses to answer"));
         expect_timeout(error_of(group.barrier(kSoon)), "barrier #2", "all ranks have called it");
     });
 }
@@ -129,12 +121,8 @@ TEST(NcclTimeouts, RanksThatCallDifferentOperationsDoNotAgree) {
             called.wait();
             work = group.all_reduce(view(values, group), ReduceOp::sum, kSoon);
         }
-        const auto error = error_of(work);
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(),
-                    AllOf(HasSubstr("the ranks do not agree"), HasSubstr("barrier #2"),
-                          HasSubstr("all_reduce #2 (sum, 3 x float32)")));
+        EXPECT_THAT(error_of(work), is_error(Errc::invalid_argument, "the ranks do not agree",
+                                             "barrier #2", "all_reduce #2 (sum, 3 x float32)"));
     });
 }
 

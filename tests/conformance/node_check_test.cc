@@ -11,19 +11,13 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/machine_folder.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::health {
 namespace {
-
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 class NodeCheckTest : public ::testing::Test {
    protected:

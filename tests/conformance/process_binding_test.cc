@@ -11,15 +11,13 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// Returns the value that follows "name:" in `text`, without blanks.
 std::string status_field(const std::string& text, const std::string& name) {

@@ -11,8 +11,6 @@
 namespace regroup {
 namespace {
 
-using testing::run_ranks;
-
 const std::vector<std::size_t> kCounts = {0, 1, 2, 13, 1009, 40009};
 const std::vector<ReduceOp> kOps = {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max,
                                     ReduceOp::avg};

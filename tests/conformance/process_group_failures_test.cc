@@ -5,9 +5,9 @@
 #include <future>
 #include <mutex>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 #include "worker_sdk/src/net/protection.h"
 #include "worker_sdk/src/store/member_store.h"
@@ -15,11 +15,6 @@
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ContainsRegex;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::World;
 
 // The limit for "at once" on a busy machine.
@@ -132,16 +127,12 @@ TEST_P(Failures, OneRankThatLeavesEndsThePhaseOnAllOthers) {
             return;
         }
         const auto start = TestClock::now();
-        const auto error = error_of([&] { GetParam().run(group, {}); });
-        ASSERT_TRUE(error) << "rank " << group.rank();
-        EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
-        EXPECT_THAT(error->what(), HasSubstr("rank 3 (127.0.0.1:"));
-        EXPECT_THAT(error->what(), HasSubstr("#"));
+        EXPECT_THAT(error_of([&] { GetParam().run(group, {}); }),
+                    is_error(Errc::disconnected, "rank 3 (127.0.0.1:", "#"))
+            << "rank " << group.rank();
         EXPECT_LT(TestClock::now() - start, kAtOnce);
         // The group is finished, for good.
-        const auto later = error_of([&] { run_barrier(group, {}); });
-        ASSERT_TRUE(later);
-        EXPECT_EQ(later->code(), Errc::disconnected);
+        EXPECT_THAT(error_of([&] { run_barrier(group, {}); }), is_error(Errc::disconnected));
     });
 }
 
@@ -154,10 +145,8 @@ TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
         all_connected.arrive_and_wait();
         if (group.rank() != 2) {
             ++waiting;
-            const auto error = error_of([&] { GetParam().run(group, {}); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
-            EXPECT_THAT(error->what(), AllOf(HasSubstr("rank 2"), HasSubstr("enough of it")));
+            EXPECT_THAT(error_of([&] { GetParam().run(group, {}); }),
+                        is_error(Errc::disconnected, "rank 2", "enough of it"));
             return;
         }
         float value = 0;
@@ -169,14 +158,9 @@ TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
             group.abort("enough of it");
         });
         const auto start = TestClock::now();
-        const auto error = error_of(blocked);
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::fenced);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1"), HasSubstr("enough of it")));
+        EXPECT_THAT(error_of(blocked), is_error(Errc::fenced, "recv #1", "enough of it"));
         EXPECT_LT(TestClock::now() - start, kAtOnce);
-        const auto later = error_of(group.barrier());
-        ASSERT_TRUE(later);
-        EXPECT_EQ(later->code(), Errc::fenced);
+        EXPECT_THAT(error_of(group.barrier()), is_error(Errc::fenced));
     });
 }
 
@@ -209,11 +193,10 @@ TEST(Deadlines, EveryRankNamesTheRankThatNeverCameAndNoOther) {
                 if (group.rank() == kAbsent) {
                     return;
                 }
-                ASSERT_TRUE(error) << phase.name;
-                EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
-                EXPECT_THAT(error->what(), AllOf(HasSubstr(phase.name), HasSubstr("within 2.0 s")));
-                EXPECT_THAT(error->what(), ContainsRegex("rank 5 \\([^)]*\\) has not joined in"));
-                EXPECT_THAT(error->what(), Not(ContainsRegex("rank [0-4] \\([^)]*\\) has not")));
+                EXPECT_THAT(error, is_error(Errc::deadline_exceeded, phase.name, "within 2.0 s",
+                                            ContainsRegex("rank 5 \\([^)]*\\) has not joined in"),
+                                            Not(ContainsRegex("rank [0-4] \\([^)]*\\) has not"))))
+                    << phase.name;
             });
         });
     }
@@ -226,11 +209,9 @@ TEST(Deadlines, DeadlinesHoldForMessages) {
         group.barrier().wait();
         all_connected.arrive_and_wait();
         float value = 0;
-        const auto error = error_of(group.recv(std::span(&value, 1), 1 - group.rank(), 4,
-                                               limited_to(std::chrono::milliseconds(200))));
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1 from rank"), HasSubstr("tag 4")));
+        EXPECT_THAT(error_of(group.recv(std::span(&value, 1), 1 - group.rank(), 4,
+                                        limited_to(std::chrono::milliseconds(200)))),
+                    is_error(Errc::deadline_exceeded, "recv #1 from rank", "tag 4"));
     });
 }
 
@@ -242,10 +223,9 @@ TEST(Deadlines, DeadlinesHoldWhileTheGroupForms) {
     for (const std::uint32_t rank : {0U, 2U}) {
         threads.emplace_back([&, rank] {
             both_there.arrive_and_wait();
-            const auto error = error_of([&] { (void)world.join(rank); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::deadline_exceeded);
-            EXPECT_THAT(error->what(), HasSubstr("these have not come within 1.0 s: 1, 3"));
+            EXPECT_THAT(
+                error_of([&] { (void)world.join(rank); }),
+                is_error(Errc::deadline_exceeded, "these have not come within 1.0 s: 1, 3"));
         });
     }
 }
@@ -267,11 +247,11 @@ TEST(Forming, DeadRankIsNamedOnAllOthersAtOnce) {
             context.cpu_transport = "tcp";
             const auto start = TestClock::now();
             // Ranks without a connection to it may form the group before they hear of it.
-            const auto error = error_of(
-                [&] { ProcessGroup::create("cpu", context, world.options)->barrier().wait(); });
-            ASSERT_TRUE(error) << "rank " << rank;
-            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
-            EXPECT_THAT(error->what(), HasSubstr("rank 2 (127.0.0.1:")) << "rank " << rank;
+            EXPECT_THAT(error_of([&] {
+                            ProcessGroup::create("cpu", context, world.options)->barrier().wait();
+                        }),
+                        is_error(Errc::disconnected, "rank 2 (127.0.0.1:"))
+                << "rank " << rank;
             EXPECT_LT(TestClock::now() - start, kAtOnce);
         });
     }
@@ -323,11 +303,9 @@ TEST(Disagreements, DifferentCallsAreRefusedOnAllRanksAndNamed) {
                     // A broadcast's root may be through before the others object.
                     error = error_of(group.barrier());
                 }
-                ASSERT_TRUE(error) << "rank " << group.rank();
-                EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
-                EXPECT_THAT(error->what(),
-                            AllOf(HasSubstr(disagreement.first), HasSubstr(disagreement.second),
-                                  HasSubstr("rank 0 (127.0.0.1:")));
+                EXPECT_THAT(error, is_error(Errc::invalid_argument, disagreement.first,
+                                            disagreement.second, "rank 0 (127.0.0.1:"))
+                    << "rank " << group.rank();
             });
         }
     }
@@ -339,11 +317,8 @@ TEST(Disagreements, DifferentCallOfAnyRankIsFound) {
         for (std::uint32_t odd = 0; odd < world_size; ++odd) {
             run_ranks(World(world_size), [&](ProcessGroup& group) {
                 std::vector<double> values(group.rank() == odd ? 10 : 10000);
-                const auto error = error_of(group.all_reduce(std::span(values), ReduceOp::sum));
-                ASSERT_TRUE(error);
-                EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
-                EXPECT_THAT(error->what(),
-                            AllOf(HasSubstr("10 x float64"), HasSubstr("10000 x float64")));
+                EXPECT_THAT(error_of(group.all_reduce(std::span(values), ReduceOp::sum)),
+                            is_error(Errc::invalid_argument, "10 x float64", "10000 x float64"));
             });
         }
     }
@@ -367,11 +342,9 @@ TEST(Disagreements, RankThatSkipsACallIsFoundInEveryWorldSize) {
                         group.barrier().wait();
                         group.broadcast(std::span(values), 1).wait();
                     });
-                    ASSERT_TRUE(error) << "rank " << group.rank();
-                    EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
-                    EXPECT_THAT(error->what(),
-                                AllOf(HasSubstr("the ranks do not agree"),
-                                      HasSubstr("rank " + std::to_string(skipper) + " (")));
+                    EXPECT_THAT(error, is_error(Errc::invalid_argument, "the ranks do not agree",
+                                                "rank " + std::to_string(skipper) + " ("))
+                        << "rank " << group.rank();
                 });
             });
         }
@@ -415,16 +388,12 @@ TEST(Leaving, LeavingRankEndsItsOperationsInFlight) {
                 static float value = 0;
                 pending = other->recv(std::span(&value, 1), 1);
             }
-            const auto error = error_of(pending);
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::fenced);
+            EXPECT_THAT(error_of(pending), is_error(Errc::fenced));
         } else {
             const auto other =
                 ProcessGroup::create("cpu", testing::context_of_rank(1, 2, world.store),
                                      {.timeout = testing::kPatience, .name = "second"});
-            const auto error = error_of(other->barrier());
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
+            EXPECT_THAT(error_of(other->barrier()), is_error(Errc::disconnected));
         }
         group.barrier().wait();  // The first group is another matter.
     });
@@ -443,10 +412,8 @@ TEST(Forming, RepeatedFormingUnderOneNameMakesNewGroups) {
 
 TEST(Backends, UnknownBackendsAreRefusedByName) {
     for (const char* const name : {"mpi", "carrier-pigeon"}) {
-        const auto error = error_of([&] { (void)ProcessGroup::create(name, Context()); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(), HasSubstr(name));
+        EXPECT_THAT(error_of([&] { (void)ProcessGroup::create(name, Context()); }),
+                    is_error(Errc::invalid_argument, name));
     }
     EXPECT_EQ(ProcessGroup::create("gloo", Context())->backend(), "cpu");
 }

@@ -20,7 +20,6 @@ namespace regroup {
 namespace {
 
 using testing::join;
-using testing::kPatience;
 using testing::start_ranks;
 using testing::status_of;
 

@@ -6,18 +6,15 @@
 #include <cstring>
 #include <mutex>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/group/owned_group.h"
 
 namespace regroup {
 namespace {
 
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 using testing::World;
 
 template <class T>
@@ -66,21 +63,16 @@ TEST(Allocate, EachRankGetsZeroedPages) {
 
 TEST(Allocate, DifferentSizesAreRefusedOnAllRanks) {
     run_ranks(3, [](ProcessGroup& group) {
-        const auto error =
-            error_of([&] { (void)group.allocate(group.rank() == 1 ? 8192U : 4096U); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(), HasSubstr("8192"));
+        EXPECT_THAT(error_of([&] { (void)group.allocate(group.rank() == 1 ? 8192U : 4096U); }),
+                    is_error(Errc::invalid_argument, "8192"));
         EXPECT_EQ(group.allocate(64).bytes, 64U);
     });
 }
 
 TEST(Allocate, TooLargeAllocationIsAnErrorOnAllRanks) {
     run_ranks(2, [](ProcessGroup& group) {
-        const auto error = error_of([&] { (void)group.allocate(std::size_t{1} << 50U); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::system);
-        EXPECT_THAT(error->what(), HasSubstr("no 1125899906842624 bytes"));
+        EXPECT_THAT(error_of([&] { (void)group.allocate(std::size_t{1} << 50U); }),
+                    is_error(Errc::system, "no 1125899906842624 bytes"));
         group.barrier().wait();
     });
 }
@@ -283,10 +275,8 @@ TEST(SharedMemory, AbortReleasesThreadsThatWaitInALargeCollective) {
             group.abort("enough of it");  // Never joins in.
             return;
         }
-        const auto error = error_of(group.all_reduce(span_of<float>(buffer), ReduceOp::sum));
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(), HasSubstr("enough of it"));
+        EXPECT_THAT(error_of(group.all_reduce(span_of<float>(buffer), ReduceOp::sum)),
+                    is_error(Errc::disconnected, "enough of it"));
     });
 }
 
@@ -343,10 +333,8 @@ TEST(Transport, ImpossibleTransportIsAnErrorWithTheReason) {
             context.group_rank = context.rank;
         },
         [](const auto& join) {
-            const auto error = error_of([&] { (void)join(); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), HasSubstr("its ranks are on several nodes"));
+            EXPECT_THAT(error_of([&] { (void)join(); }),
+                        is_error(Errc::invalid_argument, "its ranks are on several nodes"));
         });
     // If only one rank requires it, the others learn why that rank is gone.
     with_contexts(
@@ -355,15 +343,13 @@ TEST(Transport, ImpossibleTransportIsAnErrorWithTheReason) {
             context.group_rank = context.rank;
         },
         [](const auto& join) {
-            const auto error = error_of([&] { join()->barrier().wait(); });
-            ASSERT_TRUE(error);
-            EXPECT_THAT(error->what(), HasSubstr("REGROUP_CPU_TRANSPORT=shm"));
+            EXPECT_THAT(error_of([&] { join()->barrier().wait(); }),
+                        is_error("REGROUP_CPU_TRANSPORT=shm"));
         });
     with_contexts([](Context& context) { context.cpu_transport = "pigeon"; },
                   [](const auto& join) {
-                      const auto error = error_of([&] { (void)join(); });
-                      ASSERT_TRUE(error);
-                      EXPECT_THAT(error->what(), HasSubstr("none of auto, tcp, shm"));
+                      EXPECT_THAT(error_of([&] { (void)join(); }),
+                                  is_error("none of auto, tcp, shm"));
                   });
 }
 

@@ -11,8 +11,6 @@
 namespace regroup {
 namespace {
 
-using testing::run_ranks;
-
 std::vector<std::int64_t> counting_from(std::int64_t first, std::size_t count) {
     std::vector<std::int64_t> values(count);
     std::iota(values.begin(), values.end(), first);

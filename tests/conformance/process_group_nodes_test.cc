@@ -10,16 +10,13 @@
 #include <string>
 #include <utility>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/group/owned_group.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// The number of ranks of each node.
 using Nodes = std::vector<std::uint32_t>;

@@ -73,12 +73,14 @@ inline void run_ranks(std::uint32_t world_size, const std::function<void(Process
 
 /// The Error that `work` ends with; nothing if it succeeds.
 inline std::optional<Error> error_of(const Work& work) {
-    try {
-        work.wait();
-        return std::nullopt;
-    } catch (const Error& error) {
-        return error;
-    }
+    return error_of([&] { work.wait(); });
 }
 
 }  // namespace regroup::testing
+
+namespace regroup {
+
+using testing::error_of;
+using testing::run_ranks;
+
+}  // namespace regroup

@@ -8,19 +8,15 @@
 #include <filesystem>
 #include <fstream>
 
-#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/base/flight_recorder.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::ContainsRegex;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 using testing::World;
 using Json = nlohmann::json;
 

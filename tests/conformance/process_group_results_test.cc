@@ -22,8 +22,6 @@
 namespace regroup {
 namespace {
 
-using testing::run_ranks;
-
 // Around the chunk count, primes, and on both sides of the small-message limit of every dtype.
 const std::vector<std::size_t> kResultCounts = {0, 1, 2, 3, 7, 1000, 65537};
 constexpr std::size_t kCountMax = 65537;

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
-
 #include "rendezvous/base/random.h"
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/protection.h"
 #include "worker_sdk/src/net/socket.h"
@@ -25,11 +25,7 @@
 namespace regroup {
 namespace {
 
-using ::testing::AnyOf;
 using testing::context_of_rank;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::kPatience;
 
 const ProcessGroupOptions kOptions{.timeout = kPatience, .name = "test"};
 
@@ -69,8 +65,7 @@ TEST(GroupStrangers, MemberOfAnotherRoundTakesNoRank) {
     const auto errors = errors_of(
         [](Context&) {}, [](Context& context) { context.group_secret += ", one round earlier"; });
     for (const auto& error : errors) {
-        ASSERT_TRUE(error);
-        EXPECT_THAT(error->what(), HasSubstr("another secret of the group"));
+        EXPECT_THAT(error, is_error("another secret of the group"));
     }
 }
 
@@ -85,9 +80,7 @@ TEST(GroupStrangers, RanksAgreeWhetherTheyEncrypt) {
     const auto errors = errors_of([](Context& context) { context.group_encryption = true; },
                                   [](Context& context) { context.group_encryption = false; });
     for (const auto& error : errors) {
-        ASSERT_TRUE(error);
-        EXPECT_THAT(error->what(), HasSubstr("encrypt"));
-        EXPECT_THAT(error->what(), HasSubstr("rank "));
+        EXPECT_THAT(error, is_error("encrypt", "rank "));
     }
     const auto without_secret = [](Context& context) {
         context.group_secret.clear();

@@ -4,17 +4,13 @@
 #include <barrier>
 #include <mutex>
 
-#include <gmock/gmock.h>
-
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 using testing::World;
 
 using Ranks = std::vector<std::uint32_t>;
@@ -120,11 +116,9 @@ TEST(SubGroups, RanksOutsideAreRefusedWithTheListOfMembers) {
             [&] { (void)group->allocate(64); },
         };
         for (const auto& call : calls) {
-            const auto error = error_of(call);
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(),
-                        HasSubstr("rank 1 is not in group \"ends\", which consists of ranks 0, 2"));
+            EXPECT_THAT(error_of(call),
+                        is_error(Errc::invalid_argument,
+                                 "rank 1 is not in group \"ends\", which consists of ranks 0, 2"));
         }
         group->abort("no effect");
     });
@@ -135,10 +129,8 @@ TEST(SubGroups, InvalidRanksAreRefused) {
         for (const auto& [ranks, words] : {std::pair{Ranks{0, 2}, "rank 2 does not exist"},
                                            std::pair{Ranks{1, 1}, "rank 1 is listed twice"},
                                            std::pair{Ranks{}, "a group of no ranks"}}) {
-            const auto error = error_of([&, &list = ranks] { (void)world.new_group(list, "x"); });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), HasSubstr(words));
+            EXPECT_THAT(error_of([&, &list = ranks] { (void)world.new_group(list, "x"); }),
+                        is_error(Errc::invalid_argument, words));
         }
         EXPECT_EQ(sum_over(world, 1.0), 2.0);
     });
@@ -147,10 +139,8 @@ TEST(SubGroups, InvalidRanksAreRefused) {
 TEST(SubGroups, SubGroupsOnWhichRanksDisagreeAreRefusedOnAll) {
     run_ranks(3, [](ProcessGroup& world) {
         const Ranks ranks = world.rank() == 1 ? Ranks{0, 1} : Ranks{1, 2};
-        const auto error = error_of([&] { (void)world.new_group(ranks, "x"); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("new_group \"x\""), HasSubstr("do not agree")));
+        EXPECT_THAT(error_of([&] { (void)world.new_group(ranks, "x"); }),
+                    is_error(Errc::invalid_argument, "new_group \"x\"", "do not agree"));
         EXPECT_EQ(sum_over(world, 1.0), 3.0);  // The parent still works.
     });
 }
@@ -167,10 +157,9 @@ TEST(SubGroups, AbortOfAParentReachesSubGroupsOfAnyDepth) {
         if (world.rank() == 0) {
             world.abort("enough of it");
         }
-        const auto error = error_of(blocked);
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), world.rank() == 0 ? Errc::fenced : Errc::disconnected);
-        EXPECT_THAT(error->what(), AllOf(HasSubstr("\"grandchild\""), HasSubstr("enough of it")));
+        EXPECT_THAT(error_of(blocked),
+                    is_error(world.rank() == 0 ? Errc::fenced : Errc::disconnected,
+                             "\"grandchild\"", "enough of it"));
         if (world.rank() == 0) {
             EXPECT_EQ(error_of(child->barrier())->code(), Errc::fenced);
             EXPECT_TRUE(error_of([&] { (void)world.new_group({0}, "late"); }));
@@ -204,11 +193,8 @@ TEST(SubGroups, LostPeerIsNamedByItsWorldRank) {
         if (world.rank() == 3) {
             return;
         }
-        const auto error = error_of(group->barrier());
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::disconnected);
-        EXPECT_THAT(error->what(),
-                    AllOf(HasSubstr("rank 2 (world rank 3, 127.0.0.1:"), HasSubstr("\"tail\"")));
+        EXPECT_THAT(error_of(group->barrier()),
+                    is_error(Errc::disconnected, "rank 2 (world rank 3, 127.0.0.1:", "\"tail\""));
     });
 }
 

@@ -12,18 +12,17 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/signal_name.h"
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::HasSubstr;
 
 class LauncherTest : public ::testing::Test {
    protected:
@@ -128,10 +127,7 @@ TEST_F(LauncherTest, FailedLaunchHasAReasonAndLeavesNothingBehind) {
     const std::size_t fds_before = open_fd_count();
     for (int repetition = 0; repetition < 10; ++repetition) {
         for (const auto& [spec, reason] : cases) {
-            const auto child = launcher_.launch(spec);
-            ASSERT_FALSE(child);
-            EXPECT_EQ(child.error().code, Errc::system);
-            EXPECT_THAT(child.error().detail, HasSubstr(reason));
+            EXPECT_THAT(launcher_.launch(spec), fails(Errc::system, reason));
         }
     }
     EXPECT_FALSE(has_children());
@@ -236,14 +232,10 @@ TEST_F(LauncherTest, ProgramThatIsBeingWrittenMayStartLater) {
     const std::filesystem::path program = folder.path() / "program";
     std::filesystem::copy("/bin/true", program);
     std::ofstream writer(program, std::ios::app);
-    const auto busy = launcher_.launch(make_spec(program, {}));
-    ASSERT_FALSE(busy);
-    EXPECT_EQ(busy.error().code, Errc::overloaded) << busy.error().detail;
+    EXPECT_THAT(launcher_.launch(make_spec(program, {})), fails(Errc::overloaded));
     writer.close();
     EXPECT_TRUE(run(make_spec(program, {}))->success());
-    const auto missing = launcher_.launch(make_spec(folder.path() / "missing", {}));
-    ASSERT_FALSE(missing);
-    EXPECT_EQ(missing.error().code, Errc::system) << missing.error().detail;
+    EXPECT_THAT(launcher_.launch(make_spec(folder.path() / "missing", {})), fails(Errc::system));
 }
 
 TEST_F(LauncherTest, ChildThatIgnoresSigtermEndsBySigkill) {

@@ -11,18 +11,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/oom_evidence.h"
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
 
 constexpr std::size_t kLimitBytes = std::size_t{64} << 20;
 constexpr std::size_t kHungerBytes = std::size_t{512} << 20;

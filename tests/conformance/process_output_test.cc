@@ -13,18 +13,15 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/line_writer.h"
 #include "agent/process/output_relay.h"
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;

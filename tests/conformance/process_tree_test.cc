@@ -10,16 +10,14 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
 /// A process of the same session that is no descendant: its parent has ended.

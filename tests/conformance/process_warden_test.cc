@@ -10,16 +10,14 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/base/signal_name.h"
 #include "tests/conformance/process_helpers/process_harness.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// A warden with the helper's small agent below it. The child that we see is the warden.
 class Job {

@@ -8,9 +8,9 @@
 
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
-#include <gmock/gmock.h>
 
 #include "tests/conformance/store_relay_support.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
@@ -22,9 +22,6 @@ using rendezvous::RoundId;
 using store::kPatience;
 using store::LoopThread;
 using store::StoreClient;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr uid_t kOtherUser = 54321;
 

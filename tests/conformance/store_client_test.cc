@@ -12,11 +12,12 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/store/store_wire.h"
 #include "tests/conformance/store_support.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::store {
@@ -24,7 +25,6 @@ namespace {
 
 using boost::asio::ip::tcp;
 using std::chrono::milliseconds;
-using ::testing::HasSubstr;
 
 /// A server that follows a script instead of the protocol, for one connection after the other.
 class ScriptedServer {
@@ -116,12 +116,9 @@ TEST(StoreClient, DroppedGreetingIsRetriedOnANewConnection) {
 TEST(StoreClient, ClientGivesUpAtTheDeadlineWithTheReason) {
     const std::uint16_t port = testing::unused_port();
     StoreClient client;
-    const auto connected = client.connect("127.0.0.1", port, std::chrono::seconds(2));
-    ASSERT_FALSE(connected);
-    EXPECT_EQ(connected.error().code, Errc::deadline_exceeded);
-    EXPECT_THAT(connected.error().detail, HasSubstr("127.0.0.1:" + std::to_string(port)));
-    EXPECT_THAT(connected.error().detail, HasSubstr("gave up after 2.0 s"));
-    EXPECT_THAT(connected.error().detail, HasSubstr("refused"));
+    EXPECT_THAT(client.connect("127.0.0.1", port, std::chrono::seconds(2)),
+                fails(Errc::deadline_exceeded, "127.0.0.1:" + std::to_string(port),
+                      "gave up after 2.0 s", "refused"));
     EXPECT_EQ(client.set("k", "v", kPatience).error().code, Errc::disconnected);
 }
 
@@ -131,10 +128,8 @@ TEST(StoreClient, PeerThatIsNoStoreIsReportedAtOnce) {
         send(socket, "HTTP/1.1 400 Bad Request\r\n\r\n");
     }});
     StoreClient client;
-    const auto connected = client.connect("127.0.0.1", server.port(), kPatience);
-    ASSERT_FALSE(connected);
-    EXPECT_EQ(connected.error().code, Errc::invalid_argument);
-    EXPECT_THAT(connected.error().detail, HasSubstr("is no TCPStore"));
+    EXPECT_THAT(client.connect("127.0.0.1", server.port(), kPatience),
+                fails(Errc::invalid_argument, "is no TCPStore"));
 }
 
 TEST(StoreClient, ClientFindsTheServerByName) {
@@ -223,10 +218,7 @@ TEST(StoreClient, UnansweredRequestEndsTheConnection) {
     }});
     StoreClient client;
     ASSERT_TRUE(client.connect("127.0.0.1", server.port(), kPatience));
-    const auto silent = client.add("n", 1, milliseconds(1));
-    ASSERT_FALSE(silent);
-    EXPECT_EQ(silent.error().code, Errc::deadline_exceeded);
-    EXPECT_THAT(silent.error().detail, HasSubstr("127.0.0.1:"));
+    EXPECT_THAT(client.add("n", 1, milliseconds(1)), fails(Errc::deadline_exceeded, "127.0.0.1:"));
     // A late answer must not be mistaken for the answer to the next request.
     EXPECT_EQ(client.add("n", 1, kPatience).error().code, Errc::disconnected);
     done.set_value();

@@ -11,12 +11,12 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/asio/write.hpp>
-#include <gmock/gmock.h>
 
 #include "rendezvous/security/stream.h"
 #include "rendezvous/store/store_wire.h"
 #include "rendezvous/store_relay/mux_frame.h"
 #include "tests/conformance/store_relay_support.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::store {
@@ -24,9 +24,6 @@ namespace {
 
 namespace asio = boost::asio;
 using regroup::testing::eventually;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 void expect_serves(StoreNode& store) {
     LoopThread loop;

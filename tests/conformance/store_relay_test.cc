@@ -8,19 +8,17 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/write.hpp>
-#include <gmock/gmock.h>
 
 #include "rendezvous/store/store_wire.h"
 #include "tests/conformance/store_relay_support.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::store {
 namespace {
 
 using regroup::testing::eventually;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::string bytes_of(const std::vector<Request>& requests) {
     std::string bytes;
@@ -260,9 +258,7 @@ TEST(StoreRelay, EndOfTheStoreDisconnectsAllWorkersAndTheNextFindsItsSuccessor) 
     auto waits = std::async(std::launch::async, [&] { return first->wait({"never"}, kPatience); });
     ASSERT_TRUE(second->add("number", 1, kPatience));
     store.end();
-    const auto waited = waits.get();
-    ASSERT_FALSE(waited);
-    EXPECT_EQ(waited.error().code, Errc::disconnected);
+    EXPECT_THAT(waits.get(), fails(Errc::disconnected));
     EXPECT_FALSE(second->add("number", 1, kPatience));
     store.offer_again();
     store.serve();

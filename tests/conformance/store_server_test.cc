@@ -14,26 +14,21 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "rendezvous/base/random.h"
 #include "rendezvous/store/store_wire.h"
 #include "tests/conformance/store_support.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::store {
 namespace {
 
 using boost::asio::ip::tcp;
-using std::chrono::milliseconds;
-using ::testing::AnyOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
 
-std::string bytes_of(const std::vector<Request>& requests) {
+std::string bytes_of(const std::vector<Request>& requests, Dialect dialect = Dialect::current) {
     std::string bytes;
     for (const Request& request : requests) {
-        encode(request, bytes);
+        encode(request, bytes, dialect);
     }
     return bytes;
 }
@@ -56,6 +51,11 @@ class RawClient {
         boost::system::error_code error;
         boost::asio::write(socket_, boost::asio::buffer(bytes), error);
         return !error;
+    }
+    void send_bytewise(std::string_view bytes) {
+        for (const char& byte : bytes) {
+            send(std::string_view(&byte, 1));
+        }
     }
     bool send(const std::vector<Request>& requests) { return send(bytes_of(requests)); }
 
@@ -98,6 +98,12 @@ class RawClient {
     tcp::socket socket_{io_};
 };
 
+std::string count(std::int64_t number) {
+    std::string bytes;
+    append_i64(bytes, number);
+    return bytes;
+}
+
 std::string pong(std::uint32_t nonce) {
     std::string bytes;
     append_u32(bytes, nonce);
@@ -110,9 +116,18 @@ void expect_alive(RawClient& client) {
     EXPECT_EQ(client.receive(4), pong(77));
 }
 
+/// A client that waits for keys, as the server knows.
+struct WaitingClient : RawClient {
+    WaitingClient(ServerThread& server, const std::vector<std::string>& keys)
+        : RawClient(server.port()) {
+        send({{Opcode::wait, keys}});
+        expect_alive(*this);
+    }
+    void expect_release() { EXPECT_EQ(receive(1), std::string(1, kStopWaiting)); }
+};
+
 void expect_alive(StoreClient& client) {
-    const auto sum = client.add("alive", 1, kPatience);
-    EXPECT_TRUE(sum) << sum.error().detail;
+    EXPECT_TRUE(client.add("alive", 1, kPatience));
 }
 
 TEST(StoreServer, GreetingIsAnsweredInOneSegmentOrByteByByte) {
@@ -122,9 +137,7 @@ TEST(StoreServer, GreetingIsAnsweredInOneSegmentOrByteByByte) {
     whole.send(greeting);
     EXPECT_EQ(whole.receive(4), pong(4711));
     RawClient bytewise(server.port(), false);
-    for (const char byte : greeting) {
-        bytewise.send(std::string_view(&byte, 1));
-    }
+    bytewise.send_bytewise(greeting);
     EXPECT_EQ(bytewise.receive(4), pong(4711));
 }
 
@@ -145,15 +158,13 @@ TEST(StoreServer, RequestsWithoutReplyArePipelined) {
 
 TEST(StoreServer, KeyOfOneClientReleasesAnother) {
     ServerThread server;
-    RawClient waiting(server.port());
-    waiting.send({{Opcode::wait, {"/a", "/b"}}});
-    expect_alive(waiting);
+    WaitingClient waiting(server, {"/a", "/b"});
     const auto setting = server.connect();
     ASSERT_TRUE(setting->set("a", "", kPatience));
     expect_alive(*setting);
     expect_alive(waiting);  // A release would have sent its byte before this answer.
     ASSERT_TRUE(setting->set("b", "", kPatience));
-    EXPECT_EQ(waiting.receive(1), std::string(1, kStopWaiting));
+    waiting.expect_release();
     expect_alive(waiting);
 }
 
@@ -171,14 +182,14 @@ TEST(StoreServer, TwoHundredClientsPassABarrierTogether) {
     std::vector<std::unique_ptr<RawClient>> clients;
     for (int i = 0; i < kWorld; ++i) {
         clients.push_back(std::make_unique<RawClient>(server.port()));
-        ASSERT_TRUE(clients.back()->send({{Opcode::ping, {}, i}}));
-        EXPECT_EQ(clients.back()->receive(4), pong(static_cast<std::uint32_t>(i)));
+        expect_alive(*clients.back());
     }
-    for (int i = 0; i + 1 < kWorld; ++i) {
-        clients[static_cast<std::size_t>(i)]->send({{Opcode::barrier, {"/b"}, kWorld}});
-        expect_alive(*clients[static_cast<std::size_t>(i)]);
+    for (const auto& client : clients) {
+        client->send({{Opcode::barrier, {"/b"}, kWorld}});
+        if (client != clients.back()) {
+            expect_alive(*client);
+        }
     }
-    clients.back()->send({{Opcode::barrier, {"/b"}, kWorld}});
     for (const auto& client : clients) {
         EXPECT_EQ(client->receive(1), std::string(1, kStopWaiting));
     }
@@ -229,13 +240,11 @@ TEST(StoreServer, OnlyTheClientThatBreaksTheProtocolIsDisconnected) {
         std::string bytes;
         bool greets;
     };
-    std::string too_long = "\x03";
-    append_i64(too_long, 8193);
     for (const Case& c : {
              Case{"unknown request, opcode 71", "GET / HTTP/1.1\r\n\r\n", false},
              Case{"wrong magic", std::string("\0\xCE\xF7\x85=", 5), false},
              Case{"unknown request", "\x13", true},
-             Case{"key length of 8193", too_long, true},
+             Case{"key length of 8193", "\x03" + count(8193), true},
              Case{"no 64-bit number",
                   bytes_of({{Opcode::set, {"/text", "apples"}}, {Opcode::add, {"/text"}, 1}}),
                   true},
@@ -244,20 +253,12 @@ TEST(StoreServer, OnlyTheClientThatBreaksTheProtocolIsDisconnected) {
         client.send(c.bytes);
         EXPECT_TRUE(client.is_closed_by_server()) << c.sentence;
         expect_alive(*bystander);
-        EXPECT_THAT(server.refusals(),
-                    Contains(::testing::AllOf(HasSubstr("the store disconnected 127.0.0.1:"),
-                                            HasSubstr(c.sentence))));
+        EXPECT_THAT(
+            server.refusals(),
+            Contains(AllOf(HasSubstr("the store disconnected 127.0.0.1:"), HasSubstr(c.sentence))));
     }
     EXPECT_EQ(server.refusals().size(), 5U);
     EXPECT_EQ(*bystander->get("text", kPatience), "apples");
-}
-
-std::string bytes_of(const std::vector<Request>& requests, Dialect dialect) {
-    std::string bytes;
-    for (const Request& request : requests) {
-        encode(request, bytes, dialect);
-    }
-    return bytes;
 }
 
 TEST(StoreServer, ClientsOfEveryDialectShareTheirKeys) {
@@ -274,11 +275,9 @@ TEST(StoreServer, ClientsOfEveryDialectShareTheirKeys) {
     std::string expected(1, kStopWaiting);
     append_text(expected, "w");
     EXPECT_EQ(old.receive(expected.size()), expected);
-    // Bytewise, as a network may deliver it.
+    // As a network may deliver it.
     RawClient bytewise(server.port(), false);
-    for (const char byte : bytes_of({{Opcode::set, {"/m", "x"}}}, Dialect::v1_13)) {
-        bytewise.send(std::string_view(&byte, 1));
-    }
+    bytewise.send_bytewise(bytes_of({{Opcode::set, {"/m", "x"}}}, Dialect::v1_13));
     EXPECT_EQ(*current->get("m", kPatience), "x");
 }
 
@@ -288,52 +287,38 @@ TEST(StoreServer, NextRequestOfAnOlderClientCancelsItsWait) {
     RawClient old(server.port(), false);
     const auto current = server.connect();
     old.send(bytes_of({{Opcode::wait, {"/late"}}, {Opcode::num_keys, {}}}, Dialect::v1_13));
-    std::string none;
-    append_i64(none, 0);
-    ASSERT_EQ(old.receive(8), none);
+    ASSERT_EQ(old.receive(8), count(0));
     EXPECT_TRUE(current->set("late", "v", kPatience));
     EXPECT_TRUE(current->check({"late"}, kPatience));
     old.send(bytes_of({{Opcode::num_keys, {}}}, Dialect::v1_13));
-    std::string one;
-    append_i64(one, 1);
-    EXPECT_EQ(old.receive(8), one);
+    EXPECT_EQ(old.receive(8), count(1));
 }
 
 TEST(StoreServer, WaitOfADisconnectedClientIsDropped) {
     ServerThread server;
     const auto setting = server.connect();
     for (const bool resets : {false, true}) {
-        RawClient gone(server.port());
-        gone.send({{Opcode::wait, {"/a", "/b"}}});
-        expect_alive(gone);
-        RawClient stays(server.port());
-        stays.send({{Opcode::wait, {"/a"}}});
-        expect_alive(stays);
+        WaitingClient gone(server, {"/a", "/b"});
+        WaitingClient stays(server, {"/a"});
         resets ? gone.reset_connection() : gone.close();
         ASSERT_TRUE(setting->set("a", "", kPatience));
-        EXPECT_EQ(stays.receive(1), std::string(1, kStopWaiting));
+        stays.expect_release();
         ASSERT_TRUE(*setting->delete_key("a", kPatience));
     }
 }
 
 TEST(StoreServer, QueuedItemIsNotGivenToADisconnectedClient) {
     ServerThread server;
-    RawClient gone(server.port());
-    gone.send({{Opcode::wait, {"/q"}}});
-    expect_alive(gone);
-    RawClient stays(server.port());
-    stays.send({{Opcode::wait, {"/q"}}});
-    expect_alive(stays);
+    WaitingClient gone(server, {"/q"});
+    WaitingClient stays(server, {"/q"});
     gone.close();
     const auto pushing = server.connect();  // The server sees the end of `gone` before this.
     ASSERT_TRUE(pushing->queue_push("q", "item", kPatience));
-    EXPECT_EQ(stays.receive(1), std::string(1, kStopWaiting));
+    stays.expect_release();
 }
 
 TEST(StoreServer, ClientThatDoesNotReadIsDisconnectedAndDelaysNoOther) {
-    Limits limits;
-    limits.reply_bytes_max = 9 << 20;
-    ServerThread server(limits);
+    ServerThread server({.reply_bytes_max = 9 << 20});
     const auto bystander = server.connect();
     ASSERT_TRUE(bystander->set("large", std::string(8 << 20, 'v'), kPatience));
     expect_alive(*bystander);
@@ -351,13 +336,9 @@ TEST(StoreServer, ClientThatDoesNotReadIsDisconnectedAndDelaysNoOther) {
 }
 
 TEST(StoreServer, ClientThatHoldsMostIsDisconnectedWhenAllHoldTooMuch) {
-    Limits limits;
-    limits.clients_bytes_max = std::size_t{1} << 20U;
-    ServerThread server(limits);
+    ServerThread server({.clients_bytes_max = std::size_t{1} << 20U});
     const auto setting = server.connect();
-    RawClient honest(server.port());
-    honest.send({{Opcode::wait, {"/a"}}});
-    expect_alive(honest);
+    WaitingClient honest(server, {"/a"});
     // One holds names, one half of a request, and one many connections with a little each.
     Request names{Opcode::wait, {}};
     for (int i = 0; i < 1000; ++i) {
@@ -379,7 +360,7 @@ TEST(StoreServer, ClientThatHoldsMostIsDisconnectedWhenAllHoldTooMuch) {
         expect_alive(*setting);
     }
     ASSERT_TRUE(setting->set("a", "", kPatience));
-    EXPECT_EQ(honest.receive(1), std::string(1, kStopWaiting));
+    honest.expect_release();
 }
 
 TEST(StoreServer, SlowReaderGetsAllOfALargeReply) {
@@ -427,9 +408,7 @@ TEST(StoreServer, ResetDisconnectsAllClientsAndForgetsAllKeys) {
     const auto before = server.connect();
     ASSERT_TRUE(before->set("k", "old round", kPatience));
     expect_alive(*before);
-    RawClient waiting(server.port());
-    waiting.send({{Opcode::wait, {"/new"}}});
-    expect_alive(waiting);
+    WaitingClient waiting(server, {"/new"});
 
     server.on_server([](StoreServer& store) { store.reset(); });
 
@@ -448,11 +427,11 @@ TEST(StoreServer, CloseDisconnectsAllClientsAndStopsListening) {
     server.on_server([](StoreServer& store) { store.close(); });
     EXPECT_EQ(client->num_keys(kPatience).error().code, Errc::disconnected);
     StoreClient late;
-    EXPECT_EQ(late.connect("127.0.0.1", server.port(), milliseconds(1)).error().code,
+    EXPECT_EQ(late.connect("127.0.0.1", server.port(), std::chrono::milliseconds(1)).error().code,
               Errc::deadline_exceeded);
 }
 
-TEST(StoreServer, AdoptedClientIsServedFromItsFirstBytesOn) {
+TEST(StoreServer, AdoptedClientIsServedFromItsFirstBytesOnUnlessTheyBreakTheProtocol) {
     ServerThread server;
     auto acceptor = net::listen_on(server.io(), "127.0.0.1", 0);
     ASSERT_TRUE(acceptor);
@@ -468,16 +447,9 @@ TEST(StoreServer, AdoptedClientIsServedFromItsFirstBytesOn) {
         client.send(std::string_view(stream).substr(cut));
         EXPECT_EQ(client.receive(9).size(), 9U) << "cut at " << cut;
     }
-    server.on_server([&](StoreServer&) { acceptor->close(); });
-}
-
-TEST(StoreServer, AdoptedClientThatBreaksTheProtocolAtOnceIsClosed) {
-    ServerThread server;
-    auto acceptor = net::listen_on(server.io(), "127.0.0.1", 0);
-    ASSERT_TRUE(acceptor);
-    RawClient client(acceptor->local_endpoint().port(), false);
+    RawClient confused(acceptor->local_endpoint().port(), false);
     server.on_server([&](StoreServer& store) { store.adopt(acceptor->accept(), "nonsense"); });
-    EXPECT_TRUE(client.is_closed_by_server());
+    EXPECT_TRUE(confused.is_closed_by_server());
     server.on_server([&](StoreServer&) { acceptor->close(); });
 }
 

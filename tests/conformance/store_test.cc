@@ -8,18 +8,16 @@
 #include <thread>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/store_support.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::store {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 using Names = std::vector<std::string>;
 
@@ -51,9 +49,7 @@ TEST_F(Store, KeysOfTheGreatestLengthAreAcceptedAndLongerOnesRefused) {
     // One byte is left for the slash that the client puts in front.
     ASSERT_TRUE(user->set(std::string(8191, 'k'), "v", kPatience));
     EXPECT_EQ(*user->get(std::string(8191, 'k'), kPatience), "v");
-    const auto refused = user->set(std::string(8193, 'k'), "v", kPatience);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, Errc::invalid_argument);
+    EXPECT_THAT(user->set(std::string(8193, 'k'), "v", kPatience), fails(Errc::invalid_argument));
     EXPECT_EQ(*user->num_keys(kPatience), 1);
 }
 
@@ -101,9 +97,7 @@ TEST_F(Store, MultiSetAndMultiGetKeepTheOrder) {
 }
 
 TEST_F(Store, ClientIsUsableAfterAWaitTimedOut) {
-    const auto waited = user->wait({"never", "nor this"}, milliseconds(1));
-    ASSERT_FALSE(waited);
-    EXPECT_EQ(waited.error().code, Errc::deadline_exceeded);
+    EXPECT_THAT(user->wait({"never", "nor this"}, milliseconds(1)), fails(Errc::deadline_exceeded));
     EXPECT_EQ(user->get("never", milliseconds(0)).error().code, Errc::deadline_exceeded);
     EXPECT_EQ(user->multi_get({"never"}, milliseconds(1)).error().code, Errc::deadline_exceeded);
     EXPECT_EQ(user->queue_pop("never", milliseconds(1)).error().code, Errc::deadline_exceeded);
@@ -167,9 +161,7 @@ TEST_F(Store, QueueKeepsTheOrderOfOneClient) {
 }
 
 TEST_F(Store, BarrierArrivalThatTimedOutStaysCounted) {
-    const auto alone = user->barrier("b", 2, milliseconds(1));
-    ASSERT_FALSE(alone);
-    EXPECT_EQ(alone.error().code, Errc::deadline_exceeded);
+    EXPECT_THAT(user->barrier("b", 2, milliseconds(1)), fails(Errc::deadline_exceeded));
     EXPECT_TRUE(user->barrier("b", 2, kPatience));
 }
 

@@ -19,16 +19,13 @@
 #include <unistd.h>
 #include <utility>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 
 /// Waits for a signal, far longer than any test takes.
 void linger() {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/proc_files.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 #include "tests/support/words.h"
 
@@ -27,9 +27,6 @@ namespace regroup::agent {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 // The news of a death passes two threads before it is told. On a busy machine the kernel may have
 // freed the memory before both had their turn, but not each time.

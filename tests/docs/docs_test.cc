@@ -8,12 +8,12 @@
 #include <iterator>
 #include <map>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/docs/blocks.h"
 #include "tests/docs/checks.h"
 #include "tests/docs/shell.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::docs {
@@ -24,9 +24,6 @@ namespace fs = std::filesystem;
 constexpr const char* kWholeProgram = "examples/elastic/elastic_sharded.cc";
 
 using regroup::testing::TemporaryDirectory;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::string read_file(const fs::path& path) {
     std::ifstream stream(path, std::ios::binary);

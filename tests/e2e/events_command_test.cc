@@ -12,18 +12,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/pseudo_terminal.h"
 
 namespace regroup::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::AnyOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 constexpr int kSkipped = 77;
 

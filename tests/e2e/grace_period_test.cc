@@ -6,13 +6,10 @@
 #include <memory>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 // Workers that ignore SIGTERM in round 1, on up to two nodes.
 class GracePeriod : public EndToEnd {

@@ -11,15 +11,11 @@
 
 #include "tests/e2e/cable.h"
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/ssh_server.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 constexpr int kSshFailed = 255;
 constexpr int kRequeue = 75;

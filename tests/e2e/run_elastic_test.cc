@@ -7,17 +7,10 @@
 #include <regex>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AnyOf;
-using ::testing::Contains;
-using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 using Marks = std::map<std::uint32_t, Mark>;
 

@@ -12,14 +12,10 @@
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 class RunEndpoint : public EndToEnd {
    protected:

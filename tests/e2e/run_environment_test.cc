@@ -7,17 +7,13 @@
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::Ge;
-using ::testing::HasSubstr;
 using ::testing::Key;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 class RunEnvironment : public EndToEnd {
    protected:

@@ -8,12 +8,10 @@
 
 #include "tests/e2e/end_to_end.h"
 #include "tests/support/etcd_server.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 class RunEtcd : public EndToEnd {
    protected:
@@ -96,8 +94,7 @@ TEST_F(RunEtcd, SecondDaemonLeadsWithinTheLeaseOfAKilledLeader) {
     ASSERT_TRUE(b->program().prints("this daemon leads")) << b->program().output();
     EXPECT_LE(std::chrono::steady_clock::now() - killed, kLease + kMargin) << b->program().output();
     for (const auto& node : {&first_node, &second_node}) {
-        ASSERT_TRUE((*node)->prints("the daemon is back at " + b->endpoint()))
-            << (*node)->output();
+        ASSERT_TRUE((*node)->prints("the daemon is back at " + b->endpoint())) << (*node)->output();
     }
     EXPECT_TRUE(goes_on());
     release("finish");

@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/sanitizer.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 // Two records of PyTorch's NCCL back end, pickled: all_reduce #1 is complete, and in the first one

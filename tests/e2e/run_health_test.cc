@@ -10,14 +10,10 @@
 
 #include "tests/e2e/end_to_end.h"
 #include "tests/support/machine_folder.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 constexpr const char* kLost = "GPU 1 (0000:5e:00.0) has fallen off the bus; restart this machine";
 

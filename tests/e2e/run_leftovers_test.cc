@@ -4,15 +4,12 @@
 #include <csignal>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
 
 using ::testing::Ge;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 // The documented limit is two seconds. A busy machine may be slower.
 constexpr std::chrono::seconds kGoneLimit(5);

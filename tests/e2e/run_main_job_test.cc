@@ -9,11 +9,10 @@
 #include <regex>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-4;
 

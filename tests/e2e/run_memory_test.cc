@@ -4,12 +4,11 @@
 #include <sys/prctl.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/sanitizer.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::SizeIs;
 
 // The memory that the two processes do not share. A quarter of it is OpenSSL's tables, relocated in
 // both. The rest of what they hold is the program's file, once for all processes; how much of that

@@ -6,12 +6,10 @@
 
 #include "tests/e2e/cable.h"
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 class RunNamespaces : public EndToEnd {
    protected:

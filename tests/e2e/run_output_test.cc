@@ -7,15 +7,11 @@
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/pseudo_terminal.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 std::string numbered_lines(int count) {
     std::string text;

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define REGROUP_THREAD_SANITIZED 1
@@ -15,11 +16,6 @@
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 class RunPreemption : public EndToEnd {
    protected:

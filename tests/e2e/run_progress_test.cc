@@ -5,14 +5,11 @@
 #include <memory>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/pseudo_terminal.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class RunProgress : public EndToEnd {
    protected:

@@ -5,12 +5,10 @@
 #include <memory>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class RunRankOrder : public EndToEnd {
    protected:

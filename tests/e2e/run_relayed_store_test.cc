@@ -10,14 +10,10 @@
 
 #include "tests/e2e/cable.h"
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 class RunRelayedStore : public EndToEnd {
    protected:

@@ -6,15 +6,10 @@
 #include <csignal>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 struct Refusal {
     std::string call;

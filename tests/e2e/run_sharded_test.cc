@@ -7,13 +7,10 @@
 #include <string>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 using Marks = std::map<std::uint32_t, Mark>;
 

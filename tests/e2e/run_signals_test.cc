@@ -6,14 +6,10 @@
 #include <filesystem>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 /// The launcher under one of its names, and the signal that it gets.
 struct Stop {

@@ -12,15 +12,10 @@
 #include "tests/e2e/cable.h"
 #include "tests/e2e/end_to_end.h"
 #include "tests/support/certificates.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 class TokenCommand : public EndToEnd {
    protected:

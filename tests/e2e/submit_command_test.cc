@@ -8,16 +8,10 @@
 #include <sys/stat.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 namespace fs = std::filesystem;
 

@@ -10,17 +10,12 @@
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 class SystemdUnits : public EndToEnd {
    protected:

@@ -9,16 +9,11 @@
 
 #include "launcher/top/terminal.h"
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 #include "tests/support/pseudo_terminal.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
 
 class TopCommand : public EndToEnd {
    protected:

@@ -7,17 +7,15 @@
 #include <memory>
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/base/clock.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/c_api/call.h"
 #include "worker_sdk/src/group/request.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// Records the calls that it gets.
 class RecordingGroup final : public ProcessGroup {

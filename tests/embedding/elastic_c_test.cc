@@ -4,14 +4,10 @@
 #include <csignal>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 class ElasticC : public EndToEnd {
    protected:

@@ -6,13 +6,10 @@
 #include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 std::string mpi_program(const std::string& name) {
     return std::string(MPI_PROGRAMS) + "/mpi_" + name;

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "tests/support/sentences.h"
+
 namespace regroup::testing {
 
 /// The Error that `action` throws; nothing if it returns.
@@ -25,4 +27,26 @@ inline std::string error_text(const std::function<void()>& action) {
     return error ? std::string(to_string(error->code())) + ": " + error->what() : "no error";
 }
 
+MATCHER_P2(IsError, code, sentence, "an error with such a sentence") {
+    return arg.has_value() && (!code || arg->code() == *code) &&
+           ::testing::ExplainMatchResult(sentence, std::string(arg->what()), result_listener);
+}
+
 }  // namespace regroup::testing
+
+namespace regroup {
+
+using testing::error_of;
+using testing::error_text;
+
+/// Matches the result of error_of() by the code and parts of the sentence; see saying().
+template <class... Words>
+auto is_error(Errc code, const Words&... words) {
+    return testing::IsError(std::optional(code), testing::saying(words...));
+}
+template <class... Words>
+auto is_error(const Words&... words) {
+    return testing::IsError(std::optional<Errc>(), testing::saying(words...));
+}
+
+}  // namespace regroup

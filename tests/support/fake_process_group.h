@@ -262,3 +262,11 @@ inline void run_ranks(FakeWorld& world, const std::function<void(FakeProcessGrou
 }
 
 }  // namespace regroup::testing
+
+namespace regroup {
+
+using testing::FakeProcessGroup;
+using testing::FakeWorld;
+using testing::run_ranks;
+
+}  // namespace regroup

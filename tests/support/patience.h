@@ -9,3 +9,9 @@ namespace regroup::testing {
 inline constexpr std::chrono::seconds kPatience{60};
 
 }  // namespace regroup::testing
+
+namespace regroup {
+
+using testing::kPatience;
+
+}  // namespace regroup

@@ -6,11 +6,11 @@
 #include <iterator>
 #include <sys/resource.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/output/ledger.h"
-#include "agent/output/ledger.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
@@ -18,7 +18,6 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-using ::testing::HasSubstr;
 
 class LedgerTest : public ::testing::Test {
    protected:
@@ -95,17 +94,14 @@ TEST_F(LedgerTest, LineThatDoesNotFitTheDiskIsTakenBackAndLaterLinesFollow) {
 
     ASSERT_FALSE(half);
     EXPECT_EQ(half.error().detail, "cannot write " + file().string() + ": No space left on device");
-    ASSERT_FALSE(none);
-    EXPECT_THAT(none.error().detail, HasSubstr("File too large"));
+    EXPECT_THAT(none, fails("File too large"));
     EXPECT_TRUE(ledger.append("later"));
     EXPECT_EQ(text(), "0123456\nlater\n");
 }
 
 TEST_F(LedgerTest, MissingFolderIsNamed) {
     Ledger ledger(folder_ / "gone" / "recoveries.jsonl");
-    const Result<void> result = ledger.append("one");
-    ASSERT_FALSE(result);
-    EXPECT_THAT(result.error().detail, HasSubstr("gone/recoveries.jsonl: No such file"));
+    EXPECT_THAT(ledger.append("one"), fails("gone/recoveries.jsonl: No such file"));
 }
 
 }  // namespace

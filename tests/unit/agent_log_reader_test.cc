@@ -3,11 +3,11 @@
 #include <string>
 #include <sys/stat.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/output/log_reader.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::agent {
@@ -16,8 +16,6 @@ namespace {
 using rendezvous::LogPart;
 using rendezvous::LogStream;
 using rendezvous::LogWish;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class LogReader : public ::testing::Test {
    protected:

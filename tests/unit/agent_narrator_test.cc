@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/text/narrator.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
@@ -18,8 +18,6 @@ using rendezvous::NodeState;
 using rendezvous::PeerError;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr const char* kPeer = "head:29400";
 

@@ -3,11 +3,11 @@
 // Which facts about the end of a worker its failure tells.
 #include <csignal>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/workers/worker_failure.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 using rendezvous::FailureKind;
 using rendezvous::PeerError;
 using rendezvous::WorkerFailure;
-using ::testing::HasSubstr;
 
 const ExitStatus kFailed = ExitStatus::exited(3);
 const ExitStatus kKilled = ExitStatus::signalled(SIGKILL, false);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include <gmock/gmock.h>
-
 #include "rendezvous/client/endpoint.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::rendezvous {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 const Endpoint kA{"a", 1};
 const Endpoint kB{"b", 2};
@@ -86,11 +83,9 @@ TEST(Endpoint, MalformedEndpointsAreRefusedWithTheReason) {
                                    {"http://host:29400", "it is no URL"},
                                    {"ho st:1", "'ho st' is no host name"},
                                    {"host/path", "is no host name"}}) {
-        const Result<Endpoint> endpoint = parse_endpoint(bad.text, 77, "--flag");
-        ASSERT_FALSE(endpoint) << bad.text;
-        EXPECT_EQ(endpoint.error().code, Errc::invalid_argument);
-        EXPECT_THAT(endpoint.error().detail,
-                    AllOf(HasSubstr(bad.why), HasSubstr("'" + std::string(bad.text) + "'")));
+        EXPECT_THAT(parse_endpoint(bad.text, 77, "--flag"),
+                    fails(Errc::invalid_argument, bad.why, "'" + std::string(bad.text) + "'"))
+            << bad.text;
     }
 }
 

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conclusions from the flight records, positions and stacks of a hanging round.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/explain/explanation.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 enum class Now : std::uint8_t { scheduled, started, completed };
 

@@ -5,20 +5,16 @@
 #include <string>
 #include <string_view>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/explain/plain_data.h"
 #include "agent/explain/stack_text.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 std::string bytes_of(std::string_view hex) {
     std::string bytes;
@@ -136,11 +132,9 @@ TEST(Pickle, ReadsPlainDataOfBothProtocols) {
 
 TEST(Pickle, NamesNoClassAndCallsNothing) {
     // os.system("true")
-    const Result<nlohmann::json> value =
-        read_all(bytes_of("8002") + "cposix\nsystem\n" + bytes_of("5804000000") + "true" +
-                 bytes_of("85") + "R.");
-    ASSERT_FALSE(value);
-    EXPECT_THAT(value.error().detail, HasSubstr("the instruction 99"));
+    EXPECT_THAT(read_all(bytes_of("8002") + "cposix\nsystem\n" + bytes_of("5804000000") + "true" +
+                         bytes_of("85") + "R."),
+                fails("the instruction 99"));
 }
 
 TEST(Pickle, ListOfItselfAndBombsAreRefused) {

@@ -11,15 +11,11 @@
 #include <span>
 #include <vector>
 
-#include <gmock/gmock.h>
-
 #include "tests/support/fake_process_group.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST(GpuAbsent, EveryCallExplainsHowToGetGpuSupport) {
     const std::vector<std::function<void()>> calls = {

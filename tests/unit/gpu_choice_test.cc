@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/error.h>
 
-#include <gmock/gmock.h>
-
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/cuda/device_choice.h"
 
 namespace regroup::cuda {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 std::string refusal_of(const DeviceRequest& request) {
     try {

@@ -6,16 +6,12 @@
 #include <thread>
 #include <vector>
 
-#include <gmock/gmock.h>
-
+#include "tests/support/matchers.h"
 #include "tests/support/stand_in_nccl/host_runtime.h"
 #include "worker_sdk/src/cuda/device_memory.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 constexpr Device kGpu{DeviceKind::cuda, 1};
 

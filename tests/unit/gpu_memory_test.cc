@@ -8,13 +8,10 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 std::string refusal_of(TensorView to, ConstTensorView from) {
     try {

@@ -3,20 +3,13 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/health/findings.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::health {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
 

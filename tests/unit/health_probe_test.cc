@@ -9,7 +9,6 @@
 #include <future>
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/health/folder_probe.h"
@@ -18,13 +17,11 @@
 #include "agent/health/load_test.h"
 #include "agent/health/probe_answer.h"
 #include "tests/support/machine_folder.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::health {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using State = Gpu::State;
 
 class HealthProbe : public ::testing::Test {

@@ -3,11 +3,11 @@
 #include <string>
 #include <variant>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/http/guard.h"
 #include "rendezvous/security/base64.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::http {
 namespace {
@@ -17,7 +17,6 @@ using security::Role;
 using security::Scope;
 using security::to_base64;
 using security::Token;
-using ::testing::HasSubstr;
 
 using Method = RequestHead::Method;
 

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/http/pages.h"
 #include "rendezvous/http/request_head.h"
 #include "rendezvous/http/response.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::http {
 namespace {
 
 using State = RequestReader::State;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr std::size_t kHeadMax = 1024;
 constexpr std::size_t kBodyMax = 100;

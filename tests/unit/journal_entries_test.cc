@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/pfr.hpp>
-#include <gmock/gmock.h>
 
 #include "journal_stories.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::journal {
 namespace {
 
 using namespace rendezvous;  // NOLINT: every event.
 using regroup::testing::lines_of;
-using ::testing::HasSubstr;
 
 Entry entry_with(std::optional<Event> event) {
     return {Instant(std::chrono::microseconds(123456789)), 1795311368237, std::move(event), {}};
@@ -78,9 +78,7 @@ TEST(JournalEntries, MalformedEntriesAreNamed) {
              {R"({"at_us":1,"event":"reported","node":"n","round":1,"state":"x"})", "state"},
              {R"({"at_us":1,"event":"follows","nodes_min":1,"nodes_max":1})", "last_round"},
              {R"({"at_us":1,"assigned":[{"node":"n"}]})", "round"}}) {
-        const Result<Entry> decoded = decode_entry(text);
-        ASSERT_FALSE(decoded) << text;
-        EXPECT_THAT(decoded.error().detail, HasSubstr(named));
+        EXPECT_THAT(decode_entry(text), fails(named)) << text;
     }
 }
 

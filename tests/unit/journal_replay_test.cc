@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
 
 #include "journal_stories.h"
 #include "rendezvous/journal/replay.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::journal {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 struct Told {
     std::string text;

@@ -7,19 +7,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <gmock/gmock.h>
-
 #include "journal_stories.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/journal/sqlite_journal.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::journal {
 namespace {
 
 using regroup::testing::lines_of;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 /// While it exists, this process cannot make a file larger: the disk is full.
 class FullDisk {
@@ -53,29 +51,41 @@ class JournalSqlite : public ::testing::Test {
     }
 
     std::unique_ptr<SqliteJournal> opened(std::int64_t wall_ms = 1000000) {
-        Result<std::unique_ptr<SqliteJournal>> journal = SqliteJournal::open(directory(), wall_ms);
-        EXPECT_TRUE(journal) << journal.error().detail;
-        return journal ? std::move(*journal) : nullptr;
+        return std::move(*SqliteJournal::open(directory(), wall_ms));
     }
-    /// Starts the journal; puts the restored jobs into `jobs` and its lines into `log`.
-    void start(SqliteJournal& journal) {
-        journal.start({[this](const std::vector<KeptJob>& taken) {
-                           jobs.clear();
-                           for (const KeptJob& job : taken) {
-                               Result<StoredJob> all = read_all(job);
-                               if (all) {
-                                   jobs.push_back(std::move(*all));
-                               } else {
-                                   unreadable += all.error().detail + "\n";
-                               }
-                           }
-                       },
-                       [](const std::string&) { FAIL() << "it has nobody to follow"; },
-                       [this](const std::string& line) { log += line + "\n"; }});
+    /// Opens and starts a journal; puts the restored jobs into `jobs` and its lines into `log`.
+    template <class... Limits>
+    std::unique_ptr<SqliteJournal> started(Limits... limits) {
+        auto journal = std::move(*SqliteJournal::open(directory(), 1000000, limits...));
+        journal->start({[this](const std::vector<KeptJob>& taken) {
+                            jobs.clear();
+                            for (const KeptJob& job : taken) {
+                                Result<StoredJob> all = read_all(job);
+                                if (all) {
+                                    jobs.push_back(std::move(*all));
+                                } else {
+                                    unreadable += all.error().detail + "\n";
+                                }
+                            }
+                        },
+                        [](const std::string&) { FAIL() << "it has nobody to follow"; },
+                        [this](const std::string& line) { log += line + "\n"; }});
+        return journal;
     }
     void append(SqliteJournal& journal, const StoredJob& job) {
         for (const Entry& entry : job.entries) {
             journal.append(job.key, {entry}, [this] { ++done; });
+        }
+    }
+
+    /// A journal begins, gets these entries, and ends.
+    void keep(const StoredJob& job) { append(*started(), job); }
+    /// Changes the file, as nothing of ours would.
+    void change_file(const std::vector<std::string>& statements) const {
+        auto database = SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
+        ASSERT_TRUE(database);
+        for (const std::string& statement : statements) {
+            ASSERT_TRUE(database->run(statement)) << statement;
         }
     }
 
@@ -94,8 +104,7 @@ class JournalSqlite : public ::testing::Test {
     [[nodiscard]] std::vector<JobKey> stored() const {
         std::vector<JobKey> keys;
         const auto listed = SqliteJournal::jobs_in(file());
-        EXPECT_TRUE(listed) << listed.error().detail;
-        for (const StoredJob& job : listed ? *listed : std::vector<StoredJob>()) {
+        for (const StoredJob& job : *listed) {
             keys.push_back(job.key);
         }
         return keys;
@@ -113,19 +122,17 @@ class JournalSqlite : public ::testing::Test {
     std::string log;
     std::string unreadable;
     std::size_t done = 0;
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
 };
 
 TEST_F(JournalSqlite, JobIsRestoredUnchanged) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
     {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         EXPECT_TRUE(jobs.empty());
         append(*journal, story);
         EXPECT_EQ(done, story.entries.size());
     }
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     ASSERT_EQ(jobs.size(), 1U);
     EXPECT_EQ(lines_of(jobs[0]), lines_of(story));
     EXPECT_EQ(log, "");
@@ -145,7 +152,7 @@ TEST_F(JournalSqlite, OnlyThisUserCanReadAJournalOldOrNew) {
     fs::create_directories(directory());
     {
         const auto journal = opened();
-        append(*journal, regroup::testing::story_of_two_rounds().job());
+        append(*journal, story);
         expect_private();
         for (const char* suffix : {"", "-wal", "-shm"}) {
             fs::copy_file(file() + suffix, file() + ".copy" + suffix);
@@ -161,10 +168,8 @@ TEST_F(JournalSqlite, OnlyThisUserCanReadAJournalOldOrNew) {
 }
 
 TEST_F(JournalSqlite, RestoredJobAppendsAfterItsEntries) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
     for (int life = 0; life < 2; ++life) {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         append(*journal, story);
     }
     const Result<StoredJob> job = whole(story.key);
@@ -173,20 +178,17 @@ TEST_F(JournalSqlite, RestoredJobAppendsAfterItsEntries) {
 }
 
 TEST_F(JournalSqlite, JobsThatBeginInOneMillisecondAreKept) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
     StoredJob other = story;
     other.key.id = "other";
     {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         append(*journal, other);
         append(*journal, story);
         journal->end(story.key);
         append(*journal, story);
         EXPECT_EQ(journal->trouble(story.key), "");
     }
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     ASSERT_EQ(jobs.size(), 2U);
     EXPECT_EQ(jobs[0].key, other.key);
     EXPECT_EQ(jobs[1].key.id, story.key.id);
@@ -195,18 +197,14 @@ TEST_F(JournalSqlite, JobsThatBeginInOneMillisecondAreKept) {
 }
 
 TEST_F(JournalSqlite, EndedJobIsNotRestoredButCanBeReplayed) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
     {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         append(*journal, story);
         journal->end(story.key);
     }
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     EXPECT_TRUE(jobs.empty());
     const auto listed = SqliteJournal::jobs_in(file());
-    ASSERT_TRUE(listed) << listed.error().detail;
     ASSERT_EQ(listed->size(), 1U);
     EXPECT_TRUE(listed->front().ended);
     const Result<StoredJob> job = whole(listed->front().key);
@@ -217,8 +215,7 @@ TEST_F(JournalSqlite, EndedJobIsNotRestoredButCanBeReplayed) {
 
 TEST_F(JournalSqlite, EndedJobsAreForgottenInTime) {
     {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         for (std::int64_t i = 0; i < static_cast<std::int64_t>(SqliteJournal::kEndedMax) + 5; ++i) {
             const JobKey key{"job", i};
             journal->append(key, {Entry{}}, [] {});
@@ -235,25 +232,21 @@ TEST_F(JournalSqlite, EndedJobsAreForgottenInTime) {
 }
 
 TEST_F(JournalSqlite, LongLivedDaemonForgetsEndedJobsToo) {
-    StoredJob story = regroup::testing::story_of_two_rounds().job();
-    const auto journal = opened();
-    start(*journal);
+    StoredJob ended = story;
+    const auto journal = started();
     for (std::size_t i = 0; i < SqliteJournal::kEndedMax + 5; ++i) {
-        story.key.began_ms = static_cast<std::int64_t>(i + 1);
-        journal->append(story.key, {story.entries[0]}, [] {});
-        journal->end(story.key);
+        ended.key.began_ms = static_cast<std::int64_t>(i + 1);
+        journal->append(ended.key, {ended.entries[0]}, [] {});
+        journal->end(ended.key);
     }
     const auto kept = SqliteJournal::jobs_in(file());
-    ASSERT_TRUE(kept) << kept.error().detail;
     ASSERT_EQ(kept->size(), SqliteJournal::kEndedMax);
     EXPECT_EQ(kept->front().key.began_ms, 6);
 }
 
 TEST_F(JournalSqlite, EndedJobsTakeABoundedNumberOfBytesTogether) {
-    const auto journal =
-        std::move(*SqliteJournal::open(directory(), 1, /*job_bytes_max=*/std::size_t{1} << 20U,
-                                       /*ended_bytes_max=*/550000));
-    start(*journal);
+    const auto journal = started(/*job_bytes_max=*/std::size_t{1} << 20U,
+                                 /*ended_bytes_max=*/550000);
     fill(*journal, {"open", 1}, 0.8);
     for (const char* id : {"a", "b", "c", "d"}) {
         fill(*journal, {id, 1}, 0.2);
@@ -263,8 +256,7 @@ TEST_F(JournalSqlite, EndedJobsTakeABoundedNumberOfBytesTogether) {
 }
 
 TEST_F(JournalSqlite, EndedJobsOfOneIdTakeNoMoreThanOneJob) {
-    const auto journal = std::move(*SqliteJournal::open(directory(), 1, /*job_bytes_max=*/450000));
-    start(*journal);
+    const auto journal = started(/*job_bytes_max=*/450000);
     for (std::int64_t life = 1; life <= 5; ++life) {
         fill(*journal, {"again", life}, 0.2);
         fill(*journal, {"other" + std::to_string(life), 1}, 0.2);
@@ -278,21 +270,13 @@ TEST_F(JournalSqlite, EndedJobsOfOneIdTakeNoMoreThanOneJob) {
 
 TEST_F(JournalSqlite, FileOfAnEarlierRegroupIsRefusedAndStays) {
     std::filesystem::create_directories(directory());
-    {
-        auto database = SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
-        ASSERT_TRUE(database);
-        ASSERT_TRUE(database->run("PRAGMA user_version = 2"));
-    }
-    const auto journal = SqliteJournal::open(directory(), 1);
-    ASSERT_FALSE(journal);
-    EXPECT_EQ(journal.error().code, Errc::invalid_argument);
-    EXPECT_THAT(journal.error().detail, HasSubstr(file()));
+    change_file({"PRAGMA user_version = 2"});
+    EXPECT_THAT(SqliteJournal::open(directory(), 1), fails(Errc::invalid_argument, file()));
     EXPECT_TRUE(std::filesystem::exists(file()));
 }
 
 TEST_F(JournalSqlite, EntriesLargerThanTheRoomOfTheLogAreKept) {
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     journal->append({"several", 1}, entries_of(12), [] {});
     Entry entry;
     entry.assigned.resize(50000, {std::string(200, 'n'), {}});
@@ -306,8 +290,7 @@ TEST_F(JournalSqlite, EntriesLargerThanTheRoomOfTheLogAreKept) {
 TEST_F(JournalSqlite, OldestEndedJobsMakeRoomOnAFullDisk) {
     const FullDisk disk(kOneStep);
     {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         fill(*journal, {"running", 1}, 0.1);
         for (const char* id : {"a", "b"}) {
             fill(*journal, {id, 1}, 1.5);
@@ -327,8 +310,7 @@ TEST_F(JournalSqlite, OldestEndedJobsMakeRoomOnAFullDisk) {
 TEST_F(JournalSqlite, FullDiskCostsOnlyTheLargestJobItsEntries) {
     const FullDisk disk(kOneStep);
     {
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         fill(*journal, {"small", 1}, 1.0);
         for (int i = 0; i < 100 && log.empty(); ++i) {
             fill(*journal, {"large", 1}, 0.1);
@@ -350,8 +332,7 @@ TEST_F(JournalSqlite, FullDiskCostsOnlyTheLargestJobItsEntries) {
 
 TEST_F(JournalSqlite, OnAFullDiskAnIdPaysForItsEarlierJobsFirst) {
     const FullDisk disk(kOneStep);
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     fill(*journal, {"again", 1}, 1.3);
     fill(*journal, {"small", 1}, 1.4);
     fill(*journal, {"again", 2}, 1.4);
@@ -361,8 +342,7 @@ TEST_F(JournalSqlite, OnAFullDiskAnIdPaysForItsEarlierJobsFirst) {
 }
 
 TEST_F(JournalSqlite, FileGrowsAgainWhenTheDiskHasRoom) {
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     {
         const FullDisk disk(kOneStep);
         fill(*journal, {"ended", 1}, 1.5);
@@ -376,35 +356,20 @@ TEST_F(JournalSqlite, FileGrowsAgainWhenTheDiskHasRoom) {
 
 TEST_F(JournalSqlite, SecondDaemonIsRefusedAndToldTheHolder) {
     const auto journal = opened();
-    const auto second = SqliteJournal::open(directory(), 1);
-    ASSERT_FALSE(second);
-    EXPECT_EQ(second.error().code, Errc::overloaded);
-    EXPECT_THAT(second.error().detail,
-                HasSubstr("in use by process " + std::to_string(::getpid())));
+    EXPECT_THAT(SqliteJournal::open(directory(), 1),
+                fails(Errc::overloaded, "in use by process " + std::to_string(::getpid())));
 }
 
 TEST_F(JournalSqlite, JobWithDamagedEntriesIsFormedAnew) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
-    {
-        const auto journal = opened();
-        start(*journal);
-        append(*journal, story);
-    }
-    {
-        Result<SqliteDatabase> database =
-            SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
-        ASSERT_TRUE(database);
-        ASSERT_TRUE(database->run("UPDATE entries SET entry = ? WHERE number = 2",
-                                  {std::string("2 {\"at_us\":1,\"event\":\"danced\"}")}));
-    }
-    const auto journal = opened();
-    start(*journal);
+    keep(story);
+    change_file(
+        {R"(UPDATE entries SET entry = '2 {"at_us":1,"event":"danced"}' WHERE number = 2)"});
+    const auto journal = started();
     EXPECT_TRUE(jobs.empty());
     EXPECT_THAT(unreadable, HasSubstr("record 2"));
 }
 
 TEST_F(JournalSqlite, JobWithMissingOrMovedRecordsIsFormedAnewAndNoOther) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
     const std::size_t count = story.entries.size();
     ASSERT_GE(count, 4U);
     const std::string last = std::to_string(count);
@@ -432,25 +397,17 @@ TEST_F(JournalSqlite, JobWithMissingOrMovedRecordsIsFormedAnewAndNoOther) {
     for (const std::vector<std::string>& damage : damages) {
         std::filesystem::remove_all(directory());
         {
-            const auto journal = opened();
-            start(*journal);
+            const auto journal = started();
             for (const char* id : {"damaged", "whole"}) {
                 for (const Entry& entry : story.entries) {
                     journal->append({id, 1}, {entry}, [] {});
                 }
             }
         }
-        {
-            auto database = SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
-            ASSERT_TRUE(database);
-            for (const std::string& statement : damage) {
-                ASSERT_TRUE(database->run(statement)) << statement;
-            }
-        }
+        change_file(damage);
         jobs.clear();
         unreadable.clear();
-        const auto journal = opened();
-        start(*journal);
+        const auto journal = started();
         ASSERT_EQ(jobs.size(), 1U) << damage[0];
         EXPECT_EQ(jobs[0].key.id, "whole");
         EXPECT_THAT(unreadable, HasSubstr("job damaged: ")) << damage[0];
@@ -458,16 +415,9 @@ TEST_F(JournalSqlite, JobWithMissingOrMovedRecordsIsFormedAnewAndNoOther) {
 }
 
 TEST_F(JournalSqlite, BrokenDatabaseIsRenamedAndTheDaemonContinues) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
-    const auto journal = opened();
-    start(*journal);
+    const auto journal = started();
     append(*journal, story);
-    {
-        Result<SqliteDatabase> database =
-            SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
-        ASSERT_TRUE(database);
-        ASSERT_TRUE(database->run("DROP TABLE entries"));
-    }
+    change_file({"DROP TABLE entries"});
     EXPECT_EQ(journal->trouble(story.key), "");
     done = 0;
     append(*journal, story);
@@ -490,31 +440,26 @@ TEST_F(JournalSqlite, FailedCommitIsReportedAsAFailedWrite) {
     ASSERT_TRUE(database->run("CREATE TABLE a (row INTEGER PRIMARY KEY)"));
     ASSERT_TRUE(database->run(
         "CREATE TABLE b (a INTEGER REFERENCES a (row) DEFERRABLE INITIALLY DEFERRED)"));
-    const Result<void> done =
-        database->transact([&] { return database->run("INSERT INTO b (a) VALUES (1)"); });
-    ASSERT_FALSE(done);
-    EXPECT_THAT(done.error().detail, HasSubstr("cannot write to " + file()));
+    EXPECT_THAT(database->transact([&] { return database->run("INSERT INTO b (a) VALUES (1)"); }),
+                fails("cannot write to " + file()));
 }
 
 TEST_F(JournalSqlite, JobThatIsTooLargeIsNotKeptFurtherAndNotRestored) {
-    const StoredJob story = regroup::testing::story_of_two_rounds().job();
-    auto journal = SqliteJournal::open(directory(), 1, /*job_bytes_max=*/3000);
-    ASSERT_TRUE(journal) << journal.error().detail;
-    start(**journal);
-    append(**journal, story);
+    auto journal = started(/*job_bytes_max=*/3000);
+    append(*journal, story);
     EXPECT_EQ(log, "");
     std::size_t stories = 1;
     while (log.empty() && stories < 10) {
-        append(**journal, story);
+        append(*journal, story);
         ++stories;
     }
     EXPECT_THAT(log, HasSubstr("no more entries are kept"));
-    EXPECT_EQ((*journal)->trouble(story.key), Journal::kTooLarge);
-    EXPECT_EQ((*journal)->trouble({"another", 1}), "");
-    append(**journal, story);
+    EXPECT_EQ(journal->trouble(story.key), Journal::kTooLarge);
+    EXPECT_EQ(journal->trouble({"another", 1}), "");
+    append(*journal, story);
     EXPECT_EQ(done, (stories + 1) * story.entries.size()) << "and the job goes on";
-    journal->reset();
-    start(*opened());
+    journal.reset();
+    started();
     EXPECT_TRUE(jobs.empty());
     const Result<StoredJob> kept = whole(story.key);
     ASSERT_TRUE(kept) << kept.error().detail;
@@ -534,14 +479,10 @@ TEST_F(JournalSqlite, FileThatAnotherUserMayHavePreparedIsNotUsed) {
         if (::lchown(path.c_str(), 12345, 12345) != 0) {
             GTEST_SKIP() << "only root can make a link of another user";
         }
-        const auto linked = SqliteJournal::open(directory(), 1);
-        ASSERT_FALSE(linked);
-        EXPECT_THAT(linked.error().detail, HasSubstr(path + " is a symbolic link"));
+        EXPECT_THAT(SqliteJournal::open(directory(), 1), fails(path + " is a symbolic link"));
         fs::remove(path);
         ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
-        const auto piped = SqliteJournal::open(directory(), 1);
-        ASSERT_FALSE(piped);
-        EXPECT_THAT(piped.error().detail, HasSubstr(path + ": it is no regular file"));
+        EXPECT_THAT(SqliteJournal::open(directory(), 1), fails(path + ": it is no regular file"));
         fs::remove(path);
     }
     EXPECT_EQ(fs::file_size(precious), 8U);
@@ -550,9 +491,7 @@ TEST_F(JournalSqlite, FileThatAnotherUserMayHavePreparedIsNotUsed) {
 TEST_F(JournalSqlite, FileThatIsNoDatabaseIsRefused) {
     std::filesystem::create_directories(directory());
     std::ofstream(file()) << "this is not a database, but long enough to be looked at as one";
-    const auto journal = SqliteJournal::open(directory(), 1);
-    ASSERT_FALSE(journal);
-    EXPECT_THAT(journal.error().detail, HasSubstr("not a database"));
+    EXPECT_THAT(SqliteJournal::open(directory(), 1), fails("not a database"));
     EXPECT_FALSE(SqliteJournal::jobs_in(folder_ + "/nothing"));
 }
 

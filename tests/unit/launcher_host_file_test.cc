@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Host lists and host files as other launchers have them.
-#include <gmock/gmock.h>
 
 #include "launcher/cluster/host_file.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// "ann@a:8 b" for these hosts.
 std::string text_of(const Result<std::vector<HostEntry>>& hosts) {

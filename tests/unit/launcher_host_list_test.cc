@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
 
 #include "launcher/cluster/host_list.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 std::string expanded(const std::string& list) {
     const Result<std::vector<std::string>> names = expand_host_list(list);

@@ -3,21 +3,16 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <gmock/gmock.h>
-
 #include "launcher/host.h"
 #include "launcher_variables.h"
+#include "tests/support/failures.h"
 #include "tests/support/machine_folder.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 using testing::ScopedVariable;
-using ::testing::StartsWith;
 
 TEST(LauncherHost, ThisHostIsKnownByItsNamesAndAddresses) {
     EXPECT_TRUE(names_this_host("localhost"));
@@ -146,10 +141,7 @@ TEST_F(LauncherCpus, QuotaOfTheCgroupLimitsTheWorkersAndANoticeSaysSo) {
 TEST(LauncherHost, NoGpuIsAnErrorIfOnePerGpuIsAskedFor) {
     const ScopedVariable none("CUDA_VISIBLE_DEVICES", "");
     std::vector<std::string> notes;
-    const Result<std::uint32_t> workers = count_workers("gpu", notes);
-    ASSERT_FALSE(workers);
-    EXPECT_EQ(workers.error().code, Errc::invalid_argument);
-    EXPECT_THAT(workers.error().detail, HasSubstr("--nproc-per-node gpu"));
+    EXPECT_THAT(count_workers("gpu", notes), fails(Errc::invalid_argument, "--nproc-per-node gpu"));
 }
 
 }  // namespace

@@ -3,23 +3,16 @@
 #include <csignal>
 #include <functional>
 
-#include <gmock/gmock.h>
-
 #include "launcher/run_flags.h"
 #include "launcher/worker_command.h"
 #include "launcher_variables.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 using testing::ScopedVariable;
-using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
 RunFlags parsed(const Arguments& arguments) {
@@ -76,76 +69,66 @@ const std::vector<Flag>& flags_with_values() {
     using std::chrono::seconds;
     static const std::vector<Flag> all = {
         {"--nnodes", "2:4",
-         [](const RunFlags& o) {
+         [](const auto& o) {
              return o.agent.core.policy.nodes_min == 2 && o.agent.core.policy.nodes_max == 4;
          }},
-        {"--nproc-per-node", "8", [](const RunFlags& o) { return o.workers == "8"; }},
+        {"--nproc-per-node", "8", [](const auto& o) { return o.workers == "8"; }},
         {"--max-restarts", "3",
-         [](const RunFlags& o) { return o.agent.core.policy.restarts_max == 3; }},
-        {"--role", "trainer",
-         [](const RunFlags& o) { return o.agent.core.offer.role == "trainer"; }},
-        {"--rdzv-backend", "c10d",
-         [](const RunFlags& o) { return o.rendezvous.backend == "c10d"; }},
+         [](const auto& o) { return o.agent.core.policy.restarts_max == 3; }},
+        {"--role", "trainer", [](const auto& o) { return o.agent.core.offer.role == "trainer"; }},
+        {"--rdzv-backend", "c10d", [](const auto& o) { return o.rendezvous.backend == "c10d"; }},
         {"--rdzv-endpoint", "[::1]:29400",
-         [](const RunFlags& o) { return o.rendezvous.endpoint == "[::1]:29400"; }},
-        {"--rdzv-id", "nightly", [](const RunFlags& o) { return o.agent.core.job == "nightly"; }},
-        {"--node-rank", "1", [](const RunFlags& o) { return o.agent.core.offer.slot == 1U; }},
+         [](const auto& o) { return o.rendezvous.endpoint == "[::1]:29400"; }},
+        {"--rdzv-id", "nightly", [](const auto& o) { return o.agent.core.job == "nightly"; }},
+        {"--node-rank", "1", [](const auto& o) { return o.agent.core.offer.slot == 1U; }},
         {"--master-addr", "host0",
-         [](const RunFlags& o) { return o.rendezvous.master_addr == "host0"; }},
-        {"--master-port", "29501",
-         [](const RunFlags& o) { return o.rendezvous.master_port == 29501; }},
+         [](const auto& o) { return o.rendezvous.master_addr == "host0"; }},
+        {"--master-port", "29501", [](const auto& o) { return o.rendezvous.master_port == 29501; }},
         {"--local-addr", "10.0.0.7",
-         [](const RunFlags& o) { return o.agent.core.offer.address == "10.0.0.7"; }},
+         [](const auto& o) { return o.agent.core.offer.address == "10.0.0.7"; }},
         {"--rank-order", "file:hosts",
-         [](const RunFlags& o) { return o.rendezvous.rank_file == "hosts"; }},
+         [](const auto& o) { return o.rendezvous.rank_file == "hosts"; }},
         {"--join-timeout", "1.5",
-         [](const RunFlags& o) { return o.agent.core.join_timeout == milliseconds(1500); }},
+         [](const auto& o) { return o.agent.core.join_timeout == milliseconds(1500); }},
         {"--last-call", "0",
-         [](const RunFlags& o) { return o.agent.core.policy.last_call == seconds(0); }},
+         [](const auto& o) { return o.agent.core.policy.last_call == seconds(0); }},
         {"--heartbeat-timeout", "0.25",
-         [](const RunFlags& o) {
-             return o.agent.core.policy.heartbeat_timeout == milliseconds(250);
-         }},
+         [](const auto& o) { return o.agent.core.policy.heartbeat_timeout == milliseconds(250); }},
         {"--shutdown-timeout", "7",
-         [](const RunFlags& o) { return o.agent.core.policy.shutdown_timeout == seconds(7); }},
+         [](const auto& o) { return o.agent.core.policy.shutdown_timeout == seconds(7); }},
         {"--grow-after", "1e2",
-         [](const RunFlags& o) { return o.agent.core.policy.grow_after == seconds(100); }},
+         [](const auto& o) { return o.agent.core.policy.grow_after == seconds(100); }},
         {"--hang-timeout", "600",
-         [](const RunFlags& o) { return o.agent.watch.limits.most == std::chrono::minutes(10); }},
-        {"--hang-factor", "7.5",
-         [](const RunFlags& o) { return o.agent.watch.limits.factor == 7.5; }},
+         [](const auto& o) { return o.agent.watch.limits.most == std::chrono::minutes(10); }},
+        {"--hang-factor", "7.5", [](const auto& o) { return o.agent.watch.limits.factor == 7.5; }},
         {"--hang-floor", "60",
-         [](const RunFlags& o) { return o.agent.watch.limits.floor == std::chrono::minutes(1); }},
+         [](const auto& o) { return o.agent.watch.limits.floor == std::chrono::minutes(1); }},
         {"--stdin", "3",
-         [](const RunFlags& o) {
+         [](const auto& o) {
              return o.agent.group.output.stdin_reader ==
                     agent::StdinReader{agent::StdinReader::Who::rank, 3};
          }},
-        {"--log-dir", "/tmp/logs", [](const RunFlags& o) { return o.log_dir == "/tmp/logs"; }},
-        {"--redirects", "1",
-         [](const RunFlags& o) { return o.agent.group.output.redirects.all == 1; }},
+        {"--log-dir", "/tmp/logs", [](const auto& o) { return o.log_dir == "/tmp/logs"; }},
+        {"--redirects", "1", [](const auto& o) { return o.agent.group.output.redirects.all == 1; }},
         {"--tee", "0:3",
-         [](const RunFlags& o) { return o.agent.group.output.tee.by_local_rank.contains(0); }},
+         [](const auto& o) { return o.agent.group.output.tee.by_local_rank.contains(0); }},
         {"--local-ranks-filter", "0,2",
-         [](const RunFlags& o) {
+         [](const auto& o) {
              return o.agent.group.output.console_ranks == std::set<std::uint32_t>{0, 2};
          }},
         {"--log-line-prefix-template", "${rank} ",
-         [](const RunFlags& o) { return o.agent.group.output.line_prefix == "${rank} "; }},
+         [](const auto& o) { return o.agent.group.output.line_prefix == "${rank} "; }},
         {"--log-file-size", "2M",
-         [](const RunFlags& o) {
+         [](const auto& o) {
              return o.agent.group.output.file_bytes_max == std::uint64_t{2} << 20U;
          }},
-        {"--event-log-handler", "console", [](const RunFlags& o) { return o.console_events; }},
+        {"--event-log-handler", "console", [](const auto& o) { return o.console_events; }},
         {"--signals-to-handle", "SIGINT",
-         [](const RunFlags& o) { return o.signals == std::vector<int>{SIGINT}; }},
+         [](const auto& o) { return o.signals == std::vector<int>{SIGINT}; }},
         {"--cpus-per-rank", "auto",
-         [](const RunFlags& o) {
-             return o.placement.request.cpus_per_rank == agent::CpusPerRank{};
-         }},
-        {"--gpus-per-rank", "2", [](const RunFlags& o) { return o.placement.gpus_per_rank == 2U; }},
-        {"--rdzv-conf", "is_host=1",
-         [](const RunFlags& o) { return o.rendezvous.is_host == true; }},
+         [](const auto& o) { return o.placement.request.cpus_per_rank == agent::CpusPerRank{}; }},
+        {"--gpus-per-rank", "2", [](const auto& o) { return o.placement.gpus_per_rank == 2U; }},
+        {"--rdzv-conf", "is_host=1", [](const auto& o) { return o.rendezvous.is_host == true; }},
     };
     return all;
 }
@@ -200,7 +183,6 @@ TEST(LauncherOptions, TogglesTakeNoValue) {
     EXPECT_TRUE(parsed({"-m", "train"}).program.module);
     EXPECT_TRUE(parsed({"--module", "train"}).program.module);
     EXPECT_EQ(parsed({"-m", "package.train", "-x"}).program.program, "package.train");
-    EXPECT_THAT(error_of({"-m", "--no-python", "train"}), HasSubstr("exclude each other"));
 }
 
 TEST(LauncherOptions, TogglesReadNumbersFromTheirVariables) {
@@ -247,12 +229,6 @@ TEST(LauncherOptions, ArgumentsAreHandedOnUntouched) {
                 ElementsAre("", " a b ", "[1,2]", "k=v", "\"q\"", "ä"));
 }
 
-TEST(LauncherOptions, MissingProgramIsAnError) {
-    EXPECT_THAT(error_of({}), HasSubstr("no program given"));
-    EXPECT_THAT(error_of({"--nnodes=2"}), HasSubstr("no program given"));
-    EXPECT_THAT(error_of({"--standalone", "--"}), HasSubstr("no program given"));
-}
-
 TEST(LauncherOptions, MisspelledVariableGetsASuggestion) {
     {
         const ScopedVariable misspelled("PET_NNODE", "2");
@@ -273,27 +249,14 @@ TEST(LauncherOptions, WordThatIsNoProgramIsQuotedWithAHint) {
           Case{"FOO=1", "write env before it"}, Case{"\xE2\x80\x93nnodes", "only looks like '-'"},
           Case{"-x", "before a --"}}) {
         std::vector<std::string> notes;
-        const auto command = make_worker_command(parsed({"--", one.word}), 1, notes);
-        ASSERT_FALSE(command) << one.word;
-        EXPECT_THAT(command.error().detail, HasSubstr("'" + std::string(one.word) + "'"));
-        EXPECT_THAT(command.error().detail, HasSubstr(one.hint));
+        EXPECT_THAT(make_worker_command(parsed({"--", one.word}), 1, notes),
+                    fails("'" + std::string(one.word) + "'", one.hint))
+            << one.word;
     }
     std::vector<std::string> notes;
     const auto missing = make_worker_command(parsed({"missing.py"}), 1, notes);
     ASSERT_FALSE(missing);
     EXPECT_THAT(missing.error().detail, HasSubstr("program 'missing.py' does not exist"));
-}
-
-TEST(LauncherOptions, FlagWithoutItsValueIsNamed) {
-    EXPECT_THAT(error_of({"--nnodes"}), HasSubstr("--nnodes"));
-    EXPECT_THAT(error_of({"train", "--nnodes"}), HasSubstr("no error"));
-}
-
-TEST(LauncherOptions, NegativeNumberIsAValueAndAFlagIsNot) {
-    EXPECT_THAT(error_of({"--nnodes", "--standalone", "train"}),
-                HasSubstr("--nnodes needs a value: --nnodes=2:4"));
-    EXPECT_THAT(error_of({"--max-restarts", "-1", "train"}),
-                AllOf(HasSubstr("--max-restarts"), HasSubstr("'-1'")));
 }
 
 // ---- Abbreviations, as argparse takes them.
@@ -305,13 +268,6 @@ TEST(LauncherOptions, UnambiguousBeginningsAreTaken) {
     EXPECT_EQ(parsed({"--nn", "2", "train"}).agent.core.policy.nodes_max, 2U);
     EXPECT_EQ(parsed({"--redirect=3", "train"}).agent.group.output.redirects.all, 3);
     EXPECT_EQ(parsed({"--rdzv_b", "c10d", "train"}).rendezvous.backend, "c10d");
-}
-
-TEST(LauncherOptions, BeginningsOfTwoSpellingsAreAmbiguous) {
-    EXPECT_THAT(error_of({"--nproc=2", "train"}),
-                AllOf(HasSubstr("ambiguous flag --nproc"), HasSubstr("--nproc-per-node"),
-                      HasSubstr("--nproc_per_node")));
-    EXPECT_THAT(error_of({"--rdzv", "c10d", "train"}), HasSubstr("ambiguous flag --rdzv"));
 }
 
 TEST(LauncherOptions, OwnFlagsDoNotMakeThoseOfTorchrunAmbiguous) {
@@ -332,10 +288,6 @@ TEST(LauncherOptions, LettersTakeTheirValueInThreeForms) {
         parsed({"-t0:1,10:3", "train"}).agent.group.output.tee.has(10, agent::StreamSpec::kErr));
 }
 
-TEST(LauncherOptions, TogglesRefuseAValue) {
-    EXPECT_THAT(error_of({"--standalone=1", "train"}), HasSubstr("--standalone takes no value"));
-}
-
 // ---- Streams, signals, settings.
 
 TEST(LauncherOptions, StreamsAreForAllOrByLocalRank) {
@@ -348,11 +300,6 @@ TEST(LauncherOptions, StreamsAreForAllOrByLocalRank) {
     EXPECT_FALSE(some.agent.group.output.redirects.has(1, agent::StreamSpec::kOut));
     EXPECT_TRUE(some.agent.group.output.redirects.has(12, agent::StreamSpec::kErr));
     EXPECT_FALSE(some.agent.group.output.redirects.has(12, agent::StreamSpec::kOut));
-    for (const char* bad : {"4", "-1", "x", "0:4", "a:1", ":1", "0:1;1:1", "", "11", "0:1,", ",0:1",
-                            "0:1,1", "1,0:1"}) {
-        EXPECT_THAT(error_of({std::string("--tee=") + bad, "train"}), HasSubstr("--tee must be"))
-            << bad;
-    }
 }
 
 TEST(LauncherOptions, NeedlesMayHoldCommas) {
@@ -366,8 +313,6 @@ TEST(LauncherOptions, SignalsAreNamed) {
     EXPECT_THAT(options.signals, ElementsAre(SIGTERM, SIGUSR1));
     EXPECT_EQ(options.agent.group.command.signals_to_handle, "SIGTERM,SIGUSR1");
     EXPECT_THAT(parsed({"train"}).signals, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
-    EXPECT_THAT(error_of({"--signals-to-handle=TERM", "train"}), HasSubstr("'TERM'"));
-    EXPECT_THAT(error_of({"--signals-to-handle=SIGKILL", "train"}), HasSubstr("SIGKILL"));
 }
 
 TEST(LauncherOptions, ConfSettingsAreTranslatedAndOverruledByFlags) {
@@ -387,28 +332,6 @@ TEST(LauncherOptions, ConfSettingsAreTranslatedAndOverruledByFlags) {
                 ElementsAre("colour", "read_timeout"));
 }
 
-TEST(LauncherOptions, ConfMistakesAreNamed) {
-    for (const char* bad :
-         {"join_timeout=0", "join_timeout=x", "last_call_timeout=0.5", "is_host=maybe",
-          "store_type=file", "join_timeout", "=5", "a=", "join_timeout=1,join_timeout=2"}) {
-        EXPECT_THAT(error_of({std::string("--rdzv-conf=") + bad, "train"}),
-                    HasSubstr("--rdzv-conf"))
-            << bad;
-    }
-}
-
-TEST(LauncherOptions, FlagsWithoutEffectAreRefused) {
-    EXPECT_THAT(error_of({"--log-dir=/dev/null", "--tee=3", "train"}), HasSubstr("--log-dir"));
-    EXPECT_THAT(error_of({"--duplicate-stdout-filters=x", "train"}), HasSubstr("--tee"));
-    EXPECT_THAT(error_of({"--logs-specs=mine", "train"}), HasSubstr("--logs-specs mine"));
-    EXPECT_EQ(parsed({"--logs_specs=default", "train"}).program.program, "train")
-        << "PyTorch's own";
-    EXPECT_THAT(error_of({"--event-log-handler=kafka", "train"}), HasSubstr("'kafka'"));
-    EXPECT_THAT(error_of({"--stdin=first", "train"}),
-                AllOf(HasSubstr("--stdin"), HasSubstr("'first'")));
-    EXPECT_THAT(error_of({"--nproc-per-node=xpu", "train"}), HasSubstr("xpu"));
-}
-
 TEST(LauncherOptions, ShutdownTimeoutPrefersItsOwnVariableToTorchs) {
     using std::chrono::seconds;
     const ScopedVariable torch("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5");
@@ -425,9 +348,8 @@ TEST(LauncherOptions, LaunchHasUseEnv) {
     };
     EXPECT_TRUE(std::get<RunFlags>(*use_env(Front::launch)).program.use_env);
     EXPECT_FALSE(use_env(Front::run));
-    const auto refused = parse_run_flags(Front::launch, Arguments{"--no-python", "train"});
-    ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().detail, HasSubstr("--use-env"));
+    EXPECT_THAT(parse_run_flags(Front::launch, Arguments{"--no-python", "train"}),
+                fails("--use-env"));
 }
 
 TEST(LauncherOptions, CompletionNamesTheFlags) {
@@ -436,22 +358,55 @@ TEST(LauncherOptions, CompletionNamesTheFlags) {
         ASSERT_TRUE(shown) << shown.error().detail;
         EXPECT_THAT(std::get<ShowText>(*shown).text, HasSubstr("nproc-per-node")) << shell;
     }
-    EXPECT_THAT(error_of({"--print-completion=fish", "t"}), HasSubstr("'fish'"));
 }
 
 // ---- Mistakes.
 
-TEST(LauncherOptions, UnknownFlagSuggestsTheNearest) {
-    EXPECT_THAT(error_of({"--nproc-pernode=2", "train"}),
-                AllOf(StartsWith("unknown flag --nproc-pernode"),
-                      HasSubstr("did you mean --nproc-per-node?")));
-    EXPECT_THAT(error_of({"--max_restrats", "3", "train"}),
-                HasSubstr("did you mean --max_restarts?"));
-    EXPECT_THAT(error_of({"--standalnoe", "train"}), HasSubstr("did you mean --standalone?"));
+TEST(LauncherOptions, MistakesAreNamed) {
+    const std::vector<std::pair<Arguments, std::vector<std::string>>> mistakes{
+        {{}, {"no program given"}},
+        {{"--nnodes=2"}, {"no program given"}},
+        {{"--standalone", "--"}, {"no program given"}},
+        {{"--nnodes"}, {"--nnodes"}},
+        {{"--nnodes", "--standalone", "train"}, {"--nnodes needs a value: --nnodes=2:4"}},
+        {{"--max-restarts", "-1", "train"}, {"--max-restarts", "'-1'"}},
+        {{"--standalone=1", "train"}, {"--standalone takes no value"}},
+        {{"-m", "--no-python", "train"}, {"exclude each other"}},
+        {{"--nproc=2", "train"},
+         {"ambiguous flag --nproc", "--nproc-per-node", "--nproc_per_node"}},
+        {{"--rdzv", "c10d", "train"}, {"ambiguous flag --rdzv"}},
+        {{"--nproc-pernode=2", "train"},
+         {"unknown flag --nproc-pernode", "did you mean --nproc-per-node?"}},
+        {{"--max_restrats", "3", "train"}, {"did you mean --max_restarts?"}},
+        {{"--standalnoe", "train"}, {"did you mean --standalone?"}},
+        {{"-q", "train"}, {"unknown flag -q"}},
+        {{"--signals-to-handle=TERM", "train"}, {"'TERM'"}},
+        {{"--signals-to-handle=SIGKILL", "train"}, {"SIGKILL"}},
+        {{"--log-dir=/dev/null", "--tee=3", "train"}, {"--log-dir"}},
+        {{"--duplicate-stdout-filters=x", "train"}, {"--tee"}},
+        {{"--logs-specs=mine", "train"}, {"--logs-specs mine"}},
+        {{"--event-log-handler=kafka", "train"}, {"'kafka'"}},
+        {{"--stdin=first", "train"}, {"--stdin", "'first'"}},
+        {{"--nproc-per-node=xpu", "train"}, {"xpu"}},
+        {{"--print-completion=fish", "train"}, {"'fish'"}},
+        {{"--log-dir", "", "train"}, {"--log-dir must not be empty"}},
+        {{"--role", "", "train"}, {"--role must not be empty"}},
+        {{"--heartbeat-timeout=3601", "train"},
+         {"--heartbeat-timeout must be at most 3600 seconds, not '3601'"}},
+        {{"--nnodes=4:2", "train"}, {"--nnodes", "minimum, 4, exceeds the maximum, 2"}},
+        {{"--nnodes=x", "--max-restarts=y", "train"}, {"--nnodes"}},
+    };
+    for (const auto& [arguments, words] : mistakes) {
+        for (const std::string& word : words) {
+            EXPECT_THAT(error_of(arguments), HasSubstr(word));
+        }
+    }
     EXPECT_THAT(
         error_of({"--colour-of-the-sky", "train"}),
-        AllOf(HasSubstr("unknown flag --colour-of-the-sky"), Not(HasSubstr("did you mean"))));
-    EXPECT_THAT(error_of({"-q", "train"}), HasSubstr("unknown flag -q"));
+        AllOf(StartsWith("unknown flag --colour-of-the-sky"), Not(HasSubstr("did you mean"))));
+    EXPECT_EQ(parsed({"train", "--nnodes"}).program.program, "train");
+    EXPECT_EQ(parsed({"--logs_specs=default", "train"}).program.program, "train")
+        << "PyTorch's own";
 }
 
 TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
@@ -472,7 +427,12 @@ TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
         {"--node-failures-window", {"0", "2592001"}},
         {"--rdzv-conf",
          {"join_timeout=2592001", "last_call_timeout=2592001",
-          "keep_alive_interval=61,keep_alive_max_attempt=60"}},
+          "keep_alive_interval=61,keep_alive_max_attempt=60", "join_timeout=0", "join_timeout=x",
+          "last_call_timeout=0.5", "is_host=maybe", "store_type=file", "join_timeout", "=5",
+          "a=", "join_timeout=1,join_timeout=2"}},
+        {"--tee must be",
+         {"4", "-1", "x", "0:4", "a:1", ":1", "0:1;1:1", "", "11", "0:1,", ",0:1", "0:1,1",
+          "1,0:1"}},
         {"--monitor-interval", {"0", "-0.1", "x"}},
         {"--hang-factor", {"0.5", "-1", "x", ""}},
         {"--hang-floor", {"0", "-1", "x"}},
@@ -482,23 +442,12 @@ TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
         {"--rdzv-id", {std::string(256, 'i'), "\x1b[2J"}},
         {"--local-addr", {std::string(256, 'a')}},
     };
-    for (const auto& [flag, values] : bad) {
+    for (const auto& [named, values] : bad) {
         for (const std::string& value : values) {
-            const std::string argument = std::string(flag).append("=").append(value);
-            EXPECT_THAT(error_of({argument, "train"}), HasSubstr(flag)) << value;
+            const std::string flag = named.substr(0, named.find(' '));
+            EXPECT_THAT(error_of({flag + "=" + value, "train"}), HasSubstr(named)) << value;
         }
     }
-    EXPECT_THAT(error_of({"--log-dir", "", "train"}), HasSubstr("--log-dir must not be empty"));
-    EXPECT_THAT(error_of({"--role", "", "train"}), HasSubstr("--role must not be empty"));
-}
-
-TEST(LauncherOptions, MinimumAboveMaximumNamesBoth) {
-    EXPECT_THAT(error_of({"--nnodes=4:2", "train"}),
-                AllOf(HasSubstr("--nnodes"), HasSubstr("minimum, 4, exceeds the maximum, 2")));
-}
-
-TEST(LauncherOptions, FirstOfSeveralMistakesIsReported) {
-    EXPECT_THAT(error_of({"--nnodes=x", "--max-restarts=y", "train"}), HasSubstr("--nnodes"));
 }
 
 TEST(LauncherOptions, BoundsAreAccepted) {
@@ -509,8 +458,6 @@ TEST(LauncherOptions, BoundsAreAccepted) {
               rendezvous::kWaitMax);
     EXPECT_EQ(parsed({"--heartbeat-timeout=3600", "t"}).agent.core.policy.heartbeat_timeout,
               rendezvous::kHeartbeatTimeoutMax);
-    EXPECT_THAT(error_of({"--heartbeat-timeout=3601", "t"}),
-                HasSubstr("--heartbeat-timeout must be at most 3600 seconds, not '3601'"));
     EXPECT_EQ(parsed({"--nnodes=1:1", "t"}).agent.core.policy.nodes_max, 1U);
     for (const char* workers : {"cpu", "gpu", "auto"}) {
         EXPECT_EQ(parsed({std::string("--nproc-per-node=") + workers, "t"}).workers, workers);

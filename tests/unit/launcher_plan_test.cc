@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
 
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::MatchesRegex;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
 
 // An address that is nobody's: reserved for documents.
 constexpr const char* kElsewhere = "192.0.2.77";

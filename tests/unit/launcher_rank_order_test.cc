@@ -3,22 +3,17 @@
 #include <filesystem>
 #include <fstream>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "launcher/rank_key.h"
 #include "launcher/run_plan.h"
 #include "rendezvous/core/rank_assignment.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
 
 using rendezvous::RankOrder;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 using Names = std::vector<std::string>;
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
 
 #include "launcher/cluster/sbatch_script.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 std::string script_of(const SbatchJob& job) {
     const Result<std::string> script = sbatch_script(job);

@@ -2,19 +2,15 @@
 #include <list>
 #include <map>
 
-#include <gmock/gmock.h>
-
 #include "launcher/cluster/allocation.h"
 #include "launcher/run_flags.h"
 #include "launcher_variables.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher {
 namespace {
 
-using ::testing::AllOf;
 using testing::environment_of;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 using Values = std::map<std::string, std::string>;
 

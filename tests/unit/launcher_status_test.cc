@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests the text that `regroup status` shows for each answer of a daemon, also of another version.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "launcher/top/status_table.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher::top {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(StatusTable, TableShowsAJobWithItsLosses) {
     const std::string text = status_table(R"({"jobs":[{

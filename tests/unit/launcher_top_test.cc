@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -15,18 +14,10 @@
 #include "launcher/top/text_width.h"
 #include "launcher/top/view.h"
 #include "rendezvous/base/time_text.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::launcher::top {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
 
 constexpr const char* kTime = "21:30:05 UTC";
 

@@ -13,20 +13,17 @@
 #include <unistd.h>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/files/background.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::files {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using Lines = std::vector<std::string>;
 
 constexpr Duration kLimit = std::chrono::seconds(30);
@@ -235,9 +232,7 @@ TEST_F(LineLogTest, PreviousFileThatAnotherUserPutThereLaterIsNotRead) {
 TEST_F(LineLogTest, NameThatCannotBeOpenedIsAnErrorAtOnce) {
     LineLog::Options wrong = options();
     wrong.path = path("missing/log");
-    const auto log = LineLog::open(std::move(wrong));
-    ASSERT_FALSE(log);
-    EXPECT_THAT(log.error().detail, HasSubstr("missing/log"));
+    EXPECT_THAT(LineLog::open(std::move(wrong)), fails("missing/log"));
 }
 
 TEST(BackgroundTest, TasksRunInOrderAndTooManyAreRefused) {

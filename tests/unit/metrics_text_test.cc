@@ -9,23 +9,18 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/view/job_history.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/job_events.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::AllOf;
 using testing::at;
-using ::testing::EndsWith;
 using testing::event;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 JobView view_of(const JobHistory& history, Duration now) {
     JobView view;

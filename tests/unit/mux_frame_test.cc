@@ -4,13 +4,12 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/matchers.h"
 
 namespace regroup::store {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// A frame as the peer sees it: pieces of one data frame are one.
 struct Seen {

@@ -12,24 +12,18 @@
 #include <span>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/data_parallel_model.h"
 #include "tests/unit/optim_support.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::ElementsAre;
-using testing::error_text;
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
-using ::testing::HasSubstr;
 using testing::random_values;
-using testing::run_ranks;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 

@@ -13,17 +13,15 @@
 #include <variant>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/optim_support.h"
 
 namespace regroup {
 namespace {
 
 using testing::complaint;
-using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 using testing::random_values;
 
 // Three steps by torch.optim from kStart with kGradients, the same in releases 1.13 and 2.14:

@@ -9,16 +9,15 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/optim_support.h"
 
 namespace regroup {
 namespace {
 
 using testing::complaint;
-using ::testing::HasSubstr;
 
 constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 

@@ -8,24 +8,17 @@
 #include <span>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/data_parallel_model.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::ElementsAre;
-using testing::error_text;
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
-using ::testing::HasSubstr;
 using testing::kGpu;
-using testing::run_ranks;
-using ::testing::StartsWith;
 
 /// Small tensors with shadows, whose gradients are those of a step.
 struct Model {

@@ -4,14 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
-
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/optim/tensor_batch.h"
 
 namespace regroup::optim {
 namespace {
-
-using ::testing::IsEmpty;
 
 constexpr std::size_t kChunk = 100;
 

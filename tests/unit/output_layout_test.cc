@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/output/output_layout.h"
 
-#include <gmock/gmock.h>
-
 #include "agent/output/template_text.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
 
-using ::testing::IsEmpty;
 using Way = StreamPlan::Way;
 
 // Local rank 3 of 8 on the second node, after two restarts.

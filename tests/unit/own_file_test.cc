@@ -7,17 +7,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 
 namespace regroup::files {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND;
 constexpr mode_t kTmp = 01777;

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/placement/gpu_shares.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/placement_machines.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 /// CUDA_VISIBLE_DEVICES of each rank, or only the text of the error.
 std::vector<std::string> shares(const GpuShareRequest& request) {

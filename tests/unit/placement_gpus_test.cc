@@ -5,19 +5,16 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/placement/gpus.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 /// Four GPUs on the nodes 1, 0, 1 and 0, in the order of the bus.
 class GpusTest : public ::testing::Test {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/placement_machines.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 Result<Placement> bind(NumaBinding binding, int rank_count, const Topology& topology,
                        const Gpus& gpus = {}) {

@@ -4,16 +4,14 @@
 #include <string>
 #include <unistd.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/placement_machines.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(TopologyTest, EveryCpuKnowsItsPlace) {
     const Topology topology = machine(kFourNodes);
@@ -83,16 +81,11 @@ TEST(TopologyTest, XmlIsRead) {
 }
 
 TEST(TopologyTest, UnreadableDescriptionIsAnArgumentError) {
-    const auto synthetic = Topology::from_synthetic("nonsense:2");
-    ASSERT_FALSE(synthetic);
-    EXPECT_EQ(synthetic.error().code, Errc::invalid_argument);
-    EXPECT_THAT(synthetic.error().detail, HasSubstr("the topology 'nonsense:2': hwloc"));
-    const auto xml = Topology::from_xml("<nonsense>");
-    ASSERT_FALSE(xml);
-    EXPECT_EQ(xml.error().code, Errc::invalid_argument);
-    const auto none = Topology::from_synthetic(kSmall, {7});
-    ASSERT_FALSE(none);
-    EXPECT_THAT(none.error().detail, HasSubstr("none of its CPUs is in the affinity mask"));
+    EXPECT_THAT(Topology::from_synthetic("nonsense:2"),
+                fails(Errc::invalid_argument, "the topology 'nonsense:2': hwloc"));
+    EXPECT_THAT(Topology::from_xml("<nonsense>"), fails(Errc::invalid_argument));
+    EXPECT_THAT(Topology::from_synthetic(kSmall, {7}),
+                fails("none of its CPUs is in the affinity mask"));
 }
 
 TEST(TopologyTest, ThisMachineHasTheCpusOfOurMaskAndOurEnvironmentStays) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/base/printable.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 TEST(Printable, KeepsTextOfAllLanguages) {
     for (const char* text :

@@ -3,16 +3,13 @@
 #include <string_view>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/line_splitter.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::agent {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class LineSplitterTest : public ::testing::Test {
    protected:

@@ -6,17 +6,16 @@
 #include <string>
 #include <sys/resource.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/process/start_failure.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::agent {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
 TEST(StartFailure, ShortagesAndBusyFilesMayPass) {
     for (const int error :

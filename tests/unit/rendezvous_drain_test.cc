@@ -13,10 +13,9 @@ namespace {
 TEST_F(RendezvousPlanned, OthersContinueWhileALeavingNodeSavesItsState) {
     leave("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);
-    EXPECT_EQ(job.told<Prepare>("a")->reason, "node b leaves: stopped by SIGTERM");
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);
+    EXPECT_EQ(job.heard<Prepare>("a").reason, "node b leaves: stopped by SIGTERM");
     job.suspend({"a"}, 12);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 1U);
@@ -39,9 +38,8 @@ TEST_F(RendezvousPlanned, LeavingNodeThatReachesTheBoundaryUntoldSavesItsStateLa
     job.clear();
     job.tell("b", Job::elastic_report(RoundId{1}, NodeState::stopped, 12));
     ASSERT_EQ(job.core.round(), RoundId{2});
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
-    EXPECT_FALSE(job.told<Prepare>("b")->stale);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
+    EXPECT_FALSE(job.heard<Prepare>("b").stale);
 }
 
 // Such a round has no step boundary, and the node has no state to save.
@@ -59,11 +57,9 @@ TEST_F(RendezvousPlanned, NodeInAnOldNonElasticRoundIsStoppedBeforeItLeaves) {
     job.drain("b");
     job.beat("b");
     EXPECT_EQ(job.told<Prepare>("b"), nullptr);
-    ASSERT_NE(job.told<Stop>("b"), nullptr);
-    EXPECT_EQ(job.told<Stop>("b")->reason, "round 1 is over");
+    EXPECT_EQ(job.heard<Stop>("b").reason, "round 1 is over");
     job.report("b", NodeState::stopped);
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
 }
 
 TEST_F(RendezvousPlanned, DrainBeforeTheOthersAreBackDoesNotEndTheJob) {
@@ -77,10 +73,9 @@ TEST_F(RendezvousPlanned, DrainBeforeTheOthersAreBackDoesNotEndTheJob) {
         job.beat(node);
     }
     EXPECT_EQ(job.core.phase(), Phase::changing);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);
-    EXPECT_FALSE(job.told<Prepare>("c")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);
+    EXPECT_FALSE(job.heard<Prepare>("c").leave);
     job.suspend({"a", "c"}, 12);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
@@ -92,7 +87,7 @@ TEST_F(RendezvousPlanned, DrainedNodeSavesItsStateWhileTheOnlyOtherNodeIsBeingLo
     leave("b");
     job.pass(seconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
     job.leave("b");
     EXPECT_NE(job.core.phase(), Phase::training);
 }
@@ -145,8 +140,7 @@ TEST_F(RendezvousPlanned, LeavingNodeIsToldToLeaveWhileTheRoundStops) {
     ASSERT_EQ(job.core.phase(), Phase::ending);
     job.clear();
     job.beat("a");  // It has not heard of the drain.
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
 }
 
@@ -171,7 +165,7 @@ TEST_F(RendezvousPlanned, OneStandbyKeepsTheJobRunning) {
     job.join("c");
     job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
     leave("b");
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);
     job.suspend({"a"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("c").group_rank, 1U);
@@ -185,8 +179,8 @@ TEST_F(RendezvousPlanned, OperatorDrainsANodeByName) {
     EXPECT_TRUE(job.log.empty());
     job.drain("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
-    EXPECT_EQ(job.told<Prepare>("a")->reason, "node b is drained by ops: maintenance");
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_EQ(job.heard<Prepare>("a").reason, "node b is drained by ops: maintenance");
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
     EXPECT_EQ(job.core.status(job.now).nodes[1].place, JobStatus::Place::leaving);
 }
 
@@ -204,21 +198,20 @@ TEST_F(RendezvousPlanned, DrainByNameIsForAllNodesOfTheNameAndByIdForOne) {
     begin_with_two();
     EXPECT_EQ(job.core.nodes_called("b"), 2U);
     job.drain("b");
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);
-    EXPECT_TRUE(job.told<Prepare>("b1")->leave);
-    EXPECT_TRUE(job.told<Prepare>("b2")->leave);
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);
+    EXPECT_TRUE(job.heard<Prepare>("b1").leave);
+    EXPECT_TRUE(job.heard<Prepare>("b2").leave);
     begin_with_two();
     EXPECT_EQ(job.core.nodes_called("b2"), 1U);
     job.drain("b2");
-    EXPECT_FALSE(job.told<Prepare>("b1")->leave);
-    EXPECT_TRUE(job.told<Prepare>("b2")->leave);
+    EXPECT_FALSE(job.heard<Prepare>("b1").leave);
+    EXPECT_TRUE(job.heard<Prepare>("b2").leave);
 }
 
 TEST_F(RendezvousPlanned, WaitingNodeIsDrainedAtOnce) {
     job.join("c");
     job.drain("c");
-    ASSERT_NE(job.told<Prepare>("c"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("c")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("c").leave);
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(seconds(40));
     EXPECT_EQ(job.core.round(), RoundId{1});  // A leaving node is not admitted.
@@ -236,9 +229,8 @@ TEST_F(RendezvousPlanned, NodeLostBeforeItLeavesIsStillDrainedWhenItComesBack) {
     job.join("b2", Job::offer_of("b"));
     EXPECT_EQ(job.told<Prepare>("b2"), nullptr) << "another agent on that machine";
     job.join("b");
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
-    EXPECT_EQ(job.told<Prepare>("b")->reason, "node b is drained by ops: maintenance");
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
+    EXPECT_EQ(job.heard<Prepare>("b").reason, "node b is drained by ops: maintenance");
     job.pass(seconds(40));
     EXPECT_EQ(job.told<Assign>("b"), nullptr);
 }
@@ -251,8 +243,7 @@ TEST_F(RendezvousPlanned, DrainOfNonElasticWorkersStopsTheRound) {
     job.report("a", NodeState::stopped);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 1U);
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
 }
 
 TEST_F(RendezvousPlanned, DrainBeforeTheFirstStepDoesNotCutTheRecoveryShort) {
@@ -265,9 +256,8 @@ TEST_F(RendezvousPlanned, DrainBeforeTheFirstStepDoesNotCutTheRecoveryShort) {
     job.drain("b");
     EXPECT_EQ(job.core.phase(), Phase::training) << "it has committed no step yet";
     job.resumed("a", 11);
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    EXPECT_FALSE(job.told<Recovered>("a")->incident.cut_short);
-    EXPECT_EQ(job.told<Recovered>("a")->incident.next_round, RoundId{2});
+    EXPECT_FALSE(job.heard<Recovered>("a").incident.cut_short);
+    EXPECT_EQ(job.heard<Recovered>("a").incident.next_round, RoundId{2});
     ASSERT_EQ(job.core.phase(), Phase::changing);
     job.suspend({"a"}, 11);
     ASSERT_EQ(job.core.round(), RoundId{3});
@@ -276,9 +266,8 @@ TEST_F(RendezvousPlanned, DrainBeforeTheFirstStepDoesNotCutTheRecoveryShort) {
     EXPECT_EQ(describe_detail(job.core.status(job.now).nodes[0]), "");
     job.clear();
     job.resumed("a", 12);
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    EXPECT_TRUE(job.told<Recovered>("a")->incident.planned);
-    EXPECT_FALSE(job.told<Recovered>("a")->incident.cut_short);
+    EXPECT_TRUE(job.heard<Recovered>("a").incident.planned);
+    EXPECT_FALSE(job.heard<Recovered>("a").incident.cut_short);
     EXPECT_EQ(job.core.status(job.now).goodput.cut_short, 0U);
 }
 
@@ -319,8 +308,7 @@ TEST_F(RendezvousPlanned, LeavingNodeThatIsNotAwaitedIsToldAgainToLeave) {
         ASSERT_EQ(job.core.phase(), stopping ? Phase::ending : Phase::changing);
         job.clear();
         job.beat("c");
-        ASSERT_NE(job.told<Prepare>("c"), nullptr);
-        EXPECT_TRUE(job.told<Prepare>("c")->leave);
+        EXPECT_TRUE(job.heard<Prepare>("c").leave);
     }
 }
 
@@ -341,9 +329,8 @@ TEST_F(RendezvousPlanned, NodeWithAnOlderStateThanTheRoundSavesNothing) {
     job.clear();
     job.drain("b");
     ASSERT_EQ(job.core.round(), round);
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
-    EXPECT_TRUE(job.told<Prepare>("b")->stale);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").stale);
 }
 
 TEST_F(RendezvousPlanned, FinishedNodeThatWasNotDismissedMayComeBack) {

@@ -165,6 +165,18 @@ class Job {
         const auto found = std::find_if(log.rbegin(), log.rend(), is_it);
         return found == log.rend() ? nullptr : &std::get<Message>(found->message);
     }
+    /// The same; the test fails if there is none.
+    template <class Message>
+    [[nodiscard]] Message heard(const std::string& node) const {
+        const Message* const message = told<Message>(node);
+        EXPECT_NE(message, nullptr) << "node " << node << " was not told";
+        return message != nullptr ? *message : Message{};
+    }
+    /// The test fails if the job is not closed.
+    [[nodiscard]] Verdict verdict() const {
+        EXPECT_TRUE(core.verdict().has_value());
+        return core.verdict().value_or(Verdict{});
+    }
     [[nodiscard]] const Assignment& assignment(const std::string& node) const {
         const auto* assign = told<Assign>(node);
         ENSURE(assign != nullptr);

@@ -11,19 +11,17 @@ namespace {
 TEST_F(RendezvousPlanned, AllNodesSaveAndTheJobMayBeRequeuedIfTooFewRemain) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
     EXPECT_EQ(job.times_told<Prepare>("b"), 1U);
     job.leave("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
     job.pass(seconds(2));  // The other node still saves, so it must not be told to stop.
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
     job.leave("a");
-    ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->outcome, Outcome::stopped);
-    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
-    EXPECT_EQ(job.core.verdict()->author, "node b");
-    EXPECT_EQ(job.core.verdict()->reason,
+    EXPECT_EQ(job.verdict().outcome, Outcome::stopped);
+    EXPECT_EQ(job.verdict().exit_code, kExitRequeue);
+    EXPECT_EQ(job.verdict().author, "node b");
+    EXPECT_EQ(job.verdict().reason,
               "node b leaves: stopped by SIGTERM; 1 node would be left of at least 2, so all save "
               "their state and leave");
 }
@@ -32,9 +30,8 @@ TEST_F(RendezvousPlanned, LastNodeSavesItsStateAndTheJobMayBeRequeued) {
     begin(policy_of(1, 2), {"a"});
     leave("a");
     job.leave("a");
-    ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
-    EXPECT_EQ(job.core.verdict()->reason,
+    EXPECT_EQ(job.verdict().exit_code, kExitRequeue);
+    EXPECT_EQ(job.verdict().reason,
               "node a leaves: stopped by SIGTERM; no other node stays, so all save their state and "
               "leave");
 }
@@ -49,13 +46,12 @@ TEST_F(RendezvousPlanned, AllNodesLeaveWithTheNodeThatHostsTheRendezvous) {
     job.run_elastic({"a", "b"}, 10);
     job.clear();
     leave("b");
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);  // The other node may leave at once.
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);  // The other node may leave at once.
     leave("a");
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
     job.leave("a");
     job.leave("b");
-    ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_EQ(job.verdict().exit_code, kExitRequeue);
     begin(policy_of(1, 3), {"c"});
     job.join("a", host);
     job.join("b");
@@ -63,10 +59,9 @@ TEST_F(RendezvousPlanned, AllNodesLeaveWithTheNodeThatHostsTheRendezvous) {
     job.tell("b", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.clear();
     leave("a");  // It only waits, but without it too few nodes remain.
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
-    ASSERT_NE(job.told<Prepare>("c"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("c")->leave);
-    EXPECT_EQ(job.told<Prepare>("c")->reason,
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
+    EXPECT_TRUE(job.heard<Prepare>("c").leave);
+    EXPECT_EQ(job.heard<Prepare>("c").reason,
               "node a leaves: stopped by SIGTERM; the daemon goes with it, so all save their "
               "state and leave");
 }
@@ -79,8 +74,7 @@ TEST_F(RendezvousPlanned, DrainOnTheLastStepFindsTheJobFinished) {
         report.draining = "stopped by SIGTERM";
         job.tell(node, report);
     }
-    ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->exit_code, 0);
+    EXPECT_EQ(job.verdict().exit_code, 0);
 }
 
 // ---- The only node with the state hands it over first.
@@ -92,8 +86,7 @@ TEST_F(RendezvousPlanned, OnlyNodeWithTheStateLeavesOnceOthersHaveIt) {
     job.clear();
     leave("a");
     ASSERT_EQ(job.core.phase(), Phase::changing);
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);
     NodeReport suspended = Job::elastic_report(RoundId{1}, NodeState::stopped, 12);
     suspended.draining = "stopped by SIGTERM";
     job.tell("a", suspended);
@@ -106,9 +99,8 @@ TEST_F(RendezvousPlanned, OnlyNodeWithTheStateLeavesOnceOthersHaveIt) {
     job.tell("a", trains);
     EXPECT_EQ(job.told<Prepare>("a"), nullptr);
     job.resumed("a", 13);
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
-    EXPECT_FALSE(job.told<Prepare>("b")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
+    EXPECT_FALSE(job.heard<Prepare>("b").leave);
     job.leave("a");
     job.suspend({"b", "c"}, 14);
     EXPECT_EQ(job.core.round(), RoundId{3});
@@ -128,16 +120,14 @@ TEST_F(RendezvousPlanned, NodesLeaveEvenIfTheBoundaryIsNotReachedInTime) {
     job.suspend({"a", "b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.told<Assign>("a"), nullptr);
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
     // The other one hands its state over to the standby first.
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
     job.run_elastic({"b", "c"}, 10);
     job.clear();
     job.resumed("b", 11);
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
-    EXPECT_FALSE(job.told<Prepare>("c")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
+    EXPECT_FALSE(job.heard<Prepare>("c").leave);
 }
 
 TEST_F(RendezvousPlanned, AllNodesSaveInTheNextRoundIfTooFewRemainWhileOneStops) {
@@ -158,12 +148,10 @@ TEST_F(RendezvousPlanned, AllNodesSaveInTheNextRoundIfTooFewRemainWhileOneStops)
     job.clear();
     job.resumed("a", 11);
     for (const char* node : {"a", "b"}) {
-        ASSERT_NE(job.told<Prepare>(node), nullptr);
-        EXPECT_TRUE(job.told<Prepare>(node)->leave);
+        EXPECT_TRUE(job.heard<Prepare>(node).leave);
         job.leave(node);
     }
-    ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_EQ(job.verdict().exit_code, kExitRequeue);
 }
 
 TEST_F(RendezvousPlanned, NodeKeptForARoundThatCannotFormMayLeave) {
@@ -176,8 +164,7 @@ TEST_F(RendezvousPlanned, NodeKeptForARoundThatCannotFormMayLeave) {
     job.tell("a", a);
     job.clear();
     job.leave("b");
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("a").leave);
 }
 
 }  // namespace

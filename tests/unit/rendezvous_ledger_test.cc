@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ledger of a recovery: its duration and its lost steps.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/rendezvous_planned.h"
 
 namespace regroup::rendezvous {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class RendezvousLedger : public RendezvousPlanned {
    protected:
@@ -240,7 +237,7 @@ TEST_F(RendezvousLedger, FailedPlannedChangeDoesNotCountAsPlanned) {
     ASSERT_EQ(job.core.status(job.now).goodput.count, 1U);
     EXPECT_EQ(job.core.status(job.now).goodput.planned, 0U);
     job.stop("ops", "enough");
-    EXPECT_EQ(job.core.verdict()->goodput.planned, 0U);
+    EXPECT_EQ(job.verdict().goodput.planned, 0U);
 }
 
 // ---- Lost steps.
@@ -257,7 +254,7 @@ TEST_F(RendezvousLedger, StepWhoseStateNoProcessHasIsReportedAsLost) {
     EXPECT_EQ(job.core.status(job.now).step, 1U);
     EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 512U);
     job.stop("ops", "enough");
-    EXPECT_EQ(job.core.verdict()->goodput.lost_steps, 512U);
+    EXPECT_EQ(job.verdict().goodput.lost_steps, 512U);
 }
 
 TEST_F(RendezvousLedger, StepInACheckpointIsNotLost) {
@@ -303,8 +300,7 @@ TEST_F(RendezvousLedger, LossWithTheDaemonIsReportedAsALowerBound) {
     job.pass(seconds(9));
     ASSERT_EQ(job.core.phase(), Phase::training);
     job.resumed("c", 1);
-    ASSERT_NE(job.told<Recovered>("c"), nullptr);
-    const Incident& incident = job.told<Recovered>("c")->incident;
+    const Incident& incident = job.heard<Recovered>("c").incident;
     EXPECT_EQ(incident.lost_steps, 512U);
     EXPECT_TRUE(incident.lost_at_least);
     EXPECT_THAT(describe(incident),
@@ -323,9 +319,8 @@ TEST_F(RendezvousLedger, NodeThatComesBackTooLateHasLostNoSteps) {
     job.pass(seconds(6));
     ASSERT_EQ(job.core.phase(), Phase::training) << describe(job.core.situation(job.now));
     job.resumed("a2", 601);
-    ASSERT_NE(job.told<Recovered>("a2"), nullptr);
-    EXPECT_FALSE(job.told<Recovered>("a2")->incident.lost_at_least);
-    EXPECT_EQ(job.told<Recovered>("a2")->incident.lost_steps, 0U);
+    EXPECT_FALSE(job.heard<Recovered>("a2").incident.lost_at_least);
+    EXPECT_EQ(job.heard<Recovered>("a2").incident.lost_steps, 0U);
 }
 
 TEST_F(RendezvousLedger, NodeThatOutlivesTheDaemonKnowsTheCommittedStep) {
@@ -360,8 +355,7 @@ TEST_F(RendezvousLedger, FailureThatEndsTheJobIsNoRecovery) {
         job.suspend({"b"}, 10);
         job.resumed("a", 11);
     }
-    ASSERT_TRUE(job.core.verdict().has_value());
-    const Goodput& goodput = job.core.verdict()->goodput;
+    const Goodput& goodput = job.verdict().goodput;
     EXPECT_EQ(goodput.count, 1U);
     EXPECT_EQ(goodput.lost, incident().total());
     EXPECT_EQ(goodput.lost_at_end, milliseconds(4));

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Broken connections between workers, and their causes.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/fuzz/memory.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/rendezvous_planned.h"
 
 namespace regroup::rendezvous {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr const char* kNoStore =
     "node c gave the round up: it could no longer serve the store of the round";
@@ -71,12 +69,10 @@ TEST_F(RendezvousLinks, BreakReportedByBothEndsEndsTheRoundAtOnceAsTheCause) {
     lose_peer("b", 2, 1);
     EXPECT_EQ(job.core.phase(), Phase::ending);
     const std::string cause = "the connection between rank 1 on a and rank 2 on b broke";
-    ASSERT_NE(job.told<Stop>("c"), nullptr);
-    EXPECT_EQ(job.told<Stop>("c")->reason, cause);
+    EXPECT_EQ(job.heard<Stop>("c").reason, cause);
     recover({"a", "b", "c"}, 10);
     EXPECT_EQ(job.assignment("a").restart_count, 0U) << "nobody's fault";
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    const Incident& incident = job.told<Recovered>("a")->incident;
+    const Incident& incident = job.heard<Recovered>("a").incident;
     EXPECT_EQ(incident.cause, cause);
     EXPECT_FALSE(incident.planned);
     EXPECT_EQ(incident.detect, Duration::zero());
@@ -89,11 +85,11 @@ TEST_F(RendezvousLinks, BreakReportedByOneEndIsTheCauseIfNothingExplainsItInTime
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("b")->reason,
+    EXPECT_EQ(job.heard<Stop>("b").reason,
               "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
               "connection");
     recover({"a", "b", "c"}, 10);
-    EXPECT_EQ(job.told<Recovered>("a")->incident.detect, job.core.policy().regroup_window);
+    EXPECT_EQ(job.heard<Recovered>("a").incident.detect, job.core.policy().regroup_window);
 }
 
 TEST_F(RendezvousLinks, DeathOfTheOtherEndExplainsABreak) {
@@ -102,7 +98,7 @@ TEST_F(RendezvousLinks, DeathOfTheOtherEndExplainsABreak) {
     report.state = NodeState::stopping;
     report.failure = crash_on("b", SIGKILL);
     job.tell("b", report);
-    EXPECT_EQ(job.told<Stop>("a")->reason, "rank 0 on b was ended by SIGKILL");
+    EXPECT_EQ(job.heard<Stop>("a").reason, "rank 0 on b was ended by SIGKILL");
     job.pass(seconds(1));
     recover({"a", "b", "c"}, 10);
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
@@ -210,7 +206,7 @@ TEST_F(RendezvousLinks, LossOfTheOtherNodeExplainsABreak) {
     EXPECT_EQ(job.core.phase(), Phase::training) << "the node is about to be lost, or to speak";
     job.pass(milliseconds(100));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_THAT(describe(job.told<Stop>("a")->reason), HasSubstr("node b is lost"));
+    EXPECT_THAT(describe(job.heard<Stop>("a").reason), HasSubstr("node b is lost"));
 }
 
 TEST_F(RendezvousLinks, NodeThatComesBackDoesNotExplainABreak) {
@@ -218,7 +214,7 @@ TEST_F(RendezvousLinks, NodeThatComesBackDoesNotExplainABreak) {
     job.disconnect("b");
     job.beat("b");
     job.pass(milliseconds(250));
-    EXPECT_THAT(describe(job.told<Stop>("a")->reason),
+    EXPECT_THAT(describe(job.heard<Stop>("a").reason),
                 HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
@@ -226,7 +222,7 @@ TEST_F(RendezvousLinks, WorkersThatSuspendWithoutAnOrderNameTheLostConnection) {
     NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
-    EXPECT_THAT(describe(job.told<Stop>("b")->reason),
+    EXPECT_THAT(describe(job.heard<Stop>("b").reason),
                 HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
@@ -234,7 +230,7 @@ TEST_F(RendezvousLinks, SuspendingWithoutAnOrderIsExplainedByAnEarlierBreak) {
     lose_peer("a", 1, 2);
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("b")->reason,
+    EXPECT_EQ(job.heard<Stop>("b").reason,
               "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
               "connection");
 }
@@ -243,7 +239,7 @@ TEST_F(RendezvousLinks, RoundsAbandonedWithoutAKnownReasonAreFollowedByABackOff)
     const Instant began = job.now;
     for (int round = 0; round < 12; ++round) {
         job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
-        EXPECT_EQ(job.told<Stop>("a")->reason, "node c gave the round up");
+        EXPECT_EQ(job.heard<Stop>("a").reason, "node c gave the round up");
         job.suspend({"a", "b", "c"}, 10);
         while (job.core.phase() == Phase::forming || job.core.phase() == Phase::forming) {
             job.pass(milliseconds(10));
@@ -259,7 +255,7 @@ TEST_F(RendezvousLinks, RoundsAbandonedWithoutAKnownReasonAreFollowedByABackOff)
 // reports it.
 TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedExplainsIt) {
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
-    ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
+    ASSERT_EQ(job.heard<Stop>("b").reason, "node c gave the round up");
     crash("b");
     job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.phase(), Phase::training);
@@ -270,7 +266,7 @@ TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedExplainsIt) {
 TEST_F(RendezvousLinks, ErrorReportedAfterARoundWasAbandonedExplainsItIfNoPeerWasLost) {
     for (const bool lost : {false, true}) {
         job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
-        ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
+        ASSERT_EQ(job.heard<Stop>("b").reason, "node c gave the round up");
         end("b", 2);
         NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         if (lost) {
@@ -291,7 +287,7 @@ TEST_F(RendezvousLinks, ErrorDoesNotExplainThatANodeCouldNotServeTheStore) {
         }
         give_up_for_store("c");
         if (!told_first) {
-            ASSERT_EQ(job.told<Stop>("b")->reason, kNoStore);
+            ASSERT_EQ(job.heard<Stop>("b").reason, kNoStore);
             end("b", 2);
         }
         end("a");
@@ -315,9 +311,8 @@ TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedEndsTheJobIfNoneIs
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
     crash("b");
     job.suspend({"a"}, 10);
-    ASSERT_NE(job.told<Closed>("a"), nullptr);
-    EXPECT_EQ(job.told<Closed>("a")->verdict.exit_code, 128 + SIGKILL);
-    EXPECT_EQ(job.told<Closed>("a")->verdict.author, "node b");
+    EXPECT_EQ(job.heard<Closed>("a").verdict.exit_code, 128 + SIGKILL);
+    EXPECT_EQ(job.heard<Closed>("a").verdict.author, "node b");
 }
 
 // The round would never reach the boundary.
@@ -328,7 +323,7 @@ TEST_F(RendezvousLinks, BreakBeforeAStepBoundaryEndsTheRoundAtOnce) {
     EXPECT_EQ(job.core.phase(), Phase::changing);
     lose_peer("b", 2, 1);
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("a")->reason,
+    EXPECT_EQ(job.heard<Stop>("a").reason,
               "the connection between rank 1 on a and rank 2 on b broke");
 }
 
@@ -345,8 +340,7 @@ TEST_F(RendezvousLinks, NodeThatSuspendsForABreakHasNotReachedTheBoundary) {
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    ASSERT_NE(job.told<Stop>("b"), nullptr);
-    EXPECT_THAT(describe(job.told<Stop>("b")->reason),
+    EXPECT_THAT(describe(job.heard<Stop>("b").reason),
                 HasSubstr("between rank 1 on a and rank 2 on b"));
     EXPECT_NE(job.told<Stop>("c"), nullptr) << "it saves what it has";
 }

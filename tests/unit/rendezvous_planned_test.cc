@@ -12,9 +12,8 @@ namespace {
 
 TEST_F(RendezvousPlanned, NewNodeStartsItsWorkersBeforeTheRoundChanges) {
     job.join("c");
-    ASSERT_NE(job.told<Waiting>("c"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("c")->prestart);
-    EXPECT_FALSE(job.told<Waiting>("c")->standby);
+    EXPECT_TRUE(job.heard<Waiting>("c").prestart);
+    EXPECT_FALSE(job.heard<Waiting>("c").standby);
     job.pass(seconds(10));
     EXPECT_EQ(job.core.phase(), Phase::training);  // Its workers have not started yet.
     job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
@@ -22,10 +21,9 @@ TEST_F(RendezvousPlanned, NewNodeStartsItsWorkersBeforeTheRoundChanges) {
     EXPECT_EQ(job.core.phase(), Phase::changing);
     for (const char* node : {"a", "b"}) {
         EXPECT_EQ(job.told<Stop>(node), nullptr);
-        ASSERT_NE(job.told<Prepare>(node), nullptr);
-        EXPECT_EQ(job.told<Prepare>(node)->round, RoundId{1});
-        EXPECT_FALSE(job.told<Prepare>(node)->leave);
-        EXPECT_EQ(job.told<Prepare>(node)->reason, "node c joined");
+        EXPECT_EQ(job.heard<Prepare>(node).round, RoundId{1});
+        EXPECT_FALSE(job.heard<Prepare>(node).leave);
+        EXPECT_EQ(job.heard<Prepare>(node).reason, "node c joined");
     }
     job.suspend({"a"}, 20);
     EXPECT_EQ(job.core.phase(), Phase::changing);
@@ -56,11 +54,9 @@ TEST_F(RendezvousPlanned, PrepareIsRepeatedToANodeThatMissedIt) {
     leave("b");
     job.clear();
     job.beat("a");
-    ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.heard<Prepare>("a").leave);
     job.beat("b");
-    ASSERT_NE(job.told<Prepare>("b"), nullptr);
-    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_TRUE(job.heard<Prepare>("b").leave);
 }
 
 TEST_F(RendezvousPlanned, FailureBeforeTheBoundaryIsCharged) {
@@ -69,7 +65,7 @@ TEST_F(RendezvousPlanned, FailureBeforeTheBoundaryIsCharged) {
     report.failure = crash_on("a");
     job.tell("a", report);
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("b")->reason, "rank 0 on a was ended by SIGSEGV");
+    EXPECT_EQ(job.heard<Stop>("b").reason, "rank 0 on a was ended by SIGSEGV");
     job.suspend({"b"});
     report.state = NodeState::stopped;
     job.tell("a", report);
@@ -92,7 +88,7 @@ TEST_F(RendezvousPlanned, RoundStopsIfTheBoundaryIsNotReachedInTime) {
     leave("b");
     job.pass(std::chrono::minutes(2));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("a")->reason,
+    EXPECT_EQ(job.heard<Stop>("a").reason,
               "node b leaves: stopped by SIGTERM, and not all workers reached a step boundary in "
               "time");
 }
@@ -103,14 +99,12 @@ TEST_F(RendezvousPlanned, StandbysStartTheirWorkersAheadUpToTheLimit) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
     job.join("d");
-    ASSERT_NE(job.told<Waiting>("c"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("c")->prestart);
-    EXPECT_TRUE(job.told<Waiting>("c")->standby);
+    EXPECT_TRUE(job.heard<Waiting>("c").prestart);
+    EXPECT_TRUE(job.heard<Waiting>("c").standby);
     job.pass(seconds(2));
-    ASSERT_NE(job.told<Waiting>("d"), nullptr);
-    EXPECT_FALSE(job.told<Waiting>("d")->prestart);
+    EXPECT_FALSE(job.heard<Waiting>("d").prestart);
     job.leave("c");
-    EXPECT_TRUE(job.told<Waiting>("d")->prestart);
+    EXPECT_TRUE(job.heard<Waiting>("d").prestart);
 }
 
 TEST_F(RendezvousPlanned, StandbysOfNonElasticRoundsOnlyWait) {
@@ -118,13 +112,11 @@ TEST_F(RendezvousPlanned, StandbysOfNonElasticRoundsOnlyWait) {
     job.run({"a", "b"});
     job.join("c");
     job.pass(seconds(2));
-    ASSERT_NE(job.told<Waiting>("c"), nullptr);
-    EXPECT_FALSE(job.told<Waiting>("c")->prestart);
+    EXPECT_FALSE(job.heard<Waiting>("c").prestart);
     job.run_elastic({"a"});
     job.clear();
     job.run_elastic({"b"});  // Now all are.
-    ASSERT_NE(job.told<Waiting>("c"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("c")->prestart);
+    EXPECT_TRUE(job.heard<Waiting>("c").prestart);
 }
 
 TEST_F(RendezvousPlanned, StandbyWithStartedWorkersReplacesALostNodeAtOnce) {

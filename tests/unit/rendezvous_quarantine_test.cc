@@ -4,16 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/rendezvous_job.h"
 
 namespace regroup::rendezvous {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class RendezvousQuarantine : public ::testing::Test {
    protected:
@@ -51,8 +48,7 @@ TEST_F(RendezvousQuarantine, FailureIsTheVerdictIfNoReplacementComes) {
     job.pass(milliseconds(5979));
     EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(milliseconds(1));
-    ASSERT_TRUE(job.core.verdict().has_value());
-    const Verdict& verdict = *job.core.verdict();
+    const Verdict& verdict = job.verdict();
     EXPECT_EQ(verdict.outcome, Outcome::failed);
     EXPECT_EQ(verdict.exit_code, 76);
     EXPECT_EQ(verdict.author, "node b");
@@ -111,11 +107,10 @@ TEST_F(RendezvousQuarantine, WaitingNodesHearWhichNodeIsQuarantinedAndWhy) {
     begin(seconds(60));
     call_b_bad();
     job.pass(seconds(1));
-    ASSERT_NE(job.told<Waiting>("a"), nullptr);
-    EXPECT_EQ(job.told<Waiting>("a")->detail,
+    EXPECT_EQ(job.heard<Waiting>("a").detail,
               "1 of 2 nodes ready, waiting for 1 more; node b is quarantined for 59 s: rank 0 on b "
               "exited with code 76; it asks for another node");
-    EXPECT_THAT(job.told<Waiting>("a")->joined, ElementsAre("a"));
+    EXPECT_THAT(job.heard<Waiting>("a").joined, ElementsAre("a"));
 }
 
 TEST_F(RendezvousQuarantine, OperatorReleasesANodeBeforeItsTime) {
@@ -150,9 +145,8 @@ TEST_F(RendezvousQuarantine, JobThatCanHaveNoOtherNodeEndsAtOnce) {
     job.join("a", offer);
     job.run({"a"});
     job.fail("a", error_on("a", 76));
-    ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->exit_code, 76);
-    EXPECT_EQ(job.core.verdict()->reason,
+    EXPECT_EQ(job.verdict().exit_code, 76);
+    EXPECT_EQ(job.verdict().reason,
               "rank 0 on a exited with code 76; it asks for another node than a, and this job can "
               "have no other");
 }

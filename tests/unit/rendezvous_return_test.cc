@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The nodes that a job waits for after a round, and after a restart of the daemon.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/rendezvous_planned.h"
 
 namespace regroup::rendezvous {
 namespace {
-
-using ::testing::HasSubstr;
 
 // ---- Nodes under suspicion at the end of a round.
 
@@ -113,7 +111,7 @@ TEST_F(RendezvousPlanned, RoundThatLostTheStateWhileFormingEndsForAStandbyThatHa
     EXPECT_EQ(job.core.phase(), Phase::training);  // They may still restore state from a disk.
     job.resumed("a", 1);
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("b")->reason,
+    EXPECT_EQ(job.heard<Stop>("b").reason,
               "node c holds step 8, but the round began at step 0 without it");
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
     job.suspend({"a", "b"}, 1);
@@ -166,7 +164,7 @@ TEST_F(RendezvousPlanned, RestartedDaemonGivesAllNodesTimeToComeBack) {
     job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{1}, NodeState::running, 50));
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("a")->reason,
+    EXPECT_EQ(job.heard<Stop>("a").reason,
               "node b is lost: it did not come back within 8.0 s after a restart of the daemon");
 }
 
@@ -184,7 +182,7 @@ TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenItsLauncherRestart
     EXPECT_EQ(job.core.phase(), Phase::training) << "another daemon may have taken the job over";
     job.join("b2", host_of("b"), {});
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("a")->reason,
+    EXPECT_EQ(job.heard<Stop>("a").reason,
               "node b is lost: its launcher, which ran the daemon, was ended");
     job.suspend({"a"});
     EXPECT_EQ(job.core.phase(), Phase::training) << "nobody else is waited for";
@@ -196,7 +194,7 @@ TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenAnotherMemberServe
     job.restart();
     job.join("a", host_of("a"), job.report_of("a"));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("a")->reason,
+    EXPECT_EQ(job.heard<Stop>("a").reason,
               "node b is lost: its launcher, which ran the daemon, was ended");
 }
 
@@ -231,8 +229,8 @@ TEST_F(RendezvousPlanned, JobThatAllNodesWereLeavingEndsWithItsEmbeddedDaemon) {
     ASSERT_NE(job.core.phase(), Phase::closed);
     job.restart();
     ASSERT_EQ(job.core.phase(), Phase::closed);
-    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
-    EXPECT_THAT(describe(job.core.verdict()->reason), HasSubstr("node b is drained"));
+    EXPECT_EQ(job.verdict().exit_code, kExitRequeue);
+    EXPECT_THAT(describe(job.verdict().reason), HasSubstr("node b is drained"));
 }
 
 // `regroup serve` has taken over the job, and is restarted itself.
@@ -306,7 +304,7 @@ TEST_F(RendezvousPlanned, LostNodeIsDetectedEvenIfTheDaemonDiesRepeatedly) {
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    EXPECT_EQ(job.told<Stop>("a")->reason,
+    EXPECT_EQ(job.heard<Stop>("a").reason,
               "node b is lost: it did not come back after 3 restarts of the daemon");
 }
 
@@ -324,15 +322,13 @@ TEST_F(RendezvousPlanned, NodeThatWasAwayHearsOfTheRecoveryWhenItIsBack) {
     job.restart();
     job.silence("a");
     job.run({"b"});
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // Not sent by any node.
-    const Incident incident = job.told<Recovered>("a")->incident;
+    const Incident incident = job.heard<Recovered>("a").incident;
     job.clear();
     NodeReport report;
     report.round = RoundId{2};
     report.state = NodeState::running;
     job.join("a", Job::offer_of("a"), report);
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    EXPECT_EQ(job.told<Recovered>("a")->incident, incident);
+    EXPECT_EQ(job.heard<Recovered>("a").incident, incident);
     EXPECT_EQ(job.told<Recovered>("b"), nullptr);
     job.clear();
     job.report("a", NodeState::running);
@@ -342,8 +338,7 @@ TEST_F(RendezvousPlanned, NodeThatWasAwayHearsOfTheRecoveryWhenItIsBack) {
     ASSERT_EQ(job.core.phase(), Phase::ending);
     job.disconnect("a");
     job.join("a", Job::offer_of("a"), report);
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    EXPECT_EQ(job.told<Recovered>("a")->incident, incident);
+    EXPECT_EQ(job.heard<Recovered>("a").incident, incident);
 }
 
 TEST_F(RendezvousPlanned, PlannedChangeBecomesARecoveryOnceSomethingIsLost) {
@@ -357,22 +352,20 @@ TEST_F(RendezvousPlanned, PlannedChangeBecomesARecoveryOnceSomethingIsLost) {
     job.suspend({"a", "b"}, 12);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.resumed("a", 13);
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    EXPECT_FALSE(job.told<Recovered>("a")->incident.planned);
-    EXPECT_THAT(describe(job.told<Recovered>("a")->incident.cause), HasSubstr("node c is lost"));
+    EXPECT_FALSE(job.heard<Recovered>("a").incident.planned);
+    EXPECT_THAT(describe(job.heard<Recovered>("a").incident.cause), HasSubstr("node c is lost"));
 }
 
 TEST_F(RendezvousPlanned, NodeThatMustWaitIsToldSoAtOnce) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
     job.join("d");
-    ASSERT_NE(job.told<Waiting>("d"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("d")->standby);
+    EXPECT_TRUE(job.heard<Waiting>("d").standby);
     job.pass(std::chrono::minutes(2));
     job.clear();
     job.join("e");
     ASSERT_EQ(job.times_told<Waiting>("e"), 1U);
-    EXPECT_TRUE(job.told<Waiting>("e")->standby);
+    EXPECT_TRUE(job.heard<Waiting>("e").standby);
     EXPECT_EQ(job.told<Waiting>("d"), nullptr);
     job.disconnect("e");
     job.join("e");

@@ -15,10 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
-
 #include "rendezvous/security/key.h"
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/matchers.h"
 #include "tests/support/program.h"
 #include "worker_sdk/src/net/acceptor.h"
 #include "worker_sdk/src/net/outbound.h"
@@ -26,9 +25,6 @@
 
 namespace regroup {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::kPatience;
 
 TEST(SocketAddress, AddressIsReadAsWritten) {
     for (const std::string text :

@@ -6,17 +6,15 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/context_variables.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
 using testing::context_from;
-using ::testing::HasSubstr;
 using testing::Values;
 
 std::optional<Error> error_from(const Values& values) {

@@ -12,15 +12,13 @@
 #include <numeric>
 #include <optional>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 /// A model over TCP, where the place of a gradient in its bucket decides how its sum is rounded.
 /// Gradients become ready from the first parameter to the last, against the first plan's guess.

@@ -10,10 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/elastic/dissent.h"
 #include "worker_sdk/src/elastic/loop.h"
 #include "worker_sdk/src/elastic/rank_state.h"
@@ -27,8 +28,6 @@ using elastic::Dissent;
 using elastic::find_dissent;
 using elastic::RankState;
 using elastic::Thing;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using Ranks = std::vector<std::uint32_t>;
 using Digests = std::vector<std::optional<std::uint64_t>>;
 
@@ -149,9 +148,7 @@ TEST(Dissent, AllRanksEndWithoutAnAgent) {
                     step.commit([&] { count[0] = rank == 1 ? 7 : 1; });
                 }});
             });
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::invalid_argument);
-            EXPECT_THAT(error->what(), HasSubstr("\"count\" of rank 1 is not"));
+            EXPECT_THAT(error, is_error(Errc::invalid_argument, "\"count\" of rank 1 is not"));
         });
     }
 }

@@ -4,15 +4,14 @@
 #include <cmath>
 #include <thread>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using worker_link::Fatal;
 
 /// `name` changes its registered state after step `step`, outside commit().

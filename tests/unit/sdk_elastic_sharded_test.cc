@@ -12,15 +12,13 @@
 #include <mutex>
 #include <span>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr AdamOptions kAdam{.learning_rate = 0.01};
 

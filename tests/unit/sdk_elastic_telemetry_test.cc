@@ -5,16 +5,13 @@
 #include <cmath>
 #include <string>
 
-#include <gmock/gmock.h>
-
 #include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using worker_link::TelemetryBlock;
 
 class ElasticTelemetry : public ElasticLoopTest {

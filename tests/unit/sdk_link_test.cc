@@ -16,6 +16,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/failures.h"
 #include "tests/support/fake_agent.h"
 #include "tests/support/program.h"
 #include "worker_sdk/src/base/flight_recorder.h"
@@ -26,10 +28,8 @@
 namespace regroup::link {
 namespace {
 
-using testing::error_of;
 using testing::FakeAgent;
 using testing::FakeRounds;
-using testing::kPatience;
 using worker_link::Hello;
 using worker_link::Suspended;
 
@@ -93,17 +93,13 @@ TEST(AgentLink, ForkedChildSaysNothingInTheNameOfItsParent) {
 }
 
 TEST(AgentLink, ProcessWithoutAgentHasNoLink) {
-    const auto link = AgentLink::attach("@nobody-listens-here", "w");
-    ASSERT_FALSE(link);
-    EXPECT_EQ(link.error().code, Errc::disconnected);
+    EXPECT_THAT(AgentLink::attach("@nobody-listens-here", "w"), fails(Errc::disconnected));
 }
 
 TEST(AgentLink, AgentAcceptsTheFirstOfTwoProcessesWithOneName) {
     FakeAgent agent;
     const auto first = attach(agent);
-    const auto second = AgentLink::attach(agent.socket(), "w");
-    ASSERT_FALSE(second);
-    EXPECT_EQ(second.error().code, Errc::disconnected);
+    EXPECT_THAT(AgentLink::attach(agent.socket(), "w"), fails(Errc::disconnected));
 }
 
 TEST(AgentLink, EndOfARoundInterruptsItsScopeAndNoLaterOne) {
@@ -204,8 +200,7 @@ void expect_interrupted(const Context& context, const std::function<void()>& wai
     begun = true;
     const auto error = error_of(wait);
     other.join();
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), Errc::fenced) << error->what();
+    EXPECT_THAT(error, is_error(Errc::fenced));
 }
 
 TEST(Interrupt, InterruptEndsAWaitForTheStore) {

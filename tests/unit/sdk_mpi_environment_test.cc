@@ -4,18 +4,16 @@
 
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "tests/unit/context_variables.h"
 #include "worker_sdk/src/context/mpi_environment.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
 using testing::context_from;
-using ::testing::HasSubstr;
 using testing::Values;
 
 std::string refusal_of(const Values& values) {

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
-
+#include "tests/support/matchers.h"
 #include "tests/support/patience.h"
 #include "worker_sdk/src/cpu/executor.h"
 #include "worker_sdk/src/cpu/node_collectives.h"
@@ -17,9 +16,6 @@
 namespace regroup::cpu {
 namespace {
 
-using ::testing::HasSubstr;
-
-using testing::kPatience;
 constexpr std::size_t kBytes = std::size_t{1} << 20U;
 
 std::vector<SharedMemory> views_of(std::vector<SharedMemory>& made) {

@@ -10,20 +10,12 @@
 #include <thread>
 #include <vector>
 
-#include <gmock/gmock.h>
-
+#include "tests/support/matchers.h"
 #include "tests/support/patience.h"
 #include "worker_sdk/src/cpu/node_formation.h"
 
 namespace regroup::cpu {
 namespace {
-
-using ::testing::Each;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-
-using testing::kPatience;
 
 /// Two nodes with two ranks each, as threads of this process.
 class TwoNodes : public ::testing::Test {

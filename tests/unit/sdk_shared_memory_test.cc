@@ -18,8 +18,6 @@
 namespace regroup::cpu {
 namespace {
 
-using testing::kPatience;
-
 Instant soon() {
     return after(SteadyClock().now(), kPatience);
 }

@@ -15,22 +15,17 @@
 #include <unistd.h>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/files/unique_fd.h"
 #include "rendezvous/store/store_wire.h"
+#include "tests/support/matchers.h"
 #include "tests/support/patience.h"
 #include "worker_sdk/src/net/socket.h"
 #include "worker_sdk/src/store/store_service.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::kPatience;
 
 /// One store as two clients see it.
 struct Clients {

@@ -2,10 +2,10 @@
 #include <filesystem>
 #include <unistd.h>
 
-#include <gmock/gmock.h>
-
 #include "rendezvous/security/tls.h"
 #include "tests/support/certificates.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/security_handshake.h"
 
@@ -13,7 +13,6 @@ namespace regroup::security {
 namespace {
 
 using testing::CertificateMaker;
-using ::testing::HasSubstr;
 
 constexpr const char* kDaemonNames = "IP:127.0.0.1,DNS:localhost";
 
@@ -129,10 +128,7 @@ TEST_F(SecurityCertificates, DaemonMayTakeBothTokensAndCertificates) {
 TEST_F(SecurityCertificates, FilesThatCannotBeUsedAreNamed) {
     Credentials wrong = of("daemon");
     wrong.certificates->key = site_->path("absent.key");
-    const Result<Tls> tls = Tls::server(wrong);
-    ASSERT_FALSE(tls);
-    EXPECT_THAT(tls.error().detail, HasSubstr("--tls-key"));
-    EXPECT_THAT(tls.error().detail, HasSubstr("absent.key"));
+    EXPECT_THAT(Tls::server(wrong), fails("--tls-key", "absent.key"));
 }
 
 }  // namespace

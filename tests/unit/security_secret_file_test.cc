@@ -3,15 +3,13 @@
 #include <fstream>
 #include <sys/stat.h>
 
-#include <gmock/gmock.h>
-
 #include "rendezvous/security/secret_file.h"
+#include "tests/support/failures.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::security {
 namespace {
-
-using ::testing::HasSubstr;
 
 class SecretFile : public ::testing::Test {
    protected:
@@ -45,10 +43,8 @@ TEST_F(SecretFile, LineThatIsEmptyOrTooLongIsRefusedWithoutItsContent) {
 }
 
 TEST_F(SecretFile, FileThatOthersMayReadIsRefusedWithTheRemedy) {
-    const Result<std::string> line = read("secret", 0644);
-    ASSERT_FALSE(line);
-    EXPECT_EQ(line.error().code, Errc::invalid_argument);
-    EXPECT_THAT(line.error().detail, HasSubstr("chmod 600 " + folder_ + "/file"));
+    EXPECT_THAT(read("secret", 0644),
+                fails(Errc::invalid_argument, "chmod 600 " + folder_ + "/file"));
 }
 
 }  // namespace

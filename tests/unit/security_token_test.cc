@@ -8,6 +8,7 @@
 
 #include "rendezvous/security/credentials.h"
 #include "rendezvous/security/token.h"
+#include "tests/support/failures.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::security {
@@ -101,9 +102,7 @@ TEST_F(TokenFiles, FileThatOthersMayReadIsRefused) {
             continue;  // A file of root may be read by a group.
         }
         ASSERT_EQ(::chmod(path("token").c_str(), mode), 0);
-        const Result<Token> read = read_token(path("token"));
-        ASSERT_FALSE(read);
-        EXPECT_EQ(read.error().code, Errc::invalid_argument);
+        EXPECT_THAT(read_token(path("token")), fails(Errc::invalid_argument));
     }
 }
 

@@ -5,17 +5,14 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/base/random.h"
 #include "rendezvous/store/store_core.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::store {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr ClientId kAnna{1};
 constexpr ClientId kBert{2};
@@ -237,8 +234,8 @@ TEST_F(StoreWaits, WaitsAndBarriersReplaceEachOther) {
     EXPECT_THAT(set("/c"), ElementsAre(kAnna));
 }
 
-// ---- Waits for keys that are set, deleted, given twice, cancelled and replaced, against a model that
-// is too simple to be wrong: sets of missing keys.
+// ---- Waits for keys that are set, deleted, given twice, cancelled and replaced, against a model
+// that is too simple to be wrong: sets of missing keys.
 
 TEST(StoreWaitsModel, RandomHistoriesReleaseExactlyTheRightClients) {
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {

@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
-
 #include "rendezvous/base/telemetry_limits.h"
 #include "rendezvous/view/job_telemetry.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/elastic/step_clock.h"
 #include "worker_sdk/src/link/telemetry_writer.h"
 
@@ -36,8 +35,6 @@ using rendezvous::Telemetry;
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using worker_link::TelemetryBlock;
 using worker_link::WorkerPage;
 

@@ -6,16 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
+
+#include "tests/support/matchers.h"
 
 namespace regroup::rendezvous {
 namespace {
 
 using nlohmann::json;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using Place = std::pair<std::uint64_t, std::uint64_t>;  // Process and thread.
 
 /// The lines of a job, one after the other.

@@ -4,16 +4,13 @@
 #include <random>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/ddp/bucket_plan.h"
 
 namespace regroup::ddp {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 TensorView shaped(std::size_t count, DType dtype = DType::float32) {
     return {nullptr, count, dtype};

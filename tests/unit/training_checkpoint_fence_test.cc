@@ -20,7 +20,6 @@ namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
 
 class CheckpointFence : public ::testing::Test {
    public:
@@ -58,10 +57,8 @@ TEST_F(CheckpointFence, PipesAtTheNamesOfItsFilesBlockNothing) {
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     EXPECT_FALSE(save(100, 3, 1));
     ASSERT_EQ(::mkfifo((path().string() + "2.lock").c_str(), 0600), 0);
-    const auto error = error_of([&] { Checkpoint().save(path().string() + "2", {.round = 3}); });
-    ASSERT_TRUE(error);
-    EXPECT_NE(std::string(error->what()).find("it is no regular file"), std::string::npos)
-        << error->what();
+    EXPECT_THAT(error_of([&] { Checkpoint().save(path().string() + "2", {.round = 3}); }),
+                is_error("it is no regular file"));
     ASSERT_EQ(::mkfifo((path().string() + "3").c_str(), 0600), 0);
     EXPECT_TRUE(error_of([&] { static_cast<void>(Checkpoint::load(path().string() + "3")); }));
 }

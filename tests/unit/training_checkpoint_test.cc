@@ -21,21 +21,16 @@
 #include <unistd.h>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 #include "tests/support/temporary_directory.h"
 #include "worker_sdk/src/checkpoint/atomic_file.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Each;
-using testing::error_text;
-using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 class CheckpointTest : public ::testing::Test {

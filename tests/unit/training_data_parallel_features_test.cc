@@ -10,24 +10,17 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
+#include "tests/support/matchers.h"
 #include "tests/unit/data_parallel_model.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::Each;
-using ::testing::ElementsAre;
-using testing::error_text;
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
-using ::testing::HasSubstr;
 using testing::Model;
-using testing::run_ranks;
 
 TEST(GradientViews, ViewsAreAlignedInTheBucketsAndHoldTheReduction) {
     FakeWorld world(2);

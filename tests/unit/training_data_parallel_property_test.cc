@@ -16,10 +16,6 @@
 namespace regroup {
 namespace {
 
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
-using testing::run_ranks;
-
 /// One random case, the same on all ranks.
 struct Case {
     explicit Case(std::uint32_t seed_in) : seed(seed_in) {

@@ -12,8 +12,6 @@
 namespace regroup {
 namespace {
 
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
 using testing::Model;
 
 /// A group that knows streams, as "nccl" does.

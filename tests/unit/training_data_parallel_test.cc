@@ -10,22 +10,14 @@
 #include <tuple>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/errors.h"
 #include "tests/support/fake_process_group.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::AnyOf;
-using ::testing::ElementsAre;
-using testing::error_text;
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 
 // Parameters of the given counts whose values and gradients are vectors.
 struct Replica {

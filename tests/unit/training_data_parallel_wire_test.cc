@@ -11,19 +11,14 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_process_group.h"
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/ddp/convert.h"
 
 namespace regroup {
 namespace {
-
-using testing::FakeProcessGroup;
-using testing::FakeWorld;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 
 // Values of all magnitudes, subnormal, infinite and not a number among them.
 std::vector<float> all_kinds_of_values() {

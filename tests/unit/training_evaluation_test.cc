@@ -7,17 +7,13 @@
 #include <numeric>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 
 double loss_of(std::uint64_t sample) {
     return std::exp(std::sin(static_cast<double>(sample)) * 20.0);

@@ -14,19 +14,14 @@
 #include <span>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
 
 namespace regroup {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::run_ranks;
 
 using Batches = std::vector<std::size_t>;  // By rank.
 
@@ -314,10 +309,8 @@ TEST(Join, EarlyTerminationThrowsOnAllRanksIfItShould) {
         Join join(ddp, {.throw_on_early_termination = true});
         EXPECT_TRUE(join.next(true));
         ddp.reduce_gradients();
-        const auto error = error_of([&] { join.next(group.rank() == 1); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::invalid_argument);
-        EXPECT_THAT(error->what(), HasSubstr("ranks 0, 2 have no more input"));
+        EXPECT_THAT(error_of([&] { join.next(group.rank() == 1); }),
+                    is_error(Errc::invalid_argument, "ranks 0, 2 have no more input"));
         EXPECT_FALSE(join.next(false));  // The group and the wrapper stay usable.
         ddp.reduce_gradients();
     });
@@ -330,9 +323,7 @@ TEST(Join, MisuseIsRefused) {
         Join join(ddp);
         ASSERT_TRUE(join.next(true));
         ddp.gradient_ready(1);
-        const auto busy = error_of([&] { join.next(true); });
-        ASSERT_TRUE(busy);
-        EXPECT_EQ(busy->code(), Errc::invalid_argument);
+        EXPECT_THAT(error_of([&] { join.next(true); }), is_error(Errc::invalid_argument));
         ddp.gradient_ready(0);
         ddp.finish_step();
         // After the step with Join: input is required as before.
@@ -344,9 +335,8 @@ TEST(Join, MisuseIsRefused) {
         ddp.finish_step();
 
         Join other(ddp, {.divide_by_initial_world_size = group.rank() == 0});
-        const auto differs = error_of([&] { other.next(true); });
-        ASSERT_TRUE(differs);
-        EXPECT_THAT(differs->what(), HasSubstr("rank 1 chose other JoinOptions"));
+        EXPECT_THAT(error_of([&] { other.next(true); }),
+                    is_error("rank 1 chose other JoinOptions"));
 
         DistributedDataParallel hooked(group, parameters_of(values), {},
                                        {.hook = low_precision_hook(DType::bfloat16)});

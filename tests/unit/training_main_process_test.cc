@@ -13,9 +13,6 @@
 namespace regroup {
 namespace {
 
-using testing::error_of;
-using testing::run_ranks;
-
 TEST(LogMain, OnlyRankZeroPrints) {
     Context context;
     context.world_size = 2;

@@ -10,17 +10,14 @@
 #include <algorithm>
 #include <numeric>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/matchers.h"
 #include "worker_sdk/src/data/python_random.h"
 
 namespace regroup {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using Indices = std::vector<std::uint64_t>;
 
 Indices all_of(const DataPartitioner& partitioner) {

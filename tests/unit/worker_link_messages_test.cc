@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include <gmock/gmock.h>
-
+#include "tests/support/matchers.h"
 #include "tests/unit/worker_link_samples.h"
 
 namespace regroup::worker_link {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::string error_of(std::string_view packet) {
     const Result<ToWorker> decoded = decode_to_worker(packet);

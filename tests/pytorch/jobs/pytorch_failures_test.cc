@@ -8,13 +8,10 @@
 #include <set>
 
 #include "tests/pytorch/jobs/pytorch.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 using Hashes = std::set<std::string>;
 

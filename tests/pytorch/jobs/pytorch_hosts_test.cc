@@ -3,12 +3,10 @@
 // PyTorch scripts on two hosts that share a token.
 #include "tests/e2e/cable.h"
 #include "tests/pytorch/jobs/pytorch.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
-
-using ::testing::Contains;
-using ::testing::SizeIs;
 
 class PyTorchHosts : public PyTorchOfEach {
    protected:

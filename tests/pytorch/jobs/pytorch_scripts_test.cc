@@ -7,19 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/pytorch/jobs/pytorch.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
-using ::testing::UnorderedElementsAre;
 using Json = nlohmann::json;
 
 class PyTorchScripts : public PyTorchOfEach {

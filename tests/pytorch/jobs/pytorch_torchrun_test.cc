@@ -10,13 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/pytorch/jobs/pytorch.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 using Json = nlohmann::json;
 
 /// A variable that has another value under regroup, or that only regroup sets.

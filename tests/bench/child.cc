@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/child.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace regroup::bench {
+
+void give_up(const std::string& why) {
+    std::fprintf(stderr, "%s: %s: %s\n", ::program_invocation_short_name, why.c_str(),
+                 std::strerror(errno));
+    std::exit(1);
+}
+
+Child::Child(const std::function<void()>& work) : pid_(::fork()) {
+    if (pid_ == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        work();
+        std::_Exit(0);
+    }
+}
+
+Child::Child(std::size_t ports_count, const Serve& serve) : ports_(ports_count) {
+    int ends[2];
+    if (::pipe(ends) != 0) {
+        give_up("pipe");
+    }
+    const std::size_t bytes = ports_.size() * sizeof ports_[0];
+    pid_ = ::fork();
+    if (pid_ == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        boost::asio::io_context io{1};
+        const auto kept = serve(io, ports_);
+        if (::write(ends[1], ports_.data(), bytes) != static_cast<ssize_t>(bytes)) {
+            give_up("write");
+        }
+        io.run();
+        std::_Exit(0);
+    }
+    ::close(ends[1]);
+    if (::read(ends[0], ports_.data(), bytes) != static_cast<ssize_t>(bytes)) {
+        give_up("the server did not start");
+    }
+    ::close(ends[0]);
+}
+
+Child::~Child() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+}
+
+void raise_descriptor_limit() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int dial(std::uint16_t port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        give_up("connect");
+    }
+    return fd;
+}
+
+}  // namespace regroup::bench
