@@ -16,7 +16,7 @@ constexpr std::string_view kLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 constexpr std::string_view kBlanks = " \t\r\v\f";
 
-std::string in_quotes(std::string_view text) {
+std::string quote(std::string_view text) {
     constexpr std::size_t kShownMax = 80;
     return "'" + std::string(text.substr(0, kShownMax)) + (text.size() > kShownMax ? "..." : "") +
            "'";
@@ -31,7 +31,7 @@ bool consists_of(std::string_view text, const std::string& letters) {
 Result<std::uint32_t> parse_slots(std::string_view text) {
     const auto number = parse_number<std::uint32_t>(text);
     if (!number || *number == 0 || *number > kSlotsMax) {
-        return invalid_argument(in_quotes(text) + " is no number of workers from 1 to " +
+        return invalid_argument(quote(text) + " is no number of workers from 1 to " +
                                 std::to_string(kSlotsMax));
     }
     return *number;
@@ -40,14 +40,14 @@ Result<std::uint32_t> parse_slots(std::string_view text) {
 Result<void> check_user(std::string_view user) {
     return consists_of(user, std::string(kLetters) + "@+")
                ? Result<void>()
-               : invalid_argument(in_quotes(user) + " is no user name");
+               : invalid_argument(quote(user) + " is no user name");
 }
 
 Result<void> check_switches(std::string_view path) {
     constexpr std::ptrdiff_t kSwitchesMax = 16;
     if (!consists_of(path, std::string(kLetters)) || path.starts_with('.') || path.ends_with('.') ||
         path.find("..") != path.npos || std::ranges::count(path, '.') >= kSwitchesMax) {
-        return invalid_argument(in_quotes(path) + " is no path of at most " +
+        return invalid_argument(quote(path) + " is no path of at most " +
                                 std::to_string(kSwitchesMax) + " switches like s0.s4");
     }
     return {};
@@ -64,7 +64,7 @@ Result<std::pair<std::string_view, std::string_view>> split_ipv6(std::string_vie
     }
     const std::size_t end = text.find(']');
     if (end == text.npos) {
-        return invalid_argument("the bracket of " + in_quotes(text) + " is not closed");
+        return invalid_argument("the bracket of " + quote(text) + " is not closed");
     }
     return std::pair(text.substr(1, end - 1), text.substr(end + 1));
 }
@@ -90,14 +90,14 @@ Result<std::vector<HostEntry>> parse_item(std::string_view item) {
         names.emplace_back(split->first);
         number = split->second;
         if (!number.empty() && !number.starts_with(':')) {
-            return invalid_argument(in_quotes(item) +
+            return invalid_argument(quote(item) +
                                     ": after the bracket there must be :N or nothing");
         }
     } else {
         const std::size_t colon = std::min(rest.rfind(':'), rest.size());
         number = rest.substr(colon);
         if (colon == 0) {
-            return invalid_argument(in_quotes(item) + ": the host is missing");
+            return invalid_argument(quote(item) + ": the host is missing");
         }
         Result<std::vector<std::string>> expanded = expand_host_list(rest.substr(0, colon));
         if (!expanded) {
@@ -108,14 +108,14 @@ Result<std::vector<HostEntry>> parse_item(std::string_view item) {
     if (!number.empty()) {
         const Result<std::uint32_t> slots = parse_slots(number.substr(1));
         if (!slots) {
-            return invalid_argument(in_quotes(item) + ": " + slots.error().detail);
+            return invalid_argument(quote(item) + ": " + slots.error().detail);
         }
         entry.slots = *slots;
     }
     std::vector<HostEntry> entries;
     for (std::string& name : names) {
         if (!consists_of(name, std::string(kLetters) + (is_ipv6(name) ? ":%" : ""))) {
-            return invalid_argument(in_quotes(name) + " is no host name or address");
+            return invalid_argument(quote(name) + " is no host name or address");
         }
         entry.host = std::move(name);
         entries.push_back(entry);
@@ -145,7 +145,7 @@ Result<void> apply_setting(HostEntry& entry, std::optional<std::uint32_t>& slots
     }
     const bool is_limit = key == "max_slots" || key == "max-slots";
     if (!is_limit && key != "slots") {
-        return invalid_argument(in_quotes(word) +
+        return invalid_argument(quote(word) +
                                 " is unknown; known are slots=N, max_slots=N, "
                                 "user=NAME and switch=PATH");
     }
@@ -239,7 +239,7 @@ class Hosts {
             const bool is_counted = counts_lines && !entry.slots && entry.user == first.user &&
                                     (!first.slots || found->second.lines > 1);
             if (!is_counted || found->second.lines >= kSlotsMax) {
-                return invalid_argument(in_quotes(entry.host) + " stands there twice, first in " +
+                return invalid_argument(quote(entry.host) + " stands there twice, first in " +
                                         found->second.place +
                                         "; write it once, with the number of its workers");
             }
@@ -294,14 +294,14 @@ Result<std::vector<HostEntry>> parse_host_list(std::string_view text) {
         if (words.size() != 1) {
             return invalid_argument(
                 words.empty() ? "a host is missing between two commas, or the list is empty"
-                              : in_quotes(item) + " is no host; commas separate the hosts");
+                              : quote(item) + " is no host; commas separate the hosts");
         }
         Result<std::vector<HostEntry>> entries = parse_item(words.front());
         if (!entries) {
             return entries;
         }
         for (HostEntry& entry : *entries) {
-            if (const Result<void> added = hosts.add(std::move(entry), in_quotes(item), false);
+            if (const Result<void> added = hosts.add(std::move(entry), quote(item), false);
                 !added) {
                 return added.error();
             }

@@ -11,7 +11,7 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::string_view kSeparators = ", \t\n\r";
-constexpr std::size_t kDigitsMax = 18;  // Fits 64 bits.
+constexpr std::size_t kRangeDigitsMax = 18;  // Fits 64 bits.
 constexpr std::size_t kQuotedMax = 40;
 
 using Number = std::uint64_t;
@@ -34,7 +34,7 @@ bool is_digit(char c) {
 }
 
 std::optional<Number> parse_digits(std::string_view text) {
-    if (text.empty() || text.size() > kDigitsMax || !std::ranges::all_of(text, is_digit)) {
+    if (text.empty() || text.size() > kRangeDigitsMax || !std::ranges::all_of(text, is_digit)) {
         return std::nullopt;
     }
     return parse_number<Number>(text);

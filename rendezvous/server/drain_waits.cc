@@ -11,7 +11,7 @@
 namespace regroup::rendezvous {
 namespace {
 
-constexpr std::size_t kShownMax = 64;
+constexpr std::size_t kNodesShownMax = 64;
 
 std::string title_of(const JobStatus::Node& node) {
     const std::string title = "node " + node.name;
@@ -145,7 +145,7 @@ void DrainWaits::answer(const Wait& wait, const std::string& job, const std::str
         const bool left =
             leaver.gone && (leaver.said_goodbye || leaver.outlives_job) && !leaver.killed;
         result.done = result.done && left;
-        if (++shown > kShownMax) {
+        if (++shown > kNodesShownMax) {
             continue;
         }
         const std::string step = leaver.step == 0 ? ", without a committed step"
@@ -162,8 +162,8 @@ void DrainWaits::answer(const Wait& wait, const std::string& job, const std::str
             result.text += " had not left when " + why_not;
         }
     }
-    if (shown > kShownMax) {
-        result.text += "\nand " + std::to_string(shown - kShownMax) + " more";
+    if (shown > kNodesShownMax) {
+        result.text += "\nand " + std::to_string(shown - kNodesShownMax) + " more";
     }
     wait.session->send_last(result);
 }

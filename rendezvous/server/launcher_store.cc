@@ -32,12 +32,12 @@ constexpr std::string_view kPort = "MASTER_PORT";
 constexpr std::size_t kAwaitedMax = 1024;
 // The most keys that are deleted with a job. Further ones are deleted when no client has been
 // connected for a while.
-constexpr std::size_t kKeysMax = 65536;
+constexpr std::size_t kStoreKeysMax = 65536;
 // The most values that are held back during a probe: a few addresses, no data.
 constexpr std::size_t kPublishedMax = 64;
 constexpr std::size_t kPublishedBytesMax = 256;
 // Memory of the keys in this class, for all jobs together. Beyond it the same holds as beyond
-// kKeysMax, kAwaitedMax and kPublishedMax.
+// kStoreKeysMax, kAwaitedMax and kPublishedMax.
 constexpr std::size_t kHeldBytesMax = std::size_t{128} << 20U;
 // An element of a set, without the key.
 constexpr std::size_t kElementBytes = 96;
@@ -174,7 +174,7 @@ class LauncherStore::Impl : public store::RequestListener {
             const std::string& key = request.texts[i];
             if (request.opcode == Opcode::delete_key) {
                 release(entry->second.keys, key);
-            } else if (is_write && entry->second.keys.size() < kKeysMax) {
+            } else if (is_write && entry->second.keys.size() < kStoreKeysMax) {
                 hold(entry->second.keys, key);
             }
             if (const auto parsed = round_key(entry->first, key)) {
