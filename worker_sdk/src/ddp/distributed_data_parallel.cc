@@ -94,12 +94,11 @@ void require_index(const Reducer& reducer, std::size_t index) {
     }
 }
 
-ReportedGradient& reportable(Reducer& reducer, std::size_t index) {
+void require_reportable(const Reducer& reducer, std::size_t index) {
     require_index(reducer, index);
-    if (reducer.gradients[index].reported_in == reducer.step) [[unlikely]] {
+    if (reducer.gradients[index].reported_in == reducer.step) {
         refuse("gradient " + std::to_string(index) + " was reported ready twice in one step");
     }
-    return reducer.gradients[index];
 }
 
 void copy_in(Reducer& reducer, std::size_t index) {
@@ -282,7 +281,11 @@ void DistributedDataParallel::zero_gradients() {
 
 void DistributedDataParallel::gradient_ready(std::size_t index) {
     ddp::Reducer& reducer = *reducer_;
-    ddp::ReportedGradient& gradient = ddp::reportable(reducer, index);
+    if (index >= reducer.gradients.size() || reducer.gradients[index].reported_in == reducer.step)
+        [[unlikely]] {
+        ddp::require_reportable(reducer, index);
+    }
+    ddp::ReportedGradient& gradient = reducer.gradients[index];
     gradient.contributed_in = reducer.step;
     if (reducer.no_sync_depth > 0) [[unlikely]] {
         return;
@@ -298,7 +301,7 @@ void DistributedDataParallel::gradient_unused(std::size_t index) {
         ddp::refuse("gradient " + std::to_string(index) +
                     " was reported unused, but the option unused_parameters is off");
     }
-    static_cast<void>(ddp::reportable(*reducer_, index));
+    ddp::require_reportable(*reducer_, index);
     if (reducer_->no_sync_depth == 0) {
         ddp::report_without_gradient(*reducer_, index);
     }
