@@ -110,7 +110,7 @@ const std::vector<Layer>& layers() {
          "know of a job or a round"},
         {{"rendezvous/store_server"},
          "the store's server with the event loop of Asio",
-         {"rendezvous/store", "rendezvous/files/unique_fd", "rendezvous/net", "C", "Asio"},
+         {"rendezvous/store", "rendezvous/net", "C", "Asio"},
          false,
          "know of a job or a round"},
         {{"rendezvous/store_relay/mux_frame"},
