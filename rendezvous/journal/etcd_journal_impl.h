@@ -62,9 +62,8 @@ struct EtcdJournal::Impl {
     using Self = std::shared_ptr<Impl>;
 
     static asio::awaitable<void> run(Self self);
-    /// The leader's endpoint, or nullopt if there is none. Sets `known` to false if etcd did not
-    /// answer.
-    static asio::awaitable<std::optional<std::string>> ask_leader(Self self, bool* known);
+    /// The leader's endpoint, or nullopt if there is none. Errors: etcd did not answer.
+    static asio::awaitable<Result<std::optional<std::string>>> ask_leader(Self self);
     static asio::awaitable<bool> win(Self self);
     static asio::awaitable<bool> load(Self self, std::vector<etcd::JobsReader::Job>* jobs);
     /// From the election to the end of the term.

@@ -34,20 +34,14 @@ asio::awaitable<void> wait_on(asio::steady_timer& timer, Duration span) {
 
 asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
     while (!self->closed) {
-        bool known = false;
-        const std::optional<std::string> leader = co_await ask_leader(self, &known);
+        const Result<std::optional<std::string>> leader = co_await ask_leader(self);
         if (self->closed) {
             break;
         }
-        const bool is_news = known && leader && self->following != leader;
-        if (is_news) {
-            self->follow(*leader);
+        if (leader && *leader && self->following != *leader) {
+            self->follow(**leader);
         }
-        bool won = false;
-        if (known && !leader) {
-            won = co_await win(self);
-        }
-        if (won) {
+        if (leader && !*leader && co_await win(self)) {
             co_await lead(self);
         } else {
             co_await wait_on(self->pause, kPollInterval);
@@ -111,14 +105,13 @@ asio::awaitable<void> EtcdJournal::Impl::give_back(Self self, std::function<void
     done();
 }
 
-asio::awaitable<std::optional<std::string>> EtcdJournal::Impl::ask_leader(Self self, bool* known) {
+asio::awaitable<Result<std::optional<std::string>>> EtcdJournal::Impl::ask_leader(Self self) {
     json request = etcd::range(self->leader_key(), self->leader_key(), 1);
     const Result<json> answer =
         co_await self->lead_client.call("/v3/kv/range", std::move(request), kEtcdCallLimit);
-    *known = answer.has_value();
     if (!answer) {
         self->complain(answer.error());
-        co_return std::nullopt;
+        co_return answer.error();
     }
     self->etcd_is_back();
     const std::vector<etcd::KeyValue> pairs = etcd::pairs_in(*answer);
