@@ -167,6 +167,13 @@ void add_block(const StuckCollective& stuck, Lines& lines) {
     }
 }
 
+/// "and 3 more groups", if that many are left out.
+void add_rest(std::size_t count, std::size_t shown, const std::string& what, Lines& lines) {
+    if (count > shown) {
+        lines.push_back("and " + std::to_string(count - shown) + " more " + what);
+    }
+}
+
 void add_messages(const Explanation& result, Lines& lines) {
     for (std::size_t i = 0; i < std::min(result.messages.size(), kStuckShown); ++i) {
         const StuckMessage& message = result.messages[i];
@@ -174,10 +181,7 @@ void add_messages(const Explanation& result, Lines& lines) {
                         " #" + std::to_string(message.number) + " of group \"" + message.group +
                         "\"" + (message.peer ? ", for rank " + std::to_string(*message.peer) : ""));
     }
-    if (result.messages.size() > kStuckShown) {
-        lines.push_back("and " + std::to_string(result.messages.size() - kStuckShown) +
-                        " more messages");
-    }
+    add_rest(result.messages.size(), kStuckShown, "messages", lines);
 }
 
 void add_places(const HangFacts& facts, const Explanation& result, Lines& lines) {
@@ -196,10 +200,7 @@ void add_places(const HangFacts& facts, const Explanation& result, Lines& lines)
             lines.push_back("    " + frame);
         }
     }
-    if (result.culprits.size() > kCulpritsShown) {
-        lines.push_back("and " + std::to_string(result.culprits.size() - kCulpritsShown) +
-                        " more ranks");
-    }
+    add_rest(result.culprits.size(), kCulpritsShown, "ranks", lines);
 }
 
 Ranks ranks_without_record(const HangFacts& facts) {
@@ -233,10 +234,7 @@ std::vector<std::string> text_of(const HangFacts& facts, const Explanation& resu
     for (std::size_t i = 0; i < std::min(result.collectives.size(), kStuckShown); ++i) {
         add_block(result.collectives[i], lines);
     }
-    if (result.collectives.size() > kStuckShown) {
-        lines.push_back("and " + std::to_string(result.collectives.size() - kStuckShown) +
-                        " more groups");
-    }
+    add_rest(result.collectives.size(), kStuckShown, "groups", lines);
     add_messages(result, lines);
     add_places(facts, result, lines);
     if (const Ranks none = ranks_without_record(facts); !none.empty()) {
