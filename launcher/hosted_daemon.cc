@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "agent/process/descriptor_limit.h"
+#include "agent/process/own_limits.h"
 #include "agent/text/cause_text.h"
 #include "launcher/host.h"
 #include "launcher/report.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/health/node_check.h"
-#include "agent/process/limit_signals.h"
+#include "agent/process/own_limits.h"
 #include "agent/process/system_calls.h"
 #include "launcher/commands.h"
 #include "launcher/run_command.h"

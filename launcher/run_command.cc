@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "agent/process/descriptor_limit.h"
+#include "agent/process/own_limits.h"
 #include "agent/process/warden.h"
 #include "launcher/node.h"
 #include "launcher/output_plan.h"

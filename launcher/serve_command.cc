@@ -9,8 +9,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
 
-#include "agent/process/descriptor_limit.h"
 #include "agent/process/line_writer.h"
+#include "agent/process/own_limits.h"
 #include "launcher/commands.h"
 #include "launcher/event_log.h"
 #include "launcher/flag_table.h"

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "agent/health/folder_probe.h"
-#include "agent/process/descriptor_limit.h"
+#include "agent/process/own_limits.h"
 #include "agent/process/system_calls.h"
 #include "rendezvous/cgroup/cgroup.h"
 

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <limits>
 #include <linux/futex.h>
 #include <mutex>
@@ -16,22 +15,13 @@
 #include <unistd.h>
 #include <utility>
 
+#include "rendezvous/files/background.h"
+
 namespace regroup::agent {
 namespace {
 
 // The kernel's limit for one wait, minus the word that wakes the thread.
 constexpr std::size_t kWordsMax = FUTEX_WAITV_MAX - 1;
-
-/// A thread with all signals blocked: the event loop handles them.
-std::thread start_quiet_thread(std::function<void()> run) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread(std::move(run));
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-}
 
 std::uint64_t address_of(const std::atomic<std::uint32_t>& word) {
     return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&word));
@@ -56,7 +46,8 @@ std::uint32_t announce_waiter(std::atomic<std::uint32_t>& word) {
 class DeathWatch::Lane {
    public:
     explicit Lane(int news_fd) : news_fd_(news_fd) {
-        thread_ = start_quiet_thread([this] { run(); });
+        const files::AllSignalsBlocked blocked;  // The event loop handles them.
+        thread_ = std::thread([this] { run(); });
     }
     ~Lane() {
         {
@@ -142,8 +133,7 @@ class DeathWatch::Lane {
             }
         }
         if (any) {
-            const std::uint64_t one = 1;
-            [[maybe_unused]] const auto written = ::write(news_fd_, &one, sizeof one);
+            ::eventfd_write(news_fd_, 1);
         }
         return any;
     }
@@ -220,8 +210,8 @@ void DeathWatch::remove(std::uint64_t key) {
 }
 
 void DeathWatch::handle_readable() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto got = ::read(news_->fd(), &count, sizeof count);
+    eventfd_t count = 0;
+    ::eventfd_read(news_->fd(), &count);
     news_->arm();
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
         for (const std::uint64_t key : lanes_[i]->take_dead()) {

@@ -61,16 +61,7 @@ Result<void> Ledger::append(const std::string& line) {
     if (::fstat(file->get(), &before) != 0) {
         return system_failure("cannot write " + file_.string(), errno);
     }
-    const std::string whole = line + "\n";
-    const ssize_t written = ::write(file->get(), whole.data(), whole.size());
-    if (written == static_cast<ssize_t>(whole.size())) {
-        return {};
-    }
-    const int error = written < 0 ? errno : ENOSPC;
-    if (written > 0 && ::ftruncate(file->get(), before.st_size) != 0) {
-        return system_failure("cannot take back half a line of " + file_.string(), errno);
-    }
-    return system_failure("cannot write " + file_.string(), error);
+    return files::append_whole(file->get(), file_.string(), before.st_size, line + "\n");
 }
 
 }  // namespace regroup::agent

@@ -15,11 +15,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "agent/process/descriptor_limit.h"
-#include "agent/process/limit_signals.h"
+#include "agent/process/own_limits.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/start_failure.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/files/background.h"
 
 /// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
 /// sanitizer's state in the child as after fork(), and our child shares that state with us.
@@ -40,16 +40,14 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{32} << 10;
 constexpr int kExitStartFailed = 127;
 
-enum class Step {
-    none,
-    session,
-    parent_death_signal,
-    standard_fds,
-    working_directory,
-    cpus,
-    memory_nodes,
-    exec,
-};
+/// The steps of a child, for errors.
+constexpr const char* kSession = "setsid";
+constexpr const char* kParentDeathSignal = "prctl(PR_SET_PDEATHSIG)";
+constexpr const char* kStandardFds = "dup3 of its input or output";
+constexpr const char* kWorkingDirectory = "chdir";
+constexpr const char* kCpus = "sched_setaffinity";
+constexpr const char* kMemoryNodes = "set_mempolicy";
+constexpr const char* kExec = "execve";
 
 /// A set of numbers in the kernel's format. It may be longer than the kernel's own sets.
 using BitMask = std::vector<unsigned long>;
@@ -72,7 +70,7 @@ struct Plan {
     const rlimit* descriptors = nullptr;
     unsigned long own_ignored = 0;  ///< The signals that only we ignore, a bit each.
 
-    Step failed_step = Step::none;
+    const char* failed_step = nullptr;
     int error = 0;
 };
 
@@ -136,12 +134,12 @@ REGROUP_UNSANITIZED bool prefer_memory(const Plan& plan) {
     return errno == ENOSYS || errno == EPERM || errno == EINVAL;
 }
 
-REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
+REGROUP_UNSANITIZED const char* run_until_failure(const Plan& plan) {
     if (::syscall(SYS_setsid) < 0) {
-        return Step::session;
+        return kSession;
     }
     if (::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) {
-        return Step::parent_death_signal;
+        return kParentDeathSignal;
     }
     // If the parent died before, no signal comes. Compare with its pid, not 1: there may be a
     // subreaper.
@@ -154,17 +152,17 @@ REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
     if ((plan.stdin_fd >= 0 && ::syscall(SYS_dup3, plan.stdin_fd, 0, 0) < 0) ||
         (plan.stdout_fd >= 0 && ::syscall(SYS_dup3, plan.stdout_fd, 1, 0) < 0) ||
         (plan.stderr_fd >= 0 && ::syscall(SYS_dup3, plan.stderr_fd, 2, 0) < 0)) {
-        return Step::standard_fds;
+        return kStandardFds;
     }
     if (plan.working_directory != nullptr && ::syscall(SYS_chdir, plan.working_directory) < 0) {
-        return Step::working_directory;
+        return kWorkingDirectory;
     }
     if (plan.cpu_mask != nullptr &&
         ::syscall(SYS_sched_setaffinity, 0, plan.cpu_mask_bytes, plan.cpu_mask) < 0) {
-        return Step::cpus;
+        return kCpus;
     }
     if (plan.node_mask != nullptr && !prefer_memory(plan)) {
-        return Step::memory_nodes;
+        return kMemoryNodes;
     }
     close_from_3();
     if (plan.descriptors != nullptr) {
@@ -172,12 +170,12 @@ REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
     }
     reset_signals(plan);
     ::syscall(SYS_execve, plan.executable, plan.arguments, plan.environment);
-    return Step::exec;
+    return kExec;
 }
 
 REGROUP_UNSANITIZED int run_child(void* argument) {
     Plan& plan = *static_cast<Plan*>(argument);
-    const Step failed = run_until_failure(plan);
+    const char* const failed = run_until_failure(plan);
     plan.error = errno;
     plan.failed_step = failed;
     ::syscall(SYS_exit_group, kExitStartFailed);
@@ -228,50 +226,21 @@ std::string explain_exec(const ProcessSpec& spec, int error) {
 
 Failure failure_of(const ProcessSpec& spec, const Plan& plan) {
     const std::string start = "cannot start '" + spec.executable + "': ";
-    switch (plan.failed_step) {
-        case Step::session:
-            return start_failure(start + "setsid", plan.error);
-        case Step::parent_death_signal:
-            return start_failure(start + "prctl(PR_SET_PDEATHSIG)", plan.error);
-        case Step::standard_fds:
-            return start_failure(start + "dup3 of its input or output", plan.error);
-        case Step::working_directory:
-            return start_failure(start + "chdir to '" + spec.working_directory + "'", plan.error);
-        case Step::cpus:
-            return start_failure(start + "sched_setaffinity to CPUs " + joined(spec.cpus, ","),
-                                 plan.error);
-        case Step::memory_nodes:
-            return start_failure(
-                start + "set_mempolicy to NUMA nodes " + joined(spec.memory_nodes, ","),
-                plan.error);
-        case Step::exec: {
-            Failure failure = start_failure(start + "execve", plan.error);
-            if (const std::string reason = explain_exec(spec, plan.error); !reason.empty()) {
-                failure.detail = start + reason;
-            }
-            return failure;
-        }
-        case Step::none:
-            break;
+    if (plan.failed_step == nullptr) {
+        return {Errc::overloaded, start + "the child was lost before it could be started"};
     }
-    return {Errc::overloaded, start + "the child was lost before it could be started"};
+    const std::string_view step = plan.failed_step;
+    Failure failure = start_failure(
+        start + plan.failed_step +
+            (step == kWorkingDirectory ? " to '" + spec.working_directory + "'"
+             : step == kCpus           ? " to CPUs " + joined(spec.cpus, ",")
+             : step == kMemoryNodes    ? " to NUMA nodes " + joined(spec.memory_nodes, ",")
+                                       : ""),
+        plan.error);
+    const std::string reason = step == kExec ? explain_exec(spec, plan.error) : "";
+    failure.detail = reason.empty() ? failure.detail : start + reason;
+    return failure;
 }
-
-/// Keeps our signal handlers from running in the child.
-class AllSignalsBlocked {
-   public:
-    AllSignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-    AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
-   private:
-    sigset_t before_{};
-};
 
 }  // namespace
 
@@ -330,7 +299,7 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
     pid_t pid = -1;
     int clone_error = 0;
     {
-        const AllSignalsBlocked guard;
+        const files::AllSignalsBlocked guard;  // Our handlers must not run in the child.
         // Suspends this thread until the child has executed the program or ended.
         pid = __clone(run_child, stack_.get() + kStackBytes,
                       CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
@@ -340,7 +309,7 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
         return start_failure("cannot start '" + spec.executable + "': clone", clone_error);
     }
     UniqueFd owned(pidfd);
-    if (plan.failed_step != Step::none) {
+    if (plan.failed_step != nullptr) {
         while (::waitid(P_PID, static_cast<id_t>(pid), nullptr, WEXITED) < 0 && errno == EINTR) {
         }
         return failure_of(spec, plan);

@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "agent/process/descriptor_limit.h"
 #include "agent/process/linux_launcher.h"
+#include "agent/process/own_limits.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/cluster/sbatch_script.h"
 #include "launcher/commands.h"

@@ -2,10 +2,8 @@
 #include "rendezvous/files/background.h"
 
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
-#include <pthread.h>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -44,15 +42,11 @@ bool Background::post(std::function<void()> task) {
         return false;
     }
     if (!state_->thread.joinable()) {
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
         try {
+            const AllSignalsBlocked blocked;
             state_->thread = std::thread([state = state_] { run(state); });
         } catch (const std::system_error&) {  // The next task tries again.
         }
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
         if (!state_->thread.joinable()) {
             return false;
         }

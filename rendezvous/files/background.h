@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -8,6 +9,23 @@
 #include "rendezvous/base/clock.h"
 
 namespace regroup::files {
+
+/// Blocks all signals of this thread, and so of those that it starts and of children that it makes,
+/// as long as this object lives.
+class AllSignalsBlocked {
+   public:
+    AllSignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+    AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+   private:
+    sigset_t before_{};
+};
 
 /// Runs tasks in order on one thread of its own, for work that may have to wait for a disk. The
 /// thread starts with the first task and has all signals blocked.

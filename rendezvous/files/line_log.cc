@@ -100,10 +100,6 @@ class LineLog::File {
     }
 
    private:
-    [[nodiscard]] Failure failure(int error) const {
-        return system_failure("cannot write " + path_, error);
-    }
-
     /// Locks the file that has the name now.
     Result<void> lock() {
         for (int tries = 0; tries < kOpenTries; ++tries) {
@@ -113,7 +109,7 @@ class LineLog::File {
                 }
             }
             if (::flock(file_.get(), LOCK_EX) != 0 && errno != EINTR) {
-                return failure(errno);
+                return system_failure("cannot write " + path_, errno);
             }
             struct stat ours{};
             struct stat named{};
@@ -138,15 +134,7 @@ class LineLog::File {
                 return locked;
             }
         }
-        const ssize_t count = ::write(file_.get(), text.data(), text.size());
-        if (count == static_cast<ssize_t>(text.size())) {
-            return {};
-        }
-        const int error = count < 0 ? errno : ENOSPC;
-        if (count > 0 && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) {
-            return system_failure("cannot take back half a line of " + path_, errno);
-        }
-        return failure(error);
+        return append_whole(file_.get(), path_, static_cast<off_t>(size_), text);
     }
 
     const std::string path_;

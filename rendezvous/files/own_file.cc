@@ -304,6 +304,18 @@ bool write_all(int fd, std::string_view text) {
     return true;
 }
 
+Result<void> append_whole(int fd, const std::string& path, off_t size, std::string_view text) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count == static_cast<ssize_t>(text.size())) {
+        return {};
+    }
+    const int error = count < 0 ? errno : ENOSPC;
+    if (count > 0 && ::ftruncate(fd, size) != 0) {
+        return system_failure("cannot take back half a line of " + path, errno);
+    }
+    return system_failure("cannot write " + path, error);
+}
+
 Result<std::string> read_all(int fd, std::size_t bytes_max) {
     std::string text;
     std::array<char, std::size_t{1} << 16U> part;  // NOLINT(*-member-init)

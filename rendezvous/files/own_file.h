@@ -34,6 +34,10 @@ namespace regroup::files {
 
 /// Writes all of `text`. False, with errno, after an error.
 bool write_all(int fd, std::string_view text);
+/// Appends all of `text` to a file of `size` bytes, or nothing. Errors: system, naming the file by
+/// `path`.
+[[nodiscard]] Result<void> append_whole(int fd, const std::string& path, off_t size,
+                                        std::string_view text);
 /// Reads the rest of a file, at most `bytes_max` bytes. Errors: system.
 [[nodiscard]] Result<std::string> read_all(int fd, std::size_t bytes_max);
 

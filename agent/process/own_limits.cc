@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/process/descriptor_limit.h"
+#include "agent/process/own_limits.h"
 
+#include <csignal>
 #include <string>
 
 namespace regroup::agent {
@@ -9,6 +10,11 @@ namespace {
 std::optional<rlimit>& limit_before() noexcept {
     static std::optional<rlimit> limit;
     return limit;
+}
+
+std::vector<int>& ignored() noexcept {
+    static std::vector<int> signals;
+    return signals;
 }
 
 }  // namespace
@@ -40,6 +46,18 @@ Result<void> require_descriptors(std::uint64_t needed) {
 
 std::optional<rlimit> descriptor_limit_of_programs() noexcept {
     return limit_before();
+}
+
+void outlive_limits() noexcept {
+    for (const int number : {SIGXFSZ, SIGXCPU}) {
+        if (::signal(number, SIG_IGN) == SIG_DFL) {
+            ignored().push_back(number);
+        }
+    }
+}
+
+const std::vector<int>& ignored_limit_signals() noexcept {
+    return ignored();
 }
 
 }  // namespace regroup::agent

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <sys/resource.h>
+#include <vector>
 
 #include "rendezvous/base/result.h"
 
@@ -20,5 +21,13 @@ void raise_descriptor_limit() noexcept;
 
 /// The limit from before; nothing if it was not raised.
 [[nodiscard]] std::optional<rlimit> descriptor_limit_of_programs() noexcept;
+
+/// Ignores the signals by which the kernel ends a process at a limit of the user: SIGXFSZ (ulimit
+/// -f) and SIGXCPU (ulimit -t). A write then fails with EFBIG, as on a full disk. Programs that a
+/// LinuxLauncher starts get these signals as this process did before. Call it first in main().
+void outlive_limits() noexcept;
+
+/// Those that this process ignores because of outlive_limits().
+[[nodiscard]] const std::vector<int>& ignored_limit_signals() noexcept;
 
 }  // namespace regroup::agent
