@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/store/await_descriptor.h"
 
 namespace regroup::store {
 namespace {

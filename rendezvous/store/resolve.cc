@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "rendezvous/files/unique_fd.h"
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/store/await_descriptor.h"
 
 namespace regroup::store {
 namespace {

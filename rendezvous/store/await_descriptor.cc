@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/store/descriptor.h"
+#include "rendezvous/store/await_descriptor.h"
 
 #include <algorithm>
 #include <array>
