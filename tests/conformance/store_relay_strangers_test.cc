@@ -146,6 +146,7 @@ TEST(StoreRelayStrangers, NodeThatOpensAChannelTwiceIsDisconnected) {
     append_mux(bytes, 5, MuxKind::close);
     append_mux(bytes, 5, MuxKind::open);
     EXPECT_EQ(talk(store, bytes, 1), "");
+    EXPECT_TRUE(eventually([&] { return store.connections() == 0; }));
     EXPECT_THAT(store.sentences(), Contains(HasSubstr("opened a channel twice")));
     EXPECT_EQ(store.clients(), 0U);
 }
