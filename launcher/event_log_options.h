@@ -12,7 +12,7 @@ struct EventLogOptions {
     std::string file;  ///< Empty: there is no event log.
     std::uint32_t megabytes = 16;
 };
-/// Declares --event-log and --event-log-size. `variable`: see Flag.
-void add_event_log_flags(FlagTable& flags, EventLogOptions& out, const std::string& variable);
+/// Declares --event-log and --event-log-size.
+void add_event_log_flags(FlagTable& flags, EventLogOptions& out);
 
 }  // namespace regroup::launcher

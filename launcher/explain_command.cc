@@ -61,8 +61,7 @@ Ending explain_command(std::span<const std::string> arguments) {
         "Exit code: 0 if something could be read, 2 if nothing could, or for a mistake on the\n"
         "command line.";
     flags.group("Flags");
-    flags.toggle({"--json", "", "", "Print one JSON object instead of sentences", "", "-", true},
-                 as_json);
+    flags.toggle({"--json", "", "", "Print one JSON object instead of sentences"}, as_json);
     return run_with(flags, arguments, [&](const Words& paths) { return explain(paths, as_json); });
 }
 

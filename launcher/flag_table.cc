@@ -111,7 +111,7 @@ void FlagTable::add(Entry entry) {
     entry.letter = begin == 0 ? "" : entry.flag.names.substr(0, 2);
     entry.group = group_;
     if (entry.flag.variable.empty()) {
-        entry.flag.variable = variable_of(entry.name);
+        entry.flag.variable = has_torchrun_ ? variable_of(entry.name) : "-";
     }
     entries_.push_back(std::move(entry));
 }

@@ -24,8 +24,9 @@ struct Flag {
     std::string type;           ///< Type of the value: "N|MIN:MAX". Empty for a switch.
     std::string default_value;  ///< The default as the help shows it.
     std::string help;           ///< One or two sentences, without the last full stop.
-    std::string example;        ///< A complete example: "--nnodes=2:4".
-    /// The environment variable that gives the default; PET_<NAME> if it is empty, "-" for none.
+    std::string example = {};   ///< A complete example: "--nnodes=2:4".
+    /// The environment variable that gives the default, "-" for none. Empty: PET_<NAME> in a table
+    /// with torchrun's flags, else none.
     std::string variable = {};
     /// Not a flag of torchrun. An abbreviation that fits a flag of torchrun too means that one.
     bool own = false;
@@ -48,8 +49,10 @@ class FlagTable {
     /// Stores a value. Returns "", or the error as the rest of a sentence ("must be ...").
     using Take = std::function<std::string(const std::string& value)>;
 
-    /// `command`: the words before the flags, such as "regroup run".
-    explicit FlagTable(std::string command) : command_(std::move(command)) {
+    /// `command`: the words before the flags, such as "regroup run". `has_torchrun`: the table has
+    /// torchrun's flags.
+    explicit FlagTable(std::string command, bool has_torchrun = false)
+        : command_(std::move(command)), has_torchrun_(has_torchrun) {
         entries_.reserve(128);  // The largest command has some 110.
     }
 
@@ -116,6 +119,7 @@ class FlagTable {
     Result<std::size_t> take_flag(std::span<const std::string> arguments, std::size_t at);
 
     std::string command_;
+    bool has_torchrun_;
     std::string group_;
     std::vector<Entry> entries_;
     std::set<std::string> given_;

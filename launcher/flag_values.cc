@@ -200,7 +200,7 @@ FlagTable::Take dialect_into(store::Dialect& out) {
     };
 }
 
-Flag store_dialect_flag(const std::string& variable) {
+Flag store_dialect_flag() {
     return {
         "--store-dialect",
         "RELEASE",
@@ -208,7 +208,7 @@ Flag store_dialect_flag(const std::string& variable) {
         "PyTorch release of store clients older than 2.2: 1.13 (also for 2.0) or 2.1. The store "
         "cannot tell their protocols apart",
         "--store-dialect=2.1",
-        variable,
+        "",
         true};
 }
 

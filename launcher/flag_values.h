@@ -57,8 +57,8 @@ FlagTable::Take number_into(Number& out, Number min, Number max) {
 [[nodiscard]] FlagTable::Take signals_into(std::vector<int>& numbers, std::string& names);
 /// "1.13" or "2.1".
 [[nodiscard]] FlagTable::Take dialect_into(store::Dialect& out);
-/// The flag --store-dialect, which several commands have. `variable`: see Flag.
-[[nodiscard]] Flag store_dialect_flag(const std::string& variable);
+/// The flag --store-dialect, which several commands have.
+[[nodiscard]] Flag store_dialect_flag();
 /// Bytes, with an optional unit k, M or G: "100M".
 [[nodiscard]] FlagTable::Take bytes_into(std::uint64_t& out);
 

@@ -30,8 +30,7 @@ void describe(FlagTable& flags, bool& full) {
     flags.group("Flags");
     flags.toggle({"--full", "", "",
                   "Also compute on all CPUs and copy memory, for about 1.5 s: see --health of "
-                  "regroup run",
-                  "", "-", true},
+                  "regroup run"},
                  full);
 }
 

@@ -50,16 +50,14 @@ void describe_logs(FlagTable& flags, LogsOptions& out) {
     flags.group("Flags");
     flags.toggle({"--follow", "", "",
                   "Go on with what the rank writes, until the job ends, also after it was "
-                  "started again or on another node",
-                  "", "-", true},
+                  "started again or on another node"},
                  out.follow);
-    flags.value({"--lines", "N", "20",
-                 "How many of the last lines of each stream; of the last 64 KiB at most",
-                 "--lines=100", "-", true},
-                number_into<std::int64_t>(out.lines, 0, kLogLinesMax));
     flags.value(
-        {"--stream", "NAME", "both", "Which output: out, err or both", "--stream=err", "-", true},
-        text_into(out.stream));
+        {"--lines", "N", "20",
+         "How many of the last lines of each stream; of the last 64 KiB at most", "--lines=100"},
+        number_into<std::int64_t>(out.lines, 0, kLogLinesMax));
+    flags.value({"--stream", "NAME", "both", "Which output: out, err or both", "--stream=err"},
+                text_into(out.stream));
     add_observer_flags(flags, out.observer);
 }
 

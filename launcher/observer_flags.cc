@@ -15,16 +15,16 @@ namespace regroup::launcher {
 void add_observer_flags(FlagTable& flags, ObserverOptions& out) {
     flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
                  "Address of the daemon: the same as --rdzv-endpoint of the nodes",
-                 "--endpoint=node0:29400", "-", true},
+                 "--endpoint=node0:29400"},
                 text_into(out.endpoints));
     flags.value({"--timeout", "SECONDS", "10", "How long to wait for an answer of the daemon",
-                 "--timeout=3", "-", true},
+                 "--timeout=3"},
                 seconds_into(out.limit));
     add_trust_flags(flags, out.trust);
 }
 
 void add_job_flag(FlagTable& flags, const std::string& help, std::string& out) {
-    flags.value({"--job", "ID", "", help, "--job=nightly", "-", true}, name_into(out));
+    flags.value({"--job", "ID", "", help, "--job=nightly"}, name_into(out));
 }
 
 Result<DaemonAccess> daemon_access(const ObserverOptions& options, security::Role role) {

@@ -220,17 +220,16 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     flags.group("Flags");
     add_job_flag(flags, kJobHelp, out.observer.job);
     flags.value({"--reason", "TEXT", "", "Reason, shown in messages and in the report of the job",
-                 "--reason='new memory modules'", "-", true},
+                 "--reason='new memory modules'"},
                 text_into(out.reason));
     if (action == Operate::Action::drain) {
-        flags.toggle(
-            {"--wait", "", "",
-             "Return when the node has left, and print the last step that it saved", "", "-", true},
-            out.wait);
+        flags.toggle({"--wait", "", "",
+                      "Return when the node has left, and print the last step that it saved"},
+                     out.wait);
         flags.value({"--wait-timeout", "SECONDS", "300",
                      "With --wait: how long to wait after the daemon has accepted the command. The "
                      "node leaves even if the time is over",
-                     "--wait-timeout=60", "-", true},
+                     "--wait-timeout=60"},
                     seconds_into(out.wait_limit));
     }
     add_observer_flags(flags, out.observer);
@@ -310,7 +309,7 @@ Ending status_command(std::span<const std::string> arguments) {
     flags.footer = kFooter;
     flags.group("Flags");
     add_job_flag(flags, kJobHelp + "; without it all are shown", observer.job);
-    flags.toggle({"--json", "", "", "Print a JSON object instead of tables", "", "-", true}, json);
+    flags.toggle({"--json", "", "", "Print a JSON object instead of tables"}, json);
     add_observer_flags(flags, observer);
     return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
         if (const Result<void> none = expect_no_words(words); !none) {

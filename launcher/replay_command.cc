@@ -124,13 +124,11 @@ Ending replay_command(std::span<const std::string> arguments) {
         "mistake on the command line or a file that cannot be read.";
     flags.group("Flags");
     flags.value({"--job", "ID", "", "Name of the job. Without it, the job that began last",
-                 "--job=nightly", "-", true},
+                 "--job=nightly"},
                 text_into(options.job));
-    flags.toggle({"--list", "", "", "List the jobs and do nothing else", "", "-", true},
-                 options.only_list);
+    flags.toggle({"--list", "", "", "List the jobs and do nothing else"}, options.only_list);
     flags.toggle(
-        {"--export", "", "", "Print the journal of the job as lines of JSON, and do nothing else",
-         "", "-", true},
+        {"--export", "", "", "Print the journal of the job as lines of JSON, and do nothing else"},
         options.as_lines);
     return run_with(flags, arguments, [&](const Words& words) { return replay(options, words); });
 }

@@ -148,7 +148,7 @@ void declare_rendezvous(FlagTable& flags, RunFlags& out, std::map<std::string, s
                                         : text_into(out.state.where)(text);
                 });
     add_etcd_flags(flags, out.state.access);
-    flags.value(store_dialect_flag(""), dialect_into(out.agent.store.dialect));
+    flags.value(store_dialect_flag(), dialect_into(out.agent.store.dialect));
 }
 
 void declare_hangs(FlagTable& flags, agent::HangLimits& limits) {
@@ -308,7 +308,7 @@ void declare_output(FlagTable& flags, RunFlags& out) {
             out.console_events = word == "console";
             return wrong;
         });
-    add_event_log_flags(flags, out.event_log, "");
+    add_event_log_flags(flags, out.event_log);
 }
 
 // "auto" is 0.

@@ -209,7 +209,7 @@ Result<std::variant<RunFlags, ShowText>> parse_run_flags(Front front,
     RunFlags out;
     out.front = front;
     SpecialFlags special;
-    FlagTable flags(name_of(front));
+    FlagTable flags(name_of(front), /*has_torchrun=*/true);
     flags.usage = std::string(name_of(front)) + " [FLAGS] PROGRAM [ARGUMENTS...]";
     flags.first_word_is_program = true;
     flags.introduction = kIntroduction;

@@ -199,7 +199,7 @@ void describe(FlagTable& flags, ServeOptions& out) {
     flags.group("Flags");
     flags.value({"--listen", "ADDR:PORT", ":29400",
                  "Address and port to listen on. [IPV6]:PORT for IPv6. Without ADDR, all addresses",
-                 "--listen=10.0.0.1:29400", "-", true},
+                 "--listen=10.0.0.1:29400"},
                 text_into(out.listen));
     add_state_flags(flags, out.state);
     flags.toggle(
@@ -208,15 +208,15 @@ void describe(FlagTable& flags, ServeOptions& out) {
          "they read there: whoever is served can run code on all their hosts. Only "
          "processes of this user on this host are served, and with --insecure everybody "
          "who reaches the port",
-         "--serve-torchrun", "-", true},
+         "--serve-torchrun"},
         out.serves_torchrun);
-    flags.value(store_dialect_flag("-"), dialect_into(out.dialect));
-    add_event_log_flags(flags, out.event_log, "-");
+    flags.value(store_dialect_flag(), dialect_into(out.dialect));
+    add_event_log_flags(flags, out.event_log);
     flags.value(
         {"--http-host", "NAME", "",
          "A further name by which browsers and scrapers call this daemon; may be given more "
          "than once. Its addresses, its host name and localhost need no flag",
-         "--http-host=jobs.example.org", "-", true},
+         "--http-host=jobs.example.org"},
         host_name_into(out.http_hosts));
     add_trust_flags(flags, out.trust);
 }

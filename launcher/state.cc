@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/state.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
@@ -61,20 +60,16 @@ Result<std::unique_ptr<journal::Journal>> open_etcd(boost::asio::io_context& io,
     etcd.access = options.access;
     etcd.access.tls = options.where.starts_with(kEtcdTls);
     const std::string scheme(etcd.access.tls ? kEtcdTls : kEtcd);
-    std::string rest = options.where.substr(scheme.size());
-    while (!rest.empty()) {
-        const std::size_t end = std::min(rest.find(','), rest.size());
-        Result<rendezvous::Endpoint> endpoint =
-            rendezvous::parse_endpoint(rest.substr(0, end), kEtcdPort, "etcd at");
-        if (!endpoint) {
-            return endpoint.error();
-        }
-        etcd.endpoints.push_back(std::move(*endpoint));
-        rest.erase(0, end + 1);
-    }
-    if (etcd.endpoints.empty()) {
+    const std::string hosts = options.where.substr(scheme.size());
+    if (hosts.empty()) {
         return Failure(Errc::invalid_argument, scheme + " must be followed by HOST:PORT");
     }
+    Result<std::vector<rendezvous::Endpoint>> endpoints =
+        rendezvous::parse_endpoints(hosts, kEtcdPort, "etcd at");
+    if (!endpoints) {
+        return endpoints.error();
+    }
+    etcd.endpoints = *std::move(endpoints);
     if (!rendezvous::Endpoint::parse(options.advertise)) {
         return Failure(Errc::invalid_argument,
                        "--advertise '" + options.advertise + "' must be HOST:PORT");
@@ -96,12 +91,12 @@ void add_state_flags(FlagTable& flags, StateOptions& out) {
                  "Where the daemon keeps its jobs. When it is started again, or when another "
                  "daemon of the same etcd takes the lead, the jobs go on. etcds:// for an etcd "
                  "with TLS. none: in memory only",
-                 "--state=/var/lib/regroup", "-", true},
+                 "--state=/var/lib/regroup"},
                 text_into(out.where));
     flags.value({"--lease", "SECONDS", "3",
                  "With etcd: another daemon takes the lead when the leading one has been silent "
                  "for so long",
-                 "--lease=5", "-", true},
+                 "--lease=5"},
                 [&out](const std::string& text) {
                     std::int64_t seconds = 0;
                     std::string wrong =
@@ -111,7 +106,7 @@ void add_state_flags(FlagTable& flags, StateOptions& out) {
                 });
     flags.value({"--advertise", "HOST:PORT", "the address of --listen, or the name of the host",
                  "With etcd: address at which agents reach this daemon when it leads",
-                 "--advertise=node0:29400", "-", true},
+                 "--advertise=node0:29400"},
                 text_into(out.advertise));
     add_etcd_flags(flags, out.access);
 }

@@ -56,40 +56,37 @@ void describe(FlagTable& flags, SubmitOptions& options) {
         "line.";
     flags.group("Flags");
     flags.value({"--nodes", "N|MIN:MAX", "1", "Nodes of the job. Slurm starts it with MIN at least",
-                 "--nodes=2:4", "-", true},
+                 "--nodes=2:4"},
                 node_range_into(job.nodes_min, job.nodes_max));
     flags.value({"--time", "TIME", "the partition's",
                  "Time limit, in minutes or as HH:MM:SS or D-HH. It begins anew with each start",
-                 "--time=4:00:00", "-", true},
+                 "--time=4:00:00"},
                 name_into(job.time));
     flags.value({"--gpus-per-node", "[TYPE:]N", "none",
                  "GPUs of each node. Each gets a worker, unless --nproc-per-node behind -- says "
                  "otherwise",
-                 "--gpus-per-node=8", "-", true},
+                 "--gpus-per-node=8"},
                 name_into(job.gpus_per_node));
     flags.value({"--cpus-per-task", "N", "all of whole nodes (--exclusive)", "CPUs of each node",
-                 "--cpus-per-task=32", "-", true},
+                 "--cpus-per-task=32"},
                 number_into<std::uint32_t>(job.cpus_per_node, 1, kCpusMax));
-    flags.value({"--partition", "NAME", "the cluster's", "Partition", "--partition=gpu", "-", true},
+    flags.value({"--partition", "NAME", "the cluster's", "Partition", "--partition=gpu"},
                 name_into(job.partition));
-    flags.value(
-        {"--account", "NAME", "yours", "Account that is charged", "--account=nlp", "-", true},
-        name_into(job.account));
-    flags.value(
-        {"--job-name", "NAME", "the program's", "Name in squeue", "--job-name=nightly", "-", true},
-        name_into(job.name));
+    flags.value({"--account", "NAME", "yours", "Account that is charged", "--account=nlp"},
+                name_into(job.account));
+    flags.value({"--job-name", "NAME", "the program's", "Name in squeue", "--job-name=nightly"},
+                name_into(job.name));
     flags.value({"--save-time", "SECONDS", "120",
                  "How long before the time limit the workers save and leave. Slurm may tell them "
                  "60 s earlier",
-                 "--save-time=300", "-", true},
+                 "--save-time=300"},
                 number_into<std::uint32_t>(job.save_seconds, 1, kSignalTimeMax));
     flags.value({"--sbatch", "OPTION", "",
                  "Another option of sbatch. May be given more than once, and wins over the flags "
                  "above",
-                 "--sbatch=--qos=high", "-", true},
+                 "--sbatch=--qos=high"},
                 option_into(job.options));
-    flags.toggle({"--dry-run", "", "", "Print the script, and submit nothing", "", "-", true},
-                 options.dry_run);
+    flags.toggle({"--dry-run", "", "", "Print the script, and submit nothing"}, options.dry_run);
 }
 
 // The nodes may have another regroup in their PATH, or none.

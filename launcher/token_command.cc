@@ -41,23 +41,21 @@ void describe(FlagTable& flags, TokenOptions& options) {
         "  regroup token --role=node --job=nightly       one that may only join that job, printed\n"
         "Exit code: 0; 2 for a mistake on the command line or a file that cannot be used.";
     flags.group("Flags");
-    flags.toggle(
-        {"--generate", "", "",
-         "Write a new token to the file, which must not exist, for its owner only", "", "-", true},
-        options.generate);
+    flags.toggle({"--generate", "", "",
+                  "Write a new token to the file, which must not exist, for its owner only"},
+                 options.generate);
     flags.value({"--token-file", "FILE", "~/.local/state/regroup/token", "The token file",
                  "--token-file=/run/secrets/regroup", "REGROUP_TOKEN_FILE", true},
                 text_into(options.file));
     flags.value({"--role", "node|operator|observer", "",
                  "Derive a token from the one in the file. node: join jobs. operator: drain, "
                  "release and stop, and read logs. observer: only read the status",
-                 "--role=observer", "-", true},
+                 "--role=observer"},
                 word_into(options.role, {"node", "operator", "observer"}));
-    flags.value(
-        {"--job", "ID", "", "With --role: a token for that job only", "--job=nightly", "-", true},
-        name_into(options.job));
+    flags.value({"--job", "ID", "", "With --role: a token for that job only", "--job=nightly"},
+                name_into(options.job));
     flags.value({"--out", "FILE", "", "With --role: write the token there instead of printing it",
-                 "--out=observer.token", "-", true},
+                 "--out=observer.token"},
                 text_into(options.out));
 }
 

@@ -107,7 +107,7 @@ Ending trace_command(std::span<const std::string> arguments) {
     flags.value({"--journal", "FILE", "",
                  "Read the journal of a daemon instead: its --state directory, the "
                  "journal.sqlite3 in it, or the output of regroup replay --export",
-                 "--journal=/var/lib/regroup", "-", true},
+                 "--journal=/var/lib/regroup"},
                 text_into(journal));
     add_observer_flags(flags, options);
     return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {

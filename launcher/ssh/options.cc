@@ -106,7 +106,7 @@ void describe(FlagTable& flags) {
 // The help of this command alone.
 Result<std::variant<LaunchOptions, ShowText>> own_help() {
     LaunchOptions ignored;
-    FlagTable flags(kCommand);
+    FlagTable flags(kCommand, /*has_torchrun=*/true);
     describe(flags);
     declare_own_flags(flags, ignored);
     const std::vector<std::string> ask{"--help"};
@@ -161,7 +161,7 @@ Result<std::variant<LaunchOptions, ShowText>> parse_launch_options(
     LaunchOptions options;
     RunFlags run;
     SpecialFlags special;
-    FlagTable flags(kCommand);
+    FlagTable flags(kCommand, /*has_torchrun=*/true);
     describe(flags);
     declare_own_flags(flags, options);
     const std::vector<std::string> own_names = flags.names();

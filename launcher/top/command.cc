@@ -279,11 +279,10 @@ void describe(FlagTable& flags, Options& out) {
         "3 if no daemon answers at first. Later it waits until one answers again.";
     flags.group("Flags");
     add_job_flag(flags, "Show this job only (--rdzv-id). Without it: all jobs", out.observer.job);
-    flags.value(
-        {"--interval", "SECONDS", "1", "Time between two answers of the daemon, from 0.2 to 60",
-         "--interval=10", "-", true},
-        interval_into(out.interval));
-    flags.value({"--count", "N", "", "End after so many answers", "--count=1", "-", true},
+    flags.value({"--interval", "SECONDS", "1",
+                 "Time between two answers of the daemon, from 0.2 to 60", "--interval=10"},
+                interval_into(out.interval));
+    flags.value({"--count", "N", "", "End after so many answers", "--count=1"},
                 number_into<std::uint32_t>(out.count, 1, 1'000'000'000));
     add_observer_flags(flags, out.observer);
 }

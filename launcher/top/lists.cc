@@ -31,21 +31,29 @@ struct Entry {
     Cells cells;
 };
 
-void sort(std::vector<Entry>& entries, bool reversed) {
+bool contains(const Cells& cells, const std::string& filter) {
+    return filter.empty() || std::ranges::any_of(cells, [&](const Span& cell) {
+               return lower(cell.text).find(lower(filter)) != std::string::npos;
+           });
+}
+
+List list_of(std::vector<Column> columns, std::vector<Entry> entries, const Order& order) {
     std::ranges::sort(entries, [&](const Entry& left, const Entry& right) {
-        const Entry& a = reversed ? right : left;
-        const Entry& b = reversed ? left : right;
+        const Entry& a = order.reversed ? right : left;
+        const Entry& b = order.reversed ? left : right;
         if (a.order.is_before(b.order) || b.order.is_before(a.order)) {
             return a.order.is_before(b.order);
         }
         return left.name != right.name ? comes_before(left.name, right.name) : left.key < right.key;
     });
-}
-
-bool contains(const Cells& cells, const std::string& filter) {
-    return filter.empty() || std::ranges::any_of(cells, [&](const Span& cell) {
-               return lower(cell.text).find(lower(filter)) != std::string::npos;
-           });
+    List list{std::move(columns), {}, {}};
+    for (Entry& entry : entries) {
+        if (contains(entry.cells, order.filter)) {
+            list.keys.push_back(std::move(entry.key));
+            list.rows.push_back(std::move(entry.cells));
+        }
+    }
+    return list;
 }
 
 Style style_of_place(const std::string& place) {
@@ -66,12 +74,11 @@ Style style_of_phase(const std::string& phase) {
 }
 
 List list_of_jobs(const std::vector<Job>& jobs, const Order& order) {
-    List lines;
-    lines.columns = {{"JOB", false, 0, kWidestName}, {"PHASE", false, 1, kWidest},
-                     {"NODES", true, 3, kWidest},    {"STEPS/S", true, 2, kWidest},
-                     {"RESTARTS", true, 5, kWidest}, {"AGE", true, 7, kWidest},
-                     {"STEP", true, 4, kWidest},     {"GOODPUT", true, 6, kWidest},
-                     {"RANKS", true, 8, kWidest},    {"", false, 9, 0}};
+    std::vector<Column> columns = {{"JOB", false, 0, kWidestName}, {"PHASE", false, 1, kWidest},
+                                   {"NODES", true, 3, kWidest},    {"STEPS/S", true, 2, kWidest},
+                                   {"RESTARTS", true, 5, kWidest}, {"AGE", true, 7, kWidest},
+                                   {"STEP", true, 4, kWidest},     {"GOODPUT", true, 6, kWidest},
+                                   {"RANKS", true, 8, kWidest},    {"", false, 9, 0}};
     std::vector<Entry> entries;
     for (const Job& job : jobs) {
         const SortKey orders[] = {{0, job.id},
@@ -94,22 +101,15 @@ List list_of_jobs(const std::vector<Job>& jobs, const Order& order) {
                             {std::to_string(job.ranks)},
                             {job.text, Style::dim}}});
     }
-    sort(entries, order.reversed);
-    for (Entry& entry : entries) {
-        if (contains(entry.cells, order.filter)) {
-            lines.keys.push_back(std::move(entry.key));
-            lines.rows.push_back(std::move(entry.cells));
-        }
-    }
-    return lines;
+    return list_of(std::move(columns), std::move(entries), order);
 }
 
 List list_of_nodes(const Job& job, const Order& order) {
-    List lines;
-    lines.columns = {{"RANKS", true, 2, kWidest},        {"NODE", false, 0, kWidestName},
-                     {"PLACE", false, 1, kWidest},       {"STATE", false, 4, kWidest},
-                     {"STEP", true, 3, kWidest},         {"HEARD", true, 5, kWidest},
-                     {"ADDRESS", false, 6, kWidestName}, {"", false, 7, 0}};
+    std::vector<Column> columns = {
+        {"RANKS", true, 2, kWidest},        {"NODE", false, 0, kWidestName},
+        {"PLACE", false, 1, kWidest},       {"STATE", false, 4, kWidest},
+        {"STEP", true, 3, kWidest},         {"HEARD", true, 5, kWidest},
+        {"ADDRESS", false, 6, kWidestName}, {"", false, 7, 0}};
     // Nodes without ranks come last.
     constexpr double kNoRank = 1e18;
     std::vector<Entry> entries;
@@ -135,14 +135,7 @@ List list_of_nodes(const Job& job, const Order& order) {
                             {node.address == node.name ? "" : node.address, Style::dim},
                             {node.detail, style}}});
     }
-    sort(entries, order.reversed);
-    for (Entry& entry : entries) {
-        if (contains(entry.cells, order.filter)) {
-            lines.keys.push_back(std::move(entry.key));
-            lines.rows.push_back(std::move(entry.cells));
-        }
-    }
-    return lines;
+    return list_of(std::move(columns), std::move(entries), order);
 }
 
 }  // namespace regroup::launcher::top
