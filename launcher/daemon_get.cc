@@ -56,8 +56,7 @@ Result<std::string> get_from_daemon(const DaemonAccess& access, const std::strin
     std::optional<rendezvous::HttpClient> client;
     rendezvous::HttpClient::Handlers handlers;
     handlers.on_up = [&] {
-        talk.note_trouble(client->peer() +
-                          " has accepted the connection and says nothing; is it a regroup daemon?");
+        talk.note_silence(client->peer());
         client->get(target);
     };
     handlers.on_down = [] {};

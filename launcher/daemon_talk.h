@@ -32,6 +32,10 @@ class DaemonTalk {
 
     /// The cause of silence, as far as it is known.
     void note_trouble(const std::string& trouble) { trouble_ = trouble; }
+    /// The same, now that `peer` has been asked.
+    void note_silence(const std::string& peer) {
+        trouble_ = peer + " has accepted the connection and says nothing; is it a regroup daemon?";
+    }
     /// A daemon has answered.
     void heard();
     [[nodiscard]] bool has_begun() const noexcept { return has_begun_; }

@@ -59,7 +59,7 @@ void EndingReport::sum_up(const agent::Quit& quit, const Seen& seen) {
     if (!seen.has_run || (!quit.verdict && is_done)) {
         return;
     }
-    const std::string line = goodput_line(quit.verdict ? quit.verdict->goodput : seen.goodput);
+    const std::string line = describe(quit.verdict ? quit.verdict->goodput : seen.goodput);
     if (line.empty()) {
         return;
     }

@@ -20,16 +20,11 @@ constexpr Duration kAbsencePause = std::chrono::seconds(1);
 
 }  // namespace
 
-std::string gap_note(std::uint64_t last, std::uint64_t number) {
-    return number <= last + 1 ? ""
-                              : counted(number - last - 1, "event") +
-                                    " are missing here: the daemon does not keep them any more";
-}
-
 EventFollower::EventFollower(DaemonAccess access, std::string job, std::uint64_t since,
-                             Handlers handlers)
+                             bool follows, Handlers handlers)
     : handlers_(std::move(handlers)),
-      talk_(access.limit, kSilenceLimit),
+      follows_(follows),
+      talk_(access.limit, follows ? kSilenceLimit : Duration::zero()),
       job_(std::move(job)),
       last_(since),
       client_(talk_.io(), std::move(access.endpoints), client_handlers(),
@@ -43,6 +38,7 @@ rendezvous::HttpClient::Handlers EventFollower::client_handlers() {
     rendezvous::HttpClient::Handlers handlers;
     handlers.on_up = [this] {
         rest_.clear();
+        talk_.note_silence(client_.peer());
         ask();
     };
     handlers.on_down = [this] {
@@ -61,8 +57,8 @@ rendezvous::HttpClient::Handlers EventFollower::client_handlers() {
 
 void EventFollower::ask() {
     const std::string target = target_of("events", job_);
-    client_.get(target + (job_.empty() ? "?" : "&") + "follow=1&since=" + std::to_string(last_) +
-                (began_.empty() ? "" : "&began=" + began_));
+    client_.get(target + (job_.empty() ? "?" : "&") + (follows_ ? "follow=1&since=" : "since=") +
+                std::to_string(last_) + (began_.empty() ? "" : "&began=" + began_));
 }
 
 void EventFollower::refused(const std::string& reason) {
@@ -94,6 +90,10 @@ void EventFollower::take(const rendezvous::HttpAnswer& answer) {
     }
     began_ = said;
     talk_.heard();
+    if (!answer.is_stream) {
+        take_text(answer.body);
+        talk_.end({});
+    }
 }
 
 void EventFollower::take_text(std::string_view text) {
@@ -113,15 +113,16 @@ void EventFollower::take_text(std::string_view text) {
 void EventFollower::take_line(const std::string& line) {
     const nlohmann::json event = parse_json(line);
     const std::uint64_t number = number_in(event, "number");
-    if (const std::string note = gap_note(last_, number); !note.empty()) {
-        handlers_.on_note(note);
+    if (number > last_ + 1) {
+        handlers_.on_note(counted(number - last_ - 1, "event") +
+                          " are missing here: the daemon does not keep them any more");
     }
     last_ = number;
     if (job_.empty()) {
         job_ = text_in(event, "job");
     }
     handlers_.on_line(line);
-    if (launcher::text(event, "event") == "closed") {
+    if (follows_ && text_in(event, "event") == "closed") {
         handlers_.on_pause();
         talk_.end({});
     }

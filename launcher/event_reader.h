@@ -13,8 +13,9 @@
 
 namespace regroup::launcher {
 
-/// Follows the events of a job at the daemon that leads, until the job ends. When the connection is
-/// lost, it asks again for those after the last one that it has. One use.
+/// Reads the events of a job at the daemon that leads: those that it keeps, or also those to come
+/// until the job ends. When the connection is lost, it asks again for those after the last one that
+/// it has. One use.
 class EventFollower {
    public:
     struct Handlers {
@@ -27,7 +28,8 @@ class EventFollower {
     };
 
     /// Begins after the event with the number `since`.
-    EventFollower(DaemonAccess access, std::string job, std::uint64_t since, Handlers handlers);
+    EventFollower(DaemonAccess access, std::string job, std::uint64_t since, bool follows,
+                  Handlers handlers);
 
     /// Errors: those of get_from_daemon() for the first answer.
     Result<void> run() { return talk_.run(client_); }
@@ -42,6 +44,7 @@ class EventFollower {
     [[nodiscard]] std::string job_text() const;
 
     const Handlers handlers_;
+    const bool follows_;
     DaemonTalk talk_;
     std::string job_;
     std::string began_;       // When the job began, as the daemon says it.
@@ -51,9 +54,5 @@ class EventFollower {
     bool is_absent_ = false;  // The daemon does not have the job any more.
     rendezvous::HttpClient client_;
 };
-
-/// A note about events that the daemon does not keep any more, or empty: the next one after `last`
-/// has this number.
-[[nodiscard]] std::string gap_note(std::uint64_t last, std::uint64_t number);
 
 }  // namespace regroup::launcher

@@ -30,32 +30,14 @@ std::string columns(const std::array<std::string, kWidths.size()>& values,
     return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
-std::string joined(const std::string& head, const std::string& tail) {
-    return head + (head.empty() || tail.empty() ? "" : ": ") + tail;
-}
-
+/// The most that the event says.
 std::string what(const json& event) {
-    const std::string sentence = text(event, "text");
-    const std::string kind = text(event, "event");
-    if (kind == "assigned") {
-        return joined(counted(number_in(event, "group_world_size"), "node") + ", " +
-                          counted(number_in(event, "world_size"), "rank"),
-                      sentence);
+    for (const char* key : {"summary", "text"}) {
+        if (std::string sentence = text(event, key); !sentence.empty()) {
+            return sentence;
+        }
     }
-    if (kind == "recovered") {
-        const json& stages = field_in(event, "stages_s");
-        const std::string how = flag_in(event, "cut_short") ? "no recovery, cut short after "
-                                : flag_in(event, "planned") ? "changed in "
-                                                            : "trains again after ";
-        const std::uint64_t lost = number_in(event, "lost_steps");
-        return joined(how + format_duration(seconds(stages, "total")) +
-                          (lost > 0 ? ", " + counted(lost, "step") + " to do again" : ""),
-                      sentence);
-    }
-    if (kind == "closed") {
-        return joined(text(event, "outcome"), sentence);
-    }
-    return sentence.empty() ? text(event, "cause") : sentence;
+    return text(event, "cause");
 }
 
 }  // namespace

@@ -86,10 +86,9 @@ void LogFollower::take(const std::string& answer) {
     const nlohmann::json part = parse_json(answer);
     talk_.heard();
     if (flag_in(part, "ended")) {
-        talk_.end(follow_
-                      ? Result<void>()
-                      : Failure(Errc::closed,
-                                "the job has ended; its nodes keep the output (--log-dir)"));
+        talk_.end(follow_ ? Result<void>()
+                          : Failure(Errc::closed,
+                                    "the job has ended; its nodes keep the output (--log-dir)"));
         return;
     }
     if (const std::string note = text_in(part, "note"); !note.empty()) {

@@ -20,8 +20,4 @@ namespace regroup::launcher {
 /// One line for any other ending. Empty for success.
 [[nodiscard]] std::string ending_line(const std::string& job, const agent::Quit& quit);
 
-/// "3 recoveries took 41 ms; 99.9 % of 35 s spent training", "2 recoveries and 1 planned
-/// change, 2 of them cut short, took ...". Empty for a job that lost nothing.
-[[nodiscard]] std::string goodput_line(const rendezvous::Goodput& goodput);
-
 }  // namespace regroup::launcher

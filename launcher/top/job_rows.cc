@@ -86,7 +86,7 @@ std::vector<Row> tail_of(const Job& job) {
         }
     }
     if (!job.incidents.empty()) {
-        rows.push_back({{"recoveries", Style::bold}, {" " + job.recoveries, Style::normal}});
+        rows.push_back(line(job.recoveries, Style::bold));
     }
     for (std::size_t i = 0; i < std::min(kIncidentsShown, job.incidents.size()); ++i) {
         const Incident& incident = job.incidents[i];

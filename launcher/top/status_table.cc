@@ -54,7 +54,7 @@ std::string text_of(const Job& job) {
         line("", node);
     }
     line("used: ", job.budgets);
-    line("recoveries: ", job.recoveries);
+    line("", job.recoveries);
     for (std::size_t i = std::min(kIncidentsShown, job.incidents.size()); i-- > 0;) {
         line("  ", job.incidents[i].text);
     }

@@ -35,8 +35,8 @@ namespace regroup::rendezvous {
 /// One line: "round 4 after 12 ms: rank 5 on b was ended by SIGKILL; standby d took slot 1; 3 steps
 /// to do again".
 [[nodiscard]] std::string describe_briefly(const Incident& incident);
-/// "7, 3 planned, 1.5 s of 1 h; 512 steps done again": how many recoveries and changes, and how
-/// long they took.
+/// "3 recoveries took 41 ms; 99.9 % of 35 s spent training", "2 recoveries and 1 planned change, 1
+/// of them cut short, took ...; 512 steps were done again". Empty if there was none.
 [[nodiscard]] std::string describe(const Goodput& goodput);
 /// "failures 1 of 3, node losses 0".
 [[nodiscard]] std::string describe(const std::vector<JobStatus::Budget>& budgets);

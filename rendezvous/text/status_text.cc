@@ -18,6 +18,18 @@ std::string ms(Duration duration) {
     return text;
 }
 
+// With enough digits that a small loss does not show as 100 %.
+std::string percent(double share) {
+    constexpr int kDigitsMax = 4;
+    int digits = 1;
+    for (double half = 0.05; 100 * (1 - share) < half && digits < kDigitsMax; half /= 10) {
+        ++digits;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", digits, 100 * share);
+    return text;
+}
+
 std::string all_used(std::uint32_t allowed, const std::string& one, const char* flag) {
     const std::string limit = std::string(" (") + flag + " " + std::to_string(allowed) + ")";
     const std::string many = one + (one.ends_with("loss") ? "es" : "s");
@@ -131,22 +143,44 @@ std::string describe_briefly(const Incident& incident) {
 }
 
 std::string describe(const Goodput& goodput) {
-    const auto part = [](std::uint32_t count, const char* what) {
-        return count == 0 ? "" : ", " + std::to_string(count) + what;
-    };
-    std::string text = std::to_string(goodput.count) + part(goodput.planned, " planned") +
-                       part(goodput.cut_short, " cut short") +
-                       part(goodput.until_start, " only until the programs ran") + ", " +
-                       format_duration(goodput.lost) + " of " + format_age(goodput.lasted);
-    if (goodput.lost_at_end > Duration::zero()) {
-        text += ", and its end " + format_duration(goodput.lost_at_end);
+    if (goodput.count == 0 || goodput.lasted <= Duration::zero()) {
+        return "";
     }
-    if (goodput.lost_steps > 0) {
-        text += "; " + steps_again(goodput.lost_steps, goodput.lost_at_least) + " done again";
+    const double lost = to_seconds(goodput.lost + goodput.lost_at_end) / to_seconds(goodput.lasted);
+    const std::uint32_t planned = std::min(goodput.planned, goodput.count);
+    const std::uint32_t unplanned = goodput.count - planned;
+    const bool until_start = goodput.until_start == goodput.count;
+    std::string what = unplanned == 0   ? ""
+                       : until_start    ? counted(unplanned, "restart")
+                       : unplanned == 1 ? "1 recovery"
+                                        : std::to_string(unplanned) + " recoveries";
+    if (planned != 0) {
+        what += (what.empty() ? "" : " and ") + counted(planned, "planned change");
+    }
+    if (goodput.cut_short != 0) {
+        what +=
+            (goodput.count == 1 ? ", cut short"
+                                : ", " + std::to_string(goodput.cut_short) + " of them cut short") +
+            std::string(until_start ? "" : ",");
+    }
+    std::string again;
+    if (goodput.lost_steps != 0) {
+        const bool one = goodput.lost_steps == 1 && !goodput.lost_at_least;
+        again = "; " + steps_again(goodput.lost_steps, goodput.lost_at_least) +
+                (one ? " was" : " were") + " done again";
     } else if (goodput.lost_at_least) {
-        text += "; how many steps were done again is not known";
+        again = "; it is not known how many steps were done again";
     }
-    return text;
+    return what + (until_start ? ", programs running again after " : " took ") +
+           format_duration(goodput.lost) +
+           (goodput.lost_at_end > Duration::zero()
+                ? " and the end of the job " + format_duration(goodput.lost_at_end)
+                : "") +
+           "; " + (goodput.lost_at_least || goodput.until_start != 0 ? "up to " : "") +
+           percent(1 - std::clamp(lost, 0.0, 1.0)) + " % of " +
+           (goodput.lasted < std::chrono::minutes(1) ? format_duration(goodput.lasted)
+                                                     : format_age(goodput.lasted)) +
+           " spent training" + again;
 }
 
 std::string describe(const std::vector<JobStatus::Budget>& budgets) {

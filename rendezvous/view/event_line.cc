@@ -12,6 +12,7 @@
 #include "rendezvous/base/names.h"
 #include "rendezvous/base/printable.h"
 #include "rendezvous/base/signal_name.h"
+#include "rendezvous/base/time_text.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/protocol/fields.h"
 #include "rendezvous/text/describe.h"
@@ -78,13 +79,17 @@ struct Details {
             parts[std::string(kStageNames[i])] = to_seconds(durations[i]);
         }
         line["lost_steps"] = incident->lost_steps;
+        line["summary"] = protocol::sentence(describe_briefly(*incident));
     }
     void operator()(const Boxed<Verdict>& verdict) const {
         line["outcome"] = to_string(verdict->outcome);
         line["exit_code"] = verdict->exit_code;
         line["restarts"] = verdict->restarts;
         line["author"] = describe(verdict->author);
-        line["text"] = protocol::sentence(describe(verdict->reason));
+        const std::string reason = describe(verdict->reason);
+        line["text"] = protocol::sentence(reason);
+        line["summary"] =
+            protocol::sentence(std::string(to_string(verdict->outcome)) + ": " + reason);
     }
     void operator()(const PartialFinish& finish) const {
         line["finished"] = finish.finished.size();
@@ -113,6 +118,9 @@ struct Details {
                 nodes.push_back(std::move(node));
             }
         }
+        line["summary"] =
+            protocol::sentence(counted(members.size(), "node") + ", " + counted(ranks, "rank") +
+                               ": " + line["text"].get<std::string>());
         line["world_size"] = ranks;
         line["group_world_size"] = members.size();
         if (!has_nodes) {
@@ -128,18 +136,12 @@ struct Details {
 }  // namespace
 
 std::string utc_time(std::int64_t wall_ms) {
-    using std::chrono::milliseconds;
-    const auto days = std::chrono::floor<std::chrono::days>(milliseconds(wall_ms));
-    const std::chrono::year_month_day date{std::chrono::sys_days(days)};
-    const std::chrono::hh_mm_ss time(milliseconds(wall_ms) - days);
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ",
-                  static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                  static_cast<unsigned>(date.day()), static_cast<int>(time.hours().count()),
-                  static_cast<int>(time.minutes().count()),
-                  static_cast<int>(time.seconds().count()),
-                  static_cast<int>(time.subseconds().count()));
-    return text.data();
+    const auto at = std::chrono::milliseconds(wall_ms);
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
+    std::array<char, 8> rest{};
+    std::snprintf(rest.data(), rest.size(), ".%03dZ", static_cast<int>((at - seconds).count()));
+    const std::string text = universal_time_text(seconds.count());
+    return text.substr(0, text.size() - 1) + rest.data();
 }
 
 namespace {

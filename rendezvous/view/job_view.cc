@@ -275,7 +275,7 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     out.field("incidents_until_start", goodput.until_start);
     out.field("lost_steps", goodput.lost_steps);
     out.field("lost_at_least", goodput.lost_at_least);
-    put_sentence(out, "recoveries_text", goodput.count == 0 ? "" : describe(goodput));
+    put_sentence(out, "recoveries_text", describe(goodput));
     put_sentence(out, "budgets_text", describe(status.budgets));
     out.field("restarts", status.restarts);
     if (status.situation.partial_finish.is_known()) {

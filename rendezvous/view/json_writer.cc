@@ -86,10 +86,4 @@ void JsonWriter::json(std::string_view text) {
     out_ += text;
 }
 
-void JsonWriter::field_if(std::string_view name, std::string_view text) {
-    if (!text.empty()) {
-        field(name, text);
-    }
-}
-
 }  // namespace regroup::rendezvous

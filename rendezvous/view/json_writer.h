@@ -38,8 +38,6 @@ class JsonWriter {
         key(name);
         value(its);
     }
-    /// The same, unless `text` is empty.
-    void field_if(std::string_view name, std::string_view text);
 
    private:
     void open(char bracket);

@@ -114,7 +114,7 @@ class Job:
                "round": self.round, "world_size": self.nodes * self.ranks, "elastic": True,
                "step": step, "lasted_s": age - 2, "lost_s": self.lost_s, "lost_at_end_s": 0.0,
                "incidents_count": len(self.incidents),
-               "recoveries_text": f"{len(self.incidents)}, {self.lost_s:.1f} s of {age - 2:.0f} s",
+               "recoveries_text": f"{len(self.incidents)} recoveries took {self.lost_s:.1f} s",
                "incidents_planned": sum(one["planned"] for one in self.incidents),
                "incidents_cut_short": 0, "incidents_until_start": 0,
                "lost_steps": sum(one["lost_steps"] for one in self.incidents), "lost_at_least": False,

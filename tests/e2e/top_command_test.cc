@@ -49,7 +49,7 @@ TEST_F(TopCommand, ScreenShowsTheRecoveryOfAKilledWorker) {
     ASSERT_TRUE(top.shows("127.0.0.3")) << top.screen().text();
     ::kill(pid_of(first.at(3)), SIGKILL);
     ASSERT_TRUE(top.shows("job job: training, round 2")) << top.screen().text();
-    ASSERT_TRUE(top.shows("recoveries 1")) << top.screen().text();
+    ASSERT_TRUE(top.shows("1 recovery took")) << top.screen().text();
     for (const char* text :
          {"last failure", "was ended by SIGKILL", "  round 2 after ", "failures 1 of 4"}) {
         EXPECT_TRUE(top.shows(text)) << text << "\n" << top.screen().text();

@@ -122,8 +122,10 @@ TEST(JobViewJson, LossesAreToldInSentences) {
 
     const json job = of_job(view);
 
-    EXPECT_EQ(job.at("recoveries_text"),
-              "3, 2 planned, 1 cut short, 120 ms of 1 h, and its end 3.0 s; 1024 steps done again");
+    EXPECT_EQ(
+        job.at("recoveries_text"),
+        "1 recovery and 2 planned changes, 1 of them cut short, took 120 ms and the end of the "
+        "job 3.0 s; 99.9 % of 1 h spent training; 1024 steps were done again");
     EXPECT_EQ(job.at("budgets_text"), "failures 1 of 3, hangs 2");
     const json& incidents = job.at("incidents");
     EXPECT_EQ(incidents.at(0).at("text"),

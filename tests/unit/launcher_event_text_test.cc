@@ -26,16 +26,17 @@ TEST(EventText, FailureShowsItsRankAndItsSentenceInColumns) {
 
 TEST(EventText, RoundsAndRecoveriesAreSummedUp) {
     EXPECT_EQ(event_text(R"({"time":"t","event":"assigned","round":4,"step":9,
-        "text":"node c joined","world_size":16,"group_world_size":2})"),
+        "text":"node c joined","summary":"2 nodes, 16 ranks: node c joined"})"),
               "t                        assigned    4     9        -            -       "
               "2 nodes, 16 ranks: node c joined");
-    EXPECT_EQ(event_text(R"({"time":"t","event":"recovered","round":4,"step":9,"planned":false,
-        "cut_short":false,"lost_steps":3,"stages_s":{"total":1.5},"text":"rank 1 died"})"),
+    EXPECT_EQ(event_text(R"({"time":"t","event":"recovered","round":4,"step":9,"text":"rank 1 died",
+        "summary":"round 4 after 1.5 s: rank 1 died; 3 steps to do again"})"),
               "t                        recovered   4     9        -            -       "
-              "trains again after 1.5 s, 3 steps to do again: rank 1 died");
-    EXPECT_EQ(event_text(R"({"time":"t","event":"closed","outcome":"succeeded","text":"done"})"),
-              "t                        closed      0     0        -            -       "
-              "succeeded: done");
+              "round 4 after 1.5 s: rank 1 died; 3 steps to do again");
+    EXPECT_EQ(
+        event_text(R"({"time":"t","event":"closed","text":"done","summary":"succeeded: done"})"),
+        "t                        closed      0     0        -            -       "
+        "succeeded: done");
 }
 
 TEST(EventText, LongNamesMoveTheColumnsAndHostileOnesAreShown) {

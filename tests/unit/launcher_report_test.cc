@@ -4,6 +4,7 @@
 #include "launcher/report.h"
 #include "launcher/torchrun_report.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/text/describe.h"
 #include "tests/support/words.h"
 
 namespace regroup::launcher {
@@ -189,63 +190,60 @@ TEST(TorchrunSummary, SummaryIsAtMostSixtyWide) {
 
 TEST(LauncherReport, GoodputLineSumsUpTheRecoveries) {
     rendezvous::Goodput goodput;
-    EXPECT_EQ(goodput_line(goodput), "");
+    EXPECT_EQ(describe(goodput), "");
     goodput.lasted = std::chrono::seconds(35);
-    EXPECT_EQ(goodput_line(goodput), "") << "nothing was lost";
+    EXPECT_EQ(describe(goodput), "") << "nothing was lost";
     goodput.count = 3;
     goodput.lost = std::chrono::milliseconds(41);
-    EXPECT_EQ(goodput_line(goodput), "3 recoveries took 41 ms; 99.9 % of 35 s spent training");
+    EXPECT_EQ(describe(goodput), "3 recoveries took 41 ms; 99.9 % of 35 s spent training");
     goodput.cut_short = 2;
-    EXPECT_EQ(goodput_line(goodput),
+    EXPECT_EQ(describe(goodput),
               "3 recoveries, 2 of them cut short, took 41 ms; 99.9 % of 35 s spent training");
     goodput.planned = 1;
-    EXPECT_EQ(goodput_line(goodput),
+    EXPECT_EQ(describe(goodput),
               "2 recoveries and 1 planned change, 2 of them cut short, took 41 ms; 99.9 % of 35 s "
               "spent training");
     goodput.planned = 3;
     goodput.cut_short = 0;
-    EXPECT_EQ(goodput_line(goodput), "3 planned changes took 41 ms; 99.9 % of 35 s spent training");
+    EXPECT_EQ(describe(goodput), "3 planned changes took 41 ms; 99.9 % of 35 s spent training");
     goodput.planned = 0;
     goodput.count = goodput.cut_short = 1;
-    EXPECT_EQ(goodput_line(goodput),
+    EXPECT_EQ(describe(goodput),
               "1 recovery, cut short, took 41 ms; 99.9 % of 35 s spent training");
     goodput.cut_short = 0;
     goodput.lost_steps = 512;
-    EXPECT_EQ(goodput_line(goodput),
+    EXPECT_EQ(describe(goodput),
               "1 recovery took 41 ms; 99.9 % of 35 s spent training; 512 steps were "
               "done again");
     goodput.lost_at_least = true;
-    EXPECT_EQ(goodput_line(goodput),
+    EXPECT_EQ(describe(goodput),
               "1 recovery took 41 ms; up to 99.9 % of 35 s spent training; 512 steps "
               "or more were done again");
     goodput.lost_steps = 0;
-    EXPECT_EQ(goodput_line(goodput),
+    EXPECT_EQ(describe(goodput),
               "1 recovery took 41 ms; up to 99.9 % of 35 s spent training; it is not known "
               "how many steps were done again");
     goodput.lost_at_least = false;
     goodput.lost = std::chrono::milliseconds(7);
     goodput.lasted = std::chrono::hours(1);
-    EXPECT_EQ(goodput_line(goodput), "1 recovery took 7 ms; 99.9998 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput), "1 recovery took 7 ms; 99.9998 % of 1 h spent training");
     goodput.lost = std::chrono::minutes(30);
-    EXPECT_EQ(goodput_line(goodput), "1 recovery took 1800 s; 50.0 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput), "1 recovery took 1800 s; 50.0 % of 1 h spent training");
     goodput.lost = std::chrono::hours(2);
-    EXPECT_EQ(goodput_line(goodput), "1 recovery took 7200 s; 0.0 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput), "1 recovery took 7200 s; 0.0 % of 1 h spent training");
     goodput.lost = std::chrono::minutes(1);
     goodput.lost_at_end = std::chrono::minutes(5);
-    EXPECT_EQ(goodput_line(goodput),
-              "1 recovery took 60 s and the end of the job 300 s; 90.0 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput),
+              "1 recovery took 60 s and the end of the job 300 s; 90.0 % of 1 h spent training");
     goodput.lost_at_end = Duration::zero();
     goodput.until_start = 1;
-    EXPECT_EQ(
-        goodput_line(goodput),
-        "1 restart, programs running again after 60 s; up to 98.3 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput),
+              "1 restart, programs running again after 60 s; up to 98.3 % of 1 h spent training");
     goodput.count = goodput.until_start = 2;
-    EXPECT_EQ(
-        goodput_line(goodput),
-        "2 restarts, programs running again after 60 s; up to 98.3 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput),
+              "2 restarts, programs running again after 60 s; up to 98.3 % of 1 h spent training");
     goodput.until_start = 1;
-    EXPECT_EQ(goodput_line(goodput),
-              "2 recoveries took 60 s; up to 98.3 % of 3600 s spent training");
+    EXPECT_EQ(describe(goodput), "2 recoveries took 60 s; up to 98.3 % of 1 h spent training");
 }
 
 }  // namespace

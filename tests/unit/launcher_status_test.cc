@@ -22,7 +22,7 @@ TEST(StatusTable, TableShowsAJobWithItsLosses) {
            "step":0,"silent_s":1}],
         "quarantined":[{"name":"n7","text":"node n7 is quarantined for 300 s: 3 failures"}],
         "budgets_text":"restarts 1 of 3, lost nodes 2",
-        "recoveries_text":"2, 1.5 s of 1 h",
+        "recoveries_text":"1 recovery took 1.5 s; 99.9 % of 1 h spent training",
         "incidents":[{"text":"round 2, cut short after 40 ms: node n7 is lost"},
                      {"text":"round 3 after 250 ms: node n7 is lost; n3 takes its place"}]}]})");
     EXPECT_EQ(text,
@@ -34,7 +34,7 @@ TEST(StatusTable, TableShowsAJobWithItsLosses) {
               "  n3    10.0.0.3   standby  -      stopped  -     1.0 s ago\n"
               "  node n7 is quarantined for 300 s: 3 failures\n"
               "  used: restarts 1 of 3, lost nodes 2\n"
-              "  recoveries: 2, 1.5 s of 1 h\n"
+              "  1 recovery took 1.5 s; 99.9 % of 1 h spent training\n"
               "    round 2, cut short after 40 ms: node n7 is lost\n"
               "    round 3 after 250 ms: node n7 is lost; n3 takes its place\n");
 }

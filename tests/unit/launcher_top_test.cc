@@ -37,7 +37,7 @@ nlohmann::json nightly() {
             {"restarts", 1},
             {"age_s", 12000},
             {"totals", {{"time_s", {{"waiting", 60}, {"productive", 987}, {"recovering", 13}}}}},
-            {"recoveries_text", "7, 1.5 s of 1 h"},
+            {"recoveries_text", "1 recovery took 1.5 s; 99.9 % of 1 h spent training"},
             {"budgets_text", "restarts 1 of 3"},
             {"nodes", {node("n0", 0), node("n12", 8, 1199)}},
             {"quarantined",
@@ -171,7 +171,7 @@ TEST_F(TopView, OnlyJobIsShownWithNodesFailureAndRecoveries) {
             StartsWith("  8-15  n12    member  running   1199  250 ms"), "", "", "", "", "", "", "",
             "node n7 is quarantined for 300 s: 3 failures",
             "last failure 2026-11-25T21:20:00.123Z: rank 3 on n7 was ended by SIGKILL", "  | two",
-            "  | three", "  | four", "recoveries 7, 1.5 s of 1 h",
+            "  | three", "  | four", "1 recovery took 1.5 s; 99.9 % of 1 h spent training",
             "  round 3, planned, after 50 ms: n12 has joined",
             "  round 2 after 40 ms: node n7 is lost", StartsWith("Esc all jobs  / filter")));
 }

@@ -202,12 +202,10 @@ export class Events {
       const ranks = event.rank !== undefined ? ranksText(event.rank, 1)
         : event.workers > 0 ? ranksText(event.first_rank, event.workers) : "";
       const node = `${event.node ?? ""}${ranks === "" ? "" : ` (${ranks})`}`;
-      const members = event.group_world_size === undefined ? ""
-        : `${count(event.world_size)} ranks on ${count(event.group_world_size)} nodes. `;
       const element = make("tr", {role: "row", "data-event": event.event, "data-number": event.number},
         cell(clock(date), {title: stamp(date)}), cell(event.event),
         cell(event.round === 0 ? "" : count(event.round), {class: "number", "data-label": "Round"}), cell(node),
-        cell(members + (event.text ?? event.cause ?? ""), {class: "text"}));
+        cell(event.summary ?? event.text ?? event.cause ?? "", {class: "text"}));
       return {element, update() {}};
     });
   }
