@@ -89,7 +89,6 @@ struct LeaderConnection::Impl {
     /// The daemon at `endpoint` leads; empty: the peer knows none.
     void leave_for(const std::string& endpoint);
 
-    void close();
     void finish_stop();
     void trouble(const std::string& reason, bool answered);
 
@@ -210,7 +209,7 @@ asio::awaitable<Result<void>> LeaderConnection::Impl::reach(std::shared_ptr<Impl
     const std::uint64_t attempt = ++self->attempt;
     self->connect_timer.async_wait([impl = self, attempt](ErrorCode timer_error) {
         if (!timer_error && impl->attempt == attempt) {
-            impl->close();
+            impl->stream->close();
         }
     });
     const auto [connect_error] = co_await socket.async_connect(candidate, kAwait);
@@ -265,7 +264,7 @@ asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
                 self->addresses.insert_or_assign(self->turn.current().text(), self->address);
                 self->elsewhere_told.clear();
             }
-            self->close();
+            self->stream->close();
             self->connected = false;
             self->outbox.clear();
             if (self->stopping) {
@@ -381,13 +380,9 @@ void LeaderConnection::Impl::begin_writing() {
     asio::co_spawn(io, write(self.lock()), asio::detached);
 }
 
-void LeaderConnection::Impl::close() {
-    stream->close();
-}
-
 void LeaderConnection::Impl::finish_stop() {
     stop_timer.cancel();
-    close();
+    stream->close();
     if (on_stopped) {
         asio::post(io, std::exchange(on_stopped, nullptr));
     }
@@ -411,7 +406,7 @@ LeaderConnection::LeaderConnection(asio::io_context& io, std::vector<Endpoint> e
 LeaderConnection::~LeaderConnection() {
     impl_->stopping = true;
     impl_->on_stopped = nullptr;
-    impl_->close();
+    impl_->stream->close();
     impl_->lookups.clear();
     impl_->pause.cancel();
     impl_->connect_timer.cancel();
@@ -437,7 +432,7 @@ void LeaderConnection::send_bytes(std::string bytes) {
 }
 
 void LeaderConnection::drop() {
-    impl_->close();
+    impl_->stream->close();
 }
 
 void LeaderConnection::stop(Duration limit, std::function<void()> done) {
