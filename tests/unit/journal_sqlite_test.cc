@@ -56,7 +56,8 @@ class JournalSqlite : public ::testing::Test {
     /// Opens and starts a journal; puts the restored jobs into `jobs` and its lines into `log`.
     template <class... Limits>
     std::unique_ptr<SqliteJournal> started(Limits... limits) {
-        auto journal = std::move(*SqliteJournal::open(directory(), 1000000, limits...));
+        auto journal = std::move(
+            *SqliteJournal::open(directory(), 1000000, static_cast<std::size_t>(limits)...));
         journal->start({[this](const std::vector<KeptJob>& taken) {
                             jobs.clear();
                             for (const KeptJob& job : taken) {

@@ -10,15 +10,15 @@
 namespace regroup::rendezvous {
 namespace {
 
-RankPosition at(std::uint32_t rank, std::uint64_t step, std::uint64_t operations, bool waiting,
-                std::string doing = {}) {
+RankPosition position_at(std::uint32_t rank, std::uint64_t step, std::uint64_t operations,
+                         bool waiting, std::string doing = {}) {
     return {rank, step, operations, waiting, std::move(doing)};
 }
 
 TEST(HangCulprit, RankOutsideTheCollectiveIsTheCulprit) {
-    const RankPosition positions[] = {at(0, 7, 3, true, "all_reduce"),
-                                      at(1, 7, 3, true, "all_reduce"), at(2, 7, 2, false, "load"),
-                                      at(3, 7, 3, true, "all_reduce")};
+    const RankPosition positions[] = {
+        position_at(0, 7, 3, true, "all_reduce"), position_at(1, 7, 3, true, "all_reduce"),
+        position_at(2, 7, 2, false, "load"), position_at(3, 7, 3, true, "all_reduce")};
     const auto culprit = find_culprit(positions, 0);
     ASSERT_TRUE(culprit.has_value());
     EXPECT_EQ(culprit->rank, 2U);
@@ -26,17 +26,20 @@ TEST(HangCulprit, RankOutsideTheCollectiveIsTheCulprit) {
 }
 
 TEST(HangCulprit, AmongEqualsTheRankThatDoesNotWaitIsTheCulprit) {
-    const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, false), at(2, 8, 0, false)};
+    const RankPosition positions[] = {position_at(0, 7, 3, true), position_at(1, 7, 3, false),
+                                      position_at(2, 8, 0, false)};
     EXPECT_EQ(find_culprit(positions, 0)->rank, 1U);
 }
 
 TEST(HangCulprit, AmongEqualsTheReportedRankIsTheCulprit) {
-    const RankPosition positions[] = {at(0, 0, 0, false), at(1, 0, 0, false), at(2, 0, 0, false)};
+    const RankPosition positions[] = {position_at(0, 0, 0, false), position_at(1, 0, 0, false),
+                                      position_at(2, 0, 0, false)};
     EXPECT_EQ(find_culprit(positions, 1)->rank, 1U);
 }
 
 TEST(HangCulprit, RankThatWaitsFurtherBehindIsTheCulprit) {
-    const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 2, true, "barrier")};
+    const RankPosition positions[] = {position_at(0, 7, 3, true),
+                                      position_at(1, 7, 2, true, "barrier")};
     const auto culprit = find_culprit(positions, 0);
     ASSERT_TRUE(culprit.has_value());
     EXPECT_EQ(culprit->rank, 1U);
@@ -46,7 +49,7 @@ TEST(HangCulprit, RankThatWaitsFurtherBehindIsTheCulprit) {
 }
 
 TEST(HangCulprit, NoCulpritIfAllRanksWaitAtTheSamePlace) {
-    const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, true)};
+    const RankPosition positions[] = {position_at(0, 7, 3, true), position_at(1, 7, 3, true)};
     EXPECT_FALSE(find_culprit(positions, 0).has_value());
     EXPECT_FALSE(find_culprit({}, 0).has_value());
     EXPECT_FALSE(find_culprit(std::span(positions).first(1), 1).has_value());
@@ -64,9 +67,9 @@ class RendezvousHang : public testing::Test {
     }
     void all_wait_for_each_other() {
         NodeReport a = hanging(0);
-        answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
+        answer(a, 1, {position_at(0, 10, 5, true), position_at(1, 10, 5, true)});
         NodeReport b = hanging(2);
-        answer(b, 1, {at(2, 10, 5, true), at(3, 10, 5, true)});
+        answer(b, 1, {position_at(2, 10, 5, true), position_at(3, 10, 5, true)});
         job.tell("a", hanging(0));
         job.tell("a", a);
         job.tell("b", b);
@@ -97,11 +100,12 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     EXPECT_EQ(job.heard<SaveStacks>("b").reason, "rank 0 stands still");
     EXPECT_EQ(describe(job.core.situation(job.now)),
               "round 1 hangs: rank 0 stands still; stacks are being saved");
-    answer(a, 1, {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")});
+    answer(a, 1,
+           {position_at(0, 10, 5, true, "all_reduce"), position_at(1, 10, 5, true, "all_reduce")});
     job.tell("a", a);
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);  // Its stacks are not saved yet.
     NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
-    answer(b, 1, {at(2, 10, 5, true, "all_reduce"), at(3, 10, 4, false, "load")});
+    answer(b, 1, {position_at(2, 10, 5, true, "all_reduce"), position_at(3, 10, 4, false, "load")});
     job.tell("b", b);
     EXPECT_EQ(job.heard<EndWorker>("b").rank, 3U);
     EXPECT_EQ(job.heard<EndWorker>("b").reason,
@@ -131,7 +135,8 @@ TEST_F(RendezvousHang, WaitingRankIsNotBlamedWhenOthersDoNotAnswer) {
     NodeReport a = Job::elastic_report(job.core.round(), NodeState::running, 10);
     job.tell("b", hanging(3));
     a.alarm = job.heard<SaveStacks>("a").alarm;
-    a.positions = {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")};
+    a.positions = {position_at(0, 10, 5, true, "all_reduce"),
+                   position_at(1, 10, 5, true, "all_reduce")};
     job.tell("a", a);
     job.pass(seconds(7));
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
@@ -174,11 +179,11 @@ TEST_F(RendezvousHang, NodeThatMissedAnAlarmIsToldAgain) {
     job.clear();
     job.tell("b", b);
     EXPECT_NE(job.told<SaveStacks>("b"), nullptr);
-    answer(b, 1, {at(2, 10, 5, true), at(3, 10, 4, false, "load")});
+    answer(b, 1, {position_at(2, 10, 5, true), position_at(3, 10, 4, false, "load")});
     job.clear();
     job.tell("b", b);
     EXPECT_EQ(job.told<SaveStacks>("b"), nullptr);
-    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
+    answer(a, 1, {position_at(0, 10, 5, true), position_at(1, 10, 5, true)});
     job.tell("a", a);
     EXPECT_EQ(job.heard<EndWorker>("b").rank, 3U);
 }
@@ -187,9 +192,9 @@ TEST_F(RendezvousHang, AnswerToAnEarlierAlarmIsIgnored) {
     NodeReport a = hanging(0);
     job.tell("a", a);
     a.hang.reset();
-    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
+    answer(a, 1, {position_at(0, 10, 5, true), position_at(1, 10, 5, true)});
     NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
-    answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
+    answer(b, 1, {position_at(2, 10, 4, false, "load"), position_at(3, 10, 5, true)});
     job.tell("a", a);  // It makes progress again, before its answer about the stacks arrives.
     job.tell("b", b);
     a.hang = hanging(0).hang;
@@ -199,12 +204,12 @@ TEST_F(RendezvousHang, AnswerToAnEarlierAlarmIsIgnored) {
     job.tell("a", a);
     ASSERT_EQ(job.times_told<SaveStacks>("b"), 1U);
     EXPECT_EQ(job.heard<SaveStacks>("b").alarm, 2U);
-    answer(a, 2, {at(0, 500, 4, false, "load"), at(1, 500, 5, true)});
+    answer(a, 2, {position_at(0, 500, 4, false, "load"), position_at(1, 500, 5, true)});
     job.tell("a", a);
     job.beat("b");  // Sent before the node got the question.
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
-    answer(b, 2, {at(2, 500, 5, true), at(3, 500, 5, true)});
+    answer(b, 2, {position_at(2, 500, 5, true), position_at(3, 500, 5, true)});
     job.tell("b", b);
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
     EXPECT_EQ(job.heard<EndWorker>("a").rank, 0U);
@@ -214,11 +219,11 @@ TEST_F(RendezvousHang, AnswerToAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
     job.tell("a", hanging(0));
     job.run_elastic({"a"}, 11);  // It makes progress again.
     NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 500);
-    answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
+    answer(b, 1, {position_at(2, 10, 4, false, "load"), position_at(3, 10, 5, true)});
     job.tell("b", b);
     NodeReport a = hanging(0);
     job.tell("a", a);
-    answer(a, 2, {at(0, 500, 4, false, "load"), at(1, 500, 5, true)});
+    answer(a, 2, {position_at(0, 500, 4, false, "load"), position_at(1, 500, 5, true)});
     job.tell("a", a);
     job.pass(seconds(7));
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
