@@ -59,11 +59,12 @@ Child::~Child() {
     ::waitpid(pid_, nullptr, 0);
 }
 
-void raise_descriptor_limit() {
+std::size_t raise_descriptor_limit() {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_max;
 }
 
 int dial(std::uint16_t port) {

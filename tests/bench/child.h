@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,8 +39,8 @@ class Child {
 
 /// Ends the program with this sentence and the last system error.
 [[noreturn]] void give_up(const std::string& why);
-/// Allows this process as many descriptors as it may have.
-void raise_descriptor_limit();
+/// Allows this process as many descriptors as it may have. Returns their number.
+std::size_t raise_descriptor_limit();
 /// A connection to a port of this machine, without delay.
 [[nodiscard]] int dial(std::uint16_t port);
 

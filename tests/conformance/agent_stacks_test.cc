@@ -115,8 +115,7 @@ class StacksTest : public ::testing::Test {
         EXPECT_EQ(saved.files, 2U);
         EXPECT_EQ(saved.complaint, "");
         for (const std::uint32_t rank : {0U, 1U}) {
-            EXPECT_THAT(file(rank), HasSubstr("pause"));
-            EXPECT_THAT(file(rank), HasSubstr("main"));
+            EXPECT_THAT(file(rank), saying("pause", "main"));
         }
         EXPECT_FALSE(is_stopped(first));
         EXPECT_FALSE(is_stopped(second));
@@ -194,8 +193,7 @@ TEST_F(StacksTest, StoppedProcessStaysStopped) {
     ASSERT_TRUE(wait_until([&] { return is_stopped(pid); }));
     const SavedStacks saved = save({path_with("eu-stack", "echo a frame")}, {{0, pid, ""}});
     EXPECT_EQ(saved.complaint, "");
-    EXPECT_THAT(file(0), HasSubstr("state T (stopped)"));
-    EXPECT_THAT(file(0), HasSubstr("By eu-stack:\na frame\n"));
+    EXPECT_THAT(file(0), saying("state T (stopped)", "By eu-stack:\na frame\n"));
     EXPECT_TRUE(is_stopped(pid));
 }
 
@@ -205,8 +203,8 @@ TEST_F(StacksTest, FailedToolIsReportedAndTheKernelViewIsKept) {
         save({path_with("gdb", "echo ptrace: not permitted; exit 1")}, {{0, pid, ""}});
     EXPECT_EQ(saved.how, "by gdb");
     EXPECT_EQ(saved.complaint, "gdb exited with code 1 on pid " + std::to_string(pid));
-    EXPECT_THAT(file(0), HasSubstr("As the kernel sees it:\nthread "));
-    EXPECT_THAT(file(0), HasSubstr("By gdb:\nptrace: not permitted\ngdb exited with code 1\n"));
+    EXPECT_THAT(file(0), saying("As the kernel sees it:\nthread ",
+                                "By gdb:\nptrace: not permitted\ngdb exited with code 1\n"));
 }
 
 TEST_F(StacksTest, MoreProcessesThanToolsAtOnceTakeTurns) {
@@ -235,8 +233,8 @@ TEST_F(StacksTest, ChildrenOfAWrapperAreShown) {
                                    {{3, children_.back().pid(), ""}});
     EXPECT_EQ(saved.files, 2U);
     const std::string name = "rank3." + sleeper.substr(0, sleeper.find('\n')) + ".txt";
-    EXPECT_THAT(read_file(out() / name), HasSubstr("a descendant of its process"));
-    EXPECT_THAT(read_file(out() / name), HasSubstr("By eu-stack:\na frame\n"));
+    EXPECT_THAT(read_file(out() / name),
+                saying("a descendant of its process", "By eu-stack:\na frame\n"));
 }
 
 TEST_F(StacksTest, EndedProcessIsNoError) {

@@ -209,9 +209,8 @@ TEST_F(DaemonClient, LocalhostIsTriedWithIPv4AndIPv6) {
     ControlClient lost(loop.io(), Endpoint{"localhost", nobody}, other.handlers());
     lost.start();
     ASSERT_TRUE(loop.until([&] { return !other.troubles.empty(); }));
-    EXPECT_THAT(other.troubles[0],
-                AllOf(HasSubstr("cannot connect to localhost:" + std::to_string(nobody)),
-                      HasSubstr("127.0.0.1: Connection refused; ::1: ")));
+    EXPECT_THAT(other.troubles[0], saying("cannot connect to localhost:" + std::to_string(nobody),
+                                          "127.0.0.1: Connection refused; ::1: "));
 }
 
 TEST_F(DaemonClient, NamesAreResolved) {
@@ -240,8 +239,8 @@ TEST_F(DaemonClient, PeerThatSpeaksAnotherProtocolIsNamed) {
     Peer peer = listener.accept();
     peer.send("HTTP/1.1 400 Bad Request\r\n");
     ASSERT_TRUE(loop.until([&] { return !story.troubles.empty(); }));
-    EXPECT_THAT(story.troubles[0], AllOf(HasSubstr(client.peer() + ": "),
-                                         HasSubstr("does not speak regroup's control protocol")));
+    EXPECT_THAT(story.troubles[0],
+                saying(client.peer() + ": ", "does not speak regroup's control protocol"));
     EXPECT_TRUE(story.answered);
     EXPECT_TRUE(peer.is_closed_by_peer());
 }

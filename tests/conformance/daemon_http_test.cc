@@ -214,7 +214,7 @@ TEST_F(DaemonHttp, MetricsAreThoseOfTheDaemonAndItsJobs) {
     }
     EXPECT_THAT(all, Not(HasSubstr("regroup_node_")));
     EXPECT_THAT(ask(get("/metrics?nodes=1", "Accept: application/openmetrics-text\r\n")),
-                AllOf(HasSubstr("regroup_node_up{job_id=\"healthy\""), EndsWith("\n# EOF\n")));
+                saying("regroup_node_up{job_id=\"healthy\"", EndsWith("\n# EOF\n")));
     EXPECT_THAT(ask(get("/metrics?job=other")), StartsWith("HTTP/1.1 404 "));
 }
 
@@ -223,9 +223,8 @@ TEST_F(DaemonHttp, TokenOfOneJobShowsTheMetricsOfThatJobOnly) {
     c.say(join_of("other", "c", 1));
     ASSERT_TRUE(c.expect<Assign>());
     const std::string fields = bearer({Role::observer, "other"});
-    EXPECT_THAT(ask(get("/metrics", fields)),
-                AllOf(HasSubstr("job_id=\"other\""), Not(HasSubstr("healthy")),
-                      Not(HasSubstr("regroup_daemon"))));
+    EXPECT_THAT(ask(get("/metrics", fields)), saying("job_id=\"other\"", Not(HasSubstr("healthy")),
+                                                     Not(HasSubstr("regroup_daemon"))));
     EXPECT_THAT(ask(get("/metrics?job=healthy", fields)), StartsWith("HTTP/1.1 404 "));
 }
 
@@ -281,8 +280,7 @@ TEST_F(DaemonHttp, LongReasonIsCutBetweenTwoCharacters) {
                 StartsWith("HTTP/1.1 200 "));
     const auto closed = a.expect<Closed>();
     ASSERT_TRUE(closed);
-    EXPECT_THAT(describe(closed->verdict.reason),
-                AllOf(HasSubstr("\u00fc\u00fc"), Not(HasSubstr("\ufffd"))));
+    EXPECT_THAT(describe(closed->verdict.reason), saying("\u00fc\u00fc", Not(HasSubstr("\ufffd"))));
 }
 
 TEST_F(DaemonHttp, OnlyAQuarantinedNodeIsReleased) {

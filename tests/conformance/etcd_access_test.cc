@@ -23,6 +23,7 @@ using nlohmann::json;
 using security::to_base64;
 using testing::EtcdServer;
 using testing::EtcdSide;
+using testing::Loop;
 
 using Leaf = testing::CertificateMaker::Leaf;
 

@@ -334,8 +334,7 @@ TEST_F(EtcdFaults, LeaderThatCannotWriteResignsAndReportsEtcdOnce) {
                 ContainsRegex("decisions wait until etcd is back .*database space exceeded"));
     ASSERT_TRUE(loop.until([&] { return !leads; })) << log;
     EXPECT_FALSE(done);
-    EXPECT_THAT(log, HasSubstr("database space exceeded"));
-    EXPECT_THAT(log, Not(HasSubstr("\netcd is back")));
+    EXPECT_THAT(log, saying("database space exceeded", Not(HasSubstr("\netcd is back"))));
     full = false;
     ASSERT_TRUE(loop.until([&] { return leads; })) << log;
     EXPECT_THAT(log, HasSubstr("\netcd is back"));

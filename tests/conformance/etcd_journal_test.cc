@@ -24,6 +24,7 @@ using nlohmann::json;
 using security::from_base64;
 using security::to_base64;
 using testing::EtcdSide;
+using testing::Loop;
 
 const SteadyClock kClock;
 

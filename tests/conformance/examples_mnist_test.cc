@@ -45,8 +45,7 @@ TEST_F(Mnist, KilledWorkerIsReplacedAndTheResultIsTheSame) {
         }
     }
     EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("round 2: "));
-    EXPECT_THAT(job.output(), HasSubstr("finished: parameters " + parameters));
+    EXPECT_THAT(job.output(), saying("round 2: ", "finished: parameters " + parameters));
 }
 
 /// Two nodes on one machine with two ranks each, whose messages go over TCP. There the place of a

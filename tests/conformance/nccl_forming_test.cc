@@ -275,8 +275,7 @@ TEST(NcclForming, TwoRanksOnOneGpuAreRefusedAndNamed) {
             if (rank == 1) {
                 EXPECT_EQ(error->code(), Errc::invalid_argument);
                 EXPECT_THAT(error->what(),
-                            AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("same GPU stand-in-0"),
-                                  HasSubstr("REGROUP_SHARE_GPUS=1")));
+                            saying("ranks 0 and 1", "same GPU stand-in-0", "REGROUP_SHARE_GPUS=1"));
             }
         });
     }
@@ -352,8 +351,7 @@ TEST(NcclForming, AddressForAllGroupsIsRefused) {
     const auto error = error_of_create();
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::invalid_argument);
-    EXPECT_THAT(error->what(),
-                AllOf(HasSubstr("NCCL_COMM_ID=10.0.0.1:4711"), HasSubstr("unset it")));
+    EXPECT_THAT(error->what(), saying("NCCL_COMM_ID=10.0.0.1:4711", "unset it"));
 }
 
 TEST(NcclForming, VariablesThatChangeEveryCommunicatorAreRefused) {
@@ -399,10 +397,9 @@ TEST(NcclForming, ErrorNamesTheSearchedLibraries) {
     const auto error = error_of_create();
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::invalid_argument);
-    EXPECT_THAT(error->what(),
-                AllOf(HasSubstr("/nowhere/libnccl.so.2"), HasSubstr("REGROUP_NCCL_LIBRARY")));
+    EXPECT_THAT(error->what(), saying("/nowhere/libnccl.so.2", "REGROUP_NCCL_LIBRARY"));
     EXPECT_THAT(error_of([] { (void)nccl::open_api("libc.so.6"); })->what(),
-                AllOf(HasSubstr("libc.so.6"), HasSubstr("ncclGetUniqueId")));
+                saying("libc.so.6", "ncclGetUniqueId"));
 }
 
 // With the machine's own libnccl.so.2, if there is one.

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/ended.h"
 #include "tests/support/program.h"
 
 namespace regroup::testing {

@@ -29,17 +29,13 @@ const char* const kTraceback =
 
 TEST_F(ErrorFile, TracebackIsPartOfTheReport) {
     Program job = failing(kTraceback);
-    EXPECT_EQ(job.wait(), 3) << job.output();
-    EXPECT_THAT(job.output(),
-                AllOf(HasSubstr("  its error:\n    Traceback (most recent call last)"),
-                      HasSubstr("\n    ValueError: shard 7\n"), HasSubstr("  error file "),
-                      HasSubstr(".error.json\n")));
+    EXPECT_THAT(ended(job), exits(3, "  its error:\n    Traceback (most recent call last)",
+                                  "\n    ValueError: shard 7\n", "  error file ", ".error.json\n"));
 }
 
 TEST_F(ErrorFile, PlainMessageIsShownToo) {
     Program job = failing(R"({"message": "disk is gone", "timestamp": 1700000000})");
-    EXPECT_EQ(job.wait(), 3) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("  its error:\n    disk is gone\n"));
+    EXPECT_THAT(ended(job), exits(3, "  its error:\n    disk is gone\n"));
 }
 
 TEST_F(ErrorFile, UnreadableErrorFileIsNamedAndHarmsNothing) {
@@ -56,8 +52,7 @@ TEST_F(ErrorFile, LauncherCopiesTheFirstFailureToItsOwnErrorFile) {
     Program job = failing(kTraceback, {}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
     EXPECT_EQ(job.wait(), 3) << job.output();
     EXPECT_THAT(read_file(parent_file()),
-                AllOf(HasSubstr("\"errorCode\":3"), HasSubstr("ValueError: shard 7"),
-                      HasSubstr("\"timestamp\":\"1700000000\"")));
+                saying("\"errorCode\":3", "ValueError: shard 7", "\"timestamp\":\"1700000000\""));
 }
 
 TEST_F(ErrorFile, LauncherWritesItsErrorFileWhenTheWorkerWroteNone) {
@@ -66,7 +61,7 @@ TEST_F(ErrorFile, LauncherWritesItsErrorFileWhenTheWorkerWroteNone) {
         run_probe({"--standalone"}, {"raise=11"}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
     EXPECT_EQ(job.wait(), 139) << job.output();
     EXPECT_THAT(read_file(parent_file()),
-                AllOf(HasSubstr("\"errorCode\":-11"), HasSubstr("SIGSEGV"), Not(HasSubstr("old"))));
+                saying("\"errorCode\":-11", "SIGSEGV", Not(HasSubstr("old"))));
 }
 
 TEST_F(ErrorFile, SuccessLeavesTheParentsFileAlone) {
@@ -81,8 +76,7 @@ TEST_F(ErrorFile, ErrorFileOfAnEarlierRunIsIgnored) {
     Program first = failing(kTraceback, same);
     EXPECT_EQ(first.wait(), 3) << first.output();
     Program second = run(Words{"--standalone", "--log-dir=logs"} + same + Words{"/bin/false"});
-    EXPECT_EQ(second.wait(), 1) << second.output();
-    EXPECT_THAT(second.output(), Not(HasSubstr("its error")));
+    EXPECT_THAT(ended(second), exits(1, Not(HasSubstr("its error"))));
 }
 
 TEST_F(ErrorFile, ErrorFileIsReportedOnTheOtherNodesToo) {
@@ -97,8 +91,7 @@ TEST_F(ErrorFile, ErrorFileIsReportedOnTheOtherNodesToo) {
     Program follower = start(1);
     Program culprit = start(2);
     EXPECT_EQ(culprit.wait(), 3) << culprit.output();
-    EXPECT_EQ(follower.wait(), 3) << follower.output();
-    EXPECT_THAT(follower.output(), HasSubstr("    ValueError: shard 7\n"));
+    EXPECT_THAT(ended(follower), exits(3, "    ValueError: shard 7\n"));
 }
 
 TEST_F(ErrorFile, ErrorFileThatIsNoRegularFileDoesNotBlock) {

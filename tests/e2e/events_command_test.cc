@@ -130,8 +130,7 @@ TEST_F(EventsCommand, JobIsFollowedOverARestartOfItsDaemonWithoutGapOrDuplicate)
     // The status and the trace of a running job.
     check("check_schema.py", STATUS_SCHEMA, said({"status", "--json", "--endpoint=" + endpoint}));
     const std::string table = said({"events", "--endpoint=" + endpoint});
-    EXPECT_THAT(table, AllOf(HasSubstr("TIME "), HasSubstr(" failed "),
-                             HasSubstr("rank 3 on 127.0.0.3 was ended by SIGKILL")));
+    EXPECT_THAT(table, saying("TIME ", " failed ", "rank 3 on 127.0.0.3 was ended by SIGKILL"));
     const json trace = json::parse(said({"trace", "--endpoint=" + endpoint, "job"}));
     EXPECT_THAT(phase_of(trace, "s"), SizeIs(1));
     EXPECT_THAT(phase_of(trace, "f"), SizeIs(1));
@@ -218,8 +217,7 @@ TEST_F(EventsCommand, MistakesAreNamed) {
     const Rendezvous rendezvous;
     const auto fails = [&](const Words& words, int code, const std::string& text) {
         Program program({Words{regroup_program()} + words, {}, folder()});
-        EXPECT_EQ(program.wait(), code) << program.output();
-        EXPECT_THAT(program.output(), HasSubstr(text));
+        EXPECT_THAT(ended(program), exits(code, text));
     };
     const std::string endpoint = "--endpoint=" + rendezvous.endpoint();
     fails({"events", endpoint}, 1, "regroup events: this daemon has no job");

@@ -144,8 +144,7 @@ TEST_F(GracePeriod, SigtermToAllNodesEndsTheJobWithItsCode) {
     first->signal(SIGTERM);
     second->signal(SIGTERM);
     for (Program* each : {first.get(), second.get()}) {
-        EXPECT_EQ(each->wait(), 128 + SIGTERM) << each->output();
-        EXPECT_THAT(each->output(), Not(HasSubstr("failed")));
+        EXPECT_THAT(ended(*each), exits(128 + SIGTERM, Not(HasSubstr("failed"))));
     }
 }
 
@@ -153,8 +152,7 @@ TEST_F(GracePeriod, WorkersGetTheSignalThatTheLauncherGot) {
     auto first = start(1, {"--last-call=0"}, {"ignore=15", "mark=up", "hold"});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
     first->signal(SIGINT);  // The workers ignore SIGTERM.
-    EXPECT_EQ(first->wait(), 128 + SIGINT) << first->output();
-    EXPECT_THAT(first->output(), Not(HasSubstr("killing")));
+    EXPECT_THAT(ended(*first), exits(128 + SIGINT, Not(HasSubstr("killing"))));
 }
 
 }  // namespace

@@ -121,11 +121,10 @@ TEST_F(LaunchSsh, ThreeHostsTrainTogether) {
                              "20", "--log-every", "10", "--hidden", "16"});
     EXPECT_EQ(job->wait(), 0) << job->output() << server_->log();
     EXPECT_THAT(job->output(),
-                AllOf(HasSubstr("starts on 3 host(s); a runs the daemon at 127.0.0.2:"),
-                      HasSubstr("[a] regroup: round 1: ranks 0-1 of 4 on node a"),
-                      HasSubstr("[b] regroup: round 1: rank 2 of 4 on node b"),
-                      HasSubstr("[c] regroup: round 1: rank 3 of 4 on node c"),
-                      HasSubstr("[a:0] step 20/20")));
+                saying("starts on 3 host(s); a runs the daemon at 127.0.0.2:",
+                       "[a] regroup: round 1: ranks 0-1 of 4 on node a",
+                       "[b] regroup: round 1: rank 2 of 4 on node b",
+                       "[c] regroup: round 1: rank 3 of 4 on node c", "[a:0] step 20/20"));
     EXPECT_TRUE(all_gone());
 }
 
@@ -170,29 +169,25 @@ TEST_F(LaunchSsh, HostThatRefusesIsLeftOutIfEnoughAnswer) {
     const auto job = launch({"--hosts=gone,a,b", "--nnodes=2:3", "true"});
     EXPECT_EQ(job->wait(), 0) << job->output();
     EXPECT_EQ(count_of(job->output(), "gone"), 1U) << job->output();
-    EXPECT_THAT(job->output(), AllOf(HasSubstr("host gone cannot take part: ssh: connect to host"),
-                                     HasSubstr("on 2 host(s); a runs the daemon")));
+    EXPECT_THAT(job->output(), saying("host gone cannot take part: ssh: connect to host",
+                                      "on 2 host(s); a runs the daemon"));
 }
 
 TEST_F(LaunchSsh, HostThatRefusesEndsAJobThatNeedsIt) {
     const auto job = launch({"--hosts=a,gone,b", "sh", "-c", ": >ran"});
-    EXPECT_EQ(job->wait(), kSshFailed) << job->output();
-    EXPECT_THAT(job->output(), HasSubstr("2 of 3 hosts can take part, and the job needs 3"));
+    EXPECT_THAT(ended(*job), exits(kSshFailed, "2 of 3 hosts can take part, and the job needs 3"));
     EXPECT_TRUE(all_gone());
     EXPECT_FALSE(std::filesystem::exists(folder() + "/ran"));
 }
 
 TEST_F(LaunchSsh, MissingPartsOnAHostAreNamed) {
     auto job = launch({"--hosts=a", "--regroup=/absent/regroup", "true"});
-    EXPECT_EQ(job->wait(), kSshFailed);
-    EXPECT_THAT(job->output(), AllOf(HasSubstr("host a cannot take part"),
-                                     HasSubstr("/absent/regroup"), HasSubstr("--regroup names")));
+    EXPECT_THAT(ended(*job),
+                exits(kSshFailed, "host a cannot take part", "/absent/regroup", "--regroup names"));
     job = launch({"--hosts=a,b", "--workdir=/absent/folder", "true"});
-    EXPECT_EQ(job->wait(), kSshFailed);
-    EXPECT_THAT(job->output(), HasSubstr("cannot enter the folder /absent/folder"));
+    EXPECT_THAT(ended(*job), exits(kSshFailed, "cannot enter the folder /absent/folder"));
     job = launch({"--hosts=a,b,c", "/absent/train"});
-    EXPECT_EQ(job->wait(), kUsage);
-    EXPECT_THAT(job->output(), HasSubstr("cannot run '/absent/train'"));
+    EXPECT_THAT(ended(*job), exits(kUsage, "cannot run '/absent/train'"));
     EXPECT_TRUE(all_gone());
 }
 
@@ -325,8 +320,7 @@ TEST_F(LaunchSsh, JobThatNeedsAHostEndsWhenItsConnectionBreaks) {
     const std::vector<pid_t> clients = children_of(job->pid());
     ASSERT_THAT(clients, SizeIs(2));
     ::kill(clients.back(), SIGKILL);
-    EXPECT_EQ(job->wait(), 128 + SIGTERM) << job->output();
-    EXPECT_THAT(job->output(), HasSubstr("the job cannot go on without host b"));
+    EXPECT_THAT(ended(*job), exits(128 + SIGTERM, "the job cannot go on without host b"));
     EXPECT_TRUE(all_gone());
 }
 
@@ -352,8 +346,7 @@ TEST_F(LaunchSsh, HostFileGivesHostsAndWorkers) {
         read_file(folder() + "/n0") + read_file(folder() + "/n1") + read_file(folder() + "/n2"),
         "2\n2\n1\n");
     job = launch({"--hostfile=absent", "true"});
-    EXPECT_EQ(job->wait(), kUsage);
-    EXPECT_THAT(job->output(), HasSubstr("--hostfile: cannot read absent: No such file"));
+    EXPECT_THAT(ended(*job), exits(kUsage, "--hostfile: cannot read absent: No such file"));
 }
 
 /// Two hosts with networks of their own. No file with a token is anywhere.

@@ -49,15 +49,13 @@ TEST_F(LogsCommand, ShowsTheLastLinesOfARankWhereverItRuns) {
     start();
     for (const char* rank : {"0", "3"}) {
         const auto shown = logs({"job", rank});
-        EXPECT_EQ(shown->wait(), 0) << shown->output();
-        EXPECT_THAT(shown->output(), AllOf(HasSubstr("line 1 of " + std::string(rank) + " in 1\n"),
-                                           HasSubstr("error of " + std::string(rank) + "\n"),
-                                           HasSubstr("round_1/rank0000")));
+        EXPECT_THAT(ended(*shown),
+                    exits(0, "line 1 of " + std::string(rank) + " in 1\n",
+                          "error of " + std::string(rank) + "\n", "round_1/rank0000"));
     }
     const auto last = logs({"--lines=1", "--stream=out", "3"});
-    EXPECT_EQ(last->wait(), 0);
-    EXPECT_THAT(last->output(), AllOf(HasSubstr("line 3 of 3"), Not(HasSubstr("line 2 of 3")),
-                                      Not(HasSubstr("error of 3"))));
+    EXPECT_THAT(ended(*last), exits(0, "line 3 of 3", Not(HasSubstr("line 2 of 3")),
+                                    Not(HasSubstr("error of 3"))));
 }
 
 TEST_F(LogsCommand, FollowsARankOverARestartUntilTheJobEnds) {
@@ -86,13 +84,11 @@ TEST_F(LogsCommand, SaysWhyThereIsNothingToShow) {
     EXPECT_EQ(no_rank->wait(), 1);
     EXPECT_EQ(no_rank->output(), "regroup logs: job job has no rank 7 now\n");
     const auto no_file = logs({"1"});
-    EXPECT_EQ(no_file->wait(), 1);
-    EXPECT_THAT(no_file->output(), AllOf(HasSubstr("--log-dir"), HasSubstr("127.0.0.2")));
+    EXPECT_THAT(ended(*no_file), exits(1, "--log-dir", "127.0.0.2"));
     for (const Words& words :
          {Words{}, Words{"x"}, Words{"1", "2", "3"}, Words{"--stream=x", "1"}}) {
         const auto mistake = logs(words);
-        EXPECT_EQ(mistake->wait(), 2) << mistake->output();
-        EXPECT_THAT(mistake->output(), Not(IsEmpty()));
+        EXPECT_THAT(ended(*mistake), exits(2, Not(IsEmpty())));
     }
 }
 

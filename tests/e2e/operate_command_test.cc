@@ -73,11 +73,9 @@ TEST_F(OperateCommand, OperatorsShowDrainAndStopARunningJob) {
 
     const Said status = operate({"status"});
     EXPECT_EQ(status.code, 0);
-    EXPECT_THAT(status.text,
-                AllOf(HasSubstr("job job: training, round 2, 4 ranks, step "),
-                      HasSubstr("  127.0.0.2  127.0.0.2"), HasSubstr("  0-1  "),
-                      HasSubstr("  2-3  "), HasSubstr(" 1 of 4"), HasSubstr("1 recovery took "),
-                      HasSubstr("rank 3 on 127.0.0.3 was ended by SIGKILL")));
+    EXPECT_THAT(status.text, saying("job job: training, round 2, 4 ranks, step ",
+                                    "  127.0.0.2  127.0.0.2", "  0-1  ", "  2-3  ", " 1 of 4",
+                                    "1 recovery took ", "rank 3 on 127.0.0.3 was ended by SIGKILL"));
     const Said json = operate({"status", "--json"});
     EXPECT_EQ(json.code, 0);
     EXPECT_THAT(json.text, AllOf(HasSubstr("\"jobs\":["), HasSubstr("\"round\":2")));
@@ -97,16 +95,13 @@ TEST_F(OperateCommand, OperatorsShowDrainAndStopARunningJob) {
     const Said drained = operate({"drain", "--reason=new memory", "127.0.0.3"});
     EXPECT_EQ(drained.code, 0) << drained.text;
     EXPECT_THAT(drained.text, HasSubstr("node 127.0.0.3 of job job leaves"));
-    EXPECT_EQ(b->wait(), 75) << b->output();
-    EXPECT_THAT(b->output(), HasSubstr("new memory"));
+    EXPECT_THAT(ended(*b), exits(75, "new memory"));
     ASSERT_THAT(await_marks("up", 2, 3), SizeIs(2)) << a->output();
 
     const Said stopped = operate({"stop", "--reason=enough"});
     EXPECT_EQ(stopped.code, 0);
     EXPECT_EQ(stopped.text, "job job is stopped on all its nodes\n");
-    EXPECT_EQ(a->wait(), 1) << a->output();
-    EXPECT_THAT(a->output(),
-                AllOf(HasSubstr("job job was stopped by " + account() + "@"), HasSubstr("enough")));
+    EXPECT_THAT(ended(*a), exits(1, "job job was stopped by " + account() + "@", "enough"));
     EXPECT_THAT(a->family(), IsEmpty());
     const Said again = operate({"stop"});
     EXPECT_EQ(again.code, 1);
@@ -141,10 +136,9 @@ TEST_F(OperateCommand, WaitEndsWhenTheNodeHasLeftAndTellsItsStep) {
     const Words lines = lines_of(drained.text);
     ASSERT_THAT(lines, SizeIs(2)) << drained.text;
     EXPECT_THAT(lines[0], HasSubstr("node 127.0.0.3 of job job leaves at its next step boundary"));
-    EXPECT_THAT(lines[1],
-                AllOf(HasSubstr("node 127.0.0.3 (ranks 2-3)" + std::string(kHasLeft) +
-                                left.at(2).at("step") + " (drained: "),
-                      HasSubstr("is drained by " + account() + "@"), HasSubstr("new memory")));
+    EXPECT_THAT(lines[1], saying("node 127.0.0.3 (ranks 2-3)" + std::string(kHasLeft) +
+                                     left.at(2).at("step") + " (drained: ",
+                                 "is drained by " + account() + "@", "new memory"));
     EXPECT_EQ(b->wait(), 75) << b->output();
     // All workers of the last node save and leave.
     const Said last = operate({"drain", "--wait", "127.0.0.2"});
@@ -159,8 +153,8 @@ TEST_F(OperateCommand, WaitForSeveralNodesOfOneNameTellsTheStepOfEach) {
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
     const Said drained = operate({"drain", "--wait", "127.0.0.3"});
     EXPECT_EQ(drained.code, 0) << drained.text;
-    EXPECT_THAT(drained.text, AllOf(HasSubstr("(ranks 0-1)" + std::string(kHasLeft)),
-                                    HasSubstr("(ranks 2-3)" + std::string(kHasLeft))));
+    EXPECT_THAT(drained.text, saying("(ranks 0-1)" + std::string(kHasLeft),
+                                     "(ranks 2-3)" + std::string(kHasLeft)));
     EXPECT_EQ(a->wait(), 75) << a->output();
     EXPECT_EQ(b->wait(), 75) << b->output();
 }
@@ -179,13 +173,11 @@ TEST_F(OperateCommand, DrainContinuesAfterItsWaitTimesOutOrIsInterrupted) {
     const auto interrupted = begin({"drain", "--wait", "127.0.0.3"});
     ASSERT_TRUE(interrupted->prints("leaves at its next step boundary"));
     interrupted->signal(SIGINT);
-    EXPECT_EQ(interrupted->wait(), 128 + SIGINT);
-    EXPECT_THAT(interrupted->output(),
-                HasSubstr("no longer waiting; the node leaves all the same"));
+    EXPECT_THAT(ended(*interrupted),
+                exits(128 + SIGINT, "no longer waiting; the node leaves all the same"));
     EXPECT_TRUE(patient->running());
     release("disk");
-    EXPECT_EQ(patient->wait(), 0) << patient->output();
-    EXPECT_THAT(patient->output(), HasSubstr(kHasLeft));
+    EXPECT_THAT(ended(*patient), exits(0, kHasLeft));
     EXPECT_EQ(b->wait(), 75) << b->output();
 }
 
@@ -196,16 +188,16 @@ TEST_F(OperateCommand, WaitFailsIfTheNodeIsLostOrTheJobEndsFirst) {
     const auto of_lost = begin({"drain", "--wait", "127.0.0.3"});
     ASSERT_TRUE(saves(1)) << b->output();
     b->signal(SIGKILL);
-    EXPECT_EQ(of_lost->wait(), 1);
-    EXPECT_THAT(of_lost->output(), HasSubstr("node 127.0.0.3 (ranks 2-3) was lost before it had "
-                                             "left job job, after step "));
+    EXPECT_THAT(ended(*of_lost), exits(1,
+                                       "node 127.0.0.3 (ranks 2-3) was lost before it had "
+                                       "left job job, after step "));
     ASSERT_THAT(await_marks("up", 2, 2), SizeIs(2)) << a->output();
     const auto of_stopped = begin({"drain", "--wait", "127.0.0.2"});
     ASSERT_TRUE(saves(2)) << a->output();
     EXPECT_EQ(operate({"stop", "--reason=enough"}).code, 0);
-    EXPECT_EQ(of_stopped->wait(), 1);
-    EXPECT_THAT(of_stopped->output(), HasSubstr("node 127.0.0.2 (ranks 0-1) had not left when job "
-                                                "job ended: enough"));
+    EXPECT_THAT(ended(*of_stopped), exits(1,
+                                          "node 127.0.0.2 (ranks 0-1) had not left when job "
+                                          "job ended: enough"));
     release("disk");
 }
 
@@ -226,8 +218,7 @@ TEST_F(OperateCommand, WaitGoesOnWithTheNextDaemonThatHasTheJob) {
     ASSERT_TRUE(b->prints("the daemon is back at")) << b->output();
     ASSERT_TRUE(waits->prints("the daemon is back; waiting again")) << waits->output();
     release("disk");
-    EXPECT_EQ(waits->wait(), 0) << waits->output();
-    EXPECT_THAT(waits->output(), HasSubstr(kHasLeft));
+    EXPECT_THAT(ended(*waits), exits(0, kHasLeft));
     EXPECT_EQ(b->wait(), 75) << b->output();
 }
 
@@ -235,8 +226,8 @@ TEST_F(OperateCommand, MistakesAndUnansweredRequestsAreReported) {
     const Said absent =
         regroup({"status", "--timeout=1", "--endpoint=127.0.0.1:" + std::to_string(unused_port())});
     EXPECT_EQ(absent.code, 3);
-    EXPECT_THAT(absent.text, AllOf(HasSubstr("regroup status: no daemon has answered within 1.0 s"),
-                                   HasSubstr("127.0.0.1:")));
+    EXPECT_THAT(absent.text,
+                saying("regroup status: no daemon has answered within 1.0 s", "127.0.0.1:"));
     const Said none = operate({"drain", "a"});
     EXPECT_EQ(none.code, 1);
     EXPECT_EQ(none.text, "regroup drain: this daemon has no job\n");

@@ -155,8 +155,7 @@ TEST_F(RunDaemonLoss, AgentsEndIfTheDaemonNeverComesBack) {
     for (Program* agent : {a.get(), b.get()}) {
         EXPECT_EQ(agent->wait(), 3) << agent->output();
         EXPECT_THAT(lines_of(agent->output()).back(),
-                    AllOf(HasSubstr("the workers of this node have succeeded"),
-                          HasSubstr(daemon.endpoint())));
+                    saying("the workers of this node have succeeded", daemon.endpoint()));
         EXPECT_THAT(agent->family(), IsEmpty());
     }
     EXPECT_THAT(last_marks("done"), SizeIs(4));
@@ -263,8 +262,7 @@ TEST_F(RunDaemonLossWithItsHost, NodeThatHasFinishedDoesNotBeginAgain) {
     // Longer than a node waits before it runs the daemon.
     lose_host([&](unsigned number) { return start_unaware(number, {"--join-timeout=8"}); });
     release("finish");
-    EXPECT_EQ(survivor_->wait(), 3) << survivor_->output();
-    EXPECT_THAT(survivor_->output(), Not(HasSubstr(kServesNow)));
+    EXPECT_THAT(ended(*survivor_), exits(3, Not(HasSubstr(kServesNow))));
     EXPECT_THAT(marks("up"), SizeIs(1));
 }
 
@@ -295,8 +293,7 @@ TEST_F(RunDaemonLossWithItsHost, SurvivorTakesTheJobUpFromTheJournalAndKnowsTheL
 
 TEST_F(RunDaemonLoss, LauncherWarnsThatAJobWithoutANameCannotBeTakenUpAgain) {
     Program job = run_probe({"--standalone", "--state=" + state()}, {"exit=0"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("this job has no name (--rdzv-id)"));
+    EXPECT_THAT(ended(job), exits(0, "this job has no name (--rdzv-id)"));
 }
 
 // A wrong flag must not discard the saved job.
@@ -311,9 +308,7 @@ TEST_F(RunDaemonLoss, SavedJobIsNotTakenUpWithContradictingFlags) {
     }
     first.wait();
     Program again = run_probe(flags + Words{"--max-restarts=7"}, {"hold"});
-    EXPECT_EQ(again.wait(), 2) << again.output();
-    EXPECT_THAT(again.output(),
-                AllOf(HasSubstr("--max-restarts is 7 here, 3 there"), HasSubstr("--rdzv-id")));
+    EXPECT_THAT(ended(again), exits(2, "--max-restarts is 7 here, 3 there", "--rdzv-id"));
 }
 
 TEST_F(RunDaemonLoss, FailedJobIsStartedAnewByTheSameCommand) {
@@ -321,9 +316,8 @@ TEST_F(RunDaemonLoss, FailedJobIsStartedAnewByTheSameCommand) {
     Program failed = run_probe(flags, {"exit=3"});
     EXPECT_EQ(failed.wait(), 3) << failed.output();
     Program again = run_probe(flags, {"exit=0"});
-    EXPECT_EQ(again.wait(), 0) << again.output();
-    EXPECT_THAT(again.output(), Not(HasSubstr("taken up again")));
-    EXPECT_THAT(again.output(), HasSubstr("rank 0 of 1 on node"));  // The numbers of rounds go on.
+    EXPECT_THAT(ended(again), exits(0, Not(HasSubstr("taken up again")),
+                                    "rank 0 of 1 on node"));  // The numbers of rounds go on.
 }
 
 TEST_F(RunDaemonLoss, UnusableStatePathIsRefused) {

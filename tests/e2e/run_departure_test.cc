@@ -29,8 +29,7 @@ TEST_F(RunDeparture, FinishedNodeLeavesWhileOthersWork) {
     EXPECT_EQ(done->wait(), 0) << done->output();
     EXPECT_TRUE(busy->running()) << busy->output();
     release("finish");
-    EXPECT_EQ(busy->wait(), 0) << busy->output();
-    EXPECT_THAT(busy->output(), Not(HasSubstr("left")));
+    EXPECT_THAT(ended(*busy), exits(0, Not(HasSubstr("left"))));
 }
 
 TEST_F(RunDeparture, StoreOutlivesItsLastReader) {
@@ -40,8 +39,7 @@ TEST_F(RunDeparture, StoreOutlivesItsLastReader) {
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << server->output() << reader->output();
     EXPECT_FALSE(server->wait(std::chrono::milliseconds(300))) << server->output();
     release("read");
-    EXPECT_EQ(reader->wait(), 0) << reader->output();
-    EXPECT_THAT(reader->output(), HasSubstr("got late"));
+    EXPECT_THAT(ended(*reader), exits(0, "got late"));
     EXPECT_EQ(server->wait(), 0) << server->output();
 }
 
@@ -52,8 +50,7 @@ TEST_F(RunDeparture, FailureAfterADepartureEndsAtOnceAndSaysWhy) {
     auto done = start(2, steps, "2", flags);
     EXPECT_EQ(done->wait(), 0) << done->output();
     release("fail");
-    EXPECT_EQ(failing->wait(), 3) << failing->output();
-    EXPECT_THAT(failing->output(), HasSubstr("127.0.0.3 has finished and left"));
+    EXPECT_THAT(ended(*failing), exits(3, "127.0.0.3 has finished and left"));
 }
 
 TEST_F(RunDeparture, ElasticJobRestartsWithTheNodesThatAreLeft) {

@@ -73,9 +73,7 @@ TEST_F(RunElastic, LostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     release("finish");
     EXPECT_EQ(job.wait(), 0) << job.output();
     expect_whole_training(4);
-    EXPECT_THAT(job.output(), HasSubstr("rank 2 on"));
-    EXPECT_THAT(job.output(), HasSubstr("was ended by SIGKILL"));
-    EXPECT_THAT(job.output(), HasSubstr("recovered in"));
+    EXPECT_THAT(job.output(), saying("rank 2 on", "was ended by SIGKILL", "recovered in"));
 }
 
 TEST_F(RunElastic, WorkerDeathReleasesBlockedCollectivesWithinAQuarterOfASecond) {
@@ -213,8 +211,7 @@ TEST_F(RunElastic, NodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn) 
     ASSERT_TRUE(nodes[0]->prints_behind(before[0], "waiting: ")) << nodes[0]->output();
     ASSERT_TRUE(nodes[1]->prints_behind(before[1], "waiting: ")) << nodes[1]->output();
     nodes[1]->signal(SIGTERM);
-    EXPECT_EQ(nodes[1]->wait(), 75) << nodes[1]->output();
-    EXPECT_THAT(nodes[1]->output(), HasSubstr("drained: stopped by SIGTERM"));
+    EXPECT_THAT(ended(*nodes[1]), exits(75, "drained: stopped by SIGTERM"));
     EXPECT_THAT(nodes[1]->family(), IsEmpty());
     const Marks left = last_marks("left");
     ASSERT_THAT(left, SizeIs(2));
@@ -326,9 +323,7 @@ TEST_F(RunElastic, UnneededStandbyEndsWithTheJob) {
     ASSERT_TRUE(standby->prints("started 2 spare workers")) << standby->output();
     release("finish");
     EXPECT_EQ(member->wait(), 0) << member->output();
-    EXPECT_EQ(standby->wait(), 0) << standby->output();
-    EXPECT_THAT(standby->output(),
-                HasSubstr("has ended (succeeded); this node waited as a standby"));
+    EXPECT_THAT(ended(*standby), exits(0, "has ended (succeeded); this node waited as a standby"));
     EXPECT_THAT(standby->family(), IsEmpty());
 }
 
@@ -376,28 +371,25 @@ TEST_F(RunElastic, FatalKindReportedByTheProgramOverridesTheLoops) {
     Program job =
         start_one({"--nproc-per-node=2", "--max-restarts=3", "--on-exit=none"}, {"explain"});
     release("throw");
-    EXPECT_EQ(job.wait(), 78) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("exited with code 78: there is no such data set"));
-    EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+    EXPECT_THAT(ended(job), exits(78, "exited with code 78: there is no such data set",
+                                  Not(HasSubstr("round 2"))));
 }
 
 TEST_F(RunElastic, RanksThatDisagreeAboutTheLastStepEndTheJobAtOnceAndAreNamed) {
     Program job = start_one({"--nproc-per-node=3", "--max-restarts=3"}, {"disagree"});
     release("throw");
-    EXPECT_EQ(job.wait(), 1) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr(": rank 0 has called finish(), and ranks 1, 2 have not"));
-    EXPECT_THAT(job.output(), HasSubstr("it says that trying again cannot help"));
-    EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+    EXPECT_THAT(ended(job),
+                exits(1, ": rank 0 has called finish(), and ranks 1, 2 have not",
+                      "it says that trying again cannot help", Not(HasSubstr("round 2"))));
 }
 
 TEST_F(RunElastic, JobWhoseParametersDifferFailsAndNamesTheRank) {
     // A restart repairs the parameters, but this program makes them differ again.
     Program job = start_one({"--nproc-per-node=3", "--max-restarts=1"}, {"differ"});
     release("finish");
-    EXPECT_EQ(job.wait(), 1) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("rank 1 on "));
-    EXPECT_THAT(job.output(), HasSubstr("exited with code 1: the replicas differ: \"weights\" of "
-                                        "rank 1 is not what the others have"));
+    EXPECT_THAT(ended(job), exits(1, "rank 1 on ",
+                                  "exited with code 1: the replicas differ: \"weights\" of "
+                                  "rank 1 is not what the others have"));
     EXPECT_THAT(last_marks("done"), IsEmpty());
 }
 
@@ -414,11 +406,9 @@ TEST_F(RunElastic, JobWhoseRanksSaveDifferentBytesFailsAndNamesTheRank) {
 TEST_F(RunElastic, ExitCodesChooseRestartOrFailure) {
     Program failed =
         run_probe({"--standalone", "--max-restarts=5", "--on-exit=9=fail"}, {"exit=9"});
-    EXPECT_EQ(failed.wait(), 9);
-    EXPECT_THAT(failed.output(), Not(HasSubstr("round 2")));
+    EXPECT_THAT(ended(failed), exits(9, Not(HasSubstr("round 2"))));
     Program retried = run_probe({"--standalone"}, {"round=1?exit=75"});
-    EXPECT_EQ(retried.wait(), 0) << retried.output();
-    EXPECT_THAT(retried.output(), HasSubstr("round 2"));
+    EXPECT_THAT(ended(retried), exits(0, "round 2"));
 }
 
 }  // namespace

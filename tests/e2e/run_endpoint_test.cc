@@ -73,11 +73,9 @@ TEST_F(RunEndpoint, AgentRetriesAnUnansweredEndpointUntilTheJoinTimeout) {
     Program job = run_probe(second_node(port) + Words{"--join-timeout=3"}, {"mark=up"});
     ASSERT_TRUE(job.prints("trying again for")) << job.output();
     EXPECT_TRUE(job.running());
-    EXPECT_THAT(job.output(), HasSubstr("127.0.0.1:" + port));
-    EXPECT_THAT(job.output(), HasSubstr("Connection refused"));
+    EXPECT_THAT(job.output(), saying("127.0.0.1:" + port, "Connection refused"));
     EXPECT_EQ(job.wait(), 3) << job.output();
-    EXPECT_THAT(lines_of(job.output()).back(), HasSubstr("--join-timeout"));
-    EXPECT_THAT(lines_of(job.output()).back(), HasSubstr("127.0.0.1:" + port));
+    EXPECT_THAT(lines_of(job.output()).back(), saying("--join-timeout", "127.0.0.1:" + port));
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 
@@ -85,8 +83,7 @@ TEST_F(RunEndpoint, UnresolvableNameIsReported) {
     Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400",
                              "--insecure", "--join-timeout=2"},
                             {"mark=up"});
-    EXPECT_EQ(job.wait(), 3) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("no-such-host.invalid"));
+    EXPECT_THAT(ended(job), exits(3, "no-such-host.invalid"));
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 
@@ -98,8 +95,7 @@ TEST_F(RunEndpoint, AgentJoinsADaemonThatStartsLate) {
         {"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=" + port},
         {"store"});
     EXPECT_EQ(first.wait(), 0) << first.output();
-    EXPECT_EQ(second.wait(), 0) << second.output();
-    EXPECT_THAT(second.output(), HasSubstr(":1] read word of 0\n"));
+    EXPECT_THAT(ended(second), exits(0, ":1] read word of 0\n"));
 }
 
 TEST_F(RunEndpoint, RendezvousDaemonIsNotNamedAsAStrangerOnThePort) {
@@ -228,10 +224,7 @@ TEST_F(RunEndpoint, SecondLauncherOfAJobOfOneNodeIsRefusedWithTheWaysOut) {
     ASSERT_THAT(await_marks("first", 1), SizeIs(1)) << first.output();
     for (const Words& steps : {Words{"mark=second"}, Words{"mark=first", "await=finish"}}) {
         Program second = run_probe(flags + Words{"--nproc-per-node=2"}, steps);
-        EXPECT_EQ(second.wait(), 2) << second.output();
-        EXPECT_THAT(second.output(), HasSubstr("--rdzv-id"));
-        EXPECT_THAT(second.output(), HasSubstr("--standalone"));
-        EXPECT_THAT(second.output(), HasSubstr("is taken by pid "));
+        EXPECT_THAT(ended(second), exits(2, "--rdzv-id", "--standalone", "is taken by pid "));
     }
     EXPECT_THAT(marks("second"), IsEmpty());
     Program out = run_probe(flags + Words{"--rdzv-id=another"}, {"mark=second"});
@@ -262,9 +255,8 @@ TEST_F(RunEndpoint, VerdictOfAnotherUserIsNoVerdict) {
     Program job = run_probe(
         {"--rdzv-backend=c10d", "--rdzv-endpoint=" + stranger.endpoint(), "--join-timeout=2"},
         {"mark=up"});
-    EXPECT_EQ(job.wait(), 3) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("user 12345 serves that port"));
-    EXPECT_THAT(job.output(), Not(HasSubstr("nothing was run here")));
+    EXPECT_THAT(ended(job),
+                exits(3, "user 12345 serves that port", Not(HasSubstr("nothing was run here"))));
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 

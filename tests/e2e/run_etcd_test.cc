@@ -184,8 +184,7 @@ TEST_F(RunEtcd, DaemonAndLauncherReachAnEtcdWithTlsByFlagsAndVariables) {
 TEST_F(RunEtcd, MistakeInAFlagOfEtcdEndsTheDaemonAtOnce) {
     const auto says = [&](const Words& flags, const std::string& text) {
         Program daemon({Words{regroup_program(), "serve", "--listen=127.0.0.1:0"} + flags, {}, {}});
-        EXPECT_EQ(daemon.wait(), 2) << daemon.output();
-        EXPECT_THAT(daemon.output(), HasSubstr(text));
+        EXPECT_THAT(ended(daemon), exits(2, text));
     };
     const std::string tls = "--state=etcds://127.0.0.1:1";
     says({"--state=https://127.0.0.1:1"}, "must be a directory, etcd://HOST:PORT");

@@ -81,8 +81,8 @@ class RunExplain : public EndToEnd {
 
 TEST_F(RunExplain, RankThatStaysInItsOwnCodeIsNamed) {
     Program job = run_probe(flags(3, 3), {"join", "barrier", "barrier", "rank=1?hold", "barrier"});
-    EXPECT_EQ(job.wait(), 128 + 9) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("which ranks wait for which: regroup explain " + hang()));
+    EXPECT_THAT(ended(job),
+                exits(128 + 9, "which ranks wait for which: regroup explain " + hang()));
 
     const Json json = explained();
     EXPECT_EQ(json.at("version"), 1);
@@ -138,9 +138,8 @@ TEST_F(RunExplain, PipeThatNobodyAnswersHoldsUpNothingForLong) {
     Program job = run(flags(1) + Words{"/bin/sh", "-c", script},
                       {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + folder() + "/pipe_",
                        "TORCH_FR_DUMP_TEMP_FILE=" + folder() + "/dump_"});
-    EXPECT_EQ(job.wait(), 128 + 9) << job.output();
-    EXPECT_THAT(job.output(),
-                HasSubstr("not all workers have written their flight records in time"));
+    EXPECT_THAT(ended(job),
+                exits(128 + 9, "not all workers have written their flight records in time"));
     EXPECT_EQ(explained().at("verdict"), "nothing");
 }
 
@@ -205,8 +204,7 @@ TEST_F(RunExplain, RecordThatWouldTakeMuchMemoryOrTimeIsRefused) {
 TEST_F(RunExplain, FolderWithoutAHangIsRefused) {
     for (const std::string& path : {folder(), folder() + "/none"}) {
         Program program(ProgramSpec{{regroup_program(), "explain", path}, {}, folder()});
-        EXPECT_EQ(program.wait(), 2) << program.output();
-        EXPECT_THAT(program.output(), HasSubstr(path));
+        EXPECT_THAT(ended(program), exits(2, path));
     }
 }
 

@@ -41,12 +41,10 @@ const Words kCrashOfRankFive{"join",
 
 void expect_report_of_rank_five(const Program& program, pid_t pid) {
     const std::string report = final_report(program);
-    EXPECT_THAT(report, HasSubstr("failed: rank 5 on "));
-    EXPECT_THAT(report, HasSubstr("\n  rank       5 "));
-    EXPECT_THAT(report, HasSubstr("SIGSEGV"));
-    EXPECT_THAT(report, HasSubstr("pid " + std::to_string(pid) + "\n"));
-    EXPECT_THAT(report, HasSubstr("host       " + host_name() + ","));
-    EXPECT_THAT(report, HasSubstr("    a word before the last\n    the last word of rank 5\n"));
+    EXPECT_THAT(report,
+                saying("failed: rank 5 on ", "\n  rank       5 ", "SIGSEGV",
+                       "pid " + std::to_string(pid) + "\n", "host       " + host_name() + ",",
+                       "    a word before the last\n    the last word of rank 5\n"));
     // No other rank is reported.
     EXPECT_EQ(report.find("\n  rank "), report.rfind("\n  rank ")) << report;
     EXPECT_THAT(report, Not(HasSubstr("SIGABRT")));
@@ -161,10 +159,10 @@ TEST_F(RunFailure, JobSucceedsWithinItsRestartBudget) {
     // Every round has a store of its own.
     EXPECT_THAT(ports, SizeIs(3));
     // Each failure is reported in full on its own node, and in one line elsewhere.
-    EXPECT_THAT(first.output(), HasSubstr("  end        exited with code 5\n"));
-    EXPECT_THAT(first.output(), HasSubstr("rank 3 on 127.0.0.3 was ended by SIGSEGV"));
-    EXPECT_THAT(second.output(), HasSubstr("  end        ended by SIGSEGV"));
-    EXPECT_THAT(second.output(), HasSubstr("rank 1 on 127.0.0.2 exited with code 5"));
+    EXPECT_THAT(first.output(), saying("  end        exited with code 5\n",
+                                       "rank 3 on 127.0.0.3 was ended by SIGSEGV"));
+    EXPECT_THAT(second.output(),
+                saying("  end        ended by SIGSEGV", "rank 1 on 127.0.0.2 exited with code 5"));
 }
 
 TEST_F(RunFailure, RestartBudgetIsSharedByTheWholeJob) {
@@ -200,9 +198,7 @@ TEST_F(RunFailure, ProgramThatCannotBeStartedAgainIsReported) {
     std::filesystem::permissions(script, std::filesystem::perms::owner_all);
     Program job = run({"--max-restarts=1", script});
     EXPECT_EQ(job.wait(), 127) << job.output();
-    EXPECT_THAT(final_report(job), HasSubstr("could not start"));
-    EXPECT_THAT(final_report(job), HasSubstr(script));
-    EXPECT_THAT(final_report(job), HasSubstr("No such file or directory"));
+    EXPECT_THAT(final_report(job), saying("could not start", script, "No such file or directory"));
     EXPECT_THAT(job.output(), Not(HasSubstr("pid 0")));
 }
 

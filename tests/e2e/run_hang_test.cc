@@ -57,10 +57,9 @@ TEST_F(RunHang, HangingRankIsNamedAndEndedAndAllStacksAreSaved) {
     // A stopped process writes no flight record; its page says that it has not entered.
     Program explain(ProgramSpec{
         {regroup_program(), "explain", "--json", "runs/job/hang-round1"}, {}, folder()});
-    EXPECT_EQ(explain.wait(), 0);
-    EXPECT_THAT(explain.output(), HasSubstr(R"("verdict":"not_entered","culprits":[6])"));
-    EXPECT_THAT(explain.output(), HasSubstr(R"("not_entered":[6],"unknown":[])"));
-    EXPECT_THAT(explain.output(), HasSubstr(R"("rank":6,"state":"stopped")"));
+    EXPECT_THAT(ended(explain),
+                exits(0, R"("verdict":"not_entered","culprits":[6])",
+                      R"("not_entered":[6],"unknown":[])", R"("rank":6,"state":"stopped")"));
 
     const std::string ledger = text_of("recoveries.jsonl");
     EXPECT_EQ(std::count(ledger.begin(), ledger.end(), '\n'), 1) << ledger;
@@ -79,9 +78,7 @@ TEST_F(RunHang, HangingRankIsNamedAndEndedAndAllStacksAreSaved) {
 TEST_F(RunHang, RankThatIsFiveTimesAsSlowIsNotTakenForAHang) {
     auto job = start({"--standalone", "--hang-floor=3", "--hang-factor=2"},
                      {"--steps=60", "--slow-rank=2", "--slow-percent=400"});
-    EXPECT_EQ(job->wait(), 0) << job->output();
-    EXPECT_THAT(job->output(), HasSubstr("finished: 60 steps"));
-    EXPECT_THAT(job->output(), Not(HasSubstr("(limit ")));
+    EXPECT_THAT(ended(*job), exits(0, "finished: 60 steps", Not(HasSubstr("(limit "))));
 }
 
 TEST_F(RunHang, ProgramWithoutTheSdkThatFallsSilentHangs) {
@@ -132,17 +129,16 @@ TEST_F(RunHang, RankThatHasFinishedIsTheReasonOfTheHang) {
                                     "the others did not go on without it"));
     Program explain(
         ProgramSpec{{regroup_program(), "explain", "runs/job/hang-round1"}, {}, folder()});
-    EXPECT_EQ(explain.wait(), 0);
-    EXPECT_THAT(explain.output(),
-                HasSubstr("Rank 1 finished with exit code 0, and the others may wait for it."));
+    EXPECT_THAT(ended(explain),
+                exits(0, "Rank 1 finished with exit code 0, and the others may wait for it."));
 }
 
 TEST_F(RunHang, FinishTimeoutEndsTheJobAfterTheFirstRankHasFinished) {
     Program job = run({"--standalone", "--nproc-per-node=3", "--finish-timeout=1", "--log-dir=runs",
                        "/bin/sh", "-c", "[ $RANK = 1 ] && exit 0; exec /bin/sleep 100"});
-    EXPECT_EQ(job.wait(), 124) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("rank 1 finished with exit code 0, and ranks 0, 2 did not "
-                                        "within 1.0 s (--finish-timeout)"));
+    EXPECT_THAT(ended(job), exits(124,
+                                  "rank 1 finished with exit code 0, and ranks 0, 2 did not "
+                                  "within 1.0 s (--finish-timeout)"));
 }
 
 }  // namespace

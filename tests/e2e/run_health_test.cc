@@ -61,15 +61,13 @@ class RunHealth : public EndToEnd {
 
 TEST_F(RunHealth, NodeWithHealthyGpusRunsWithoutAWord) {
     auto node = run_with_gpus({}, {"mark=up"});
-    EXPECT_EQ(node->wait(), 0) << node->output();
-    EXPECT_THAT(node->output(), Not(HasSubstr("health")));
+    EXPECT_THAT(ended(*node), exits(0, Not(HasSubstr("health"))));
 }
 
 TEST_F(RunHealth, NodeWithALostGpuRunsNothingAndSaysWhatToDo) {
     tell_lost();
     auto node = run_with_gpus({}, {"mark=up"});
-    EXPECT_EQ(node->wait(), 76) << node->output();
-    EXPECT_THAT(node->output(), HasSubstr(std::string("this node is not healthy: ") + kLost));
+    EXPECT_THAT(ended(*node), exits(76, std::string("this node is not healthy: ") + kLost));
     EXPECT_THAT(marks("up"), SizeIs(0));
 }
 
@@ -88,9 +86,9 @@ TEST_F(RunHealth, LostGpuThatIsHiddenFromTheJobDoesNotMatter) {
 TEST_F(RunHealth, DriverThatCrashesTheProbeIsOnlyWarnedAbout) {
     machine_.tell_nvml("crash\n");
     auto node = run_with_gpus({}, {"mark=up"});
-    EXPECT_EQ(node->wait(), 0) << node->output();
-    EXPECT_THAT(node->output(), HasSubstr("health warning: this node is checked only in part: the "
-                                          "probe was ended by SIGABRT"));
+    EXPECT_THAT(ended(*node), exits(0,
+                                    "health warning: this node is checked only in part: the "
+                                    "probe was ended by SIGABRT"));
 }
 
 TEST_F(RunHealth, LauncherCanBeStoppedWhileTheDriverDoesNotAnswer) {
@@ -130,15 +128,13 @@ TEST_F(RunHealth, NodeWhoseGpuBreaksLeavesAfterTheFailureAndTheOthersGoOn) {
     tell_lost();
     ASSERT_EQ(first.at(1).at("GROUP_RANK"), "1");
     ::kill(pid_of(first.at(1)), SIGKILL);
-    EXPECT_EQ(broken->wait(), 76) << broken->output();
-    EXPECT_THAT(broken->output(), HasSubstr(std::string("this node is not healthy: ") + kLost));
+    EXPECT_THAT(ended(*broken), exits(76, std::string("this node is not healthy: ") + kLost));
 
     const auto second = await_marks("up", 1, 2);
     ASSERT_THAT(second, SizeIs(1)) << healthy.output();
     EXPECT_EQ(second.at(0).at("WORLD_SIZE"), "1");
     release("finish");
-    EXPECT_EQ(healthy.wait(), 0) << healthy.output();
-    EXPECT_THAT(healthy.output(), HasSubstr(kLost));
+    EXPECT_THAT(ended(healthy), exits(0, kLost));
 }
 
 TEST_F(RunHealth, NodeThatIsStillHealthyAfterAFailureTakesPartAgain) {
@@ -150,11 +146,10 @@ TEST_F(RunHealth, NodeThatIsStillHealthyAfterAFailureTakesPartAgain) {
 TEST_F(RunHealth, CommandShowsTheGpusAndTheFault) {
     tell_lost();
     auto check = with_gpus({regroup_program(), "health"});
-    EXPECT_EQ(check->wait(), 76);
-    EXPECT_THAT(check->output(),
-                AllOf(HasSubstr("GPU 0 (0000:3b:00.0) answers\nGPU 1 (0000:5e:00.0) is lost\n"),
-                      HasSubstr(std::string("fault: ") + kLost + " [gpu-lost]\n"),
-                      HasSubstr("this node may not take part in a job\n")));
+    EXPECT_THAT(ended(*check),
+                exits(76, "GPU 0 (0000:3b:00.0) answers\nGPU 1 (0000:5e:00.0) is lost\n",
+                      std::string("fault: ") + kLost + " [gpu-lost]\n",
+                      "this node may not take part in a job\n"));
 }
 
 class RunHealthOfCpus : public EndToEnd {};
@@ -167,10 +162,9 @@ TEST_F(RunHealthOfCpus, FullCheckComputesBeforeTheJobRuns) {
 
 TEST_F(RunHealthOfCpus, CommandMeasuresCpusAndMemory) {
     Program check({{regroup_program(), "health", "--full"}, {}, folder()});
-    EXPECT_EQ(check.wait(), 0) << check.output();
-    EXPECT_THAT(check.output(), AllOf(HasSubstr("matrix products a second each\n"),
-                                      HasSubstr("memory was read and written at "),
-                                      HasSubstr("this node may take part in a job\n")));
+    EXPECT_THAT(ended(check),
+                exits(0, "matrix products a second each\n", "memory was read and written at ",
+                      "this node may take part in a job\n"));
 }
 
 class RunHealthClock : public EndToEnd {};
@@ -183,11 +177,9 @@ TEST_F(RunHealthClock, NodeWhoseClockDiffersFromTheDaemonsWarnsAndTakesPart) {
         .write(reinterpret_cast<const char*>(&kBehind), sizeof kBehind);
     const Words flags = node(1, "1:2", rendezvous.endpoint()) + Words{"--last-call=0"};
     Program late = run_probe(flags, {}, {"LD_PRELOAD=" CLOCK_SHIM, "CHAOS_CLOCK=" + dial});
-    EXPECT_EQ(late.wait(), 0);
-    EXPECT_THAT(late.output(), HasSubstr("[clock]"));
+    EXPECT_THAT(ended(late), exits(0, "[clock]"));
     Program right = run_probe(flags, {});
-    EXPECT_EQ(right.wait(), 0);
-    EXPECT_THAT(right.output(), Not(HasSubstr("[clock]")));
+    EXPECT_THAT(ended(right), exits(0, Not(HasSubstr("[clock]"))));
 }
 
 }  // namespace

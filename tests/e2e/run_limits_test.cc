@@ -47,8 +47,7 @@ TEST_P(RunLimitsOf, JobsRunAndWorkersHaveTheLimit) {
               {"run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "/bin/sh", "-c",
                shown + "exec " + probe_program() +
                    " store join barrier restart=0,rank=1?exit=3 restart=0?hold"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("limit " + GetParam().value));
+    EXPECT_THAT(ended(job), exits(0, "limit " + GetParam().value));
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
@@ -79,10 +78,8 @@ TEST_F(RunLimits, WorkersBeyondTheOpenFilesAreRefusedWithBothNumbers) {
                   "--standalone", "--nproc-per-node=8", "/bin/sh", "-c", "echo a worker ran"},
                  {},
                  folder()});
-    EXPECT_EQ(job.wait(), 2) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("--nproc-per-node 8"), HasSubstr("needs 100 "),
-                                    HasSubstr("may open 64;"), HasSubstr("ulimit -n"),
-                                    Not(HasSubstr("a worker ran"))));
+    EXPECT_THAT(ended(job), exits(2, "--nproc-per-node 8", "needs 100 ", "may open 64;",
+                                  "ulimit -n", Not(HasSubstr("a worker ran"))));
     EXPECT_THAT(lines_of(job.output()), SizeIs(1));
 }
 
@@ -94,16 +91,14 @@ TEST_F(RunLimits, OutputBeyondTheFileSizeIsLostAsOnAFullDisk) {
     EXPECT_TRUE(job.prints("(ulimit -f)")) << job.output();
     EXPECT_TRUE(job.running()) << job.output();
     release("finish");
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("line 3999 of 4000"));
+    EXPECT_THAT(ended(job), exits(0, "line 3999 of 4000"));
 }
 
 TEST_F(RunLimits, WorkersGetTheSignalOfTheFileSize) {
     Program job = start("f", "16",
                         {"run", "--standalone", "--max-restarts=0", "/bin/sh", "-c",
                          "exec head -c 100000 /dev/zero > " + folder() + "/large"});
-    EXPECT_EQ(job.wait(), 128 + SIGXFSZ) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("SIGXFSZ"), HasSubstr("ulimit -f")));
+    EXPECT_THAT(ended(job), exits(128 + SIGXFSZ, "SIGXFSZ", "ulimit -f"));
 }
 
 TEST_F(RunLimits, WorkersDoNotGetASignalThatWasIgnored) {
@@ -112,8 +107,7 @@ TEST_F(RunLimits, WorkersDoNotGetASignalThatWasIgnored) {
                   "head -c 100000 /dev/zero > " + folder() + "/large; echo head ended with $?"},
                  {},
                  folder()});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("head ended with 1"));
+    EXPECT_THAT(ended(job), exits(0, "head ended with 1"));
 }
 
 TEST_F(RunLimits, DaemonOutlivesTheFileSize) {

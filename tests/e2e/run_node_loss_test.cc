@@ -212,8 +212,7 @@ TEST_F(RunNodeLoss, SigtermToOneAgentMakesOnlyThatNodeLeave) {
     EXPECT_THAT(survivor->output(), HasSubstr("node 127.0.0.3 left: stopped by SIGTERM"));
     EXPECT_THAT(leaver->family(), IsEmpty());
     release("finish");
-    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
-    EXPECT_THAT(survivor->output(), Not(HasSubstr("failed")));
+    EXPECT_THAT(ended(*survivor), exits(0, Not(HasSubstr("failed"))));
 }
 
 }  // namespace

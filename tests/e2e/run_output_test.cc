@@ -71,8 +71,7 @@ TEST_F(RunOutput, QuestionOfTheRankThatReadsStdinIsShownBeforeItsAnswer) {
         terminal.type("yes\r");
         EXPECT_EQ(terminal.wait(), 0) << terminal.screen().text();
         const std::string other = reader == "0" ? "1" : "0";
-        EXPECT_THAT(terminal.screen().text(),
-                    AllOf(HasSubstr("yes to " + reader), HasSubstr("nothing to " + other)));
+        EXPECT_THAT(terminal.screen().text(), saying("yes to " + reader, "nothing to " + other));
     }
 }
 
@@ -156,9 +155,8 @@ TEST_F(RunOutput, OddBytesReachTheFileUnchangedAndTheScreenWithoutMovesOfTheCurs
     const std::string nul(1, '\0');
     EXPECT_EQ(file("round_1/rank00000.out"),
               "nul " + nul + " byte\nbell \a\n\033[2A\033[32mgreen\033[0m\n\377\376\n");
-    EXPECT_THAT(job.output(), HasSubstr(":0] nul " + nul + " byte\n"));
-    EXPECT_THAT(job.output(), HasSubstr(":0] \033[32mgreen\033[0m\n"));
-    EXPECT_THAT(job.output(), HasSubstr(":0] \377\376\n"));
+    EXPECT_THAT(job.output(), saying(":0] nul " + nul + " byte\n", ":0] \033[32mgreen\033[0m\n",
+                                     ":0] \377\376\n"));
 }
 
 TEST_F(RunOutput, FolderThatAnotherUserHasPreparedIsNotWrittenTo) {
@@ -169,9 +167,8 @@ TEST_F(RunOutput, FolderThatAnotherUserHasPreparedIsNotWrittenTo) {
         GTEST_SKIP() << "only root can make a folder of another user";
     }
     Program job = run_probe({"--standalone"}, {"say=done"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("belongs to another user (uid 12345)"));
-    EXPECT_THAT(job.output(), HasSubstr("output is only shown here"));
+    EXPECT_THAT(ended(job),
+                exits(0, "belongs to another user (uid 12345)", "output is only shown here"));
     EXPECT_TRUE(fs::is_empty(folder() + "/regroup-runs"));
     Program chosen = run_probe({"--standalone", "--log-dir=regroup-runs"}, {"say=done"});
     EXPECT_EQ(chosen.wait(), 2) << chosen.output();
@@ -189,8 +186,7 @@ TEST_F(RunOutput, TextsOfTheCommandLineCannotControlTheTerminal) {
 
 TEST_F(RunOutput, LineWithoutAnEndIsShownAndKept) {
     Program job = run(flags_ + Words{"/bin/sh", "-c", "printf 'no line end'"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr(":0] no line end\n"));
+    EXPECT_THAT(ended(job), exits(0, ":0] no line end\n"));
     EXPECT_EQ(file("round_1/rank00000.out"), "no line end");
 }
 

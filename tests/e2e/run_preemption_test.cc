@@ -95,8 +95,7 @@ TEST_F(RunPreemption, SaveLongerThanTheShutdownTimeoutIsCutShort) {
     Program job(in_folder(command({"--shutdown-timeout=1"})));
     ASSERT_THAT(await_marks("stepped", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
-    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("--shutdown-timeout"));
+    EXPECT_THAT(ended(job), exits(128 + SIGTERM, "--shutdown-timeout"));
     EXPECT_THAT(last_marks("left"), IsEmpty());
     EXPECT_THAT(job.family(), IsEmpty());
 }
@@ -167,8 +166,7 @@ TEST_F(RunPreemption, SigtermToOneWorkerAloneEndsThatWorker) {
     const auto up = await_marks("up", 2);
     ASSERT_THAT(up, SizeIs(2)) << job.output();
     ::kill(pid_of(up.at(1)), SIGTERM);
-    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("was ended by SIGTERM"));
+    EXPECT_THAT(ended(job), exits(128 + SIGTERM, "was ended by SIGTERM"));
     EXPECT_THAT(last_marks("left"), IsEmpty());
 }
 

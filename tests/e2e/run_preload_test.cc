@@ -177,8 +177,7 @@ TEST_F(RunPreload, ExitCodesSignalsAndTracebacksAreThoseOfAnExecutedWorker) {
         EXPECT_EQ(traces[0], traces[1]) << way;
     }
     Program missing = preload("json", {}, {"-m", "no_such_module"});
-    EXPECT_EQ(missing.wait(), 1) << missing.output();
-    EXPECT_THAT(missing.output(), HasSubstr("No module named no_such_module"));
+    EXPECT_THAT(ended(missing), exits(1, "No module named no_such_module"));
 }
 
 TEST_F(RunPreload, RestartAfterAFailureIsForkedToo) {
@@ -255,16 +254,14 @@ TEST_F(RunPreload, ModuleThatCannotBeSharedIsNamedAndWorkersAreStartedWithout) {
             << module;
     }
     Program job = preload("json,threaded", {}, {"train.py"});
-    EXPECT_EQ(job.wait(), 0);
-    EXPECT_THAT(job.output(), HasSubstr("module threaded"));
+    EXPECT_THAT(ended(job), exits(0, "module threaded"));
 }
 
 TEST_F(RunPreload, TimeOfTheImportsIsNoSilenceOfWorkers) {
     write("slow.py", "import time\ntime.sleep(3)\n");
     write("train.py", "print('ran')\n");
     Program job = preload("slow", {"--hang-timeout=1", "--max-restarts=0"}, {"train.py"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("] ran"));
+    EXPECT_THAT(ended(job), exits(0, "] ran"));
 }
 
 TEST_F(RunPreload, ModuleMayReplaceTheStandardStreams) {
@@ -283,12 +280,10 @@ TEST_F(RunPreload, ModuleMayReplaceTheStandardStreams) {
 TEST_F(RunPreload, OtherProgramsAreStartedAsUsual) {
     for (const Words& program : {Words{"/bin/echo", "done"}, Words{kPython, "--version"}}) {
         Program job = run(Words{"--standalone", "--preload=json"} + program);
-        EXPECT_EQ(job.wait(), 0) << job.output();
-        EXPECT_THAT(job.output(), HasSubstr("--preload has no effect"));
+        EXPECT_THAT(ended(job), exits(0, "--preload has no effect"));
     }
     Program wrong = run({"--standalone", "--preload=a b", "train.py"});
-    EXPECT_EQ(wrong.wait(), 2) << wrong.output();
-    EXPECT_THAT(wrong.output(), HasSubstr("--preload"));
+    EXPECT_THAT(ended(wrong), exits(2, "--preload"));
 }
 
 TEST_F(RunPreload, NothingSurvivesTheLauncher) {

@@ -68,8 +68,7 @@ TEST_F(RunProgress, LinesElsewhereHaveNoControlCharacters) {
         {command(1, "2", {"mark=up"}), {"PROBE_DIR=" + folder(), "TERM=xterm"}, folder()});
     ASSERT_TRUE(first.prints("regroup: waiting: ")) << first.output();
     Program second({command(2, "2", {"mark=up"}), {"PROBE_DIR=" + folder()}, folder()});
-    EXPECT_EQ(first.wait(), 0);
-    EXPECT_THAT(first.output(), AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\r"))));
+    EXPECT_THAT(ended(first), exits(0, Not(HasSubstr("\x1b")), Not(HasSubstr("\r"))));
 }
 
 }  // namespace

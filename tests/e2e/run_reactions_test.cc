@@ -73,8 +73,7 @@ TEST_F(RunReactionsOf, ProgramThatCannotRunIsNotRestarted) {
     Program job = run({"--standalone", "--max-restarts=3", folder() + "/script"});
     const auto code = job.wait();
     EXPECT_TRUE(code == 126 || code == 127 || code == 2) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("script"));
-    EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+    EXPECT_THAT(job.output(), saying("script", Not(HasSubstr("round 2"))));
 }
 
 // A copy of the probe that fails in round 1 when the test says so, and then finishes.
@@ -154,9 +153,8 @@ TEST_F(RunReactionsOf, ElasticWorkerThatExitsWithZeroBeforeItFinishesHasFailed) 
                        elastic_probe_program(), "desert"});
     ASSERT_EQ(await_marks("up", 3).size(), 3U) << job.output();
     release("throw");
-    EXPECT_EQ(job.wait(), 1) << job.output();
-    EXPECT_THAT(job.output(),
-                HasSubstr("exited with code 0 before its training was finished; no restarts"));
+    EXPECT_THAT(ended(job),
+                exits(1, "exited with code 0 before its training was finished; no restarts"));
     EXPECT_EQ(marks("up").size(), 1U);
 }
 
@@ -168,9 +166,9 @@ TEST_F(RunReactionsOf, RoundsWithoutAnyCommittedStepEndTheJob) {
     release("throw");
     release("core");
     Program job = run(kThreeBarrenRounds + Words{elastic_probe_program(), "throw"});
-    EXPECT_EQ(job.wait(), 4) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("exited with code 1: no such shard; 3 rounds in a row "
-                                        "ended without progress (--no-progress 3)"));
+    EXPECT_THAT(ended(job), exits(4,
+                                  "exited with code 1: no such shard; 3 rounds in a row "
+                                  "ended without progress (--no-progress 3)"));
     EXPECT_EQ(marks("up").size(), 3U) << job.output();
     EXPECT_THAT(job.family(), IsEmpty());
 }
@@ -182,11 +180,11 @@ TEST_F(RunReactionsOf, RoundsWithoutANewCommittedStepEndTheJob) {
         << job.output();
     release("core");
     release("throw");
-    EXPECT_EQ(job.wait(), 4) << job.output();
-    EXPECT_THAT(job.output(),
-                ContainsRegex("exited with code 1: no such shard; 3 rounds in a row ended without "
-                              "one more committed step after step [1-9][0-9]* "
-                              "\\(--no-progress 3\\)"));
+    EXPECT_THAT(
+        ended(job),
+        exits(4, ContainsRegex("exited with code 1: no such shard; 3 rounds in a row ended without "
+                               "one more committed step after step [1-9][0-9]* "
+                               "\\(--no-progress 3\\)")));
     EXPECT_EQ(marks("up").size(), 4U) << job.output();
     EXPECT_THAT(job.family(), IsEmpty());
 }

@@ -99,8 +99,7 @@ TEST_F(RunSharded, JobBeginsAgainFromTheCheckpointIfAShardIsLost) {
         EXPECT_EQ(mark.at("step"), "20") << "rank " << rank;
     }
     release("finish");
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("rank 1 of the 4 ranks"));
+    EXPECT_THAT(ended(job), exits(0, "rank 1 of the 4 ranks"));
     expect_undisturbed_result(4);
 }
 
@@ -119,8 +118,7 @@ TEST_F(RunSharded, LossOfBothReplicasCostsOneRestart) {
         EXPECT_EQ(mark.at("step"), "20") << "rank " << rank;
     }
     release("finish");
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("ranks 1 and 3 of the 4 ranks"));
+    EXPECT_THAT(ended(job), exits(0, "ranks 1 and 3 of the 4 ranks"));
     expect_undisturbed_result(4);
 }
 
@@ -178,8 +176,7 @@ TEST_F(RunShardedExample, LossOfBothRanksOfAPartEndsInARetry) {
     for (const int rank : {1, 3}) {                        // Half the world apart.
         ::kill(pid_of_rank(job, rank), SIGKILL);
     }
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("fatal (to be tried again)"));
+    EXPECT_THAT(ended(job), exits(0, "fatal (to be tried again)"));
     EXPECT_EQ(ending_of(job), undisturbed_ending()) << job.output();
 }
 
@@ -193,8 +190,7 @@ TEST_F(RunShardedExample, DrainedJobGoesOnWhereItLeft) {
         EXPECT_EQ(ending_of(job), "");
     }
     Program job = start();
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), Not(HasSubstr("from step 0\n")));
+    EXPECT_THAT(ended(job), exits(0, Not(HasSubstr("from step 0\n"))));
     EXPECT_EQ(ending_of(job), undisturbed_ending());
 }
 

@@ -131,8 +131,7 @@ TEST_F(RunSignals, ShellThatCatchesTheSignalDoesNotKeepItFromTheProgram) {
     ASSERT_THAT(await_marks("training", 1), SizeIs(1)) << job.output();
     job.signal(SIGTERM);
     ASSERT_NO_FATAL_FAILURE(expect_saved(job));
-    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("caught"));
+    EXPECT_THAT(ended(job), exits(128 + SIGTERM, "caught"));
     EXPECT_THAT(marks("saved")[1], SizeIs(1)) << job.output();
 }
 

@@ -96,10 +96,8 @@ TEST_F(RunSurroundings, QuotaOfTheCgroupBoundsTheNumberOfWorkers) {
                                      "echo world $WORLD_SIZE"}),
                      {"CUDA_VISIBLE_DEVICES="},
                      folder()});
-        EXPECT_EQ(job.wait(), 0) << job.output();
-        EXPECT_THAT(job.output(),
-                    AllOf(HasSubstr("world 1"),
-                          HasSubstr("because the CPU quota of the cgroup allows 1 of")));
+        EXPECT_THAT(ended(job),
+                    exits(0, "world 1", "because the CPU quota of the cgroup allows 1 of"));
     }
 }
 
@@ -116,16 +114,14 @@ TEST_F(RunSurroundings, WorkerKilledByTheOomKillerIsNamedAsSuch) {
                                  probe_program(), "rank=1?memory=2000", "hold"}),
                  {"PROBE_DIR=" + folder()},
                  folder()});
-    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 1 on"), HasSubstr("was ended by SIGKILL"),
-                                    HasSubstr("  evidence   the kernel"),
-                                    AnyOf(HasSubstr("emory"), HasSubstr("oom_kill"))));
+    EXPECT_THAT(ended(job),
+                exits(128 + SIGKILL, "rank 1 on", "was ended by SIGKILL", "  evidence   the kernel",
+                      AnyOf(HasSubstr("emory"), HasSubstr("oom_kill"))));
 }
 
 TEST_F(RunSurroundings, SigkillAloneIsNotTakenForAShortageOfMemory) {
     Program job = run_probe({"--standalone"}, {"raise=9"});
-    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
-    EXPECT_THAT(job.output(), Not(HasSubstr("evidence")));
+    EXPECT_THAT(ended(job), exits(128 + SIGKILL, Not(HasSubstr("evidence"))));
 }
 
 TEST_F(RunSurroundings, WorkersGetCoresAndThreadsOfTheirOwnOnRequest) {
@@ -154,20 +150,17 @@ TEST_F(RunSurroundings, WorkersGetCoresAndThreadsOfTheirOwnOnRequest) {
 
 TEST_F(RunSurroundings, MoreCoresThanThereAreAreRefused) {
     Program job = run({"--standalone", "--cpus-per-rank=100000", "/bin/true"});
-    EXPECT_EQ(job.wait(), 2) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("--cpus-per-rank 100000"));
+    EXPECT_THAT(ended(job), exits(2, "--cpus-per-rank 100000"));
 }
 
 TEST_F(RunSurroundings, VirtualLocalRankGivesEachWorkerItsOwnDevice) {
     Program job = run({"--standalone", "--nproc-per-node=2", "--virtual-local-rank", "/bin/sh",
                        "-c", "echo rank $RANK: $LOCAL_RANK on $CUDA_VISIBLE_DEVICES"},
                       {"CUDA_VISIBLE_DEVICES=4, 6"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 0: 0 on 4\n"), HasSubstr("rank 1: 0 on 6\n")));
+    EXPECT_THAT(ended(job), exits(0, "rank 0: 0 on 4\n", "rank 1: 0 on 6\n"));
     Program few = run({"--standalone", "--nproc-per-node=3", "--virtual-local-rank", "/bin/true"},
                       {"CUDA_VISIBLE_DEVICES=4,6"});
-    EXPECT_EQ(few.wait(), 2) << few.output();
-    EXPECT_THAT(few.output(), HasSubstr("CUDA_VISIBLE_DEVICES=4,6 names 2 device(s)"));
+    EXPECT_THAT(ended(few), exits(2, "CUDA_VISIBLE_DEVICES=4,6 names 2 device(s)"));
 }
 
 TEST_F(RunSurroundings, WorkersSeeGpusOfTheirOwnOnRequest) {
@@ -178,31 +171,24 @@ TEST_F(RunSurroundings, WorkersSeeGpusOfTheirOwnOnRequest) {
         run(Words{"--standalone", "--nproc-per-node=2", "--gpus-per-rank=1", "--report-bindings"} +
                 show,
             devices);
-    EXPECT_EQ(one.wait(), 0) << one.output();
-    EXPECT_THAT(one.output(),
-                AllOf(HasSubstr("rank 0: 0 on GPU-d\n"), HasSubstr("rank 1: 1 on GPU-c\n"),
-                      HasSubstr("local rank 1: CUDA_VISIBLE_DEVICES=GPU-c")));
+    EXPECT_THAT(ended(one), exits(0, "rank 0: 0 on GPU-d\n", "rank 1: 1 on GPU-c\n",
+                                  "local rank 1: CUDA_VISIBLE_DEVICES=GPU-c"));
     Program two = run(Words{"--standalone", "--nproc-per-node=2", "--gpus-per-rank=auto",
                             "--virtual-local-rank"} +
                           show,
                       devices);
-    EXPECT_EQ(two.wait(), 0) << two.output();
-    EXPECT_THAT(two.output(), AllOf(HasSubstr("rank 0: 0 on GPU-d,GPU-c\n"),
-                                    HasSubstr("rank 1: 0 on MIG-b,GPU-a\n")));
+    EXPECT_THAT(ended(two), exits(0, "rank 0: 0 on GPU-d,GPU-c\n", "rank 1: 0 on MIG-b,GPU-a\n"));
     Program few =
         run({"--standalone", "--nproc-per-node=5", "--gpus-per-rank=1", "/bin/true"}, devices);
-    EXPECT_EQ(few.wait(), 2) << few.output();
-    EXPECT_THAT(few.output(),
-                AllOf(HasSubstr("5 workers of this node need 5 GPUs, and 4 GPUs can be seen"),
-                      HasSubstr("CUDA_VISIBLE_DEVICES='GPU-d")));
+    EXPECT_THAT(ended(few), exits(2, "5 workers of this node need 5 GPUs, and 4 GPUs can be seen",
+                                  "CUDA_VISIBLE_DEVICES='GPU-d"));
 }
 
 TEST_F(RunSurroundings, WithoutTheFlagEveryWorkerSeesTheInheritedGpus) {
     Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c",
                        "echo rank $RANK on ${CUDA_VISIBLE_DEVICES-all}"},
                       {"CUDA_VISIBLE_DEVICES=1, 0"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 0 on 1, 0\n"), HasSubstr("rank 1 on 1, 0\n")));
+    EXPECT_THAT(ended(job), exits(0, "rank 0 on 1, 0\n", "rank 1 on 1, 0\n"));
 }
 
 TEST_F(RunSurroundings, SignalsThatAreNotHandledArePassedOn) {
@@ -211,8 +197,7 @@ TEST_F(RunSurroundings, SignalsThatAreNotHandledArePassedOn) {
              "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
     ASSERT_TRUE(eventually([&] { return fs::exists(folder() + "/up"); })) << job.output();
     job.signal(SIGUSR1);
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("got usr1"));
+    EXPECT_THAT(ended(job), exits(0, "got usr1"));
 }
 
 TEST_F(RunSurroundings, SignalsThatAreHandledEndTheJobWithThatSignal) {
@@ -221,8 +206,7 @@ TEST_F(RunSurroundings, SignalsThatAreHandledEndTheJobWithThatSignal) {
              "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
     ASSERT_TRUE(eventually([&] { return fs::exists(folder() + "/up"); })) << job.output();
     job.signal(SIGUSR1);
-    EXPECT_EQ(job.wait(), 128 + SIGUSR1) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("got usr1"));
+    EXPECT_THAT(ended(job), exits(128 + SIGUSR1, "got usr1"));
 }
 
 // ---- PyTorch's file timer.
@@ -234,9 +218,8 @@ TEST_F(RunSurroundings, WorkerThatDoesNotLeaveItsSectionInTimeIsEnded) {
                        "\"scope_id\": \"load\", \"expiration_time\": 1.5, \"signal\": 9}' "
                        "> \"$TORCHELASTIC_TIMER_FILE\"; fi; exec sleep 100"},
                       {"TORCHELASTIC_ENABLE_FILE_TIMER=1"});
-    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("has not left its section 'load' in time"),
-                                    HasSubstr("rank 1 on")));
+    EXPECT_THAT(ended(job),
+                exits(128 + SIGKILL, "has not left its section 'load' in time", "rank 1 on"));
 }
 
 TEST_F(RunSurroundings, FinishedSectionsAndForeignProcessesAreLeftAlone) {
@@ -254,8 +237,7 @@ TEST_F(RunSurroundings, FinishedSectionsAndForeignProcessesAreLeftAlone) {
                            message(std::to_string(stranger.pid()), "1.0") + "> \"" + fifo +
                            "\"; sleep 0.5; echo done"},
                       {"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + fifo});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("done"));
+    EXPECT_THAT(ended(job), exits(0, "done"));
     EXPECT_TRUE(stranger.running());
     EXPECT_FALSE(fs::exists(fifo));
 }

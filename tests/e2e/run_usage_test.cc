@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(RunUsage, LogDirectoryThatIsAFileIsRefused) {
     std::ofstream(folder() + "/file") << "not a folder\n";
     EXPECT_THAT(refusal({"run", "--log-dir=file", "/bin/true"}),
-                AllOf(HasSubstr("--log-dir"), HasSubstr(folder() + "/file")));
+                saying("--log-dir", folder() + "/file"));
 }
 
 TEST_F(RunUsage, TakenPortIsNamedWithItsHolder) {
@@ -144,8 +144,7 @@ TEST_F(RunUsage, SecondNodeWithoutARankIsToldWhichFlagsItNeeds) {
     Program first = run_probe(both, {"exit=0"});
     ASSERT_TRUE(first.prints("waiting: ")) << first.output();
     Program second = run_probe(both, {"exit=0"});
-    EXPECT_THAT(refusal_of(second),
-                AllOf(HasSubstr("--node-rank=1"), HasSubstr("--rdzv-backend=c10d")));
+    EXPECT_THAT(refusal_of(second), saying("--node-rank=1", "--rdzv-backend=c10d"));
     Program third = run_probe(both + Words{"--node-rank=1"}, {"exit=0"});
     EXPECT_EQ(first.wait(), 0) << first.output();
     EXPECT_EQ(third.wait(), 0) << third.output();
@@ -155,8 +154,7 @@ TEST_F(RunUsage, HelpAndVersionAreNoMistakes) {
     for (const Words& words :
          {Words{"--help"}, Words{"run", "--help"}, Words{"serve", "--help"}, Words{"version"}}) {
         Program program({Words{regroup_program()} + words, {}, folder()});
-        EXPECT_EQ(program.wait(), 0);
-        EXPECT_THAT(program.output(), HasSubstr("regroup"));
+        EXPECT_THAT(ended(program), exits(0, "regroup"));
     }
 }
 
@@ -191,8 +189,7 @@ TEST_F(RunUsage, ContradictoryNodesAreRefusedWithBothNamesAndTheField) {
         // The first node has joined once it reports what it waits for.
         ASSERT_TRUE(there.prints("waiting: ")) << there.output();
         Program here = run(flags(2) + one.here);
-        EXPECT_THAT(refusal_of(here),
-                    AllOf(HasSubstr(one.field), HasSubstr("127.0.0.2"), HasSubstr("127.0.0.3")));
+        EXPECT_THAT(refusal_of(here), saying(one.field, "127.0.0.2", "127.0.0.3"));
         EXPECT_TRUE(there.running()) << there.output();
         ++number;
     }

@@ -97,8 +97,7 @@ TEST_F(ServeCommand, EachRetryOfAFailedJobIsANewAttempt) {
     for (const std::string code : {"5", "9", "0"}) {
         Program attempt = run(node(1, "1:1", rendezvous.endpoint()) +
                               Words{probe_program(), "mark=up" + code, "exit=" + code});
-        EXPECT_EQ(attempt.wait(), std::stoi(code)) << attempt.output();
-        EXPECT_THAT(attempt.output(), Not(HasSubstr("nothing was run here")));
+        EXPECT_THAT(ended(attempt), exits(std::stoi(code), Not(HasSubstr("nothing was run here"))));
         EXPECT_THAT(marks("up" + code), SizeIs(1)) << attempt.output();
     }
 }
@@ -126,8 +125,7 @@ TEST_F(ServeCommand, NodeWithAnotherCommandWaitsAloudAndItsEndIsNoSuccess) {
     EXPECT_EQ(second.wait(), 0) << second.output();
     EXPECT_EQ(spare.wait(), 3) << spare.output();  // Without --standbys.
     EXPECT_THAT(spare.output(), HasSubstr("nothing was run here"));
-    EXPECT_EQ(other.wait(), 3) << other.output();
-    EXPECT_THAT(other.output(), HasSubstr("nothing was run here"));
+    EXPECT_THAT(ended(other), exits(3, "nothing was run here"));
     EXPECT_THAT(marks("other"), IsEmpty());
 }
 
@@ -145,16 +143,14 @@ TEST_F(ServeCommand, SigtermEndsTheDaemonAndItTellsTheAgents) {
     EXPECT_THAT(rendezvous.program().output(), HasSubstr("SIGTERM"));
     for (Program* agent : {&first, &second, &waiting}) {
         EXPECT_EQ(agent->wait(), 1) << agent->output();
-        EXPECT_THAT(lines_of(agent->output()).back(), HasSubstr("stopped by the daemon"));
-        EXPECT_THAT(lines_of(agent->output()).back(), HasSubstr("SIGTERM"));
+        EXPECT_THAT(lines_of(agent->output()).back(), saying("stopped by the daemon", "SIGTERM"));
         EXPECT_THAT(agent->family(), IsEmpty());
     }
 }
 
 TEST_F(ServeCommand, StoreDialectMustBeKnown) {
     Program wrong({{regroup_program(), "serve", "--store-dialect=2.2"}, {}, {}});
-    EXPECT_EQ(wrong.wait(), 2);
-    EXPECT_THAT(wrong.output(), HasSubstr("--store-dialect must be 1.13 or 2.1, not '2.2'"));
+    EXPECT_THAT(ended(wrong), exits(2, "--store-dialect must be 1.13 or 2.1, not '2.2'"));
     Program right(
         {{regroup_program(), "serve", "--store-dialect=2.1", "--listen=127.0.0.1:0"}, {}, {}});
     EXPECT_TRUE(right.prints("listening on 127.0.0.1:")) << right.output();
@@ -251,8 +247,7 @@ TEST_F(ServeCommand, HttpIsServedUnderTheNamesOfTheDaemon) {
 
 TEST_F(ServeCommand, NameWithAPortIsNoHttpHost) {
     Program program({Words{regroup_program(), "serve", "--http-host=node0:80"}, {}, folder()});
-    EXPECT_EQ(program.wait(), 2);
-    EXPECT_THAT(program.output(), HasSubstr("--http-host"));
+    EXPECT_THAT(ended(program), exits(2, "--http-host"));
 }
 
 TEST_F(ServeCommand, LauncherWithTheDaemonServesHttpToo) {

@@ -262,8 +262,7 @@ TEST_F(ServiceManager, PassedSocketsThatCannotServeAreNamedWithTheLineToChange) 
     const auto says = [&](const Words& flags, const std::vector<int>& sockets,
                           const std::string& text) {
         const auto daemon = activate(serve(flags), sockets, folder());
-        EXPECT_EQ(daemon->wait(), 2) << daemon->output();
-        EXPECT_THAT(daemon->output(), HasSubstr(text));
+        EXPECT_THAT(ended(*daemon), exits(2, text));
     };
     says({}, {one.fd(), two.fd()}, "2 sockets, and the daemon listens on one");
     says({}, {packets}, "the socket unit needs ListenStream=");
@@ -285,9 +284,7 @@ TEST_F(ServiceManager, SocketOfAllAddressesTakesAToken) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT_EQ(::listen(fd, 1), 0);  // The kernel chooses a port of all addresses.
     const auto daemon = activate(serve(), {fd}, folder(), {"HOME=" + folder()});
-    EXPECT_EQ(daemon->wait(), 2) << daemon->output();
-    EXPECT_THAT(daemon->output(), AllOf(HasSubstr("the socket of systemd, *:"),
-                                        HasSubstr("regroup token --generate")));
+    EXPECT_THAT(ended(*daemon), exits(2, "the socket of systemd, *:", "regroup token --generate"));
     ::close(fd);
 }
 

@@ -219,8 +219,7 @@ TEST_F(SystemdUnits, UnitsHaveNoMistakesAndTheDaemonsIsHardened) {
                      units() + "/regroup-serve.service", units() + "/regroup-agent@.service"},
                     {},
                     folder()});
-    EXPECT_EQ(verify.wait(), 0);
-    EXPECT_THAT(verify.output(), IsEmpty());
+    EXPECT_THAT(ended(verify), exits(0, IsEmpty()));
     // The exposure is from 0 to 10; the threshold is ten times that.
     Program security({{tool, "security", "--no-pager", "--offline=true", "--threshold=20",
                        units() + "/regroup-serve.service"},

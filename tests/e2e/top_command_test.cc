@@ -153,8 +153,7 @@ TEST_F(TopCommand, TerminalWithoutCursorGetsLines) {
     for (const char* kind : {"dumb", "no-such-terminal"}) {
         PseudoTerminal top(command(daemon.endpoint(), {"--count=2"}), variables(kind));
         EXPECT_EQ(top.wait(), 0) << top.bytes();
-        EXPECT_THAT(top.bytes(), AllOf(HasSubstr("TIME          JOB"), HasSubstr("no jobs"),
-                                       Not(HasSubstr("\x1b"))));
+        EXPECT_THAT(top.bytes(), saying("TIME          JOB", "no jobs", Not(HasSubstr("\x1b"))));
         EXPECT_TRUE(top.is_cooked());
     }
 }

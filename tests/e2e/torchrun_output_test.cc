@@ -158,8 +158,7 @@ TEST_F(TorchrunOutput, EventsAreJsonLinesOnRequest) {
     const Words failed = lines_with("\"torchelastic.worker.status.FAILED\"", job.output());
     ASSERT_THAT(failed, SizeIs(1)) << job.output();
     EXPECT_THAT(failed.front(),
-                AllOf(HasSubstr("\"global_rank\":1"), HasSubstr("\"role\":\"actor\""),
-                      HasSubstr("\\\"exit_code\\\":[5]")));
+                saying("\"global_rank\":1", "\"role\":\"actor\"", "\\\"exit_code\\\":[5]"));
     EXPECT_THAT(lines_with("\"torchelastic.worker.status.TERMINATED\"", job.output()), SizeIs(1));
 }
 
@@ -192,8 +191,7 @@ TEST_F(TorchrunAlias, FillsInArgumentsAsPythonTemplatesAndRunOnlyBracedNames) {
     EXPECT_EQ(of_torchrun.wait(), 0) << of_torchrun.output();
     EXPECT_EQ(of_torchrun.output(), "$ 0 0 $HOME\n");
     Program of_run = run(Words{"--standalone"} + program);
-    EXPECT_EQ(of_run.wait(), 0) << of_run.output();
-    EXPECT_THAT(of_run.output(), HasSubstr(" $$ $local_rank 0 $HOME\n"));
+    EXPECT_THAT(ended(of_run), exits(0, " $$ $local_rank 0 $HOME\n"));
 }
 
 TEST_F(TorchrunAlias, OnlyTheOutputOfTheWorkersIsShown) {
@@ -250,12 +248,11 @@ TEST_F(TorchrunAlias, FailureEndsWithTorchrunsSummary) {
         torchrun_probe({"--standalone", "--nproc-per-node=2"}, {"rank=1?raise=11", "hold"});
     ASSERT_EQ(job.wait(), 1) << job.output();
     EXPECT_THAT(job.output(),
-                AllOf(HasSubstr(probe_program() + " FAILED\n"), HasSubstr("\nFailures:\n"),
-                      HasSubstr("\n  <NO_OTHER_FAILURES>\n"),
-                      HasSubstr("\nRoot Cause (first observed failure):\n[0]:\n  time      : "),
-                      HasSubstr("\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: "),
-                      HasSubstr(")  (SIGSEGV)\n  error_file: <N/A>\n  traceback : Signal 11 "
-                                "(SIGSEGV) received by PID ")));
+                saying(probe_program() + " FAILED\n", "\nFailures:\n", "\n  <NO_OTHER_FAILURES>\n",
+                       "\nRoot Cause (first observed failure):\n[0]:\n  time      : ",
+                       "\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: ",
+                       ")  (SIGSEGV)\n  error_file: <N/A>\n  traceback : Signal 11 "
+                       "(SIGSEGV) received by PID "));
 }
 
 TEST_F(TorchrunAlias, ParentsErrorFileIsOnlyWrittenFromTheWorkersErrorFile) {
@@ -276,13 +273,9 @@ TEST_F(TorchrunAlias, ScriptThatExitsByItselfUnderRunPathLeavesNoErrorFile) {
     std::ofstream(folder() + "/leave.py") << "import sys\nsys.exit(7)\n";
     std::ofstream(folder() + "/fail.py") << "raise ValueError('shard 7')\n";
     Program leaves = torchrun({"--standalone", "--run-path", "leave.py"});
-    EXPECT_EQ(leaves.wait(), 1) << leaves.output();
-    EXPECT_THAT(leaves.output(),
-                AllOf(HasSubstr("exitcode  : 7 "), HasSubstr("error_file: <N/A>")));
+    EXPECT_THAT(ended(leaves), exits(1, "exitcode  : 7 ", "error_file: <N/A>"));
     Program fails = torchrun({"--standalone", "--run-path", "fail.py"});
-    EXPECT_EQ(fails.wait(), 1) << fails.output();
-    EXPECT_THAT(fails.output(),
-                AllOf(HasSubstr("exitcode  : 1 "), HasSubstr("  ValueError: shard 7")));
+    EXPECT_THAT(ended(fails), exits(1, "exitcode  : 1 ", "  ValueError: shard 7"));
 }
 
 // A thread that needs the interpreter while it ends would abort the process.
@@ -306,8 +299,7 @@ over.set()
 
 TEST_F(TorchrunAlias, ProgramRunsUnderPythonByDefault) {
     Program job = torchrun({"--standalone", "no-such-script"});
-    EXPECT_EQ(job.wait(), 2) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("no-such-script"), HasSubstr("--no-python")));
+    EXPECT_THAT(ended(job), exits(2, "no-such-script", "--no-python"));
 }
 
 TEST_F(TorchrunAlias, NodesOnOneMachineMayMeetAtLocalhost) {
@@ -324,16 +316,14 @@ TEST_F(TorchrunAlias, NodeRankIsNotUsedByADynamicRendezvous) {
     Program job = torchrun_probe({"--nnodes=1", "--node-rank=1", "--rdzv-backend=c10d",
                                   "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port())},
                                  {"exit=0"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("--node-rank 1 is not used"));
+    EXPECT_THAT(ended(job), exits(0, "--node-rank 1 is not used"));
 }
 
 TEST_F(TorchrunAlias, FolderRunsAsAPythonProgram) {
     fs::create_directories(folder() + "/package");
     std::ofstream(folder() + "/package/__main__.py") << "print('from the folder')\n";
     Program job = torchrun({"--standalone", "package"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("from the folder\n"));
+    EXPECT_THAT(ended(job), exits(0, "from the folder\n"));
 }
 
 TEST_F(TorchrunAlias, PythonOfItsVirtualEnvironmentIsTaken) {
@@ -343,15 +333,13 @@ TEST_F(TorchrunAlias, PythonOfItsVirtualEnvironmentIsTaken) {
     fs::permissions(environment / "bin/python3", fs::perms::owner_all);
     std::ofstream(environment / "script.py") << "";
     Program job = torchrun({"--standalone", "script.py", "x"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("own python: -u script.py x\n"));
+    EXPECT_THAT(ended(job), exits(0, "own python: -u script.py x\n"));
 }
 
 TEST_F(TorchrunOutput, EventsWithNamesThatAreNoUtf8AreWritten) {
     Program job =
         run_probe({"--standalone", "--event-log-handler=console", "--role=r\xe9"}, {"exit=0"});
-    EXPECT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), HasSubstr("status.SUCCEEDED"));
+    EXPECT_THAT(ended(job), exits(0, "status.SUCCEEDED"));
 }
 
 }  // namespace

@@ -36,9 +36,8 @@ TEST_F(ElasticC, KilledWorkersDoNotChangeTheResult) {
 
     Program job = start("kill");
     ASSERT_EQ(job.wait(), 0) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("was ended by SIGKILL"),
-                                    HasSubstr("round 3 of rank 1 of 3 from step 80"),
-                                    HasSubstr("round 3 of rank 0 of 3 from step 80")));
+    EXPECT_THAT(job.output(), saying("was ended by SIGKILL", "round 3 of rank 1 of 3 from step 80",
+                                     "round 3 of rank 0 of 3 from step 80"));
     EXPECT_EQ(results(job), expected) << job.output();
     EXPECT_TRUE(std::filesystem::exists(folder() + "/kill.ckpt"));
 }

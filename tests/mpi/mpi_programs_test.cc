@@ -97,9 +97,8 @@ TEST_F(MpiPrograms, ARankThatFailsEndsTheJob) {
           Ending{"bits", 1, "all_reduce #1 (bit_or"}}) {
         Program job = start("3", {mpi_program("misuse"), ending.way});
         EXPECT_EQ(job.wait(), ending.code) << ending.way << "\n" << job.output();
-        EXPECT_THAT(job.output(),
-                    AllOf(HasSubstr(std::string("rank 2 goes by ") + ending.way),
-                          HasSubstr(ending.says), Not(HasSubstr("the barrier is complete"))));
+        EXPECT_THAT(job.output(), saying(std::string("rank 2 goes by ") + ending.way, ending.says,
+                                         Not(HasSubstr("the barrier is complete"))));
     }
 }
 

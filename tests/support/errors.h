@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "tests/support/sentences.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 
@@ -42,11 +42,11 @@ using testing::error_text;
 /// Matches the result of error_of() by the code and parts of the sentence; see saying().
 template <class... Words>
 auto is_error(Errc code, const Words&... words) {
-    return testing::IsError(std::optional(code), testing::saying(words...));
+    return testing::IsError(std::optional(code), saying(words...));
 }
 template <class... Words>
 auto is_error(const Words&... words) {
-    return testing::IsError(std::optional<Errc>(), testing::saying(words...));
+    return testing::IsError(std::optional<Errc>(), saying(words...));
 }
 
 }  // namespace regroup

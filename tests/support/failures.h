@@ -5,7 +5,7 @@
 #include <string>
 
 #include "rendezvous/base/result.h"
-#include "tests/support/sentences.h"
+#include "tests/support/matchers.h"
 
 namespace regroup::testing {
 
@@ -21,11 +21,11 @@ namespace regroup {
 /// Matches a Result that is a failure by the code and parts of the sentence; see saying().
 template <class... Words>
 auto fails(Errc code, const Words&... words) {
-    return testing::IsFailure(std::optional(code), testing::saying(words...));
+    return testing::IsFailure(std::optional(code), saying(words...));
 }
 template <class... Words>
 auto fails(const Words&... words) {
-    return testing::IsFailure(std::optional<Errc>(), testing::saying(words...));
+    return testing::IsFailure(std::optional<Errc>(), saying(words...));
 }
 
 }  // namespace regroup

@@ -38,10 +38,9 @@ TEST(GpuChoice, OnlyVisibleGpuIsUsed) {
 }
 
 TEST(GpuChoice, MoreProcessesThanGpusAreRefusedWithBothNumbers) {
-    EXPECT_THAT(
-        refusal_of({.local_rank = 0, .local_world_size = 4, .device_count = 2}),
-        AllOf(HasSubstr("4 processes of this node"), HasSubstr("there are 2 GPUs"),
-              HasSubstr("CUDA_VISIBLE_DEVICES is not set"), HasSubstr("REGROUP_SHARE_GPUS=1")));
+    EXPECT_THAT(refusal_of({.local_rank = 0, .local_world_size = 4, .device_count = 2}),
+                saying("4 processes of this node", "there are 2 GPUs",
+                       "CUDA_VISIBLE_DEVICES is not set", "REGROUP_SHARE_GPUS=1"));
     EXPECT_THAT(
         refusal_of({.local_rank = 2, .local_world_size = 3, .device_count = 2, .visible = "0,1"}),
         HasSubstr("CUDA_VISIBLE_DEVICES=\"0,1\""));

@@ -111,17 +111,14 @@ TEST(HttpRequest, TargetsThatAreNoPathAreRefused) {
 
 TEST(HttpResponse, SaysWhatABrowserMayDo) {
     const std::string head = response_head(sentence(200, "yes"), true, false);
-    EXPECT_THAT(head, HasSubstr("HTTP/1.1 200 OK\r\n"));
-    EXPECT_THAT(head, HasSubstr("Content-Length: 4\r\n"));
-    EXPECT_THAT(head, HasSubstr("Connection: keep-alive\r\n"));
-    EXPECT_THAT(head, HasSubstr("Cache-Control: no-store\r\n"));
-    EXPECT_THAT(head, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'self'; "
-                                "style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-                                "base-uri 'none'; frame-ancestors 'none'; form-action 'none'\r\n"));
-    EXPECT_THAT(head, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
-    EXPECT_THAT(head, HasSubstr("Referrer-Policy: no-referrer\r\n"));
-    EXPECT_THAT(head, Not(HasSubstr("Access-Control")));
-    EXPECT_THAT(head, Not(HasSubstr("WWW-Authenticate")));
+    EXPECT_THAT(head,
+                saying("HTTP/1.1 200 OK\r\n", "Content-Length: 4\r\n", "Connection: keep-alive\r\n",
+                       "Cache-Control: no-store\r\n",
+                       "Content-Security-Policy: default-src 'none'; script-src 'self'; "
+                       "style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+                       "base-uri 'none'; frame-ancestors 'none'; form-action 'none'\r\n",
+                       "X-Content-Type-Options: nosniff\r\n", "Referrer-Policy: no-referrer\r\n",
+                       Not(HasSubstr("Access-Control")), Not(HasSubstr("WWW-Authenticate"))));
     EXPECT_THAT(response_head(sentence(401, "no"), true, true),
                 HasSubstr("WWW-Authenticate: Bearer realm=\"regroup\""));
 }

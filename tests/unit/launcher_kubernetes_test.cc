@@ -147,8 +147,7 @@ TEST(LauncherKubernetes, WrongVariablesAreNamed) {
 TEST(LauncherKubernetes, JobsThatNameADaemonAsTheirHeadAreNotMadeOneJob) {
     for (const char* head : {"regroup", "regroup:29400", "regroup.ml.svc", "10.0.0.5:29400"}) {
         const std::string error = error_of({{"REGROUP_HEAD", head}});
-        EXPECT_THAT(error, HasSubstr(head));
-        EXPECT_THAT(error, HasSubstr("--rdzv-id"));
+        EXPECT_THAT(error, saying(head, "--rdzv-id"));
     }
 }
 

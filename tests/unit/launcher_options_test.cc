@@ -479,9 +479,8 @@ TEST(LauncherOptions, HelpNamesEveryFlagWithItsDefault) {
         for (const Flag& flag : flags_with_values()) {
             EXPECT_THAT(text, HasSubstr("--" + flag.name.substr(2) + " "));
         }
-        EXPECT_THAT(text, AllOf(HasSubstr("--standalone"), HasSubstr("-m, --module"),
-                                HasSubstr("--no-python"), HasSubstr("Usage: regroup run"),
-                                HasSubstr("[29500]"), HasSubstr("PET_<NAME>")));
+        EXPECT_THAT(text, saying("--standalone", "-m, --module", "--no-python",
+                                 "Usage: regroup run", "[29500]", "PET_<NAME>"));
         EXPECT_THAT(text, EndsWith("\n"));
     }
 }

@@ -269,8 +269,7 @@ class LauncherPlanTrust : public ::testing::Test {
 
 TEST_F(LauncherPlanTrust, OtherHostsTakeCredentials) {
     EXPECT_THAT(error_of(without_credentials(kElsewhere)),
-                AllOf(HasSubstr("--insecure"), HasSubstr("regroup token --generate"),
-                      HasSubstr("--tls-cert")));
+                saying("--insecure", "regroup token --generate", "--tls-cert"));
     RunFlags host = without_credentials(short_host_name());
     EXPECT_THAT(error_of(host), HasSubstr("--insecure"));
     host.agent.core.policy.nodes_min = host.agent.core.policy.nodes_max = 1;

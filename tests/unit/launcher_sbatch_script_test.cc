@@ -71,17 +71,16 @@ exit "$code"
 TEST(SbatchScript, JobThatNeedsAllItsNodesIsLeftToSlurmWhenOneFails) {
     SbatchJob job;
     job.nodes_min = job.nodes_max = 4;
-    EXPECT_THAT(script_of(job),
-                AllOf(HasSubstr("#SBATCH --nodes=4\n"), Not(HasSubstr("--no-kill"))));
+    EXPECT_THAT(script_of(job), saying("#SBATCH --nodes=4\n", Not(HasSubstr("--no-kill"))));
 }
 
 TEST(SbatchScript, CpusOfANodeAreThoseOfItsOneTask) {
     SbatchJob job;
     job.cpus_per_node = 32;
-    EXPECT_THAT(script_of(job), AllOf(HasSubstr("#SBATCH --cpus-per-task=32\n"),
-                                      HasSubstr("--ntasks-per-node=1 "
-                                                "--cpus-per-task=32 \\"),
-                                      Not(HasSubstr("--exclusive"))));
+    EXPECT_THAT(script_of(job), saying("#SBATCH --cpus-per-task=32\n",
+                                       "--ntasks-per-node=1 "
+                                       "--cpus-per-task=32 \\",
+                                       Not(HasSubstr("--exclusive"))));
 }
 
 TEST(SbatchScript, WorkersAreTheGpusWhereTheJobMayHaveOneNode) {

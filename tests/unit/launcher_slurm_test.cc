@@ -73,8 +73,7 @@ TEST(SlurmAllocation, TaskKnowsItsNodeTheHeadAndTheNumberOfNodes) {
     EXPECT_EQ(allocation.workers, "");
     EXPECT_EQ(allocation.index, 1U);
     EXPECT_EQ(allocation.head, "gpu07");
-    EXPECT_THAT(allocation.head_advice,
-                AllOf(HasSubstr("gpu07"), HasSubstr("--rdzv-endpoint=ADDRESS:PORT --nnodes=3")));
+    EXPECT_THAT(allocation.head_advice, saying("gpu07", "--rdzv-endpoint=ADDRESS:PORT --nnodes=3"));
     EXPECT_FALSE(allocation.is_head);
     EXPECT_EQ(allocation.node_name, "gpu08");
     EXPECT_EQ(allocation.address, "");
@@ -156,8 +155,7 @@ TEST(SlurmAllocation, SeveralTasksOnANodeAreRefusedWithTheRightLine) {
               "starts 8 workers on each node; if each task is a job of its own, give "
               "--standalone");
     EXPECT_THAT(refusal_of({{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_STEP_NUM_NODES", "1"}}),
-                AllOf(HasSubstr("8 tasks on 1 node,"), HasSubstr("--ntasks=1"),
-                      HasSubstr("--nproc-per-node=8")));
+                saying("8 tasks on 1 node,", "--ntasks=1", "--nproc-per-node=8"));
 }
 
 TEST(SlurmAllocation, StepOfAHeterogeneousJobHasItsHeadByName) {
@@ -175,8 +173,7 @@ TEST(SlurmAllocation, StepOfAHeterogeneousJobHasItsHeadByName) {
 
 TEST(SlurmAllocation, ComponentsOnOneNodeAreRefused) {
     EXPECT_THAT(refusal_of(kSecondOfThree + Values{{"SLURM_STEP_NODELIST", "gpu[07-08],gpu08"}}),
-                AllOf(HasSubstr("components of this heterogeneous step are on node gpu08"),
-                      HasSubstr("--het-group")));
+                saying("components of this heterogeneous step are on node gpu08", "--het-group"));
 }
 
 TEST(SlurmAllocation, MissingVariableIsNamedWithTheWayOut) {
@@ -210,7 +207,7 @@ TEST(SlurmAllocation, ContradictionsAreRefused) {
     EXPECT_EQ(refusal_of(kSecondOfThree + Values{{"SLURM_STEP_NODELIST", "gpu[07-"}}),
               "SLURM_STEP_NODELIST: host list, character 4: this [ is not closed");
     EXPECT_THAT(refusal_of(kSecondOfThree + Values{{"SLURMD_NODENAME", "gpu99"}}),
-                AllOf(HasSubstr("SLURMD_NODENAME=gpu99"), HasSubstr("another step")));
+                saying("SLURMD_NODENAME=gpu99", "another step"));
 }
 
 /// `regroup run` as that task, until the end of the test.

@@ -72,9 +72,8 @@ TEST(LaunchSshOptions, VariablesCountAsGiven) {
 TEST(LaunchSshOptions, HelpIsOfThisCommand) {
     const auto help = parse_launch_options(Words{"--help"});
     ASSERT_TRUE(help);
-    EXPECT_THAT(std::get<ShowText>(*help).text,
-                AllOf(HasSubstr("--hostfile"), HasSubstr("Exit code"), HasSubstr("-x, --export"),
-                      Not(HasSubstr("--heartbeat-timeout"))));
+    EXPECT_THAT(std::get<ShowText>(*help).text, saying("--hostfile", "Exit code", "-x, --export",
+                                                       Not(HasSubstr("--heartbeat-timeout"))));
 }
 
 TEST(LaunchSshOptions, MistakesAreNamed) {

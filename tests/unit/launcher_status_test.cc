@@ -74,8 +74,7 @@ TEST(StatusJson, HasTheSameValuesForATerminal) {
 TEST(StatusTable, TableSaysHowMuchIsOmitted) {
     const std::string text = status_table(
         R"({"jobs":[{"job":"a","phase":"running","nodes_left_out":12}],"jobs_left_out":1})");
-    EXPECT_THAT(text, HasSubstr("  and 12 nodes more\n"));
-    EXPECT_THAT(text, HasSubstr("and 1 job more (--job=ID shows one)\n"));
+    EXPECT_THAT(text, saying("  and 12 nodes more\n", "and 1 job more (--job=ID shows one)\n"));
 }
 
 }  // namespace

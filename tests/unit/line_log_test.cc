@@ -200,8 +200,7 @@ TEST_F(LineLogTest, PreviousFileOfAnotherUserIsAnErrorAtOnce) {
     }
     const auto log = LineLog::open(options());
     ASSERT_FALSE(log);
-    EXPECT_THAT(log.error().detail, HasSubstr(path("log.1")));
-    EXPECT_THAT(log.error().detail, HasSubstr("belongs to another user (uid 12345)"));
+    EXPECT_THAT(log.error().detail, saying(path("log.1"), "belongs to another user (uid 12345)"));
 }
 
 TEST_F(LineLogTest, PreviousFileThatIsALinkOfAnotherUserIsAnErrorAtOnce) {

@@ -193,9 +193,9 @@ TEST(MetricsText, FormatsDifferInHeadsAndInTheEnd) {
                                       "regroup_job_lost_steps_total{job_id=\"nightly\"} 0\n"),
                             HasSubstr("# UNIT regroup_recovery_seconds seconds\n")));
     const std::string plain = text_of({full_job()}, MetricsFormat::prometheus);
-    EXPECT_THAT(plain, AllOf(Not(HasSubstr("EOF")), Not(HasSubstr("UNIT")), EndsWith("\n"),
-                             HasSubstr("# TYPE regroup_info gauge\n"),
-                             HasSubstr("# TYPE regroup_job_lost_steps_total counter\n")));
+    EXPECT_THAT(plain, saying(Not(HasSubstr("EOF")), Not(HasSubstr("UNIT")), EndsWith("\n"),
+                              "# TYPE regroup_info gauge\n",
+                              "# TYPE regroup_job_lost_steps_total counter\n"));
     EXPECT_EQ(samples_of(open), samples_of(plain)) << "a series has one name in both";
 }
 
@@ -275,8 +275,7 @@ TEST(MetricsText, StateOfAClosedJobIsItsOutcome) {
 
     const std::string text = metrics_text({job}, nullptr, {});
 
-    EXPECT_THAT(text, HasSubstr("state=\"failed\"} 1\n"));
-    EXPECT_THAT(text, HasSubstr("state=\"productive\"} 0\n"));
+    EXPECT_THAT(text, saying("state=\"failed\"} 1\n", "state=\"productive\"} 0\n"));
 }
 
 TEST(MetricsText, NodesAreToldOnRequestOnly) {

@@ -184,8 +184,7 @@ TEST(ShardedOptimizer, LostShardIsRefusedOnAllRanksByName) {
                 ASSERT_TRUE(error);
                 EXPECT_EQ(error->code(), Errc::system);
                 const std::string text = error->what();
-                EXPECT_THAT(text, HasSubstr(loss.named));
-                EXPECT_THAT(text, HasSubstr("checkpoint"));
+                EXPECT_THAT(text, saying(loss.named, "checkpoint"));
                 EXPECT_EQ(text.find("use the option replicate") == text.npos, loss.replicate);
                 group.barrier().wait();  // The group stays usable.
             });

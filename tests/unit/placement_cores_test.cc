@@ -28,8 +28,8 @@ TEST(CpusPerRankTest, AutoGivesNoMoreCoresThanTheQuotaOfTheCgroupAllows) {
     EXPECT_THAT(lists(placed), ElementsAre("0-3", "16-19"));
     EXPECT_THAT(threads(*placed), ElementsAre(2, 2));
     ASSERT_EQ(placed->notes.size(), 1U);
-    EXPECT_THAT(placed->notes[0], AllOf(HasSubstr("--cpus-per-rank auto: 2 cores for each worker"),
-                                        HasSubstr("3.5 of 32 CPUs")));
+    EXPECT_THAT(placed->notes[0],
+                saying("--cpus-per-rank auto: 2 cores for each worker", "3.5 of 32 CPUs"));
 
     request.cpu_quota = 1.5;
     request.rank_count = 4;
@@ -250,9 +250,8 @@ TEST(BindingReportTest, ReportHasALineForEachRankAndThenTheNotes) {
               "local rank 0: GPU 0 (0000:10:00.0), NUMA node 2, CPUs 8-11,24-27, 4 threads\n"
               "local rank 1: GPU 1 (0000:11:00.0), NUMA node 0, CPUs 0-3,16-19, 4 threads\n");
     const auto crowd = divide(kAuto, 3, machine(kSmall));
-    EXPECT_THAT(binding_report(*crowd),
-                AllOf(HasSubstr("local rank 2: not bound, 1 thread\n"),
-                      HasSubstr("\nnote: --cpus-per-rank auto: 3 workers")));
+    EXPECT_THAT(binding_report(*crowd), saying("local rank 2: not bound, 1 thread\n",
+                                               "\nnote: --cpus-per-rank auto: 3 workers"));
     EXPECT_THAT(binding_report(*divide(kAuto, 2, machine(kSmall))),
                 HasSubstr("local rank 1: NUMA node 0, CPU 1, 1 thread\n"));
 }

@@ -251,8 +251,7 @@ TEST(RendezvousAdmission, NodeThatWasInNoRoundIsForgottenWithItsConnection) {
     EXPECT_EQ(job.core.nodes_count(), 0U);
     EXPECT_EQ(job.core.nodes_bytes(), 0U);
     job.join("a");  // Its next connection joins it again.
-    job.join("b");
-    job.join("c");
+    job.join_all({"b", "c"});
     EXPECT_NE(job.told<Assign>("a"), nullptr);
 }
 
@@ -275,8 +274,7 @@ TEST(RendezvousAdmission, MemberWhoseConnectionBreaksStaysUntilItsTimeIsOver) {
     JobPolicy policy = fixed_policy(2);
     policy.regroup_window = policy.heartbeat_timeout;
     Job job(policy);
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.run({"a", "b"});
     job.disconnect("a");
     EXPECT_EQ(job.core.nodes_count(), 2U);
@@ -377,8 +375,7 @@ TEST(RendezvousAdmission, ReasonOfARoundStaysShortWhenManyNodesJoin) {
     JobPolicy policy = small_policy();
     policy.nodes_max = 2000;
     Job job(policy);
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(seconds(5));
     job.run({"a", "b"});
     for (int i = 0; i < 1000; ++i) {
@@ -397,8 +394,7 @@ TEST(RendezvousAdmission, ReasonOfARoundStaysShortWhenManyNodesJoin) {
 TEST(RendezvousAdmission, SituationTellsInOneSentenceWhyTheJobWaits) {
     Job job(small_policy());
     EXPECT_EQ(describe(job.core.situation(job.now)), "0 of 2 nodes ready, waiting for 2 more");
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     EXPECT_EQ(describe(job.core.situation(job.now)),
               "2 nodes ready (minimum 2, maximum 3), last call for 5.0 s");
     job.join("c");
@@ -461,8 +457,7 @@ TEST(RendezvousAdmission, ClaimsNeverReachTheLastNumberAndFollowTheClock) {
 
 TEST(RendezvousAdmission, MemberThatReportsARoundThatNoDaemonHasGivenIsFenced) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.report("a", NodeState::running);
     job.report("b", NodeState::running);
     const RoundId round = job.core.round();
@@ -474,8 +469,7 @@ TEST(RendezvousAdmission, MemberThatReportsARoundThatNoDaemonHasGivenIsFenced) {
 
 TEST(RendezvousAdmission, NodeThatReportsAnImpossibleRoundIsFencedAndTheOthersGoOn) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.report("a", NodeState::running);
     job.report("b", NodeState::running);
     job.report("b", NodeState::stopped, RoundId{(std::uint64_t{1} << 52U) + 1});

@@ -238,8 +238,7 @@ TEST_F(RendezvousCharges, PlannedDepartureExcusesNoFailure) {
 TEST_F(RendezvousCharges, LostNodeDoesNotExcuseAFinalFailure) {
     JobPolicy policy = small_policy();
     begin(policy, {"a", "b", "c"});
-    job.silence("b");
-    job.disconnect("b");
+    job.cut_off("b");
     job.pass(milliseconds(200));
     job.fail("c", kind_on("c", FailureKind::user_error, 2));
     job.report("a", NodeState::stopped);

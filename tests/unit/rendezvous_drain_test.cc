@@ -45,8 +45,7 @@ TEST_F(RendezvousPlanned, LeavingNodeThatReachesTheBoundaryUntoldSavesItsStateLa
 // Such a round has no step boundary, and the node has no state to save.
 TEST_F(RendezvousPlanned, NodeInAnOldNonElasticRoundIsStoppedBeforeItLeaves) {
     job = Job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.report("a", NodeState::running);
     job.report("b", NodeState::running);
     job.killed("b");

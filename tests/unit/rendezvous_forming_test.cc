@@ -21,8 +21,7 @@ TEST(RendezvousForming, RoundWaitsUntilTheMinimumHasJoined) {
 
 TEST(RendezvousForming, RoundFormsExactlyAtTheEndOfTheLastCall) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(seconds(5) - milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(milliseconds(1));
@@ -32,17 +31,14 @@ TEST(RendezvousForming, RoundFormsExactlyAtTheEndOfTheLastCall) {
 
 TEST(RendezvousForming, RoundFormsAtOnceWhenTheMaximumHasJoined) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
-    job.join("c");
+    job.join_all({"a", "b", "c"});
     EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("c").world_size, 6U);
 }
 
 TEST(RendezvousForming, RoundNeedsNoLastCallWhenMinimumIsMaximum) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
@@ -50,16 +46,14 @@ TEST(RendezvousForming, RoundFormsAtOnceWhenTheLastCallIsZero) {
     JobPolicy policy = small_policy();
     policy.last_call = Duration::zero();
     Job job(policy);
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
 TEST(RendezvousForming, JobGathersAgainWhenTheLastCallLosesTheMinimum) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.leave("b");
     EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(seconds(10));
@@ -70,9 +64,7 @@ TEST(RendezvousForming, LastCallContinuesWithoutASuspectedNode) {
     JobPolicy policy = small_policy();
     policy.nodes_max = 4;
     Job job(policy);
-    job.join("a");
-    job.join("b");
-    job.join("c");
+    job.join_all({"a", "b", "c"});
     job.pass(seconds(5) - milliseconds(100));
     job.disconnect("c");
     job.silence("c");
@@ -84,8 +76,7 @@ TEST(RendezvousForming, LastCallContinuesWithoutASuspectedNode) {
 
 TEST(RendezvousForming, LastCallEndsInGatheringWhenSuspicionLeavesTooFew) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(seconds(5) - milliseconds(100));
     job.disconnect("b");
     job.silence("b");
@@ -130,9 +121,7 @@ TEST(RendezvousForming, AllNodesGetTheStoreOfGroupRankZero) {
 
 TEST(RendezvousForming, NodesBeyondTheMaximumBecomeStandbysAndAreToldSo) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
-    job.join("c");
+    job.join_all({"a", "b", "c"});
     job.run({"a", "b"});
     job.pass(seconds(2));
     EXPECT_EQ(job.told<Assign>("c"), nullptr);
@@ -142,9 +131,7 @@ TEST(RendezvousForming, NodesBeyondTheMaximumBecomeStandbysAndAreToldSo) {
 
 TEST(RendezvousForming, StandbysTakePlaceAndRanksOfLostNodes) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
-    job.join("s");
+    job.join_all({"a", "b", "s"});
     job.run({"a", "b"});
     job.leave("a");
     job.clear();
@@ -157,8 +144,7 @@ TEST(RendezvousForming, StandbysTakePlaceAndRanksOfLostNodes) {
 
 TEST(RendezvousForming, LateNodeIsAdmittedOnceTheRoundIsOldEnough) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(seconds(5));
     job.run({"a", "b"});
     job.pass(seconds(1));
@@ -178,8 +164,7 @@ TEST(RendezvousForming, LateNodeIsAdmittedOnceTheRoundIsOldEnough) {
 
 TEST(RendezvousForming, RoundDoesNotGrowOnceANodeHasFinished) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(seconds(5));
     job.run({"a", "b"});
     job.report("a", NodeState::finished);
@@ -191,8 +176,7 @@ TEST(RendezvousForming, RoundDoesNotGrowOnceANodeHasFinished) {
 
 TEST(RendezvousForming, RoundDoesNotGrowAfterAFinishedNodeIsLost) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(seconds(5));
     job.run({"a", "b"});
     job.report("a", NodeState::finished);
@@ -207,9 +191,7 @@ TEST(RendezvousForming, RoundDoesNotGrowAfterAFinishedNodeIsLost) {
 
 TEST(RendezvousForming, SurvivorsContinueWithoutALastCall) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
-    job.join("c");
+    job.join_all({"a", "b", "c"});
     job.run({"a", "b", "c"});
     job.leave("c");
     job.confirm_stopped({"a", "b"});
@@ -219,9 +201,7 @@ TEST(RendezvousForming, SurvivorsContinueWithoutALastCall) {
 
 TEST(RendezvousForming, SurvivorsWaitBrieflyForANodeWhoseConnectionBroke) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
-    job.join("c");
+    job.join_all({"a", "b", "c"});
     job.run({"a", "b", "c"});
     job.report("c", NodeState::stopped);
     job.confirm_stopped({"a"});
@@ -236,9 +216,7 @@ TEST(RendezvousForming, SurvivorsWaitBrieflyForANodeWhoseConnectionBroke) {
 
 TEST(RendezvousForming, SurvivorsContinueAsSoonAsASuspectIsLost) {
     Job job(small_policy());
-    job.join("a");
-    job.join("b");
-    job.join("c");
+    job.join_all({"a", "b", "c"});
     job.run({"a", "b", "c"});
     job.report("c", NodeState::stopped);
     job.disconnect("c");
@@ -264,8 +242,7 @@ TEST(RendezvousForming, YoungerDaemonContinuesTheRoundNumbersOfTheJob) {
 
 TEST(RendezvousForming, RoundEndsWhenAMemberReportsALaterRound) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.run({"a", "b"});
     // Its connection was to another daemon meanwhile, which has given it round 9.
     job.join("b", Job::offer_of("b"), {RoundId{9}, NodeState::running, 2000, {}});

@@ -60,8 +60,7 @@ class RendezvousHang : public testing::Test {
     RendezvousHang() { begin(policy()); }
     void begin(const JobPolicy& with) {
         job = Job(with);
-        job.join("a");
-        job.join("b");
+        job.join_all({"a", "b"});
         job.run_elastic({"a", "b"}, 10);
         job.clear();
     }
@@ -264,8 +263,7 @@ TEST_F(RendezvousHang, NoWaitingWorkerIsEndedBecauseItsNodeDoesNotAnswer) {
 TEST_F(RendezvousHang, RecoveryIsReportedToAllMembersWithItsStages) {
     job.join("c");  // A standby.
     job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
-    job.silence("b");
-    job.disconnect("b");
+    job.cut_off("b");
     job.pass(milliseconds(200));
     job.now += milliseconds(7);
     job.suspend({"a"}, 10);
@@ -298,8 +296,7 @@ TEST_F(RendezvousHang, RecoveryIsReportedToAllMembersWithItsStages) {
 
 TEST_F(RendezvousHang, PlannedChangeLosesOnlyTheTimeAfterTheBoundary) {
     Job grown(small_policy());
-    grown.join("a");
-    grown.join("b");
+    grown.join_all({"a", "b"});
     grown.pass(seconds(5));
     grown.run_elastic({"a", "b"}, 10);
     grown.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped));
@@ -320,8 +317,7 @@ TEST_F(RendezvousHang, PlannedChangeLosesOnlyTheTimeAfterTheBoundary) {
 
 TEST_F(RendezvousHang, RoundsWithoutResumedHaveRecoveredWhenAllNodesRun) {
     Job plain(small_policy());
-    plain.join("a");
-    plain.join("b");
+    plain.join_all({"a", "b"});
     plain.pass(seconds(5));
     plain.run({"a", "b"});
     plain.fail("b", crash_on("b"));
@@ -347,8 +343,7 @@ TEST_F(RendezvousHang, RoundOfNewProcessesReportsWhereItBeganIfEarlierRoundsDid)
     job.killed("a");
     job.killed("b");
     job.pass(seconds(4));
-    job.join("c");
-    job.join("d");
+    job.join_all({"c", "d"});
     job.pass(seconds(5));
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.run({"c", "d"});

@@ -61,6 +61,11 @@ class Job {
     explicit Job(const JobPolicy& policy) : core(policy), policy_(policy) {}
 
     void join(const std::string& node) { join(node, offer_of(node), {}); }
+    void join_all(const std::vector<std::string>& nodes) {
+        for (const std::string& node : nodes) {
+            join(node);
+        }
+    }
     void join(const std::string& node, const Offer& offer, const NodeReport& report = {}) {
         join(node, policy_, offer, report);
     }
@@ -129,6 +134,12 @@ class Job {
     }
     /// The node sends nothing from now on.
     void silence(const std::string& node) { reports_.erase(node); }
+
+    /// Its connection breaks, and it does not come back.
+    void cut_off(const std::string& node) {
+        silence(node);
+        disconnect(node);
+    }
 
     /// Time passes: nodes that are not silent send a heartbeat every second, and timers fire when
     /// due.

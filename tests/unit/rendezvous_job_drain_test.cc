@@ -81,8 +81,7 @@ TEST_F(RendezvousPlanned, DrainOnTheLastStepFindsTheJobFinished) {
 
 TEST_F(RendezvousPlanned, OnlyNodeWithTheStateLeavesOnceOthersHaveIt) {
     begin(policy_of(1, 3), {"a"});
-    job.join("b");
-    job.join("c");
+    job.join_all({"b", "c"});
     job.clear();
     leave("a");
     ASSERT_EQ(job.core.phase(), Phase::changing);

@@ -87,8 +87,7 @@ TEST_F(RendezvousLedger, LateResumedDoesNotMakeTheRecoveryLonger) {
 }
 
 TEST_F(RendezvousLedger, BackOffAndStartOfProcessesAreSeparateStages) {
-    job.silence("b");
-    job.disconnect("b");
+    job.cut_off("b");
     job.pass(milliseconds(200));
     job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});

@@ -68,8 +68,7 @@ TEST_F(RendezvousLosses, NodeLostBeforeTheNextRoundIsNamed) {
     job.suspend({"a", "c"}, 10);
     ASSERT_EQ(job.core.phase(), Phase::forming);
     job.killed("c");
-    job.join("d");
-    job.join("e");
+    job.join_all({"d", "e"});
     EXPECT_EQ(job.assignment("a").reason, "node b and node c left: their agent was killed");
     job.resumed("a", 11);
     EXPECT_EQ(job.core.status(job.now).incidents.at(0).cause,

@@ -76,8 +76,7 @@ TEST_F(RendezvousPlanned, FailureBeforeTheBoundaryIsCharged) {
 TEST_F(RendezvousPlanned, NodeLostBeforeTheBoundaryStopsTheOthers) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     leave("b");
-    job.silence("c");
-    job.disconnect("c");
+    job.cut_off("c");
     job.pass(milliseconds(200));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
@@ -97,8 +96,7 @@ TEST_F(RendezvousPlanned, RoundStopsIfTheBoundaryIsNotReachedInTime) {
 
 TEST_F(RendezvousPlanned, StandbysStartTheirWorkersAheadUpToTheLimit) {
     begin(policy_of(2, 2), {"a", "b"});
-    job.join("c");
-    job.join("d");
+    job.join_all({"c", "d"});
     EXPECT_TRUE(job.heard<Waiting>("c").prestart);
     EXPECT_TRUE(job.heard<Waiting>("c").standby);
     job.pass(seconds(2));
@@ -121,11 +119,9 @@ TEST_F(RendezvousPlanned, StandbysOfNonElasticRoundsOnlyWait) {
 
 TEST_F(RendezvousPlanned, StandbyWithStartedWorkersReplacesALostNodeAtOnce) {
     begin(policy_of(3, 3), {"a", "b", "c"});
-    job.join("d");
-    job.join("e");
+    job.join_all({"d", "e"});
     job.tell("e", Job::elastic_report(RoundId::none, NodeState::stopped));
-    job.silence("b");
-    job.disconnect("b");
+    job.cut_off("b");
     job.pass(milliseconds(200));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     job.suspend({"a", "c"});

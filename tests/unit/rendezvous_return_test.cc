@@ -68,8 +68,7 @@ TEST_F(RendezvousPlanned, LostNodeWithTheStateIsNotAwaitedLonger) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c");
     job.suspend({"a"}, 20);
-    job.silence("a");
-    job.disconnect("a");
+    job.cut_off("a");
     NodeReport fresh = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;
     job.tell("b", fresh);
@@ -145,8 +144,7 @@ TEST_F(RendezvousPlanned, RoundThatBeganAsFarOrLongAgoContinues) {
 TEST_F(RendezvousPlanned, NodeThatStillSuspendsIsAwaitedIfItHasTheLatestState) {
     job = Job(policy_of(1, 2));
     job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{7}, NodeState::running, 30));
-    job.join("b");
-    job.join("c");
+    job.join_all({"b", "c"});
     EXPECT_EQ(job.core.phase(), Phase::forming);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
     job.tell("a", Job::elastic_report(RoundId{7}, NodeState::stopped, 30));
@@ -310,8 +308,7 @@ TEST_F(RendezvousPlanned, LostNodeIsDetectedEvenIfTheDaemonDiesRepeatedly) {
 
 TEST_F(RendezvousPlanned, NodeThatWasAwayHearsOfTheRecoveryWhenItIsBack) {
     job = Job(policy_of(1, 2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.pass(small_policy().last_call);
     job.run({"a", "b"});
     job.fail("b", crash_on("b"));
@@ -346,8 +343,7 @@ TEST_F(RendezvousPlanned, PlannedChangeBecomesARecoveryOnceSomethingIsLost) {
     leave("b");
     job.pass(std::chrono::minutes(2));
     ASSERT_EQ(job.core.phase(), Phase::ending);
-    job.silence("c");
-    job.disconnect("c");
+    job.cut_off("c");
     job.pass(milliseconds(200));
     job.suspend({"a", "b"}, 12);
     ASSERT_EQ(job.core.round(), RoundId{2});
@@ -358,8 +354,7 @@ TEST_F(RendezvousPlanned, PlannedChangeBecomesARecoveryOnceSomethingIsLost) {
 
 TEST_F(RendezvousPlanned, NodeThatMustWaitIsToldSoAtOnce) {
     begin(policy_of(2, 2), {"a", "b"});
-    job.join("c");
-    job.join("d");
+    job.join_all({"c", "d"});
     EXPECT_TRUE(job.heard<Waiting>("d").standby);
     job.pass(std::chrono::minutes(2));
     job.clear();

@@ -291,8 +291,7 @@ TEST(RendezvousRoutine, RoutineEventsLeftOutOfAJournalChangeNothing) {
 
 TEST(RendezvousRoutine, HeartbeatsOfATrainingRoundAreRoutine) {
     Job job(fixed_policy(2));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.run_elastic({"a", "b"}, 5);
     for (const char* node : {"a", "b"}) {
         for (const std::uint64_t step : {5U, 6U, 700U}) {
@@ -320,8 +319,7 @@ TEST(RendezvousRoutine, HeartbeatsOfNodesWhoseWorkersTakeLongToEndAreRoutine) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 1;
     Job job(policy);
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     job.run({"a", "b"});
     job.fail("a", crash_on("a"));
     ASSERT_EQ(job.core.phase(), Phase::ending);
@@ -336,8 +334,7 @@ TEST(RendezvousRoutine, HeartbeatsOfNodesWhoseWorkersTakeLongToEndAreRoutine) {
 
 TEST(RendezvousRoutine, HeartbeatsOfWaitingNodesAreRoutine) {
     Job job(fixed_policy(3));
-    job.join("a");
-    job.join("b");
+    job.join_all({"a", "b"});
     EXPECT_TRUE(job.core.is_routine(NodeReported{"a", job.report_of("a")}));
     job.join("c");
     job.run({"b", "c"});

@@ -56,10 +56,7 @@ TEST(HangCulprit, StoppedOrLongestSilentRankIsTheCulpritWithoutPositions) {
 /// Two nodes of two ranks each: those of b have been silent for long, node a fell silent last.
 class RendezvousSilence : public testing::Test {
    protected:
-    RendezvousSilence() {
-        job.join("a");
-        job.join("b");
-    }
+    RendezvousSilence() { job.join_all({"a", "b"}); }
     static JobPolicy policy() {
         JobPolicy policy = small_policy();
         policy.nodes_min = 1;

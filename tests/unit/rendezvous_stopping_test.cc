@@ -13,9 +13,7 @@ class RendezvousStopping : public testing::Test {
    protected:
     RendezvousStopping() : job(small_policy()) { begin(); }
     void begin() {
-        job.join("a");
-        job.join("b");
-        job.join("c");
+        job.join_all({"a", "b", "c"});
         job.run({"a", "b", "c"});
         job.clear();
     }
@@ -150,8 +148,7 @@ TEST_F(RendezvousStopping, SilentNodeIsLostExactlyAtTheLimit) {
 }
 
 TEST_F(RendezvousStopping, BrokenConnectionIsALossAfterTheReturnLimit) {
-    job.silence("c");
-    job.disconnect("c");
+    job.cut_off("c");
     job.pass(milliseconds(199));
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
@@ -350,8 +347,7 @@ TEST_F(RendezvousStopping, HeartbeatOfAMemberThatMissedItsAssignmentIsAnsweredWi
     job.report("c", NodeState::stopped, RoundId::none);  // As if it had never heard of the round.
     job.clear();
     Job fresh(fixed_policy(2));
-    fresh.join("a");
-    fresh.join("b");
+    fresh.join_all({"a", "b"});
     fresh.clear();
     fresh.beat("b");
     ASSERT_NE(fresh.told<Assign>("b"), nullptr);
@@ -367,8 +363,7 @@ TEST_F(RendezvousStopping, HeartbeatOfAMemberThatMissedItsStopIsAnsweredWithIt) 
 
 TEST_F(RendezvousStopping, MemberThatNeverHeardOfARoundConfirmsItsStopByNamingIt) {
     Job fresh(fixed_policy(2));
-    fresh.join("a");
-    fresh.join("b");
+    fresh.join_all({"a", "b"});
     fresh.fail("a", crash_on("a"));
     EXPECT_EQ(fresh.core.phase(), Phase::ending);
     fresh.clear();
@@ -392,9 +387,7 @@ TEST_F(RendezvousStopping, RepeatedOrLateReportsChangeNothing) {
     job.fail("b", crash_on("b"));  // Says round 2, after it was launched there.
     job.clear();
     Job other(small_policy());
-    other.join("a");
-    other.join("b");
-    other.join("c");
+    other.join_all({"a", "b", "c"});
     other.run({"a", "b", "c"});
     other.report("b", NodeState::stopping, RoundId{1}, crash_on("b"));
     other.confirm_stopped({"a", "c"});

@@ -87,8 +87,7 @@ TEST_F(ElasticTelemetry, NamesThatDoNotFitAreRefusedWithTheRule) {
     script.before_commit = [&](Rank&, ElasticStep& step) {
         for (const std::string& name : {std::string(), std::string("Loss"), std::string("2nd"),
                                         std::string("a b"), std::string(33, 'x')}) {
-            EXPECT_THAT(refusal(step, name),
-                        AllOf(HasSubstr("report(\"" + name + "\")"), HasSubstr("a to z")));
+            EXPECT_THAT(refusal(step, name), saying("report(\"" + name + "\")", "a to z"));
         }
         for (int i = 0; i < 8; ++i) {
             EXPECT_EQ(refusal(step, "value_" + std::to_string(i)), "");

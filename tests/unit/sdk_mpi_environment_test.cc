@@ -69,8 +69,7 @@ TEST(MpiEnvironment, OpenMpiOnOneNodeNeedsNoOtherVariable) {
 
 TEST(MpiEnvironment, OpenMpiOnSeveralNodesNeedsTheMastersAddress) {
     const Values third = open_mpi(6, 8, 2, 4);
-    EXPECT_THAT(refusal_of(third), AllOf(HasSubstr("started by Open MPI as rank 6 of 8"),
-                                         HasSubstr("set MASTER_ADDR")));
+    EXPECT_THAT(refusal_of(third), saying("started by Open MPI as rank 6 of 8", "set MASTER_ADDR"));
     const Context context = context_from(third + Values{{"MASTER_ADDR", "node0"}});
     EXPECT_EQ(context.master_addr, "node0");
     EXPECT_EQ(context.master_port, port_of_job("openmpi-1952907265"));

@@ -167,8 +167,7 @@ TEST(StoreService, OccupiedPortIsNamed) {
         FAIL() << "the port is taken";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::system);
-        EXPECT_THAT(error.what(), AllOf(HasSubstr(std::to_string(service.port())),
-                                        HasSubstr("Address already in use")));
+        EXPECT_THAT(error.what(), saying(std::to_string(service.port()), "Address already in use"));
     }
 }
 

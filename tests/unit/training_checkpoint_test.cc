@@ -143,7 +143,7 @@ TEST_F(CheckpointTest, ErrorNamesTheEntryAndTheFile) {
     std::vector<float> three(3);
     std::vector<double> hundred(100);
     EXPECT_THAT(error_text([&] { (void)checkpoint.integer("epoch"); }),
-                AllOf(HasSubstr(path().string()), HasSubstr("has no entry 'epoch'")));
+                saying(path().string(), "has no entry 'epoch'"));
     EXPECT_THAT(error_text([&] { (void)checkpoint.text("step"); }),
                 HasSubstr("has 'step' as integer, not as text"));
     EXPECT_THAT(error_text([&] { checkpoint.read_tensor("weights", std::span(three)); }),
@@ -154,8 +154,7 @@ TEST_F(CheckpointTest, ErrorNamesTheEntryAndTheFile) {
 
 TEST_F(CheckpointTest, AbsentFileIsNothingOrAnError) {
     EXPECT_FALSE(Checkpoint::load_if_present(path()).has_value());
-    EXPECT_THAT(load_error(path()), AllOf(HasSubstr("system: "), HasSubstr(path().string()),
-                                          HasSubstr("No such file")));
+    EXPECT_THAT(load_error(path()), saying("system: ", path().string(), "No such file"));
     EXPECT_THAT(load_error(directory()), HasSubstr("Is a directory"));
 }
 
@@ -255,8 +254,7 @@ TEST_F(CheckpointTest, FullDiskLeavesTheOldCheckpointAndSaysSo) {
 
 TEST_F(CheckpointTest, MissingDirectoryIsNamed) {
     EXPECT_THAT(error_text([this] { state_at(1).save(directory() / "absent" / "model.ckpt"); }),
-                AllOf(HasSubstr("system: "), HasSubstr("absent/model.ckpt"),
-                      HasSubstr("No such file or directory")));
+                saying("system: ", "absent/model.ckpt", "No such file or directory"));
 }
 
 TEST_F(CheckpointTest, LastFewCheckpointsAreKept) {

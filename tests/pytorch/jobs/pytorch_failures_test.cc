@@ -94,8 +94,7 @@ TEST_P(PyTorchFailures, ExitOfTheRankThatSavesChangesNoBitOfTheResult) {
                            {"--kill_rank=0", "--kill_epoch=3", "--exit_code=3"});
     ASSERT_EQ(run->wait(kPyTorchLimit), 0) << run->output();
     EXPECT_EQ(count_of(*run, "] Resuming at epoch 3"), 4U) << run->output();
-    EXPECT_THAT(run->output(), HasSubstr("rank 0 on "));
-    EXPECT_THAT(run->output(), HasSubstr("exited with code 3"));
+    EXPECT_THAT(run->output(), saying("rank 0 on ", "exited with code 3"));
     expect_hashes(*run, 4, hash);
 }
 
