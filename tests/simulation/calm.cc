@@ -19,8 +19,8 @@ constexpr Duration kCalmMargin = std::chrono::seconds(15);
 }  // namespace
 
 void Simulation::begin_calm() {
-    calm_ = true;
-    world_.now = std::max(world_.now, calm_from_);
+    calm_.begun = true;
+    world_.now = std::max(world_.now, calm_.from);
     world_.note([] { return "no more faults"; });
     world_.plan = world_.plan.calm();
     world_.network.set_plan(world_.plan.network);
@@ -41,7 +41,7 @@ void Simulation::begin_calm() {
             daemons_[index]->start();
         }
     }
-    calm_until_ = world_.now + calm_limit();
+    calm_.until = world_.now + calm_limit();
 }
 
 // Time for a silent node to be lost, for workers to stop, for the round to form and for a late node
@@ -68,8 +68,8 @@ void Simulation::await_returns() {
         return core != nullptr && agent->running() &&
                core->is_quarantined(core->name_of(agent->node()));
     });
-    if (calm_ && aside < std::exchange(were_aside_, aside)) {
-        calm_until_ = std::max(calm_until_, world_.now + calm_limit());
+    if (calm_.begun && aside < std::exchange(were_aside_, aside)) {
+        calm_.until = std::max(calm_.until, world_.now + calm_limit());
     }
 }
 

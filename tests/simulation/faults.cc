@@ -19,7 +19,7 @@ constexpr int kSlowness = 50;
 }  // namespace
 
 void Simulation::apply_fault() {
-    if (calm_) {
+    if (calm_.begun) {
         return;
     }
     ++report_.faults;
@@ -27,7 +27,7 @@ void Simulation::apply_fault() {
     const FaultKind kind = plan.faults[world_.random.below(plan.faults.size())];
     const auto host = static_cast<std::uint32_t>(world_.random.below(plan.hosts));
     Duration outage = between(world_.random, kOutageMin, plan.outage_max);
-    outage = std::min(outage, calm_from_ - world_.now);
+    outage = std::min(outage, calm_.from - world_.now);
     world_.note([&] {
         return std::string("* fault: ") + to_string(kind) + " (" + host_name(host) + ", " +
                format_duration(outage) + ")";

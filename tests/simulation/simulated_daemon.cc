@@ -226,7 +226,10 @@ void SimulatedDaemon::on_arrival(Arrival arrival) {
     }
     if (!leading && std::holds_alternative<rendezvous::FromAgent>(arrival.message)) {
         world_.trace.mix(std::get<rendezvous::FromAgent>(arrival.message).index());
-        turn_away(arrival.connection);
+        const bool knows = known_leader_ && *known_leader_ != index_;
+        world_.network.send(world_.now, arrival.connection,
+                            rendezvous::Elsewhere{knows ? std::to_string(*known_leader_) : ""});
+        world_.network.close_by_daemon(world_.now, arrival.connection);
         return;
     }
     hear(std::move(arrival));
@@ -263,13 +266,6 @@ void SimulatedDaemon::hear(Arrival arrival) {
         world_.network.close_by_daemon(world_.now, id);
         submit(rendezvous::NodeLeft{node, std::move(leave->reason), leave->killed});
     }
-}
-
-void SimulatedDaemon::turn_away(std::uint32_t connection) {
-    const bool knows = known_leader_ && *known_leader_ != index_;
-    world_.network.send(world_.now, connection,
-                        rendezvous::Elsewhere{knows ? std::to_string(*known_leader_) : ""});
-    world_.network.close_by_daemon(world_.now, connection);
 }
 
 // ---- Steps.

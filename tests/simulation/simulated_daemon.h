@@ -54,7 +54,6 @@ class SimulatedDaemon {
     /// True if it may take decisions at this moment.
     [[nodiscard]] bool leads();
     void hear(Arrival arrival);
-    void turn_away(std::uint32_t connection);
     /// Gives the core `event`, or only the present time.
     void submit(std::optional<rendezvous::Event> event);
     /// Records all waiting steps, unless an etcd answer is still outstanding.

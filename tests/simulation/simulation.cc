@@ -41,12 +41,12 @@ RunReport Simulation::run() {
         world_.queue.push(world_.now + exponential(world_.random, world_.plan.fault_interval),
                           EventKind::fault);
     }
-    calm_from_ = kStart + options_.safety;
+    calm_.from = kStart + options_.safety;
     for (bool over = false; !over;) {
-        if (!calm_ && world_.queue.next_at() >= calm_from_) {
+        if (!calm_.begun && world_.queue.next_at() >= calm_.from) {
             begin_calm();
         }
-        if (calm_ && world_.queue.next_at() >= calm_until_) {
+        if (calm_.begun && world_.queue.next_at() >= calm_.until) {
             look(view_);
             world_.tell([&](Checker& c) { c.on_calm(world_.now, view_); });
             over = true;
@@ -200,7 +200,7 @@ void Simulation::handle(const Happening& event) {
             }
             // A node may also join a job that has ended: the daemon must tell it so.
             if (event.tag == report_.jobs && !agents_[host]->running() &&
-                (!job_over_ || (!calm_ && !new_job_due_ && world_.random.chance(0.5)))) {
+                (!job_over_ || (!calm_.begun && !new_job_due_ && world_.random.chance(0.5)))) {
                 if (is_host(host) && !daemons_.front()->up()) {
                     daemons_.front()->start();
                 }
@@ -245,13 +245,13 @@ void Simulation::observe() {
             host_ended();
         }
         if (hosts_[host].was_running && !running && agents_[host]->last_quit() && !job_over_) {
-            spawn(host, std::chrono::seconds(calm_ ? 1 : 10));
+            spawn(host, std::chrono::seconds(calm_.begun ? 1 : 10));
         }
         hosts_[host].was_running = running;
     }
-    if (calm_ && job_over_ && !was_over) {
+    if (calm_.begun && job_over_ && !was_over) {
         // All nodes are to hear of it.
-        calm_until_ = std::max(calm_until_, world_.now + calm_limit());
+        calm_.until = std::max(calm_.until, world_.now + calm_limit());
     }
     if (job_over_ && !anyone && !new_job_due_ && !lingers_) {
         new_job_due_ = true;
@@ -292,10 +292,10 @@ void Simulation::start_job() {
         c.on_trouble(world_.now, rough ? Instant::max() : world_.now);
     });
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
-        spawn(host, calm_ ? Duration::zero() : world_.job.start_spread);
+        spawn(host, calm_.begun ? Duration::zero() : world_.job.start_spread);
     }
-    if (calm_) {
-        calm_until_ = world_.now + calm_limit();
+    if (calm_.begun) {
+        calm_.until = world_.now + calm_limit();
     }
 }
 

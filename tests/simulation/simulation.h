@@ -95,10 +95,13 @@ class Simulation {
     RunReport report_;  ///< So far; the number of its jobs numbers them.
     bool job_over_ = false;
     bool new_job_due_ = false;
-    bool calm_ = false;
+    struct Calm {
+        bool begun = false;
+        Instant from{};
+        Instant until = Instant::max();
+    };
+    Calm calm_;
     std::optional<std::string> lingers_;  ///< Why the daemon lingers after the end of its agent.
-    Instant calm_from_{};
-    Instant calm_until_ = Instant::max();
     rendezvous::RoundId last_round_ = rendezvous::RoundId::none;
 };
 

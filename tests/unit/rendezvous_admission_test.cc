@@ -146,7 +146,7 @@ TEST(RendezvousAdmission, NodeThatGoesIsReplacedInAJobOfOne) {
     using Go = void (*)(Job&);
     const Go ways[] = {
         [](Job& job) { job.disconnect("a"); }, [](Job& job) { job.drain("a"); },
-        [](Job& job) { job.restart(); },
+        [](Job& job) { job.step(Restarted{}); },
         [](Job& job) { job.now += job.core.policy().heartbeat_timeout / 2; },  // Silent.
     };
     for (const Go go : ways) {
@@ -220,7 +220,7 @@ TEST(RendezvousAdmission, SecretCountsWhileTheConnectionIsAwayAndAfterARestart) 
     job.run({"a"});
     job.disconnect("a");
     EXPECT_FALSE(job.core.is_proven("a", offer_with_secret("a", "two")));
-    job.restart();
+    job.step(Restarted{});
     EXPECT_FALSE(job.core.is_proven("a", offer_with_secret("a", "two")));
     EXPECT_TRUE(job.core.is_proven("a", offer_with_secret("a", "one")));
 }
@@ -407,7 +407,7 @@ TEST(RendezvousAdmission, SituationTellsInOneSentenceWhyTheJobWaits) {
     EXPECT_EQ(describe(job.core.situation(job.now + seconds(90))),
               "round 1 is stopping because rank 0 on b was ended by SIGSEGV; waiting for a, c for "
               "0 ms");
-    job.stop("ops", "maintenance");
+    job.step(StopRequested{"ops", "maintenance"});
     EXPECT_EQ(describe(job.core.situation(job.now)), "closed by ops: maintenance");
 }
 

@@ -124,7 +124,7 @@ TEST_F(RendezvousFinishing, FinishTimeoutWaitsForNodesThatComeBackToARestartedDa
     begin(seconds(8));
     job->tell("a", of(RankSet(RankSet::Range{1, 1})));
     job->now += seconds(60);  // Nobody could tell anything.
-    job->restart();
+    job->step(Restarted{});
     job->pass(milliseconds(100));
     EXPECT_EQ(job->core.phase(), Phase::training);
     job->report("a", NodeState::finished);

@@ -288,7 +288,7 @@ TEST_F(RendezvousHang, RecoveryIsReportedToAllMembersWithItsStages) {
     // The node repeats Resumed, since it has not got the answer.
     EXPECT_EQ(job.heard<Recovered>("a").incident, recovered);
     EXPECT_EQ(job.told<Recovered>("c"), nullptr);
-    job.stop("ops", "enough");
+    job.step(StopRequested{"ops", "enough"});
     EXPECT_EQ(job.verdict().goodput.lost, milliseconds(213));
     EXPECT_EQ(job.verdict().goodput.count, 1U);
     EXPECT_EQ(job.verdict().goodput.lasted, milliseconds(213));

@@ -112,7 +112,6 @@ class Job {
                                          milliseconds(1)}}));
     }
     void step(const Event& event) { keep(core.step(now, event)); }
-    void restart() { keep(core.step(now, Restarted{})); }
     /// The node repeats its last report.
     void beat(const std::string& node) { keep(core.step(now, NodeReported{node, reports_[node]})); }
     /// A worker has failed, and the other workers of the node have ended.
@@ -129,9 +128,6 @@ class Job {
         keep(core.step(now, NodeLeft{node, "its agent was killed", true}));
     }
     void disconnect(const std::string& node) { keep(core.step(now, NodeDisconnected{node})); }
-    void stop(const std::string& author, const std::string& reason) {
-        keep(core.step(now, StopRequested{author, reason}));
-    }
     /// The node sends nothing from now on.
     void silence(const std::string& node) { reports_.erase(node); }
 

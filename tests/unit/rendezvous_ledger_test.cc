@@ -235,7 +235,7 @@ TEST_F(RendezvousLedger, FailedPlannedChangeDoesNotCountAsPlanned) {
     EXPECT_FALSE(incident().planned);
     ASSERT_EQ(job.core.status(job.now).goodput.count, 1U);
     EXPECT_EQ(job.core.status(job.now).goodput.planned, 0U);
-    job.stop("ops", "enough");
+    job.step(StopRequested{"ops", "enough"});
     EXPECT_EQ(job.verdict().goodput.planned, 0U);
 }
 
@@ -252,7 +252,7 @@ TEST_F(RendezvousLedger, StepWhoseStateNoProcessHasIsReportedAsLost) {
                   "to step 0 (512 steps to do again) (detect"));
     EXPECT_EQ(job.core.status(job.now).step, 1U);
     EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 512U);
-    job.stop("ops", "enough");
+    job.step(StopRequested{"ops", "enough"});
     EXPECT_EQ(job.verdict().goodput.lost_steps, 512U);
 }
 
@@ -292,7 +292,7 @@ TEST_F(RendezvousLedger, StepCommittedOnlyByTheDeadWorkerIsNotLost) {
 // The daemon and all workers ended: the journal has only older steps.
 TEST_F(RendezvousLedger, LossWithTheDaemonIsReportedAsALowerBound) {
     job.run_elastic({"a", "b"}, 512);
-    job.restart();
+    job.step(Restarted{});
     job.silence("a");
     job.silence("b");
     job.join("c");
@@ -309,7 +309,7 @@ TEST_F(RendezvousLedger, LossWithTheDaemonIsReportedAsALowerBound) {
 
 TEST_F(RendezvousLedger, NodeThatComesBackTooLateHasLostNoSteps) {
     job.run_elastic({"a", "b"}, 512);
-    job.restart();
+    job.step(Restarted{});
     job.silence("a");
     job.silence("b");
     job.pass(seconds(9));
@@ -324,7 +324,7 @@ TEST_F(RendezvousLedger, NodeThatComesBackTooLateHasLostNoSteps) {
 
 TEST_F(RendezvousLedger, NodeThatOutlivesTheDaemonKnowsTheCommittedStep) {
     job.run_elastic({"a", "b"}, 512);
-    job.restart();
+    job.step(Restarted{});
     job.silence("b");
     job.join("a", Job::offer_of("a"), report_of(NodeState::running, 600, 600));
     job.pass(seconds(9));

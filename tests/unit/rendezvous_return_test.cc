@@ -153,7 +153,7 @@ TEST_F(RendezvousPlanned, NodeThatStillSuspendsIsAwaitedIfItHasTheLatestState) {
 }
 
 TEST_F(RendezvousPlanned, RestartedDaemonGivesAllNodesTimeToComeBack) {
-    job.restart();
+    job.step(Restarted{});
     EXPECT_TRUE(job.log.empty());
     job.silence("a");
     job.silence("b");
@@ -175,7 +175,7 @@ Offer host_of(const std::string& name) {
 
 TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenItsLauncherRestarts) {
     job.join("b", host_of("b"), job.report_of("b"));
-    job.restart();
+    job.step(Restarted{});
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     EXPECT_EQ(job.core.phase(), Phase::training) << "another daemon may have taken the job over";
     job.join("b2", host_of("b"), {});
@@ -189,7 +189,7 @@ TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenItsLauncherRestart
 
 TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenAnotherMemberServesInItsPlace) {
     job.join("b", host_of("b"), job.report_of("b"));
-    job.restart();
+    job.step(Restarted{});
     job.join("a", host_of("a"), job.report_of("a"));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.heard<Stop>("a").reason,
@@ -201,7 +201,7 @@ TEST_F(RendezvousPlanned, RestartOfALauncherIsNotChargedToItsNode) {
     policy.budgets.losses = 0;
     begin(policy, {"a", "b"});
     job.join("b", host_of("b"), job.report_of("b"));
-    job.restart();
+    job.step(Restarted{});
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     job.join("b2", host_of("b"), {});
     job.suspend({"a"});
@@ -212,7 +212,7 @@ TEST_F(RendezvousPlanned, RestartedLauncherCountsAmongTheRemainingNodes) {
     job.join("b", host_of("b"), job.report_of("b"));
     job.report("a", NodeState::finished);
     job.leave("a");
-    job.restart();
+    job.step(Restarted{});
     job.join("b2", host_of("b"), {});
     EXPECT_EQ(job.core.phase(), Phase::training) << "the one that is left begins again";
     EXPECT_EQ(job.assignment("b2").group_world_size, 1U);
@@ -225,7 +225,7 @@ TEST_F(RendezvousPlanned, JobThatAllNodesWereLeavingEndsWithItsEmbeddedDaemon) {
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
     job.leave("b");
     ASSERT_NE(job.core.phase(), Phase::closed);
-    job.restart();
+    job.step(Restarted{});
     ASSERT_EQ(job.core.phase(), Phase::closed);
     EXPECT_EQ(job.verdict().exit_code, kExitRequeue);
     EXPECT_THAT(describe(job.verdict().reason), HasSubstr("node b is drained"));
@@ -234,7 +234,7 @@ TEST_F(RendezvousPlanned, JobThatAllNodesWereLeavingEndsWithItsEmbeddedDaemon) {
 // `regroup serve` has taken over the job, and is restarted itself.
 TEST_F(RendezvousPlanned, JobThatAllNodesAreLeavingContinuesIfTheDaemonWasSeparate) {
     job.join("b", host_of("b"), job.report_of("b"));
-    job.restart();
+    job.step(Restarted{});
     job.join("b", Job::offer_of("b"), job.report_of("b"));
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     Offer last = Job::offer_of("b");
@@ -242,12 +242,12 @@ TEST_F(RendezvousPlanned, JobThatAllNodesAreLeavingContinuesIfTheDaemonWasSepara
     job.join("b", last, job.report_of("b"));
     job.drain("b");
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
-    job.restart();
+    job.step(Restarted{});
     EXPECT_NE(job.core.phase(), Phase::closed);
 }
 
 TEST_F(RendezvousPlanned, RoundsContinueOverARestartOfTheDaemon) {
-    job.restart();
+    job.step(Restarted{});
     for (const char* node : {"b", "a"}) {
         job.join(node, Job::offer_of(node),
                  Job::elastic_report(RoundId{1}, NodeState::running, 50));
@@ -271,14 +271,14 @@ TEST_F(RendezvousPlanned, RestartDuringARegroupWaitsForAllSurvivors) {
     ASSERT_EQ(job.core.phase(), Phase::training);
     // Once more, and now the daemon dies when both have suspended but one is under suspicion.
     job.fail("a", crash_on("a"));
-    job.restart();
+    job.step(Restarted{});
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     job.pass(seconds(2));
     EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
 TEST_F(RendezvousPlanned, SlowestReconnectionIsInTimeForARestartedDaemon) {
-    job.restart();
+    job.step(Restarted{});
     for (const char* node : {"a", "b"}) {
         job.silence(node);
     }
@@ -291,7 +291,7 @@ TEST_F(RendezvousPlanned, SlowestReconnectionIsInTimeForARestartedDaemon) {
 TEST_F(RendezvousPlanned, LostNodeIsDetectedEvenIfTheDaemonDiesRepeatedly) {
     job.silence("b");
     const auto live = [&](Duration span) {
-        job.restart();
+        job.step(Restarted{});
         job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{1}, NodeState::running, 50));
         job.pass(span);
     };
@@ -316,7 +316,7 @@ TEST_F(RendezvousPlanned, NodeThatWasAwayHearsOfTheRecoveryWhenItIsBack) {
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.run({"a"});
     // The ledger is kept by node a, which comes back to the next daemon last.
-    job.restart();
+    job.step(Restarted{});
     job.silence("a");
     job.run({"b"});
     const Incident incident = job.heard<Recovered>("a").incident;

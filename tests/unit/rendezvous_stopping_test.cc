@@ -305,7 +305,7 @@ TEST_F(RendezvousStopping, NodeThatNeverConfirmsIsLostAfterShutdownTimeoutAndMar
 }
 
 TEST_F(RendezvousStopping, OperatorClosesTheJobWithReasonAndAuthor) {
-    job.stop("ops", "maintenance");
+    job.step(StopRequested{"ops", "maintenance"});
     const Verdict& verdict = job.verdict();
     EXPECT_EQ(verdict.outcome, Outcome::stopped);
     EXPECT_EQ(verdict.author, "ops");
@@ -316,10 +316,10 @@ TEST_F(RendezvousStopping, OperatorClosesTheJobWithReasonAndAuthor) {
 TEST_F(RendezvousStopping, ClosedJobStaysClosed) {
     job.fail("b", crash_on("b"));
     job.confirm_stopped({"a", "c"});
-    job.stop("ops", "maintenance");
+    job.step(StopRequested{"ops", "maintenance"});
     const Verdict first = job.verdict();
     EXPECT_EQ(first.restarts, 1U);
-    job.stop("someone else", "another reason");
+    job.step(StopRequested{"someone else", "another reason"});
     job.report("a", NodeState::finished);
     job.leave("b");
     job.pass(seconds(60));
@@ -331,7 +331,7 @@ TEST_F(RendezvousStopping, ClosedJobStaysClosed) {
 }
 
 TEST_F(RendezvousStopping, NodesOfAClosedJobAreForgottenWhenTheyLeave) {
-    job.stop("ops", "maintenance");
+    job.step(StopRequested{"ops", "maintenance"});
     job.disconnect("a");
     job.leave("b");
     job.silence("a");
