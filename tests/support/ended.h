@@ -5,8 +5,8 @@
 #include <ostream>
 #include <string>
 
-#include "tests/support/program.h"
 #include "tests/support/matchers.h"
+#include "tests/support/program.h"
 
 namespace regroup::testing {
 
