@@ -9,8 +9,8 @@
 
 namespace regroup::launcher {
 
-Ending run_with(FlagTable& flags, std::span<const std::string> arguments,
-                const std::function<Result<Ending>(const Words& words)>& act) {
+CommandEnd run_with(FlagTable& flags, std::span<const std::string> arguments,
+                    const std::function<Result<CommandEnd>(const Words& words)>& act) {
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
         return usage_error(flags.command(), parsed.error().detail);
@@ -19,11 +19,11 @@ Ending run_with(FlagTable& flags, std::span<const std::string> arguments,
         std::fputs(show->text.c_str(), stdout);
         return {};
     }
-    Result<Ending> ending = act(std::get<Words>(*parsed));
+    Result<CommandEnd> ending = act(std::get<Words>(*parsed));
     return ending ? *std::move(ending) : usage_error(flags.command(), ending.error().detail);
 }
 
-Ending usage_error(const std::string& command, const std::string& line) {
+CommandEnd usage_error(const std::string& command, const std::string& line) {
     complain(command, line);
     return {kExitUsage};
 }

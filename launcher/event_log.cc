@@ -85,8 +85,8 @@ void EventLog::write_events_of(rendezvous::Daemon& daemon, bool restores) {
     if (restores) {
         log_->read([this](std::string_view line) {
             if (const auto head = head_of(line)) {
-                places_.insert_or_assign(std::string(head->job),
-                                         Place{std::string(head->time), head->number});
+                last_lines_.insert_or_assign(std::string(head->job),
+                                             LastLine{std::string(head->time), head->number});
             }
         });
     }
@@ -104,9 +104,9 @@ void EventLog::write_events_of(rendezvous::Daemon& daemon, bool restores) {
 void EventLog::catch_up(std::int64_t began_ms, const rendezvous::JobHistory& history) {
     for (const rendezvous::RecordedEvent& event : history.events()) {
         const auto head = head_of(*event.line);
-        const auto place = head ? places_.find(std::string(head->job)) : places_.end();
+        const auto place = head ? last_lines_.find(std::string(head->job)) : last_lines_.end();
         // A line from before the job began is of another job of the same name.
-        const bool is_there = place != places_.end() && event.number <= place->second.number &&
+        const bool is_there = place != last_lines_.end() && event.number <= place->second.number &&
                               place->second.time >= rendezvous::utc_time(began_ms);
         if (!is_there) {
             log_->write(*event.line);

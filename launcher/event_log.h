@@ -37,7 +37,7 @@ class EventLog {
 
    private:
     /// Of the last line of a job.
-    struct Place {
+    struct LastLine {
         std::string time;
         std::uint64_t number = 0;
     };
@@ -46,7 +46,7 @@ class EventLog {
     void catch_up(std::int64_t began_ms, const rendezvous::JobHistory& history);
 
     std::unique_ptr<files::LineLog> log_;
-    std::map<std::string, Place> places_;  // By the job as it is in a line; as of the start.
+    std::map<std::string, LastLine> last_lines_;  // By the job as it is in a line; as of the start.
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

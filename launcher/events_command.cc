@@ -38,7 +38,7 @@ Result<void> print_events(DaemonAccess access, const std::string& job, std::uint
 
 }  // namespace
 
-Ending events_command(std::span<const std::string> arguments) {
+CommandEnd events_command(std::span<const std::string> arguments) {
     ObserverOptions options;
     bool follow = false;
     bool as_json = false;
@@ -66,7 +66,7 @@ Ending events_command(std::span<const std::string> arguments) {
     flags.toggle({"--json", "", "", "Print each event as a line of JSON instead of columns"},
                  as_json);
     add_observer_flags(flags, options);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         if (const Result<void> none = expect_no_words(words, "; name the job with --job"); !none) {
             return none.error();
         }

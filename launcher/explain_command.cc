@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kName = "regroup explain";
 
-Result<Ending> explain(const Words& paths, bool as_json) {
+Result<CommandEnd> explain(const Words& paths, bool as_json) {
     constexpr std::size_t kComplaintsMax = 20;
     if (paths.empty()) {
         return invalid_argument("needs the folder of a hang (regroup explain --help)");
@@ -35,7 +35,7 @@ Result<Ending> explain(const Words& paths, bool as_json) {
         if (files.complaints.empty()) {
             return invalid_argument(paths.front() + " has no stacks and no flight records");
         }
-        return Ending{kExitUsage};
+        return CommandEnd{kExitUsage};
     }
     const agent::Explanation explanation = agent::explain(files.facts);
     if (as_json) {
@@ -43,12 +43,12 @@ Result<Ending> explain(const Words& paths, bool as_json) {
     } else {
         print(agent::text_of(files.facts, explanation));
     }
-    return Ending{};
+    return CommandEnd{};
 }
 
 }  // namespace
 
-Ending explain_command(std::span<const std::string> arguments) {
+CommandEnd explain_command(std::span<const std::string> arguments) {
     bool as_json = false;
     FlagTable flags(kName);
     flags.usage = "regroup explain [FLAGS] HANG...";

@@ -84,7 +84,7 @@ void print_facts(const health::Probed& probed) {
     }
 }
 
-Ending check(bool full) {
+CommandEnd check(bool full) {
     boost::asio::io_context io{1};
     agent::LinuxLauncher launcher(io);
     health::CheckOptions checks;
@@ -107,13 +107,13 @@ Ending check(bool full) {
 
 }  // namespace
 
-Ending health_command(std::span<const std::string> arguments) {
+CommandEnd health_command(std::span<const std::string> arguments) {
     bool full = false;
     FlagTable flags("regroup health");
     describe(flags, full);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         const Result<void> none = expect_no_words(words);
-        return none ? check(full) : Result<Ending>(none.error());
+        return none ? check(full) : Result<CommandEnd>(none.error());
     });
 }
 

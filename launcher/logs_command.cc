@@ -61,7 +61,7 @@ void describe_logs(FlagTable& flags, LogsOptions& out) {
     add_observer_flags(flags, out.observer);
 }
 
-Result<Ending> show(LogsOptions& options, const Words& words) {
+Result<CommandEnd> show(LogsOptions& options, const Words& words) {
     if (words.empty() || words.size() > 2) {
         return invalid_argument(words.empty() ? "needs the RANK (regroup status lists them)"
                                               : "takes [JOB] RANK, not '" + words[2] + "' as well");
@@ -97,7 +97,7 @@ Result<Ending> show(LogsOptions& options, const Words& words) {
 
 }  // namespace
 
-Ending logs_command(std::span<const std::string> arguments) {
+CommandEnd logs_command(std::span<const std::string> arguments) {
     LogsOptions options;
     FlagTable flags(kLogsCommand);
     describe_logs(flags, options);

@@ -17,14 +17,14 @@
 
 namespace {
 
-using regroup::launcher::Ending;
+using regroup::launcher::CommandEnd;
 using regroup::launcher::Front;
 using Arguments = std::span<const std::string>;
 
 struct Command {
     std::string name;
     std::string help;  ///< Empty for those that people do not call.
-    Ending (*run)(Arguments arguments);
+    CommandEnd (*run)(Arguments arguments);
 };
 
 /// In the order of the help.
@@ -53,7 +53,7 @@ const std::vector<Command>& commands() {
         {"token", "make the token by which hosts trust each other", launcher::token_command},
         {regroup::health::kProbeWord, "",
          [](Arguments words) {
-             return Ending{regroup::health::answer_probe({words.begin(), words.end()})};
+             return CommandEnd{regroup::health::answer_probe({words.begin(), words.end()})};
          }},
         {launcher::ssh::kNodeCommand, "", launcher::ssh::node_command},
     };
@@ -84,7 +84,7 @@ void print_help() {
         stdout);
 }
 
-Ending unknown_command(const std::string& word) {
+CommandEnd unknown_command(const std::string& word) {
     std::vector<std::string> names{"version"};
     for (const Command& command : commands()) {
         if (!command.help.empty()) {
@@ -98,7 +98,7 @@ Ending unknown_command(const std::string& word) {
                                               " (regroup --help lists them)");
 }
 
-int end_as(const Ending& ending) {
+int end_as(const CommandEnd& ending) {
     if (ending.signal != 0) {
         std::fflush(nullptr);
         std::signal(ending.signal, SIG_DFL);

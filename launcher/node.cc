@@ -23,9 +23,9 @@ constexpr Duration kOutputFlushLimit = std::chrono::seconds(1);
 
 // torchrun's exit codes: 0, 2 for a mistake on the command line, 1 for everything else. A signal
 // before the first round ends the process by that signal.
-Ending as_torchrun(const Ending& ending, bool has_run) {
+CommandEnd as_torchrun(const CommandEnd& ending, bool has_run) {
     if (ending.signal != 0) {
-        return has_run ? Ending{kExitJobFailed} : ending;
+        return has_run ? CommandEnd{kExitJobFailed} : ending;
     }
     const bool is_usage = ending.exit_code == kExitUsage && !has_run;
     const bool kept = ending.exit_code == 0 || is_usage;
@@ -71,10 +71,10 @@ agent::OnJobLine Node::job_lines() {
     };
 }
 
-Ending Node::run(agent::Warden& warden) {
+CommandEnd Node::run(agent::Warden& warden) {
     const auto fail = [this](const Failure& failure, int exit_code) {
         output_.say(failure.detail);
-        return Ending{exit_code};
+        return CommandEnd{exit_code};
     };
     for (const std::string& note : plan_.notes) {
         output_.say(note);

@@ -36,7 +36,7 @@ class Node {
     Node(RunPlan plan, ServiceManager manager, ssh::Supervisor* supervisor);
 
     /// Runs the node to its end. One use.
-    Ending run(agent::Warden& warden);
+    CommandEnd run(agent::Warden& warden);
 
    private:
     Result<void> open();
@@ -69,7 +69,7 @@ class Node {
     bool signalled_ = false;
     /// Slurm's next SIGTERM does not mean that its time to save is over. That of launch-ssh does.
     const bool repeats_sigterm_;
-    Ending ending_;  ///< Until there is a verdict or another reason: failed.
+    CommandEnd ending_;  ///< Until there is a verdict or another reason: failed.
 };
 
 }  // namespace regroup::launcher

@@ -47,7 +47,7 @@ rendezvous::Operate wish_of(const ObserverOptions& options) {
     return wish;
 }
 
-Ending ending_of(const std::string& command, const Result<void>& done) {
+CommandEnd ending_of(const std::string& command, const Result<void>& done) {
     if (done) {
         return {};
     }

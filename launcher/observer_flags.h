@@ -30,6 +30,6 @@ Result<DaemonAccess> daemon_access(const ObserverOptions& options, security::Rol
 [[nodiscard]] rendezvous::Operate wish_of(const ObserverOptions& options);
 
 /// The ending of such a command, after a line on stderr if it has failed.
-Ending ending_of(const std::string& command, const Result<void>& done);
+CommandEnd ending_of(const std::string& command, const Result<void>& done);
 
 }  // namespace regroup::launcher

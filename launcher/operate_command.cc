@@ -235,7 +235,7 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     add_observer_flags(flags, out.observer);
 }
 
-Ending report(const std::string& command, const Result<Operated>& answer) {
+CommandEnd report(const std::string& command, const Result<Operated>& answer) {
     if (!answer || !answer->done) {
         return ending_of(command, answer ? Failure(Errc::closed, answer->text) : answer.error());
     }
@@ -257,11 +257,11 @@ Result<std::string> node_in(const Words& words, Operate::Action action) {
                                 : "needs the NODE that is quarantined (regroup status lists them)");
 }
 
-Ending operate(Operate::Action action, std::span<const std::string> arguments) {
+CommandEnd operate(Operate::Action action, std::span<const std::string> arguments) {
     OperateOptions options;
     FlagTable flags("regroup " + std::string(to_string(action)));
     describe(flags, action, options);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         const Result<std::string> node = node_in(words, action);
         if (!node) {
             return node.error();
@@ -277,7 +277,7 @@ Ending operate(Operate::Action action, std::span<const std::string> arguments) {
         wish.reason = options.reason;
         wish.wait = options.wait;
         Conversation conversation(*std::move(access), std::move(wish), options);
-        Ending ending = report(flags.command(), conversation.run());
+        CommandEnd ending = report(flags.command(), conversation.run());
         ending.signal = conversation.signal();
         return ending;
     });
@@ -285,19 +285,19 @@ Ending operate(Operate::Action action, std::span<const std::string> arguments) {
 
 }  // namespace
 
-Ending drain_command(std::span<const std::string> arguments) {
+CommandEnd drain_command(std::span<const std::string> arguments) {
     return operate(Operate::Action::drain, arguments);
 }
 
-Ending release_command(std::span<const std::string> arguments) {
+CommandEnd release_command(std::span<const std::string> arguments) {
     return operate(Operate::Action::release, arguments);
 }
 
-Ending stop_command(std::span<const std::string> arguments) {
+CommandEnd stop_command(std::span<const std::string> arguments) {
     return operate(Operate::Action::stop, arguments);
 }
 
-Ending status_command(std::span<const std::string> arguments) {
+CommandEnd status_command(std::span<const std::string> arguments) {
     const std::string command = "regroup status";
     ObserverOptions observer;
     bool json = false;
@@ -311,7 +311,7 @@ Ending status_command(std::span<const std::string> arguments) {
     add_job_flag(flags, kJobHelp + "; without it all are shown", observer.job);
     flags.toggle({"--json", "", "", "Print a JSON object instead of tables"}, json);
     add_observer_flags(flags, observer);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         if (const Result<void> none = expect_no_words(words); !none) {
             return none.error();
         }
@@ -329,7 +329,7 @@ Ending status_command(std::span<const std::string> arguments) {
         } else {
             std::fputs(top::status_table(*status).c_str(), stdout);
         }
-        return Ending{};
+        return CommandEnd{};
     });
 }
 

@@ -32,12 +32,12 @@ std::string time_text(std::int64_t ms) {
     return text.empty() ? "?" : text;
 }
 
-Result<Ending> list(const JournalSource& source) {
+Result<CommandEnd> list(const JournalSource& source) {
     for (const StoredJob& job : source.jobs) {
         print(time_text(job.key.began_ms) + "  " + job.key.id +
               (job.ended ? "" : "  (the daemon's)"));
     }
-    return Ending{};
+    return CommandEnd{};
 }
 
 /// The same job, which shows how many of its entries have been read. Output on a terminal shows
@@ -57,7 +57,7 @@ KeptJob with_progress(const KeptJob& job, Progress& progress) {
             }};
 }
 
-Result<Ending> replay_job(const KeptJob& job) {
+Result<CommandEnd> replay_job(const KeptJob& job) {
     print("job " + job.key.id + ", begun " + time_text(job.key.began_ms));
     Progress progress(kReplayCommand);
     const Result<journal::Replayed> result = journal::replay(with_progress(job, progress), tell);
@@ -68,7 +68,7 @@ Result<Ending> replay_job(const KeptJob& job) {
     std::printf("%s: %zu of %zu assignments, in %zu entries\n",
                 result->is_same() ? "identical" : "DIFFERENT", result->identical,
                 result->assignments, result->entries);
-    return Ending{result->is_same() ? 0 : kExitJobFailed};
+    return CommandEnd{result->is_same() ? 0 : kExitJobFailed};
 }
 
 struct ReplayOptions {
@@ -77,7 +77,7 @@ struct ReplayOptions {
     bool only_list = false;
 };
 
-Result<Ending> replay(const ReplayOptions& options, const Words& words) {
+Result<CommandEnd> replay(const ReplayOptions& options, const Words& words) {
     if (words.size() != 1) {
         return invalid_argument(words.empty() ? "needs a FILE (regroup replay --help)"
                                               : "takes one FILE, not '" + words[1] + "' as well");
@@ -106,12 +106,12 @@ Result<Ending> replay(const ReplayOptions& options, const Words& words) {
     Progress progress(kReplayCommand);
     const Result<void> written = journal::to_lines(with_progress(*job, progress), tell);
     progress.clear();
-    return written ? Result<Ending>(Ending{}) : written.error();
+    return written ? Result<CommandEnd>(CommandEnd{}) : written.error();
 }
 
 }  // namespace
 
-Ending replay_command(std::span<const std::string> arguments) {
+CommandEnd replay_command(std::span<const std::string> arguments) {
     ReplayOptions options;
     FlagTable flags(kReplayCommand);
     flags.usage = "regroup replay [FLAGS] FILE";

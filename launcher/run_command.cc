@@ -62,8 +62,8 @@ void clean_up_after(const RunPlan& plan) {
 
 }  // namespace
 
-Ending run_command(Front front, std::span<const std::string> arguments,
-                   const Supervision* supervision) {
+CommandEnd run_command(Front front, std::span<const std::string> arguments,
+                       const Supervision* supervision) {
     ssh::Supervisor* const supervisor = supervision != nullptr ? &supervision->supervisor : nullptr;
     const std::string who = own_prefix(supervisor) + "regroup";
     Result<std::variant<RunFlags, ShowText>> parsed = parse_run_flags(front, arguments);
@@ -95,7 +95,7 @@ Ending run_command(Front front, std::span<const std::string> arguments,
         return {kExitJobFailed};
     }
     Node node(*std::move(plan), std::move(manager), supervisor);
-    Ending ending = node.run(*warden);
+    CommandEnd ending = node.run(*warden);
     warden->say_goodbye();
     return ending;
 }

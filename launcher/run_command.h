@@ -23,7 +23,7 @@ struct Supervision {
 
 /// `regroup run`, `regroup launch` or torchrun: runs this node's part of a job, from the command
 /// line to the verdict. `supervision` may be null.
-Ending run_command(Front front, std::span<const std::string> arguments,
-                   const Supervision* supervision = nullptr);
+CommandEnd run_command(Front front, std::span<const std::string> arguments,
+                       const Supervision* supervision = nullptr);
 
 }  // namespace regroup::launcher

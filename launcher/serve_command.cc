@@ -59,7 +59,7 @@ class Log {
 };
 
 /// Where the daemon listens.
-struct Place {
+struct ListenAddress {
     std::string host;  ///< Empty: all addresses.
     std::uint16_t port = 0;
     std::string name;                     ///< "--listen :29400".
@@ -70,11 +70,11 @@ struct Place {
     }
 };
 
-Result<Place> place_of(tcp::acceptor socket, const std::string& listen) {
+Result<ListenAddress> listen_address_of(tcp::acceptor socket, const std::string& listen) {
     boost::system::error_code error;
     const tcp::endpoint own = socket.local_endpoint(error);
     const auto address = net::plain(own.address());
-    Place place;
+    ListenAddress place;
     place.host = address.is_unspecified() ? "" : address.to_string();
     place.port = own.port();
     place.name = "the socket of systemd, " + place.text() + ",";
@@ -89,13 +89,13 @@ Result<Place> place_of(tcp::acceptor socket, const std::string& listen) {
 }
 
 /// The socket that systemd passes, or else what `listen` says.
-Result<Place> find_place(boost::asio::io_context& io, const std::string& listen) {
+Result<ListenAddress> find_place(boost::asio::io_context& io, const std::string& listen) {
     Result<std::optional<tcp::acceptor>> passed = take_passed_socket(io);
     if (!passed) {
         return passed.error();
     }
     if (*passed) {
-        return place_of(std::move(**passed), listen);
+        return listen_address_of(std::move(**passed), listen);
     }
     const bool everywhere = listen.empty() || listen.starts_with(":");
     Result<rendezvous::Endpoint> where = rendezvous::parse_endpoint(
@@ -104,16 +104,16 @@ Result<Place> find_place(boost::asio::io_context& io, const std::string& listen)
         return Failure(Errc::invalid_argument,
                        "--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
     }
-    return Place{everywhere ? "" : where->host, where->port,
-                 "--listen " + (listen.empty() ? ":29400" : listen), std::nullopt};
+    return ListenAddress{everywhere ? "" : where->host, where->port,
+                         "--listen " + (listen.empty() ? ":29400" : listen), std::nullopt};
 }
 
 /// The journal that `options` name; null, with a message, if jobs are kept in memory only. Errors:
 /// --state was given and cannot be used.
 Result<std::unique_ptr<journal::Journal>> open_journal(boost::asio::io_context& io,
                                                        const Clock& clock, StateOptions options,
-                                                       const Place& place, std::uint16_t port,
-                                                       Log& log) {
+                                                       const ListenAddress& place,
+                                                       std::uint16_t port, Log& log) {
     if (options.advertise.empty()) {
         const std::string host = place.host.empty() ? full_host_name() : place.host;
         options.advertise = rendezvous::Endpoint{host, port}.text();
@@ -221,10 +221,10 @@ void describe(FlagTable& flags, ServeOptions& out) {
     add_trust_flags(flags, out.trust);
 }
 
-Result<Ending> serve(ServeOptions options) {
+Result<CommandEnd> serve(ServeOptions options) {
     boost::asio::io_context io(1);
     ServiceManager manager;
-    Result<Place> place = find_place(io, options.listen);
+    Result<ListenAddress> place = find_place(io, options.listen);
     if (!place) {
         return place.error();
     }
@@ -253,7 +253,7 @@ Result<Ending> serve(ServeOptions options) {
         place->socket ? *std::move(place->socket) : net::listen_on(io, place->host, place->port);
     if (!socket) {
         log.say("cannot listen: " + socket.error().detail);
-        return Ending{kExitUsage};
+        return CommandEnd{kExitUsage};
     }
     rendezvous::DaemonSetup setup;
     setup.log = [&log](const std::string& line) { log.say(line); };
@@ -275,7 +275,7 @@ Result<Ending> serve(ServeOptions options) {
         rendezvous::open_daemon(io, clock, std::move(setup));
     if (!opened) {
         log.say(opened.error().detail);
-        return Ending{kExitUsage};
+        return CommandEnd{kExitUsage};
     }
     rendezvous::Daemon& daemon = **opened;
     place->port = daemon.port();
@@ -291,16 +291,16 @@ Result<Ending> serve(ServeOptions options) {
         log.say("systemd is not told that this daemon is ready: " + told.error().detail);
     }
     run_until_signal(io, signals, daemon, log, manager);
-    return Ending{};
+    return CommandEnd{};
 }
 
 }  // namespace
 
-Ending serve_command(std::span<const std::string> arguments) {
+CommandEnd serve_command(std::span<const std::string> arguments) {
     ServeOptions options;
     FlagTable flags(kServeCommand);
     describe(flags, options);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         const Result<void> none = expect_no_words(words, "; jobs are started by regroup run");
         return none ? serve(std::move(options)) : none.error();
     });

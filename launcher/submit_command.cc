@@ -148,14 +148,14 @@ Failure start_sbatch(const std::string& script) {
                 "; submit on a host of the cluster, or print the script with --dry-run"};
 }
 
-Result<Ending> submit(SubmitOptions& options) {
+Result<CommandEnd> submit(SubmitOptions& options) {
     const auto parsed = check_run(options.job);
     if (!parsed) {
         return parsed.error();
     }
     if (const auto* show = std::get_if<ShowText>(&*parsed)) {
         std::fputs(show->text.c_str(), stdout);
-        return Ending{};
+        return CommandEnd{};
     }
     const auto& run = std::get<RunFlags>(*parsed);
     if (options.job.name.empty()) {
@@ -177,15 +177,15 @@ Result<Ending> submit(SubmitOptions& options) {
     }
     if (options.dry_run) {
         std::fputs(script->c_str(), stdout);
-        return Ending{};
+        return CommandEnd{};
     }
     complain(kCommand, start_sbatch(*script).detail);
-    return Ending{kExitJobFailed};
+    return CommandEnd{kExitJobFailed};
 }
 
 }  // namespace
 
-Ending submit_command(std::span<const std::string> arguments) {
+CommandEnd submit_command(std::span<const std::string> arguments) {
     SubmitOptions options;
     FlagTable flags(kCommand);
     flags.first_word_is_program = true;

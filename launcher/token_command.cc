@@ -101,11 +101,11 @@ Result<std::string> run(const TokenOptions& options) {
 
 }  // namespace
 
-Ending token_command(std::span<const std::string> arguments) {
+CommandEnd token_command(std::span<const std::string> arguments) {
     TokenOptions options;
     FlagTable flags("regroup token");
     describe(flags, options);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         if (const Result<void> none = expect_no_words(words); !none) {
             return none.error();
         }
@@ -124,7 +124,7 @@ Ending token_command(std::span<const std::string> arguments) {
             return done.error();
         }
         std::printf("%s\n", done->c_str());
-        return Ending{};
+        return CommandEnd{};
     });
 }
 

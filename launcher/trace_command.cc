@@ -23,16 +23,16 @@ using rendezvous::TraceSource;
 
 constexpr const char* kTraceCommand = "regroup trace";
 
-Result<Ending> put(const std::string& trace) {
+Result<CommandEnd> put(const std::string& trace) {
     if (std::fwrite(trace.data(), 1, trace.size(), stdout) != trace.size() ||
         std::fflush(stdout) != 0) {
         complain(kTraceCommand, "cannot write the trace to stdout");
-        return Ending{kExitJobFailed};
+        return CommandEnd{kExitJobFailed};
     }
-    return Ending{};
+    return CommandEnd{};
 }
 
-Result<Ending> trace_from_journal(const std::string& path, const std::string& id) {
+Result<CommandEnd> trace_from_journal(const std::string& path, const std::string& id) {
     const Result<JournalSource> source = open_journal_source(path);
     if (!source) {
         return source.error();
@@ -78,7 +78,7 @@ Result<Ending> trace_from_journal(const std::string& path, const std::string& id
     return put(rendezvous::trace_json(trace));
 }
 
-Result<Ending> trace_from_daemon(const ObserverOptions& options) {
+Result<CommandEnd> trace_from_daemon(const ObserverOptions& options) {
     const Result<DaemonAccess> access = daemon_access(options, security::Role::observer);
     if (!access) {
         return access.error();
@@ -89,7 +89,7 @@ Result<Ending> trace_from_daemon(const ObserverOptions& options) {
 
 }  // namespace
 
-Ending trace_command(std::span<const std::string> arguments) {
+CommandEnd trace_command(std::span<const std::string> arguments) {
     ObserverOptions options;
     std::string journal;
     FlagTable flags(kTraceCommand);
@@ -110,7 +110,7 @@ Ending trace_command(std::span<const std::string> arguments) {
                  "--journal=/var/lib/regroup"},
                 text_into(journal));
     add_observer_flags(flags, options);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         if (words.size() > 1) {
             return invalid_argument("takes one JOB, not '" + words[1] + "' as well");
         }

@@ -15,7 +15,7 @@ namespace regroup::agent {
 
 /// The daemon asked for it, for its own reason.
 struct ToldByDaemon {
-    std::variant<rendezvous::Cause, rendezvous::Ending, rendezvous::Refusal> reason;
+    std::variant<rendezvous::Cause, rendezvous::JobEnding, rendezvous::Refusal> reason;
 };
 /// A signal asked this node to leave.
 struct AskedBySignal {

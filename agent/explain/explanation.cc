@@ -313,11 +313,11 @@ Waits waits_in(const Explanation& explanation) {
     return waits;
 }
 
-/// The first verdict with any culprits. False if there is none.
-bool choose(std::initializer_list<std::pair<Verdict, Ranks>> verdicts, Explanation& result) {
-    for (const auto& [verdict, culprits] : verdicts) {
+/// The first kind with any culprits. False if there is none.
+bool choose(std::initializer_list<std::pair<HangKind, Ranks>> kinds, Explanation& result) {
+    for (const auto& [kind, culprits] : kinds) {
         if (!culprits.empty()) {
-            result.verdict = verdict;
+            result.kind = kind;
             result.culprits = culprits;
             return true;
         }
@@ -347,15 +347,15 @@ void judge_records(const HangFacts& facts, Explanation& result) {
         }
         not_started = not_started.empty() ? stuck.not_started : not_started;
     }
-    const bool is_chosen = choose({{Verdict::mismatch, different},
-                                   {Verdict::gone, gone},
-                                   {Verdict::finished, finished},
-                                   {Verdict::not_entered, elsewhere},
-                                   {Verdict::circle, list(waits.awaited)},
-                                   {Verdict::not_started, not_started}},
+    const bool is_chosen = choose({{HangKind::mismatch, different},
+                                   {HangKind::gone, gone},
+                                   {HangKind::finished, finished},
+                                   {HangKind::not_entered, elsewhere},
+                                   {HangKind::circle, list(waits.awaited)},
+                                   {HangKind::not_started, not_started}},
                                   result);
     if (!is_chosen) {
-        result.verdict = result.collectives.empty() ? Verdict::message : Verdict::all_entered;
+        result.kind = result.collectives.empty() ? HangKind::message : HangKind::all_entered;
     }
 }
 
@@ -378,22 +378,22 @@ void judge_positions(const HangFacts& facts, Explanation& result) {
     });
     const Ranks busy = ranks_that([](const RankFacts& rank) { return rank.step && !rank.waiting; });
     const bool some_wait = std::ranges::any_of(facts.ranks, &RankFacts::waiting);
-    choose({{Verdict::gone, in_state(ProcessState::gone)},
-            {Verdict::stopped, in_state(ProcessState::stopped)},
-            {Verdict::finished, in_state(ProcessState::finished)},
-            {Verdict::older_step, late},
-            {Verdict::not_entered, some_wait ? busy : Ranks()}},
+    choose({{HangKind::gone, in_state(ProcessState::gone)},
+            {HangKind::stopped, in_state(ProcessState::stopped)},
+            {HangKind::finished, in_state(ProcessState::finished)},
+            {HangKind::older_step, late},
+            {HangKind::not_entered, some_wait ? busy : Ranks()}},
            result);
 }
 
 }  // namespace
 
-std::string_view to_string(Verdict verdict) noexcept {
-    // In the order of Verdict.
+std::string_view to_string(HangKind kind) noexcept {
+    // In the order of HangKind.
     static constexpr std::array<std::string_view, 11> kNames{
         "mismatch",    "gone",    "finished",   "not_entered", "circle", "not_started",
         "all_entered", "message", "older_step", "stopped",     "nothing"};
-    return kNames.at(static_cast<std::size_t>(verdict));
+    return kNames.at(static_cast<std::size_t>(kind));
 }
 
 Explanation explain(const HangFacts& facts) {

@@ -60,7 +60,7 @@ struct StuckMessage {
     std::optional<std::uint32_t> peer;  ///< The other rank.
 };
 
-enum class Verdict : std::uint8_t {
+enum class HangKind : std::uint8_t {
     mismatch,     ///< Ranks have called different collectives, or with different sizes.
     gone,         ///< Others wait for a rank whose process is gone.
     finished,     ///< The same, and its process has ended with exit code 0.
@@ -73,10 +73,10 @@ enum class Verdict : std::uint8_t {
     stopped,      ///< No record helps; a process is stopped.
     nothing,      ///< Nothing that was saved says why.
 };
-[[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
+[[nodiscard]] std::string_view to_string(HangKind kind) noexcept;
 
 struct Explanation {
-    Verdict verdict = Verdict::nothing;
+    HangKind kind = HangKind::nothing;
     /// The ranks to look at first.
     Ranks culprits;
     Ranks behind;                              ///< Have committed fewer steps than others.

@@ -71,7 +71,7 @@ std::string json_of(const HangFacts& facts, const Explanation& explanation) {
                                  {"round", facts.round},
                                  {"reason", facts.reason},
                                  {"world_size", facts.world_size},
-                                 {"verdict", to_string(explanation.verdict)},
+                                 {"verdict", to_string(explanation.kind)},
                                  {"culprits", explanation.culprits},
                                  {"behind", explanation.behind},
                                  {"collectives", explanation.collectives},

@@ -100,34 +100,34 @@ Lines conclusion_of(const StuckCollective& stuck) {
 
 std::string sentence_for(const Explanation& result) {
     const std::string who = name(result.culprits);
-    switch (result.verdict) {
-        case Verdict::mismatch:
+    switch (result.kind) {
+        case HangKind::mismatch:
             return "Ranks call different collectives. Look at " + who + " first.";
-        case Verdict::gone:
+        case HangKind::gone:
             return "The others wait for " + who + ", whose process is gone.";
-        case Verdict::finished:
+        case HangKind::finished:
             return capital(who) + " finished with exit code 0, and the others may wait for " +
                    verb(result.culprits, "it", "them") + ".";
-        case Verdict::not_entered:
+        case HangKind::not_entered:
             return "The others wait for " + who + ".";
-        case Verdict::circle:
+        case HangKind::circle:
             return "Ranks wait for each other in different groups. All ranks must call the "
                    "collectives of all groups in the same order.";
-        case Verdict::not_started:
+        case HangKind::not_started:
             return "All ranks have called the collective. The devices of " + who +
                    " are busy with earlier work.";
-        case Verdict::all_entered:
+        case HangKind::all_entered:
             return "All ranks have entered the collective, and it makes no progress. Look at the "
                    "network between them, and at their devices.";
-        case Verdict::message:
+        case HangKind::message:
             return "Messages wait for ranks that the records do not name.";
-        case Verdict::older_step:
+        case HangKind::older_step:
             return "No flight record has an open collective. " + capital(who) +
                    verb(result.culprits, " is", " are") + " behind, in an older step.";
-        case Verdict::stopped:
+        case HangKind::stopped:
             return "No flight record has an open collective. " + capital(who) +
                    verb(result.culprits, " is", " are") + " stopped, by a signal or by a debugger.";
-        case Verdict::nothing:
+        case HangKind::nothing:
             break;
     }
     return "No flight record has an open collective, and no rank is stopped, gone, finished or "
@@ -226,7 +226,7 @@ std::vector<std::string> text_of(const HangFacts& facts, const Explanation& resu
         const Lines more = conclusion_of(result.collectives.front());
         lines.insert(lines.end(), more.begin(), more.end());
     }
-    if (!result.behind.empty() && result.verdict != Verdict::older_step) {
+    if (!result.behind.empty() && result.kind != HangKind::older_step) {
         lines.push_back(capital(name(result.behind)) + verb(result.behind, " is", " are") +
                         " in an older step than the others.");
     }

@@ -36,41 +36,43 @@ std::string endpoint_host(const ReadyHost& head) {
     return !address || is_link_local ? head.name : head.address;
 }
 
-Ending common_ending(const std::vector<HostEnding>& endings, std::optional<std::size_t> head,
-                     bool by_user) {
-    const auto first = [&](auto holds) -> const Ending* {
+CommandEnd common_ending(const std::vector<HostEnding>& endings, std::optional<std::size_t> head,
+                         bool by_user) {
+    const auto first = [&](auto holds) -> const CommandEnd* {
         const auto found = std::ranges::find_if(
             endings, [&](const HostEnding& ending) { return ending && holds(*ending); });
         return found == endings.end() ? nullptr : &**found;
     };
-    const auto succeeded = [](const Ending& ending) {
+    const auto succeeded = [](const CommandEnd& ending) {
         return ending.by_verdict && ending.exit_code == 0;
     };
     const HostEnding of_head = head ? endings.at(*head) : std::nullopt;
     // A head that was not needed has not failed.
     const bool has_failed = of_head && of_head->by_verdict && !succeeded(*of_head) &&
                             of_head->exit_code != kExitNoRendezvous;
-    if (const Ending* good = first(succeeded); good != nullptr && !has_failed) {
+    if (const CommandEnd* good = first(succeeded); good != nullptr && !has_failed) {
         return *good;
     }
-    const Ending* ended_by_signal = first([](const Ending& ending) { return ending.signal != 0; });
+    const CommandEnd* ended_by_signal =
+        first([](const CommandEnd& ending) { return ending.signal != 0; });
     if (by_user && ended_by_signal != nullptr) {
         return *ended_by_signal;
     }
     if (has_failed) {
         return *of_head;
     }
-    if (const Ending* judged = first([](const Ending& ending) { return ending.by_verdict; })) {
+    if (const CommandEnd* judged =
+            first([](const CommandEnd& ending) { return ending.by_verdict; })) {
         return *judged;
     }
-    const auto failed = [](const Ending& ending) {
+    const auto failed = [](const CommandEnd& ending) {
         return ending.signal != 0 || (ending.exit_code != 0 && ending.exit_code != kExitRequeue);
     };
-    if (const Ending* bad = first(failed)) {
+    if (const CommandEnd* bad = first(failed)) {
         return *bad;
     }
-    const Ending* any = first([](const Ending&) { return true; });
-    return any != nullptr ? *any : Ending{.exit_code = kExitSshFailed};
+    const CommandEnd* any = first([](const CommandEnd&) { return true; });
+    return any != nullptr ? *any : CommandEnd{.exit_code = kExitSshFailed};
 }
 
 }  // namespace regroup::launcher::ssh

@@ -28,7 +28,7 @@ struct ReadyHost {
 [[nodiscard]] std::string endpoint_host(const ReadyHost& head);
 
 /// How a host's node has ended; nothing: the connection ended without a report.
-using HostEnding = std::optional<Ending>;
+using HostEnding = std::optional<CommandEnd>;
 
 /// 255, as ssh itself.
 inline constexpr int kExitSshFailed = 255;
@@ -40,7 +40,7 @@ inline constexpr int kExitSshFailed = 255;
 /// success. `by_user`: the user has asked for the end. Then a node that a signal has ended counts
 /// more than a verdict of failure, which may only tell that this node has left. Without any report:
 /// kExitSshFailed.
-[[nodiscard]] Ending common_ending(const std::vector<HostEnding>& endings,
-                                   std::optional<std::size_t> head, bool by_user = false);
+[[nodiscard]] CommandEnd common_ending(const std::vector<HostEnding>& endings,
+                                       std::optional<std::size_t> head, bool by_user = false);
 
 }  // namespace regroup::launcher::ssh

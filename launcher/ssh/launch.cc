@@ -103,7 +103,7 @@ Launch::Launch(LaunchPlan plan)
     }
 }
 
-Ending Launch::run() {
+CommandEnd Launch::run() {
     agent::QuitSignals::Handlers handlers;
     handlers.on_signal = [this](int number) { handle_signal(number); };
     const auto signals =
@@ -206,10 +206,10 @@ void Launch::handle_report(Host& host, const Report& report) {
             close_all_after(plan_.options.run.agent.core.policy.prepare_timeout +
                             grace_of_nodes(plan_));
         }
-        host.ending = Ending{.exit_code = ended->exit_code,
-                             .signal = ended->signal,
-                             .by_verdict = ended->by_verdict,
-                             .report = ended->report};
+        host.ending = CommandEnd{.exit_code = ended->exit_code,
+                                 .signal = ended->signal,
+                                 .by_verdict = ended->by_verdict,
+                                 .report = ended->report};
     }
 }
 
@@ -355,7 +355,7 @@ void Launch::handle_end(Host& host, agent::ExitStatus status) {
     if (!stopping_ &&
         (is_early_head || ((is_usage || !host.ending) && too_few && !is_over(hosts_)))) {
         if (!was_ordered || is_usage || stage_ == Stage::starting) {
-            cause_ = host.ending.value_or(Ending{.exit_code = kExitSshFailed});
+            cause_ = host.ending.value_or(CommandEnd{.exit_code = kExitSshFailed});
         }
         if (count(Host::State::ended) < hosts_.size()) {
             output_.say("the job cannot go on without host " + host.name);
@@ -380,7 +380,7 @@ void Launch::end_if_all_ended() {
             : common_ending(endings, head_, stopped_by_user_));
 }
 
-void Launch::end(Ending ending) {
+void Launch::end(CommandEnd ending) {
     stage_ = Stage::ended;
     ending_ = std::move(ending);
     io_.stop();
@@ -410,7 +410,7 @@ void Launch::handle_signal(int number) {
     }
     signalled_at_ = now;
     stopped_by_user_ = true;
-    cause_ = Ending{.exit_code = 128 + number, .signal = number};
+    cause_ = CommandEnd{.exit_code = 128 + number, .signal = number};
     switch (++signals_) {
         case 1:
             output_.say(name + ": the nodes of " + std::to_string(count(Host::State::ordered)) +

@@ -77,7 +77,7 @@ class Launch {
     explicit Launch(LaunchPlan plan);
 
     /// Runs the job. To be called once.
-    Ending run();
+    CommandEnd run();
 
    private:
     enum class Stage : std::uint8_t { connecting, starting, running, ended };
@@ -98,7 +98,7 @@ class Launch {
     void close_all(const std::string& reason);
     void close_all_after(Duration grace);
     void tell_report(const std::vector<std::string>& report);
-    void end(Ending ending);
+    void end(CommandEnd ending);
     void end_if_all_ended();
     [[nodiscard]] std::size_t count(Host::State state) const;
 
@@ -118,10 +118,10 @@ class Launch {
     bool stopping_ = false;
     bool stopped_by_user_ = false;
     /// The ending if the launcher itself has ended the job, and of the user if no node reports one.
-    std::optional<Ending> cause_;
+    std::optional<CommandEnd> cause_;
     std::vector<std::vector<std::string>> reports_;  ///< Those printed, each once.
     JobLines job_lines_;
-    Ending ending_;
+    CommandEnd ending_;
 };
 
 }  // namespace regroup::launcher::ssh

@@ -138,7 +138,7 @@ Result<LaunchPlan> make_plan(LaunchOptions options) {
 
 }  // namespace
 
-Ending launch_command(std::span<const std::string> arguments) {
+CommandEnd launch_command(std::span<const std::string> arguments) {
     const auto fail = [](const Failure& failure) {
         return usage_error("regroup launch-ssh", failure.detail);
     };

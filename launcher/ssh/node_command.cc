@@ -24,7 +24,7 @@ namespace {
 
 constexpr Duration kSetupLimit = std::chrono::seconds(60);
 
-Ending usage_ending(const std::string& sentence) {
+CommandEnd usage_ending(const std::string& sentence) {
     return usage_error("regroup", sentence);
 }
 
@@ -72,7 +72,7 @@ Result<std::optional<security::Token>> token_of(const Start& start) {
     return token ? Result<std::optional<security::Token>>(*std::move(token)) : token.error();
 }
 
-Ending run_as_told(Supervisor& supervisor, const Start& start) {
+CommandEnd run_as_told(Supervisor& supervisor, const Start& start) {
     const Result<std::optional<security::Token>> token = token_of(start);
     if (!token) {
         return usage_ending("the launcher's token: " + token.error().detail);
@@ -87,7 +87,7 @@ Ending run_as_told(Supervisor& supervisor, const Start& start) {
 
 }  // namespace
 
-Ending node_command(std::span<const std::string> arguments) {
+CommandEnd node_command(std::span<const std::string> arguments) {
     if (!arguments.empty() || ::isatty(STDIN_FILENO) != 0) {
         return usage_ending("ssh-node is for `regroup launch-ssh`, which starts it on its hosts");
     }
@@ -112,9 +112,9 @@ Ending node_command(std::span<const std::string> arguments) {
     const auto* start = second && *second ? std::get_if<Start>(&**second) : nullptr;
     if (start == nullptr) {
         // The launcher has ended, or has left this host out.
-        return second ? Ending{kExitJobFailed, 0} : usage_ending(second.error().detail);
+        return second ? CommandEnd{kExitJobFailed, 0} : usage_ending(second.error().detail);
     }
-    const Ending ending = run_as_told(supervisor, *start);
+    const CommandEnd ending = run_as_told(supervisor, *start);
     supervisor.tell(Ended{ending.exit_code, ending.signal, ending.by_verdict, ending.report});
     return ending;
 }

@@ -69,7 +69,7 @@ class Top {
           follower_(io_, access.endpoints, options.observer.job, options.interval,
                     std::move(access.identity), handlers()) {}
 
-    Ending run() {
+    CommandEnd run() {
         deadline_.expires_after(options_.observer.limit);
         deadline_.async_wait([this](ErrorCode error) {
             if (!error && !answered_) {
@@ -289,11 +289,11 @@ void describe(FlagTable& flags, Options& out) {
 
 }  // namespace
 
-Ending top_command(std::span<const std::string> arguments) {
+CommandEnd top_command(std::span<const std::string> arguments) {
     Options options;
     FlagTable flags(kName);
     describe(flags, options);
-    return run_with(flags, arguments, [&](const Words& words) -> Result<Ending> {
+    return run_with(flags, arguments, [&](const Words& words) -> Result<CommandEnd> {
         if (const Result<void> none = expect_no_words(words); !none) {
             return none.error();
         }
@@ -306,7 +306,7 @@ Ending top_command(std::span<const std::string> arguments) {
         } catch (const std::exception& error) {
             // Caught, so that the terminal is given back first.
             complain(kName, std::string("failed: ") + error.what());
-            return Ending{kExitJobFailed};
+            return CommandEnd{kExitJobFailed};
         }
     });
 }

@@ -113,7 +113,7 @@ List list_of_nodes(const Job& job, const Order& order) {
     // Nodes without ranks come last.
     constexpr double kNoRank = 1e18;
     std::vector<Entry> entries;
-    for (const Node& node : job.nodes) {
+    for (const NodeRow& node : job.nodes) {
         const SortKey orders[] = {
             {node.first_rank ? static_cast<double>(*node.first_rank) : kNoRank, ""},
             {0, node.name},

@@ -21,8 +21,8 @@ std::string formatted(const char* format, double value) {
     return buffer;
 }
 
-Node node_of(const json& object) {
-    Node node;
+NodeRow node_of(const json& object) {
+    NodeRow node;
     node.name = text(object, "name");
     node.address = text(object, "address");
     node.place = text(object, "place");

@@ -13,7 +13,7 @@
 
 namespace regroup::launcher::top {
 
-struct Node {
+struct NodeRow {
     std::string name;
     std::string address;
     std::string place;
@@ -50,7 +50,7 @@ struct Job {
     Duration age{};
     /// Productive time as a part of all time since the first round trained, from 0 to 1.
     std::optional<double> goodput;
-    std::vector<Node> nodes;
+    std::vector<NodeRow> nodes;
     std::uint64_t nodes_left_out = 0;
     std::size_t members = 0;
     std::vector<std::string> quarantined;

@@ -15,10 +15,10 @@ namespace regroup::launcher::top {
 
 namespace {
 
-std::string nodes_table(const std::vector<Node>& nodes) {
+std::string nodes_table(const std::vector<NodeRow>& nodes) {
     std::vector<std::vector<std::string>> rows{
         {"NODE", "ADDRESS", "PLACE", "RANKS", "STATE", "STEP", "HEARD", ""}};
-    for (const Node& node : nodes) {
+    for (const NodeRow& node : nodes) {
         rows.push_back({node.name, node.address, node.place, node.ranks, node.state,
                         step_text(node.step), format_duration(node.silent) + " ago", node.detail});
     }

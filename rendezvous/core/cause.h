@@ -270,7 +270,7 @@ struct QuarantinedNode {
 };
 
 /// Why a job ended.
-struct Ending {
+struct JobEnding {
     enum class Kind : std::uint8_t {
         told,               ///< `cause` has the text.
         finished,           ///< All workers finished.
@@ -298,12 +298,12 @@ struct Ending {
     Boxed<WorkerFailure> meanwhile{};  ///< A failure during the drain, if any.
     PartialFinish partial_finish{};
 
-    Ending() = default;
-    explicit(false) Ending(Kind kind_in, Cause cause_in = {})
+    JobEnding() = default;
+    explicit(false) JobEnding(Kind kind_in, Cause cause_in = {})
         : kind(kind_in), cause(std::move(cause_in)) {}
-    explicit(false) Ending(std::string words) : cause(std::move(words)) {}
-    explicit(false) Ending(const char* words) : cause(words) {}
-    friend bool operator==(const Ending&, const Ending&) = default;
+    explicit(false) JobEnding(std::string words) : cause(std::move(words)) {}
+    explicit(false) JobEnding(const char* words) : cause(words) {}
+    friend bool operator==(const JobEnding&, const JobEnding&) = default;
 };
 
 }  // namespace regroup::rendezvous

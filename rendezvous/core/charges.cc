@@ -17,7 +17,7 @@ constexpr std::size_t kQuarantinePart = 4;
 constexpr Duration kShortagePause = std::chrono::seconds(1);
 
 // The verdict blames the failure of the last round, if there is one.
-Verdict failed(const Job& job, Ending ending) {
+Verdict failed(const Job& job, JobEnding ending) {
     const std::optional<WorkerFailure>& failure = job.round.judgement.failure;
     const Author author =
         failure ? Author(Author::Kind::node, failure->node) : Author(Author::Kind::rendezvous);
@@ -84,7 +84,7 @@ std::optional<Verdict> charge_failure(Job& job, Instant now) {
     Charge charge = Charge::retry;
     if (reaction == Reaction::replace_node) {
         if (job.nodes.size() == 1 && job.nodes.begin()->second.offer.alone) {
-            Ending ending(Ending::Kind::no_other_node, cause);
+            JobEnding ending(JobEnding::Kind::no_other_node, cause);
             ending.names = {failure.node};
             return failed(job, std::move(ending));
         }
@@ -107,14 +107,15 @@ std::optional<Verdict> charge_failure(Job& job, Instant now) {
         }
         case RestartBudget::Answer::exhausted: {
             const bool hang = charge == Charge::hang && job.policy.budgets.hangs.has_value();
-            Ending ending(hang ? Ending::Kind::hangs_used : Ending::Kind::restarts_used, cause);
+            JobEnding ending(hang ? JobEnding::Kind::hangs_used : JobEnding::Kind::restarts_used,
+                             cause);
             ending.allowed = hang ? *job.policy.budgets.hangs : job.policy.restarts_max;
             return failed(job, std::move(ending));
         }
         case RestartBudget::Answer::no_progress:
             break;
     }
-    Ending ending(Ending::Kind::no_progress, round.judgement.cause);
+    JobEnding ending(JobEnding::Kind::no_progress, round.judgement.cause);
     ending.rounds = job.budget.rounds_without_progress();
     ending.step = job.budget.step();
     ending.allowed = job.policy.budgets.no_progress_max;
@@ -131,8 +132,9 @@ std::optional<Verdict> charge(Job& job, Instant now) {
     // A restart cannot help, even if nodes were lost too.
     if (judgement.failure && reaction_to(job, *judgement.failure) == Reaction::fail) {
         const bool said = judgement.failure->kind == FailureKind::user_error;
-        Ending ending(said ? Ending::Kind::worker_said_final : Ending::Kind::exit_code_final,
-                      Cause::Failed{*judgement.failure});
+        JobEnding ending(
+            said ? JobEnding::Kind::worker_said_final : JobEnding::Kind::exit_code_final,
+            Cause::Failed{*judgement.failure});
         ending.exit_code = shell_exit_code(*judgement.failure);
         return failed(job, std::move(ending));
     }
@@ -161,7 +163,7 @@ std::optional<Verdict> charge(Job& job, Instant now) {
     if (ruling.answer != RestartBudget::Answer::exhausted) {
         return std::nullopt;
     }
-    Ending ending(Ending::Kind::losses_used, judgement.cause);
+    JobEnding ending(JobEnding::Kind::losses_used, judgement.cause);
     ending.allowed = *job.policy.budgets.losses;
     const Author author(Author::Kind::rendezvous);
     return Verdict{Outcome::failed, std::move(ending), author, 1, 0, {}, {}};
@@ -171,7 +173,8 @@ void close_finished(Job& job, Instant now) {
     // The boundary at which the round was to change may have been the end of the training.
     job.ledger.stopped(now, job.round.cause_of_end());
     const Author author(Author::Kind::workers);
-    close(job, now, {Outcome::succeeded, Ending(Ending::Kind::finished), author, 0, 0, {}, {}});
+    close(job, now,
+          {Outcome::succeeded, JobEnding(JobEnding::Kind::finished), author, 0, 0, {}, {}});
 }
 
 void close_drained(Job& job, Instant now) {
@@ -180,7 +183,7 @@ void close_drained(Job& job, Instant now) {
     verdict.outcome = Outcome::stopped;
     verdict.exit_code = kExitRequeue;
     verdict.author = Author(Author::Kind::node, round.change->author);
-    verdict.reason = Ending(Ending::Kind::drained, round.change->cause);
+    verdict.reason = JobEnding(JobEnding::Kind::drained, round.change->cause);
     if (round.end) {
         verdict.failure = round.evidence.judge(*round.end).failure;
     }
@@ -192,13 +195,13 @@ void close_drained(Job& job, Instant now) {
 }
 
 void close_too_few_left(Job& job, Instant now) {
-    Ending ending(Ending::Kind::too_few_left, job.round.judgement.cause);
+    JobEnding ending(JobEnding::Kind::too_few_left, job.round.judgement.cause);
     ending.names.assign(job.round.finish.gone.begin(), job.round.finish.gone.end());
     close(job, now, failed(job, std::move(ending)));
 }
 
 void close_nobody_came(Job& job, Instant now) {
-    Ending ending(Ending::Kind::nobody_came, Cause::Failed{*job.round.judgement.failure});
+    JobEnding ending(JobEnding::Kind::nobody_came, Cause::Failed{*job.round.judgement.failure});
     ending.waited = Duration::max();
     for (const auto& [id, assignment] : job.round.members) {
         const Node& node = job.nodes.at(id);

@@ -81,7 +81,7 @@ bool is_unfinished(const Job& job, Instant clock) {
 }
 
 void close_unfinished(Job& job, Instant now) {
-    Ending ending(Ending::Kind::unfinished);
+    JobEnding ending(JobEnding::Kind::unfinished);
     ending.partial_finish = partial_finish(job, now);
     ending.waited = job.policy.finish_timeout;
     const Author author(Author::Kind::rendezvous);

@@ -12,7 +12,7 @@ namespace regroup::rendezvous {
 
 /// The state of a job at one moment, for people and for `status`.
 struct JobStatus {
-    enum class Place : std::uint8_t {
+    enum class Membership : std::uint8_t {
         member,       ///< Of the round.
         waiting,      ///< For a round, or for a place in the current one.
         standby,      ///< The round is full; the node will replace a lost node.
@@ -24,7 +24,7 @@ struct JobStatus {
         NodeId id;
         std::string name;
         std::string address;
-        Place place = Place::waiting;
+        Membership place = Membership::waiting;
         NodeState state = NodeState::stopped;
         std::uint32_t workers = 1;
         std::uint32_t group_rank = 0;  ///< Set for members only.
@@ -60,7 +60,7 @@ struct JobStatus {
     std::vector<Incident> incidents{};  ///< The last ones, oldest first; at most 100.
     std::optional<Verdict> verdict{};
 };
-[[nodiscard]] std::string_view to_string(JobStatus::Place place) noexcept;
+[[nodiscard]] std::string_view to_string(JobStatus::Membership place) noexcept;
 [[nodiscard]] std::string_view to_string(JobStatus::Budget::Kind kind) noexcept;
 
 }  // namespace regroup::rendezvous

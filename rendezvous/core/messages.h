@@ -406,7 +406,7 @@ struct Recovered {
 /// How and why a job ended. Never changes once it is set.
 struct Verdict {
     Outcome outcome = Outcome::stopped;
-    Ending reason{};
+    JobEnding reason{};
     Author author{};
     int exit_code = 1;  ///< The exit code of every agent.
     std::uint32_t restarts = 0;

@@ -91,7 +91,7 @@ struct Situation {
     std::vector<QuarantinedNode> quarantined{};  ///< `kQuarantinedMax` of them at most.
     std::size_t more_quarantined = 0;
     Author author{};
-    Boxed<Ending> ending{};
+    Boxed<JobEnding> ending{};
     Boxed<Refusal> refusal{};
     std::string told{};
 

@@ -17,7 +17,7 @@ std::string_view to_string(Phase phase) noexcept {
     return name_in({"forming", "training", "changing", "ending", "closed"}, phase);
 }
 
-std::string_view to_string(JobStatus::Place place) noexcept {
+std::string_view to_string(JobStatus::Membership place) noexcept {
     return name_in({"member", "waiting", "standby", "quarantined", "leaving", "away"}, place);
 }
 
@@ -58,24 +58,24 @@ JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const N
     row.silent = std::max(Duration::zero(), now - job.detector.heard_at(id));
     if (is_member(job, node)) {
         const Assignment& assignment = round.members.at(id);
-        row.place = JobStatus::Place::member;
+        row.place = JobStatus::Membership::member;
         row.group_rank = assignment.group_rank;
         row.first_rank = assignment.first_rank;
         row.finished = node.report.round == round.id ? node.report.finished : RankSet();
         row.unheard_of = node.report.round < round.id ? round.id : RoundId::none;
     } else if (job.failures.is_quarantined(node.offer.name)) {
-        row.place = JobStatus::Place::quarantined;
+        row.place = JobStatus::Membership::quarantined;
         row.quarantine = job.failures.quarantined().at(node.offer.name).why;
     } else if (job.phase == Phase::training && round.members.size() >= job.policy.nodes_max) {
-        row.place = JobStatus::Place::standby;
+        row.place = JobStatus::Membership::standby;
         row.prestarted = job.prestarts.contains(id);
     }
     if (node.wish ||
         (is_member(job, node) && job.phase == Phase::changing && leaves_with_change(job, id))) {
-        row.place = JobStatus::Place::leaving;
+        row.place = JobStatus::Membership::leaving;
         row.leaving = why_leaving(job, node);
     } else if (job.detector.suspects(id)) {
-        row.place = JobStatus::Place::away;
+        row.place = JobStatus::Membership::away;
     }
     return row;
 }

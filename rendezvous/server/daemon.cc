@@ -113,7 +113,7 @@ void Daemon::Impl::stop_accepting() {
 
 DaemonCounters Daemon::Impl::counted() const {
     DaemonCounters all = counters;
-    all.leads = jobs->journal().standing() == Standing::leads;
+    all.leads = jobs->journal().role() == DaemonRole::leads;
     all.unidentified_connected = connections->strangers_count();
     all.nodes_connected = connections->nodes_count();
     all.others_connected = connections->count() - all.nodes_connected - all.unidentified_connected;

@@ -184,7 +184,7 @@ Answer DaemonPages::get(const Request& request) {
     if (!path.starts_with("/api/")) {
         return http::sentence(404, "there is no such page");
     }
-    if (jobs_.journal().standing() != Standing::leads) {
+    if (jobs_.journal().role() != DaemonRole::leads) {
         return not_leading();
     }
     const std::string wanted = parameter(request, "job");
@@ -297,7 +297,7 @@ Answer DaemonPages::follow(const Job& job, std::uint64_t since) {
 Answer DaemonPages::metrics(const Request& request) {
     const std::string wanted = parameter(request, "job");
     const auto job = visible(request, wanted);
-    const bool leads = jobs_.journal().standing() == Standing::leads;
+    const bool leads = jobs_.journal().role() == DaemonRole::leads;
     if (!job || (!wanted.empty() && leads && jobs_.find(*job) == nullptr)) {
         return http::sentence(404, "there is no job " + wanted);
     }
@@ -315,14 +315,14 @@ Answer DaemonPages::metrics(const Request& request) {
 }
 
 Answer DaemonPages::ready() const {
-    switch (jobs_.journal().standing()) {
-        case Standing::leads:
+    switch (jobs_.journal().role()) {
+        case DaemonRole::leads:
             return http::sentence(200, "ready: leads");
-        case Standing::stands_by:
+        case DaemonRole::stands_by:
             return http::sentence(200, "ready: stands by, another daemon leads");
-        case Standing::restores:
+        case DaemonRole::restores:
             return http::sentence(503, "not ready: restores its jobs");
-        case Standing::ends:
+        case DaemonRole::ends:
             break;
     }
     return http::sentence(503, "not ready: ends");
@@ -338,7 +338,7 @@ void DaemonPages::act(const Request& request, const Reply& reply) {
         return;
     }
     const auto job = visible(request, where->job);
-    const bool leads = jobs_.journal().standing() == Standing::leads;
+    const bool leads = jobs_.journal().role() == DaemonRole::leads;
     if (!job || (leads && jobs_.find(*job) == nullptr)) {
         reply(no_such_job(where->job));
         return;
@@ -441,7 +441,7 @@ void DaemonPages::show() {
     for (const Watch& watch : watches_) {
         const auto viewer = watch.viewer.lock();
         const bool is_gone = watch.form == Form::lines && jobs_.find(watch.job) == nullptr;
-        if (viewer && (is_gone || jobs_.journal().standing() != Standing::leads)) {
+        if (viewer && (is_gone || jobs_.journal().role() != DaemonRole::leads)) {
             viewer->close();
         }
     }

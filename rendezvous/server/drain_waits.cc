@@ -15,7 +15,7 @@ constexpr std::size_t kNodesShownMax = 64;
 
 std::string title_of(const JobStatus::Node& node) {
     const std::string title = "node " + node.name;
-    if (node.place != JobStatus::Place::member) {
+    if (node.place != JobStatus::Membership::member) {
         return title;
     }
     const std::string first = std::to_string(node.first_rank);

@@ -44,14 +44,14 @@ void JobJournal::use(std::unique_ptr<journal::Journal> journal, Daemon::Log log)
                      [this](const std::string& endpoint) { follow(endpoint); }, log_});
 }
 
-Standing JobJournal::standing() const noexcept {
+DaemonRole JobJournal::role() const noexcept {
     if (ends_) {
-        return Standing::ends;
+        return DaemonRole::ends;
     }
     if (restoring_) {
-        return Standing::restores;
+        return DaemonRole::restores;
     }
-    return leading_ ? Standing::leads : Standing::stands_by;
+    return leading_ ? DaemonRole::leads : DaemonRole::stands_by;
 }
 
 bool JobJournal::divert(const std::shared_ptr<Session>& session, FromAgent& message) {

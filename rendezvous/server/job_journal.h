@@ -21,7 +21,7 @@
 namespace regroup::rendezvous {
 
 /// Whether this daemon has the jobs.
-enum class Standing : std::uint8_t {
+enum class DaemonRole : std::uint8_t {
     leads,      ///< It has the jobs.
     restores,   ///< It reads the jobs from its journal.
     stands_by,  ///< Another daemon has the jobs.
@@ -43,7 +43,7 @@ class JobJournal {
     void use(std::unique_ptr<journal::Journal> journal, Daemon::Log log);
     [[nodiscard]] bool is_used() const noexcept { return journal_ != nullptr; }
 
-    [[nodiscard]] Standing standing() const noexcept;
+    [[nodiscard]] DaemonRole role() const noexcept;
     /// The endpoint of the daemon that leads, if another one does and it is known.
     [[nodiscard]] const std::string& leader() const noexcept { return leader_; }
     /// True if it has taken the message: this daemon does not lead now, or not yet.

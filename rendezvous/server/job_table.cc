@@ -164,7 +164,7 @@ bool JobTable::go_on(Job& job, Session& session, const Join& join) {
         session.send_last(Closed{*verdict});
         return false;
     }
-    if (journal_.standing() == Standing::ends || !job.is_done_without(join, clock_.now())) {
+    if (journal_.role() == DaemonRole::ends || !job.is_done_without(join, clock_.now())) {
         return true;
     }
     peers_log_.say("begun anew", session.peer.address,
@@ -179,7 +179,7 @@ bool JobTable::go_on(Job& job, Session& session, const Join& join) {
 
 Job* JobTable::begin(Session& session, const Join& join) {
     Jobs& jobs = runner_.jobs();
-    if (journal_.standing() == Standing::ends) {
+    if (journal_.role() == DaemonRole::ends) {
         peers_log_.refuse(session, Errc::overloaded, "the daemon is being stopped");
         return nullptr;
     }

@@ -62,7 +62,7 @@ void Operators::operate(const std::shared_ptr<Session>& session, const Operate& 
 }
 
 void Operators::operate(const Operate& operate, bool sees_all, const Answered& answered) {
-    if (parts_.journal.standing() != Standing::leads) {
+    if (parts_.journal.role() != DaemonRole::leads) {
         const std::string& leader = parts_.journal.leader();
         answered(false, leader.empty() ? "this daemon does not lead now; try again later"
                                        : "another daemon leads: " + leader);

@@ -26,11 +26,11 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 /// The workers of one node.
-class Node {
+class NodeRelay {
    public:
-    Node(StoreServer& store, std::string peer, std::size_t channels_max)
+    NodeRelay(StoreServer& store, std::string peer, std::size_t channels_max)
         : store_(store), peer_(std::move(peer)), channels_max_(channels_max) {}
-    ~Node() {
+    ~NodeRelay() {
         for (auto& [number, worker] : workers_) {
             store_.detach(worker->id);
         }
@@ -38,8 +38,8 @@ class Node {
             connection_->close();
         }
     }
-    Node(const Node&) = delete;
-    Node& operator=(const Node&) = delete;
+    NodeRelay(const NodeRelay&) = delete;
+    NodeRelay& operator=(const NodeRelay&) = delete;
 
     [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
 
@@ -56,7 +56,7 @@ class Node {
    private:
     class Worker : public FarEnd {
        public:
-        Worker(Node& node, Channel channel) : node_(node), channel_(channel) {}
+        Worker(NodeRelay& node, Channel channel) : node_(node), channel_(channel) {}
 
         std::size_t take(std::string_view bytes) override {
             const std::size_t count = node_.connection_->send_some(channel_, bytes);
@@ -75,7 +75,7 @@ class Node {
         ClientId id{};
 
        private:
-        Node& node_;
+        NodeRelay& node_;
         Channel channel_;
     };
 
@@ -204,7 +204,7 @@ struct RelayServer::Impl {
 
     void begin(Handshake handshake) {
         const std::uint64_t number = ++last_node;
-        Node& node =
+        NodeRelay& node =
             nodes.try_emplace(number, store, handshake.peer, options.channels_max).first->second;
         node.start(std::move(handshake.stream), [this, number](const MuxEnd& end) {
             const auto found = nodes.find(number);
@@ -270,7 +270,7 @@ struct RelayServer::Impl {
     net::AcceptLoop accept_loop;
     asio::steady_timer sweep_timer;
     std::list<Handshake> handshakes;
-    std::map<std::uint64_t, Node> nodes;
+    std::map<std::uint64_t, NodeRelay> nodes;
     std::uint64_t last_node = 0;
     bool closed = false;
 };

@@ -41,7 +41,7 @@ namespace regroup::rendezvous {
 /// "failures 1 of 3, node losses 0".
 [[nodiscard]] std::string describe(const std::vector<JobStatus::Budget>& budgets);
 [[nodiscard]] std::string describe(const Author& author);
-[[nodiscard]] std::string describe(const Ending& ending);
+[[nodiscard]] std::string describe(const JobEnding& ending);
 /// "3 rounds ended because of it within 10 min, the last one because ...".
 [[nodiscard]] std::string describe(const Quarantine& quarantine);
 /// "node b is quarantined for 30 s: ...".

@@ -220,8 +220,8 @@ std::string describe(const QuarantinedNode& node) {
            describe(node.why);
 }
 
-std::string describe(const Ending& ending) {
-    using Kind = Ending::Kind;
+std::string describe(const JobEnding& ending) {
+    using Kind = JobEnding::Kind;
     std::string cause = describe(ending.cause);
     switch (ending.kind) {
         case Kind::told:
@@ -380,7 +380,7 @@ std::string describe_detail(const JobStatus::Node& node) {
         text += (text.empty() ? "" : "; ") + describe(node.finished) +
                 (node.finished.size() == 1 ? " has finished" : " have finished");
     }
-    if (node.place != JobStatus::Place::member && node.held_step > 0) {
+    if (node.place != JobStatus::Membership::member && node.held_step > 0) {
         text += (text.empty() ? "" : "; ") + std::string("its workers have step ") +
                 std::to_string(node.held_step);
     }

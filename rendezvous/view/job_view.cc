@@ -71,7 +71,7 @@ void write(JsonWriter& out, const JobStatus::Node& node) {
     out.field("step", node.step);
     out.field("held_step", node.held_step);
     out.field("silent_s", to_seconds(node.silent));
-    if (node.place == JobStatus::Place::member) {
+    if (node.place == JobStatus::Membership::member) {
         out.field("group_rank", node.group_rank);
         out.field("first_rank", node.first_rank);
     }
@@ -178,7 +178,7 @@ void write(JsonWriter& out, const JobTelemetry& heard, Instant now) {
 void write_nodes(JsonWriter& out, const std::vector<JobStatus::Node>& all, std::size_t count_max) {
     const std::size_t nodes = std::min(count_max, all.size());
     const auto members = static_cast<std::size_t>(
-        std::ranges::count(all, JobStatus::Place::member, &JobStatus::Node::place));
+        std::ranges::count(all, JobStatus::Membership::member, &JobStatus::Node::place));
     const std::size_t outside = std::min(nodes, all.size() - members);
     out.key("nodes");
     out.begin_array();

@@ -15,9 +15,9 @@ namespace {
 using Type = MetricsWriter::Type;
 
 // Their values are 0, 1, ... without a gap.
-constexpr std::array kPlaces{JobStatus::Place::member,  JobStatus::Place::waiting,
-                             JobStatus::Place::standby, JobStatus::Place::quarantined,
-                             JobStatus::Place::leaving, JobStatus::Place::away};
+constexpr std::array kPlaces{JobStatus::Membership::member,  JobStatus::Membership::waiting,
+                             JobStatus::Membership::standby, JobStatus::Membership::quarantined,
+                             JobStatus::Membership::leaving, JobStatus::Membership::away};
 constexpr std::array kPhases{Phase::forming, Phase::training, Phase::changing, Phase::ending,
                              Phase::closed};
 constexpr std::array kOutcomes{Outcome::succeeded, Outcome::failed, Outcome::stopped};
@@ -296,7 +296,7 @@ void Renderer::nodes() {
             [](const JobView& job) {
                 Duration longest{};
                 for (const JobStatus::Node& node : job.status.nodes) {
-                    if (node.place == JobStatus::Place::member) {
+                    if (node.place == JobStatus::Membership::member) {
                         longest = std::max(longest, node.silent);
                     }
                 }
@@ -404,7 +404,7 @@ void Renderer::each_node() {
         }
     }
     of_nodes("regroup_node_up", Type::gauge, "1 if the node is connected.", [](const Node& node) {
-        return std::optional(std::uint64_t{node.place == JobStatus::Place::away ? 0U : 1U});
+        return std::optional(std::uint64_t{node.place == JobStatus::Membership::away ? 0U : 1U});
     });
     of_nodes("regroup_node_silence_seconds", Type::gauge, "Time since the node's last message.",
              [](const Node& node) { return std::optional(to_seconds(node.silent)); });
@@ -414,14 +414,14 @@ void Renderer::each_node() {
     of_nodes("regroup_node_first_rank", Type::gauge,
              "The lowest rank of the node's workers. Absent if it is no member of the round.",
              [](const Node& node) {
-                 return node.place == JobStatus::Place::member
+                 return node.place == JobStatus::Membership::member
                             ? std::optional(std::uint64_t{node.first_rank})
                             : std::nullopt;
              });
     of_nodes("regroup_node_quarantined", Type::gauge, "1 if the node is quarantined.",
              [](const Node& node) {
                  return std::optional(
-                     std::uint64_t{node.place == JobStatus::Place::quarantined ? 1U : 0U});
+                     std::uint64_t{node.place == JobStatus::Membership::quarantined ? 1U : 0U});
              });
 }
 

@@ -30,13 +30,13 @@ T take(fuzz::Input& input) {
 void stranger_calls(fuzz::Input& input) {
     const Protection own{group_key(), input.chance(128)};
     const auto introduction = take<Introduction>(input);
-    const Verdict verdict = judge(introduction, own);
-    fuzz::require(verdict != Verdict::welcome, "a caller without the key is not welcome");
+    const HandshakeAnswer verdict = judge(introduction, own);
+    fuzz::require(verdict != HandshakeAnswer::welcome, "a caller without the key is not welcome");
     const Welcome welcome = make_welcome(verdict, introduction, own);
     fuzz::require(welcome.code == security::Mac{}, "a refused caller gets no code");
     const Protection open;
-    if (judge(introduction, open) == Verdict::welcome) {
-        fuzz::require(!session_of(End::accepting, introduction, welcome, open).keys,
+    if (judge(introduction, open) == HandshakeAnswer::welcome) {
+        fuzz::require(!result_of(End::accepting, introduction, welcome, open).keys,
                       "without a key nothing is encrypted");
     }
 }
@@ -123,7 +123,8 @@ std::vector<std::string> regroup::fuzz::seeds() {
                std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
     const Introduction introduction = introduce(Hello{}, {});
-    return {text('\0', introduction), text('\1', make_welcome(Verdict::welcome, introduction, {})),
+    return {text('\0', introduction),
+            text('\1', make_welcome(HandshakeAnswer::welcome, introduction, {})),
             std::string("\2\0\0\5hello\3\xff\0\4world\3\xff\3\xff", 18),
             std::string("\2\xff\0\5hello\2\3\3\xff", 12)};
 }

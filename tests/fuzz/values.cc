@@ -28,7 +28,7 @@ Verdict make_verdict(Input& input) {
     Verdict verdict;
     verdict.outcome = input.one_of({Outcome::succeeded, Outcome::failed, Outcome::stopped});
     verdict.exit_code = input.chance(128) ? kExitRequeue : small<int>(input, 255);
-    verdict.reason = Ending(input.text(8));
+    verdict.reason = JobEnding(input.text(8));
     verdict.restarts = small<std::uint32_t>(input);
     if (input.chance(64)) {
         verdict.failure = make_failure(input);

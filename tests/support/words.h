@@ -12,7 +12,7 @@
 namespace regroup::rendezvous {
 
 template <class Value>
-concept Told = std::same_as<Value, Cause> || std::same_as<Value, Ending> ||
+concept Told = std::same_as<Value, Cause> || std::same_as<Value, JobEnding> ||
                std::same_as<Value, Author> || std::same_as<Value, Situation> ||
                std::same_as<Value, Refusal> || std::same_as<Value, Succession> ||
                std::same_as<Value, HangCulprit> || std::same_as<Value, Quarantine>;

@@ -75,7 +75,7 @@ TEST(Explain, RankThatHasNotEnteredACollectiveIsNamed) {
     facts_of(facts, 1).frames = {"nanosleep", "load_batch"};
 
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::not_entered);
+    EXPECT_EQ(result.kind, HangKind::not_entered);
     EXPECT_THAT(result.culprits, ElementsAre(1));
     ASSERT_THAT(result.collectives, SizeIs(1));
     EXPECT_EQ(result.collectives[0].number, 2U);
@@ -91,14 +91,14 @@ TEST(Explain, RankThatHasFinishedComesFirst) {
     HangFacts facts = job(3);
     facts_of(facts, 0).state = ProcessState::stopped;
     facts_of(facts, 1).state = ProcessState::finished;
-    EXPECT_EQ(explain(facts).verdict, Verdict::stopped);  // That is certain.
+    EXPECT_EQ(explain(facts).kind, HangKind::stopped);  // That is certain.
     facts_of(facts, 0).state = ProcessState::running;
-    EXPECT_EQ(explain(facts).verdict, Verdict::finished);
+    EXPECT_EQ(explain(facts).kind, HangKind::finished);
     EXPECT_THAT(explain(facts).culprits, ElementsAre(1));
     EXPECT_THAT(all_text(facts), HasSubstr("rank 1 on n: finished with exit code 0\n"));
     give(facts, 0, {group({0, 1, 2}, {collective(1, Now::started)})});
     give(facts, 2, {group({0, 1, 2}, {collective(1, Now::started)})});
-    EXPECT_EQ(explain(facts).verdict, Verdict::finished);
+    EXPECT_EQ(explain(facts).kind, HangKind::finished);
 }
 
 TEST(Explain, RankWithoutAnyOperationOfTheGroupHasNotEntered) {
@@ -133,7 +133,7 @@ TEST(Explain, StoppedRankWithoutARecordIsPlacedByItsPage) {
     facts_of(facts, 2).state = ProcessState::stopped;
     facts_of(facts, 2).operations = 6;
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::not_entered);
+    EXPECT_EQ(result.kind, HangKind::not_entered);
     EXPECT_THAT(result.collectives.at(0).not_entered, ElementsAre(2));
     EXPECT_THAT(result.collectives.at(0).unknown, IsEmpty());
     EXPECT_THAT(all_text(facts), HasSubstr("rank 2 on n: its process is stopped"));
@@ -156,7 +156,7 @@ TEST(Explain, GoneRankIsNamedBeforeOthersThatAreAwaited) {
     give(facts, 1, {group(all, {collective(1, Now::completed)})});
     facts_of(facts, 2).state = ProcessState::gone;
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::gone);
+    EXPECT_EQ(result.kind, HangKind::gone);
     EXPECT_THAT(result.culprits, ElementsAre(2));
     EXPECT_THAT(all_text(facts), HasSubstr("The others wait for rank 2, whose process is gone."));
 }
@@ -168,7 +168,7 @@ TEST(Explain, DifferentOperationsUnderOneNumberAreAMismatch) {
     give(facts, 1, {group(all, {collective(2, Now::started, "broadcast")})});
     give(facts, 2, {group(all, {collective(2, Now::started)})});
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::mismatch);
+    EXPECT_EQ(result.kind, HangKind::mismatch);
     EXPECT_THAT(result.culprits, ElementsAre(1));
     const Mismatch& mismatch = result.collectives.at(0).mismatches.at(0);
     EXPECT_EQ(mismatch.what, "operation");
@@ -185,7 +185,7 @@ TEST(Explain, DifferentSizesAreAMismatchOnlyWhereSizesMustBeEqual) {
         give(facts, 0, {group({0, 1}, {collective(2, Now::started, name, 8)})});
         give(facts, 1, {group({0, 1}, {collective(2, Now::started, name, 9)})});
         const Explanation result = explain(facts);
-        EXPECT_EQ(result.verdict, must_be_equal ? Verdict::mismatch : Verdict::all_entered);
+        EXPECT_EQ(result.kind, must_be_equal ? HangKind::mismatch : HangKind::all_entered);
         EXPECT_THAT(result.culprits, must_be_equal ? Ranks({0, 1}) : Ranks());
     }
 }
@@ -198,7 +198,7 @@ TEST(Explain, RanksThatWaitForEachOtherInTwoGroupsAreACircle) {
     give(facts, 0, waits_in("a"));
     give(facts, 1, waits_in("b"));
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::circle);
+    EXPECT_EQ(result.kind, HangKind::circle);
     EXPECT_THAT(result.collectives, SizeIs(2));
     EXPECT_THAT(result.culprits, ElementsAre(0, 1));
 }
@@ -210,7 +210,7 @@ TEST(Explain, OnlyTheEndOfAChainOfWaitsIsACulprit) {
     give(facts, 1, {group({1, 2}, {collective(1, Now::started)}, "b")});
     give(facts, 2, {});
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::not_entered);
+    EXPECT_EQ(result.kind, HangKind::not_entered);
     EXPECT_THAT(result.culprits, ElementsAre(2));
 }
 
@@ -222,7 +222,7 @@ TEST(Explain, ReceiverWaitsForItsSenderByTheRanksOfTheGroup) {
     ASSERT_THAT(result.messages, SizeIs(1));
     EXPECT_EQ(result.messages[0].rank, 3U);
     EXPECT_EQ(result.messages[0].peer, 1U);
-    EXPECT_EQ(result.verdict, Verdict::not_entered);
+    EXPECT_EQ(result.kind, HangKind::not_entered);
     EXPECT_THAT(result.culprits, ElementsAre(1));
 }
 
@@ -231,7 +231,7 @@ TEST(Explain, DeviceThatHasNotBegunTheCollectiveIsNamed) {
     give(facts, 0, {group({0, 1}, {collective(3, Now::started)})});
     give(facts, 1, {group({0, 1}, {collective(3, Now::scheduled)})});
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::not_started);
+    EXPECT_EQ(result.kind, HangKind::not_started);
     EXPECT_THAT(result.culprits, ElementsAre(1));
 }
 
@@ -240,7 +240,7 @@ TEST(Explain, BackEndThatNeverSaysStartedBlamesNoDevice) {
     for (const std::uint32_t rank : {0U, 1U}) {
         give(facts, rank, {group({0, 1}, {collective(3, Now::scheduled)})});
     }
-    EXPECT_EQ(explain(facts).verdict, Verdict::all_entered);
+    EXPECT_EQ(explain(facts).kind, HangKind::all_entered);
     EXPECT_THAT(explain(facts).collectives.at(0).not_started, IsEmpty());
 }
 
@@ -262,7 +262,7 @@ TEST(Explain, RankInAnOlderStepIsNamedWithoutRecords) {
         facts_of(facts, rank).step = rank == 1 ? 99 : 100;
     }
     const Explanation result = explain(facts);
-    EXPECT_EQ(result.verdict, Verdict::older_step);
+    EXPECT_EQ(result.kind, HangKind::older_step);
     EXPECT_THAT(result.behind, ElementsAre(1));
     EXPECT_THAT(result.culprits, ElementsAre(1));
     EXPECT_THAT(all_text(facts), HasSubstr("Rank 1 is behind, in an older step."));
@@ -281,9 +281,9 @@ TEST(Explain, GlooGroupOfPyTorchHasAllRanksIfItIsTheDefaultGroup) {
 
 TEST(Explain, NothingSavedGivesNoCulprit) {
     const HangFacts facts = job(2);
-    EXPECT_EQ(explain(facts).verdict, Verdict::nothing);
+    EXPECT_EQ(explain(facts).kind, HangKind::nothing);
     EXPECT_THAT(explain(facts).culprits, IsEmpty());
-    EXPECT_EQ(explain(HangFacts()).verdict, Verdict::nothing);
+    EXPECT_EQ(explain(HangFacts()).kind, HangKind::nothing);
 }
 
 TEST(Explain, JsonHasTheSameConclusion) {

@@ -47,7 +47,7 @@ TEST(JobViewJson, MembersAreLeftOutBeforeNodesThatNeedALook) {
     for (int i = 0; i < 2000; ++i) {
         JobStatus::Node& node = view.status.nodes.emplace_back();
         node.name = "n" + std::to_string(i);
-        node.place = i < 1997 ? JobStatus::Place::member : JobStatus::Place::quarantined;
+        node.place = i < 1997 ? JobStatus::Membership::member : JobStatus::Membership::quarantined;
     }
 
     const json job = of_job(view);
@@ -69,7 +69,7 @@ TEST(JobViewJson, ManyNodesFillTheRoomThatThereIs) {
     for (JobStatus::Node& node : view.status.nodes) {
         node.name = "node00001";
         node.address = "10.1.100.100";
-        node.place = JobStatus::Place::member;
+        node.place = JobStatus::Membership::member;
     }
     constexpr std::size_t kMax = 1U << 20U;
 

@@ -218,10 +218,10 @@ TEST(LaunchSshDecisions, EndpointIsAnAddressIfOthersCanUseIt) {
 
 TEST(LaunchSshDecisions, EndingIsThatOfTheJob) {
     const auto ended = [](int code, int signal = 0) {
-        return HostEnding(Ending{.exit_code = code, .signal = signal});
+        return HostEnding(CommandEnd{.exit_code = code, .signal = signal});
     };
     const auto judged = [](int code) {
-        return HostEnding(Ending{.exit_code = code, .by_verdict = true});
+        return HostEnding(CommandEnd{.exit_code = code, .by_verdict = true});
     };
     EXPECT_EQ(common_ending({judged(0), judged(0)}, std::nullopt).exit_code, 0);
     EXPECT_EQ(common_ending({std::nullopt, judged(0)}, std::nullopt).exit_code, 0);

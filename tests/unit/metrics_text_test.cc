@@ -36,7 +36,7 @@ JobStatus::Node node(const std::string& name, const std::string& id) {
     JobStatus::Node node;
     node.name = name;
     node.id = id;
-    node.place = JobStatus::Place::member;
+    node.place = JobStatus::Membership::member;
     node.step = 7;
     return node;
 }

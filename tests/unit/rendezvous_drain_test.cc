@@ -180,7 +180,7 @@ TEST_F(RendezvousPlanned, OperatorDrainsANodeByName) {
     EXPECT_EQ(job.core.phase(), Phase::changing);
     EXPECT_EQ(job.heard<Prepare>("a").reason, "node b is drained by ops: maintenance");
     EXPECT_TRUE(job.heard<Prepare>("b").leave);
-    EXPECT_EQ(job.core.status(job.now).nodes[1].place, JobStatus::Place::leaving);
+    EXPECT_EQ(job.core.status(job.now).nodes[1].place, JobStatus::Membership::leaving);
 }
 
 TEST_F(RendezvousPlanned, DrainByNameIsForAllNodesOfTheNameAndByIdForOne) {

@@ -56,12 +56,12 @@ TEST(OwnAddress, RouteToTheMastersNodeDecides) {
 }
 
 using net::Acceptor;
+using net::HandshakeAnswer;
 using net::Introduction;
 using net::Outbound;
 using net::Partial;
 using net::Proof;
 using net::Protection;
-using net::Verdict;
 using net::Welcome;
 
 constexpr std::uint32_t kMessages = 2;
@@ -237,10 +237,10 @@ class LockedDoor : public Door {
         stream.write_some(net::bytes_of(introduction));
         return hear<Welcome>(stream);
     }
-    std::optional<Verdict> verdict_on(const Introduction& introduction) {
+    std::optional<HandshakeAnswer> verdict_on(const Introduction& introduction) {
         net::Stream stream = dial();
         const auto welcome = answer_to(introduction, stream);
-        return welcome ? std::optional(welcome->verdict) : std::nullopt;
+        return welcome ? std::optional(welcome->answer) : std::nullopt;
     }
     /// The message that a rank of the group gets from the caller that was let in last, which sends
     /// `bytes`.
@@ -266,7 +266,7 @@ TEST_F(LockedDoor, StrangerThatKnowsAllButTheKeyIsRefused) {
     EXPECT_THAT(refusal_of(right, {}), HasSubstr("asks for the group's secret"));
     Introduction said = net::introduce(right, own);
     said.code = {};
-    EXPECT_EQ(verdict_on(said), Verdict::no_secret);
+    EXPECT_EQ(verdict_on(said), HandshakeAnswer::no_secret);
     EXPECT_TRUE(let_in.empty());
     EXPECT_TRUE(lets_in(right)) << "its place is still free";
 }
@@ -279,7 +279,7 @@ TEST_F(LockedDoor, KeyOfAnotherRoundIsRefused) {
 TEST_F(LockedDoor, IntroductionForAnotherPlaceIsRefused) {
     Introduction said = net::introduce(right, own);
     said.hello.source = 0;
-    EXPECT_EQ(verdict_on(said), Verdict::no_secret);
+    EXPECT_EQ(verdict_on(said), HandshakeAnswer::no_secret);
     EXPECT_TRUE(let_in.empty());
 }
 
@@ -287,15 +287,15 @@ TEST_F(LockedDoor, IntroductionRecordedInAnotherGroupIsRefused) {
     net::Hello elsewhere = right;
     elsewhere.token = 8765;  // Each listener has its own.
     Introduction recorded = net::introduce(elsewhere, own);
-    EXPECT_EQ(verdict_on(recorded), Verdict::stranger);
+    EXPECT_EQ(verdict_on(recorded), HandshakeAnswer::stranger);
     recorded.hello.token = right.token;
-    EXPECT_EQ(verdict_on(recorded), Verdict::no_secret);
+    EXPECT_EQ(verdict_on(recorded), HandshakeAnswer::no_secret);
 }
 
 TEST_F(LockedDoor, RecordedConversationIsNotHeard) {
     const Introduction recorded = net::introduce(right, own);
-    const Welcome old = net::make_welcome(Verdict::welcome, recorded, own);
-    const Proof proof = net::session_of(net::End::dialling, recorded, old, own).proof;
+    const Welcome old = net::make_welcome(HandshakeAnswer::welcome, recorded, own);
+    const Proof proof = net::result_of(net::End::dialling, recorded, old, own).proof;
     net::Stream replayed = dial();
     ASSERT_TRUE(answer_to(recorded, replayed));
     ASSERT_EQ(let_in.size(), 1U) << "it may come earlier than the rank itself";
@@ -309,7 +309,7 @@ TEST_F(LockedDoor, RankIsHeardAfterItsProof) {
     net::Stream stream = dial();
     const auto welcome = answer_to(introduction, stream);
     ASSERT_TRUE(welcome);
-    const Proof proof = net::session_of(net::End::dialling, introduction, *welcome, own).proof;
+    const Proof proof = net::result_of(net::End::dialling, introduction, *welcome, own).proof;
     stream.write_some(net::bytes_of(proof));
     EXPECT_EQ(heard(stream, "data"), "data");
 }
@@ -352,11 +352,11 @@ class FalseDoor : public ::testing::Test {
 
 TEST_F(FalseDoor, RankWithoutTheKeyIsNotTrusted) {
     EXPECT_THAT(objection([&](const Introduction& introduction) {
-                    return net::make_welcome(Verdict::welcome, introduction, {});
+                    return net::make_welcome(HandshakeAnswer::welcome, introduction, {});
                 }),
                 HasSubstr("has no secret of the group"));
     EXPECT_EQ(objection([&](const Introduction& introduction) {
-                  Welcome welcome = net::make_welcome(Verdict::welcome, introduction, own);
+                  Welcome welcome = net::make_welcome(HandshakeAnswer::welcome, introduction, own);
                   welcome.code = {};
                   return welcome;
               }),
@@ -375,7 +375,7 @@ TEST_F(FalseDoor, OwnCodeIsNoAnswer) {
 TEST_F(FalseDoor, AnswerToAnEarlierCallIsRefused) {
     Welcome recorded;
     EXPECT_EQ(objection([&](const Introduction& introduction) {
-                  return recorded = net::make_welcome(Verdict::welcome, introduction, own);
+                  return recorded = net::make_welcome(HandshakeAnswer::welcome, introduction, own);
               }),
               "");
     EXPECT_EQ(objection([&](const Introduction&) { return recorded; }),

@@ -73,7 +73,7 @@ class StandbyChecker final : public Checker {
             const HostView& host = view.hosts[i];
             const bool is_standby =
                 std::any_of(status.nodes.begin(), status.nodes.end(), [&](const auto& row) {
-                    return row.id == host.node && row.place == JobStatus::Place::standby;
+                    return row.id == host.node && row.place == JobStatus::Membership::standby;
                 });
             const bool settled = is_standby && host.agent != nullptr &&
                                  host.agent->report().state == NodeState::stopped &&
@@ -121,7 +121,7 @@ class StandbyChecker final : public Checker {
         const JobStatus status = core.status(now);
         const auto ready =
             std::count_if(status.nodes.begin(), status.nodes.end(), [](const auto& row) {
-                return row.place == JobStatus::Place::waiting &&
+                return row.place == JobStatus::Membership::waiting &&
                        (row.state == NodeState::stopped || row.state == NodeState::finished);
             });
         const bool awaits = status.situation.kind == Situation::Kind::awaiting;

@@ -28,7 +28,7 @@ class ClosedChecker final : public Checker {
         }
         const bool was_closed = verdict_.has_value();
         verdict_ = core.verdict();
-        if (verdict_ && (verdict_->reason == Ending() || verdict_->author == Author())) {
+        if (verdict_ && (verdict_->reason == JobEnding() || verdict_->author == Author())) {
             violated("the job was closed without a reason or without an author");
         }
         for (const Send& effect : effects) {
@@ -123,7 +123,7 @@ class BudgetChecker final : public Checker {
         round_ = round;
     }
     void check_end(const RendezvousCore& core, const Verdict& verdict) {
-        using Kind = Ending::Kind;
+        using Kind = JobEnding::Kind;
         const Kind kind = verdict.reason.kind;
         // Nodes that have finished and left cannot be called back for a restart.
         if (dismissed_ == core.round() && kind == Kind::too_few_left) {

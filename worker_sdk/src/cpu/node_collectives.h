@@ -89,7 +89,7 @@ class NodeCollectives {
 
     std::uint32_t parts_ = 0;  // Parts staged so far.
     // Of the collective under way.
-    Regions::Place place_;
+    Regions::Location place_;
     std::vector<const std::byte*> sources_;  // Where the ranks' values lie, by rank.
     std::size_t longest_input_ = 0;          // Of an all_to_all with uneven rows, in elements.
 };

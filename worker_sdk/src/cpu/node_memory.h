@@ -21,7 +21,7 @@ struct NodeEntry {
 };
 
 /// An answer for which other ranks wait.
-enum Verdict : std::uint32_t { kUndecided, kYes, kNo };
+enum Decision : std::uint32_t { kUndecided, kYes, kNo };
 
 /// What a rank of a node does about its messages, for the others.
 enum class Attention : std::uint32_t {
@@ -69,7 +69,7 @@ class NodeMemory {
         /// 1: its operations have failed, and its caller may have reused the buffers.
         std::atomic<std::uint32_t> failed;
         alignas(64) std::atomic<Attention> attention;
-        // While the group forms; each is a Verdict.
+        // While the group forms; each is a Decision.
         std::atomic<std::uint32_t> opens_all;  ///< This rank can open all memory of its node.
         std::atomic<std::uint32_t>
             all_share;  ///< Said by the first rank: all ranks of all nodes can.

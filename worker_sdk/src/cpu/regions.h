@@ -23,7 +23,7 @@ struct Region {
 class Regions {
    public:
     /// Where a buffer of this rank lies.
-    struct Place {
+    struct Location {
         std::shared_ptr<const Region> region{};  ///< nullptr: in memory of its own.
         std::size_t offset = 0;
     };
@@ -35,7 +35,7 @@ class Regions {
         std::erase_if(regions_, [](const auto& entry) { return entry.expired(); });
         regions_.push_back(region);
     }
-    [[nodiscard]] Place find(const void* data, std::size_t bytes) const {
+    [[nodiscard]] Location find(const void* data, std::size_t bytes) const {
         const std::lock_guard lock(mutex_);
         const auto begin = reinterpret_cast<std::uintptr_t>(data);
         for (const auto& entry : regions_) {

@@ -31,18 +31,18 @@ class RobustHold {
 
    private:
     /// The list that the kernel reads: struct robust_list, which is circular.
-    struct Node {
-        Node* next;
+    struct ListNode {
+        ListNode* next;
     };
     /// struct robust_list_head.
     struct Head {
-        Node list;
+        ListNode list;
         std::ptrdiff_t futex_offset;  ///< From a node to its word.
-        Node* pending;
+        ListNode* pending;
     };
 
     Head head_{};
-    Node node_{};
+    ListNode node_{};
     void* before_ = nullptr;
     std::size_t before_bytes_ = 0;
     bool held_ = false;

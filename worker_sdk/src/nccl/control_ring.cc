@@ -26,7 +26,7 @@ ControlRing::Door ControlRing::open_door(const net::SocketAddress& address) {
     return {.listener = net::listen_on(address), .token = security::random_number()};
 }
 
-ControlRing::ControlRing(Door door, const Place& place, const std::string& next, Instant deadline,
+ControlRing::ControlRing(Door door, const Member& place, const std::string& next, Instant deadline,
                          const std::function<void()>& look_around)
     : rank_(place.rank), world_size_(place.world_size) {
     links_[0].rank = (rank_ + 1) % world_size_;

@@ -46,7 +46,7 @@ class ControlRing {
     [[nodiscard]] static Door open_door(const net::SocketAddress& address);
 
     /// This rank's place in the group; the ranks differ only in `rank`.
-    struct Place {
+    struct Member {
         std::uint32_t rank = 0;
         std::uint32_t world_size = 1;
         std::uint64_t round = 0;
@@ -57,7 +57,7 @@ class ControlRing {
     /// Connects to the next rank, whose door's text is `next`, and lets the previous one in;
     /// meanwhile calls `look_around` every second, which may throw. Throws Error
     /// `deadline_exceeded` or `disconnected` naming the neighbour.
-    ControlRing(Door door, const Place& place, const std::string& next, Instant deadline,
+    ControlRing(Door door, const Member& place, const std::string& next, Instant deadline,
                 const std::function<void()>& look_around);
 
     /// Wants to know when a neighbour that is still connected has written, or reads again.

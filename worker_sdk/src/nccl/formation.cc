@@ -159,11 +159,11 @@ std::unique_ptr<ControlRing> Formation::join_ring(const std::vector<ncclUniqueId
     const std::uint32_t next = (context_.rank + 1) % context_.world_size;
     return std::make_unique<ControlRing>(
         std::move(*door_),
-        ControlRing::Place{.rank = context_.rank,
-                           .world_size = context_.world_size,
-                           .round = context_.round,
-                           .group = checksum(context_.job + "/" + options_.name),
-                           .protection = ring_protection(ids)},
+        ControlRing::Member{.rank = context_.rank,
+                            .world_size = context_.world_size,
+                            .round = context_.round,
+                            .group = checksum(context_.job + "/" + options_.name),
+                            .protection = ring_protection(ids)},
         text_of(next, 0) + " " + text_of(next, 1), meeting_.deadline(),
         [this] { meeting_.look_around(); });
 }

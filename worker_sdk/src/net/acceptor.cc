@@ -91,17 +91,17 @@ std::vector<Acceptor::Accepted> Acceptor::progress(Instant now) {
         }
         const Introduction introduction = visitor->introduction.value();
         const Hello& hello = introduction.hello;
-        const Verdict verdict =
-            expects(hello) ? judge(introduction, guests_.protection) : Verdict::stranger;
-        const Welcome answer = make_welcome(verdict, introduction, guests_.protection);
-        if (verdict == Verdict::welcome) {
+        const HandshakeAnswer decision =
+            expects(hello) ? judge(introduction, guests_.protection) : HandshakeAnswer::stranger;
+        const Welcome answer = make_welcome(decision, introduction, guests_.protection);
+        if (decision == HandshakeAnswer::welcome) {
             admitted_.insert({hello.source, hello.kind});
             accepted.push_back(
                 {.source = hello.source,
                  .kind = hello.kind,
                  .stream = std::move(stream),
                  .answer = answer,
-                 .session = session_of(End::accepting, introduction, answer, guests_.protection)});
+                 .session = result_of(End::accepting, introduction, answer, guests_.protection)});
         } else {
             static_cast<void>(stream.write_some(bytes_of(answer)));
         }

@@ -33,7 +33,7 @@ class Acceptor {
         std::uint32_t kind = 0;
         Stream stream;
         Welcome answer{};
-        Session session{};
+        HandshakeResult session{};
 
         /// Lets the peer send. To be called once the stream is where its owner looks for it. If the
         /// connection has broken, the stream ends.

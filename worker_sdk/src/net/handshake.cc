@@ -50,7 +50,7 @@ std::string spoken(std::string_view label, const Introduction& introduction) {
 std::string spoken(std::string_view label, const Introduction& introduction,
                    const Welcome& welcome) {
     std::string text = spoken(label, introduction);
-    add(text, welcome.verdict);
+    add(text, welcome.answer);
     add(text, welcome.traits);
     add(text, welcome.nonce);
     return text;
@@ -79,18 +79,19 @@ Introduction introduce(const Hello& hello, const Protection& own) {
     return introduction;
 }
 
-Verdict judge(const Introduction& introduction, const Protection& own) {
+HandshakeAnswer judge(const Introduction& introduction, const Protection& own) {
     if (agreed(introduction.traits) != agreed(traits_of(own))) {
-        return Verdict::differs;
+        return HandshakeAnswer::differs;
     }
     return own.key && !own.key->verifies(spoken(kDials, introduction), introduction.code)
-               ? Verdict::no_secret
-               : Verdict::welcome;
+               ? HandshakeAnswer::no_secret
+               : HandshakeAnswer::welcome;
 }
 
-Welcome make_welcome(Verdict verdict, const Introduction& introduction, const Protection& own) {
-    Welcome welcome{.verdict = verdict, .traits = traits_of(own)};
-    if (verdict == Verdict::welcome) {
+Welcome make_welcome(HandshakeAnswer answer, const Introduction& introduction,
+                     const Protection& own) {
+    Welcome welcome{.answer = answer, .traits = traits_of(own)};
+    if (answer == HandshakeAnswer::welcome) {
         welcome.nonce = fresh_nonce();
         if (own.key) {
             welcome.code = own.key->mac(spoken(kAccepts, introduction, welcome));
@@ -101,13 +102,13 @@ Welcome make_welcome(Verdict verdict, const Introduction& introduction, const Pr
 
 std::string objection_to(const Welcome& welcome, const Introduction& introduction,
                          const Protection& own) {
-    if (welcome.magic != Welcome::kMagic || welcome.verdict == Verdict::stranger) {
+    if (welcome.magic != Welcome::kMagic || welcome.answer == HandshakeAnswer::stranger) {
         return "gave an answer that is not of this group";
     }
     if (agreed(welcome.traits) != agreed(traits_of(own))) {
         return difference(own, welcome.traits);
     }
-    if (welcome.verdict != Verdict::welcome) {
+    if (welcome.answer != HandshakeAnswer::welcome) {
         return "does not accept this rank: the two have different secrets of the group";
     }
     if (own.key && !own.key->verifies(spoken(kAccepts, introduction, welcome), welcome.code)) {
@@ -116,9 +117,9 @@ std::string objection_to(const Welcome& welcome, const Introduction& introductio
     return {};
 }
 
-Session session_of(End own_end, const Introduction& introduction, const Welcome& welcome,
-                   const Protection& own) {
-    Session session;
+HandshakeResult result_of(End own_end, const Introduction& introduction, const Welcome& welcome,
+                          const Protection& own) {
+    HandshakeResult session;
     if (!own.key) {
         return session;
     }

@@ -4,7 +4,7 @@
 //
 //     dialling rank          accepting rank
 //     Introduction  ------->              who calls whom, a nonce, and a code
-//                   <-------  Welcome     the verdict, a nonce, and a code
+//                   <-------  Welcome     the answer, a nonce, and a code
 //     Proof         ------->              a code; what the rank sends follows at once
 //
 // Each code is computed with the group's key from all that was said before and from its place in
@@ -54,7 +54,7 @@ struct Introduction {
     security::Mac code{};
 };
 
-enum class Verdict : std::uint32_t {
+enum class HandshakeAnswer : std::uint32_t {
     welcome,
     stranger,   ///< The caller wants a connection that does not exist, or has it already.
     differs,    ///< Its Protection is another.
@@ -65,7 +65,7 @@ struct Welcome {
     static constexpr std::uint32_t kMagic = 0x35504752;  // "RGP5"
 
     std::uint32_t magic = kMagic;
-    Verdict verdict = Verdict::welcome;
+    HandshakeAnswer answer = HandshakeAnswer::welcome;
     std::uint64_t traits = 0;  ///< Of the accepting rank's Protection.
     Nonce nonce{};
     security::Mac code{};
@@ -77,9 +77,9 @@ static_assert(WireStruct<Introduction> && WireStruct<Welcome> && WireStruct<Proo
 
 [[nodiscard]] Introduction introduce(const Hello& hello, const Protection& own);
 
-/// The accepting rank's verdict about a caller with the right Hello.
-[[nodiscard]] Verdict judge(const Introduction& introduction, const Protection& own);
-[[nodiscard]] Welcome make_welcome(Verdict verdict, const Introduction& introduction,
+/// The accepting rank's answer to a caller with the right Hello.
+[[nodiscard]] HandshakeAnswer judge(const Introduction& introduction, const Protection& own);
+[[nodiscard]] Welcome make_welcome(HandshakeAnswer answer, const Introduction& introduction,
                                    const Protection& own);
 
 /// Why the dialling rank cannot go on, as the rest of a sentence about the accepting rank; empty if
@@ -88,12 +88,12 @@ static_assert(WireStruct<Introduction> && WireStruct<Welcome> && WireStruct<Proo
                                        const Protection& own);
 
 /// The result of a handshake, equal for both ranks.
-struct Session {
+struct HandshakeResult {
     Proof proof{};
     std::optional<SessionKeys> keys{};  ///< If they encrypt.
 };
 enum class End { dialling, accepting };
-[[nodiscard]] Session session_of(End own_end, const Introduction& introduction,
-                                 const Welcome& welcome, const Protection& own);
+[[nodiscard]] HandshakeResult result_of(End own_end, const Introduction& introduction,
+                                        const Welcome& welcome, const Protection& own);
 
 }  // namespace regroup::net

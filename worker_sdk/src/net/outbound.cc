@@ -85,7 +85,7 @@ void Outbound::read_welcome() {
     if (ended()) {
         return;
     }
-    const Session session = session_of(End::dialling, introduction_, welcome, protection_);
+    const HandshakeResult session = result_of(End::dialling, introduction_, welcome, protection_);
     if (stream_.write_some(bytes_of(session.proof)) != sizeof session.proof) {
         ending_ = "hung up during the handshake";
         return;

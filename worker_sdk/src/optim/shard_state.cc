@@ -125,19 +125,19 @@ std::vector<Piece> pieces(ShardedState& state) {
     return all;
 }
 
-Standing standing(ShardedState& state) {
+ShardClaim claim_of(ShardedState& state) {
     Words words{state.options.index(), state.shard_options.replicate ? 1U : 0U};
     std::visit([&](const auto& known) { note_rule(words, known); }, state.options);
     for (std::size_t t = 0; t < state.tensors.size(); ++t) {
         words.push_back(state.layout.count(t));
     }
-    Standing mine{.layout = checksum(words),
-                  .holds = state.holds || state.lost ? 1 : 0,
-                  .lost = state.lost ? 1 : 0,
-                  .version = state.version,
-                  .can_apply = state.staged ? 1 : 0,
-                  .learning_rate = std::bit_cast<std::uint64_t>(state.learning_rate),
-                  .former_size = state.former_size};
+    ShardClaim mine{.layout = checksum(words),
+                    .holds = state.holds || state.lost ? 1 : 0,
+                    .lost = state.lost ? 1 : 0,
+                    .version = state.version,
+                    .can_apply = state.staged ? 1 : 0,
+                    .learning_rate = std::bit_cast<std::uint64_t>(state.learning_rate),
+                    .former_size = state.former_size};
     if (!state.holds) {
         return mine;
     }
@@ -157,9 +157,9 @@ Standing standing(ShardedState& state) {
     return mine;
 }
 
-std::vector<Standing> gather_standings(ShardedState& state, ProcessGroup& with) {
-    Standing mine = standing(state);
-    std::vector<Standing> all(with.world_size());
+std::vector<ShardClaim> gather_claims(ShardedState& state, ProcessGroup& with) {
+    ShardClaim mine = claim_of(state);
+    std::vector<ShardClaim> all(with.world_size());
     const Staged given(with, TensorView(&mine, sizeof mine, DType::uint8));
     Staged gathered(with, TensorView(all.data(), all.size() * sizeof mine, DType::uint8));
     with.all_gather(given.view(), gathered.view()).wait();
@@ -174,10 +174,10 @@ std::vector<Standing> gather_standings(ShardedState& state, ProcessGroup& with) 
 }
 
 /// The standing of a rank that has done most steps; nothing if no rank has done any.
-std::optional<Standing> agree(std::span<const Standing> all) {
-    const Standing* best = nullptr;
+std::optional<ShardClaim> agree(std::span<const ShardClaim> all) {
+    const ShardClaim* best = nullptr;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        const Standing& each = all[rank];
+        const ShardClaim& each = all[rank];
         if (each.lost != 0) {
             throw Error(Errc::system,
                         "optimizer: a step has failed halfway on rank " + std::to_string(rank) +
@@ -311,7 +311,7 @@ std::string describe_loss(const ShardedState& state, std::span<const std::vector
 }
 
 /// Takes new shards whose moments are there.
-void adopt(ShardedState& state, const std::optional<Standing>& best, std::vector<Shard> fresh) {
+void adopt(ShardedState& state, const std::optional<ShardClaim>& best, std::vector<Shard> fresh) {
     for (Shard& each : fresh) {
         std::int64_t count = best ? best->step_count : 0;
         cuda::copy(each.optimizer.state().front(), TensorView(&count, 1, DType::int64));
@@ -340,11 +340,11 @@ void shard(ShardedState& state, ProcessGroup& with, std::span<const std::uint32_
         // The standing of this rank says that its state is lost.
     }
     const std::vector<std::vector<Range>> wanted = divide(state, with.world_size(), ranks);
-    const std::vector<Standing> all = gather_standings(state, with);
-    const std::optional<Standing> best = agree(all);
+    const std::vector<ShardClaim> all = gather_claims(state, with);
+    const std::optional<ShardClaim> best = agree(all);
     std::vector<std::vector<Range>> held(all.size());
     for (std::size_t rank = 0; rank < all.size() && best; ++rank) {
-        const Standing& each = all[rank];
+        const ShardClaim& each = all[rank];
         const bool follows = each.version + 1 == best->version && each.can_apply != 0;
         if (each.holds != 0 && (each.version == best->version || follows)) {
             held[rank].assign(each.offers.begin(),

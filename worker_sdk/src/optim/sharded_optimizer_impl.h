@@ -50,7 +50,7 @@ struct Loaded {
 };
 
 /// What a rank tells the others about its state, before they divide it anew.
-struct Standing {
+struct ShardClaim {
     std::uint64_t layout = 0;    ///< Hash of tensors and options.
     std::int64_t holds = 0;      ///< 1 if it has a part of a state, or its part is lost.
     std::int64_t lost = 0;       ///< 1 if a step has failed halfway.

@@ -18,7 +18,7 @@ struct TensorBatch {
     static constexpr std::size_t kCapacity =
         (bytes_max - sizeof(std::uint64_t)) / (sizeof(Tensor) + sizeof(std::uint32_t));
 
-    struct Place {
+    struct Chunk {
         const Tensor& tensor;
         std::size_t chunk;  ///< Of the tensor.
     };
@@ -30,7 +30,7 @@ struct TensorBatch {
     [[nodiscard]] REGROUP_EVERYWHERE std::uint32_t chunk_count() const {
         return size == 0 ? 0 : ends[size - 1];
     }
-    [[nodiscard]] REGROUP_EVERYWHERE Place place_of(std::uint32_t chunk) const {
+    [[nodiscard]] REGROUP_EVERYWHERE Chunk place_of(std::uint32_t chunk) const {
         std::uint32_t low = 0;
         std::uint32_t high = size - 1;
         while (low < high) {

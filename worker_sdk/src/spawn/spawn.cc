@@ -20,7 +20,7 @@
 namespace regroup {
 namespace {
 
-using spawning::Ending;
+using spawning::ProcessEnd;
 using spawning::SpawnedProcess;
 
 constexpr std::int64_t kPollMsMax = 60'000;
@@ -90,7 +90,7 @@ struct FailedProcess {
             detail += "threw: " + thrown->sentence;
         } else if (process.signal != 0) {
             detail += "was ended by " + signal_name(process.signal);
-        } else if (process.exit_code == Ending::kUnknown) {
+        } else if (process.exit_code == ProcessEnd::kUnknown) {
             detail += "ended early, with a status that this program ignores (SIGCHLD)";
         } else {
             detail += "exited with code " + std::to_string(process.exit_code);
@@ -195,7 +195,7 @@ void SpawnedProcesses::State::take_end(std::uint32_t index) {
     if (::poll(&end, 1, 0) != 1) {
         return;
     }
-    Ending ending = process.reap();
+    ProcessEnd ending = process.reap();
     is_running[index] = false;
     --running_count;
     // After SIGTERM from here, a process ends by that signal or exits with any code.

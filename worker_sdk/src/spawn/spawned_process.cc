@@ -147,8 +147,8 @@ bool SpawnedProcess::has_reported() const noexcept {
     return ::poll(&report, 1, 0) == 1;
 }
 
-Ending SpawnedProcess::reap() {
-    Ending ending;
+ProcessEnd SpawnedProcess::reap() {
+    ProcessEnd ending;
     std::array<char, kReportBytesMax> bytes{};
     const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count > 0 && bytes[0] != kDone) {
@@ -165,7 +165,7 @@ Ending SpawnedProcess::reap() {
     } while (reaped < 0 && errno == EINTR);
     if (reaped < 0) {
         // This program ignores SIGCHLD, or reaped the process elsewhere: only its report is known.
-        ending.exit_code = count > 0 && bytes[0] == kDone ? 0 : Ending::kUnknown;
+        ending.exit_code = count > 0 && bytes[0] == kDone ? 0 : ProcessEnd::kUnknown;
     } else if (WIFSIGNALED(status)) {
         ending.signal = WTERMSIG(status);
     } else {

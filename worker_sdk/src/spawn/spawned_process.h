@@ -21,7 +21,7 @@ struct Thrown {
 };
 
 /// How a process ended.
-struct Ending {
+struct ProcessEnd {
     static constexpr int kUnknown = -1;
 
     int exit_code = 0;
@@ -49,7 +49,7 @@ class SpawnedProcess {
     [[nodiscard]] bool has_reported() const noexcept;
     /// How it ended. Once, after pidfd() has become readable. Works also if the exit status was
     /// reaped elsewhere.
-    [[nodiscard]] Ending reap();
+    [[nodiscard]] ProcessEnd reap();
 
    private:
     pid_t pid_ = -1;
