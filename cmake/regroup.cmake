@@ -89,9 +89,12 @@ function(regroup_precompile_asio)
 endfunction()
 
 # regroup_optimize_lightly(TARGETS...): -O1 suffices for code that starts, reports and prints once.
+# There a call costs nothing, and what is not inlined need not be compiled: a quarter of the time.
 function(regroup_optimize_lightly)
+    set(release $<CONFIG:RelWithDebInfo>)
     foreach(target ${ARGN})
-        target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+        target_compile_options(${target} PRIVATE $<${release}:-O1>
+            $<$<AND:${release},$<CXX_COMPILER_ID:Clang>>:SHELL:-mllvm -inline-threshold=25>)
     endforeach()
 endfunction()
 

@@ -10,6 +10,8 @@
 namespace regroup::tidy {
 namespace {
 
+constexpr std::size_t kMembersMax = 40;  // Data and functions of a class.
+
 /// Words that are banned in some files. Patterns match whole paths.
 struct Ban {
     std::string word;
@@ -159,6 +161,9 @@ std::vector<std::string> check_file(const SourceFile& file) {
                                            "early; name it on a line of its own first");
             }
         }
+        for (const Finding& finding : find_wide_classes(file.code, kMembersMax)) {
+            report.add(finding.at, finding.what + "; divide it into what it is made of");
+        }
     }
     return report.take();
 }
@@ -208,7 +213,6 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
 std::vector<std::string> note_outliers(const SourceFile& file) {
     constexpr std::size_t kFileLinesMax = 400;
     constexpr std::size_t kFunctionLinesMax = 70;
-    constexpr std::size_t kMembersMax = 40;
     Report report(file);
     const std::size_t lines = line_of(file.text, file.text.size()) - 1;
     if (file.is_cpp() && lines > kFileLinesMax) {
@@ -216,9 +220,6 @@ std::vector<std::string> note_outliers(const SourceFile& file) {
     }
     if (file.is_cpp()) {
         for (const Finding& finding : find_long_functions(file.code, kFunctionLinesMax)) {
-            report.add(finding.at, finding.what);
-        }
-        for (const Finding& finding : find_wide_classes(file.code, kMembersMax)) {
             report.add(finding.at, finding.what);
         }
     }

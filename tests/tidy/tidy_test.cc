@@ -246,17 +246,20 @@ TEST(Rules, OutliersAreNoted) {
     EXPECT_THAT(note_outliers(file), ElementsAre(HasSubstr(":1: a function of 82 lines")));
 }
 
-TEST(Rules, WideClassesAreNoted) {
+TEST(Rules, WideClassesAreRefused) {
     std::string body =
         "   public:\n    using Type = int;\n    struct Part {\n        int a = 0;\n    };\n";
     for (int member = 0; member < 40; ++member) {
         body += "    void call(int number,\n              int other);\n";
     }
-    const auto notes = [&](const std::string& more) {
-        return note_outliers(SourceFile("agent/agent.h", "class Agent {\n" + body + more + "};\n"));
+    const auto found = [&](const std::string& more) {
+        return check_file(
+            SourceFile("agent/agent.h",
+                       "// SPDX-License-Identifier: Apache-2.0\n#pragma once\n\nclass Agent {\n" +
+                           body + more + "};\n"));
     };
-    EXPECT_THAT(notes(""), IsEmpty());
-    EXPECT_THAT(notes("    int more_ = 0;\n"), ElementsAre(HasSubstr(":1: a class of 41 members")));
+    EXPECT_THAT(found(""), IsEmpty());
+    EXPECT_THAT(found("    int more_ = 0;\n"), ElementsAre(HasSubstr(":4: a class of 41 members")));
 }
 
 }  // namespace
