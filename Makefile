@@ -20,7 +20,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
 
 demo: ## train a small language model through two failures, on this machine
-	@echo "make demo: about $$($(build) estimate release $(jobs) 165 90 regroup byte_lm) minutes on $(jobs) cores: builds, then trains for a minute"
+	@echo "make demo: about $$($(build) estimate release $(jobs) 145 90 regroup byte_lm) minutes on $(jobs) cores: builds, then trains for a minute"
 	$(setup) build
 	@cmake --preset release -DREGROUP_CUDA=OFF >/dev/null
 	@$(build) release $(jobs) regroup byte_lm
