@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What counts failures: the budgets of a job, and the failures of its nodes.
+// Tests the counters of failures: the budgets of a job, and the failures of its nodes.
 #include <set>
 
 #include <gtest/gtest.h>

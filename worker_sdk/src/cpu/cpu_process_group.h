@@ -44,7 +44,7 @@ struct FormationOptions {
     std::shared_ptr<RoundScope> scope{};
 };
 
-/// What is constant in a group.
+/// The facts of a group that never change.
 struct GroupFacts {
     GroupFacts(const Mesh& mesh, const ProcessGroupOptions& options,
                const FormationOptions& formation);

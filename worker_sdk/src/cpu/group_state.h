@@ -16,7 +16,7 @@
 
 namespace regroup::cpu {
 
-/// What the callers of a group and its helper thread tell each other: which operations were issued,
+/// The callers of a group and its helper thread tell each other here which operations were issued,
 /// and with which failure the group ends. Any thread.
 class GroupState {
    public:
@@ -73,7 +73,7 @@ class GroupState {
         std::optional<GroupFailure> reported{};
         bool leave = false;  ///< The group is destroyed with nothing left to do.
     };
-    /// What callers have told since the last time. Throws GroupFailure if one has aborted the
+    /// The orders of callers since the last time. Throws GroupFailure if one has aborted the
     /// group.
     [[nodiscard]] Orders take_orders();
     /// Operations that are issued from now on fail with `failure`.

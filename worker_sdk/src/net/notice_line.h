@@ -12,7 +12,7 @@
 
 namespace regroup::net {
 
-/// What a rank tells its neighbours about a group.
+/// A rank tells its neighbours this about a group.
 struct Notice {
     enum class Kind : std::uint32_t {
         left,      ///< `origin` has left in order; nothing is wrong.
