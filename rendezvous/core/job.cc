@@ -49,8 +49,9 @@ Place place_of(const Job& job, const NodeId& id, const Node& node) {
 
 }  // namespace
 
-Job::Job(JobPolicy job_policy)
+Job::Job(JobPolicy job_policy, std::int64_t began)
     : policy(std::move(job_policy)),
+      began_ms(began),
       detector(policy.heartbeat_timeout, policy.regroup_window),
       budget(policy),
       failures(policy.budgets.node_failures_max, policy.budgets.node_failures_window) {

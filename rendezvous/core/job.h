@@ -70,9 +70,10 @@ struct Outbox {
 
 /// All data of the state machine. `phase` changes in `transit` only.
 struct Job {
-    explicit Job(JobPolicy job_policy);
+    Job(JobPolicy job_policy, std::int64_t began);
 
     JobPolicy policy;
+    std::int64_t began_ms;
     FailureDetector detector;
     RankTable ranks{};
     RestartBudget budget;

@@ -20,12 +20,21 @@ constexpr std::size_t kNodeBytes = 1024;
 // The places in which its id is kept.
 constexpr std::size_t kIdCopies = 8;
 
-// A daemon that does not know the job's rounds skips this many numbers: absent nodes may still run
-// a round that this daemon has not heard of, and no two rounds may have the same number.
+// A daemon that does not know the job's rounds skips numbers: absent nodes may still run a round
+// that this daemon has not heard of, and no two rounds may have the same number. An unseen round
+// was formed by a daemon that knew the job's rounds, and then its number is less than this above
+// those that are heard of; or by one that skipped numbers too, and then it skipped another number
+// of such blocks.
 constexpr std::uint64_t kUnseenRounds = 100;
+// A prime number: daemons may be started at a regular interval.
+constexpr std::uint64_t kSkipsOfUnseenRounds = 997;
 
 // Waiting nodes are told of one refused join in this time.
 constexpr Duration kRefusalPause = std::chrono::seconds(1);
+
+std::uint64_t skipped_rounds(const Job& job) noexcept {
+    return kUnseenRounds * (1 + static_cast<std::uint64_t>(job.began_ms) % kSkipsOfUnseenRounds);
+}
 
 // How far a node has come within a round. It never decreases.
 int progress(NodeState state) noexcept {
@@ -216,8 +225,8 @@ void hear(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport&
     const RoundId known =
         job.round.id == RoundId::none ? RoundId::none : std::max(job.round.id, job.round_floor);
     if (report.round > known && report.round <= RendezvousCore::kRoundClaimMax) {
-        job.round_floor =
-            std::max(job.round_floor, static_cast<RoundId>(number(report.round) + kUnseenRounds));
+        job.round_floor = std::max(
+            job.round_floor, static_cast<RoundId>(number(report.round) + skipped_rounds(job)));
     }
     if (!is_older(report, node.report)) {
         learn(job, now, id, node, report);

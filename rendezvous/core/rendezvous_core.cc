@@ -32,8 +32,8 @@ Instant inquiry_deadline(const core::Job& job) {
 
 }  // namespace
 
-RendezvousCore::RendezvousCore(JobPolicy policy)
-    : job_(std::make_unique<core::Job>(std::move(policy))) {}
+RendezvousCore::RendezvousCore(JobPolicy policy, std::int64_t began_ms)
+    : job_(std::make_unique<core::Job>(std::move(policy), began_ms)) {}
 RendezvousCore::RendezvousCore(const RendezvousCore& other)
     : job_(std::make_unique<core::Job>(*other.job_)) {}
 RendezvousCore& RendezvousCore::operator=(const RendezvousCore& other) {

@@ -52,8 +52,9 @@ class RendezvousCore {
     /// number, so the rounds after it can be sent.
     static constexpr RoundId kRoundClaimMax = RoundId{std::uint64_t{1} << 52U};
 
-    /// Requires `validate(policy)`.
-    explicit RendezvousCore(JobPolicy policy);
+    /// Requires `validate(policy)`. `began_ms`: when the job began at this daemon, wall-clock time
+    /// since 1970. It tells the job apart from the same job at a daemon that lost its memory.
+    explicit RendezvousCore(JobPolicy policy, std::int64_t began_ms = 0);
     RendezvousCore(const RendezvousCore& other);
     RendezvousCore& operator=(const RendezvousCore& other);
     /// Of a core that was moved from, nothing but assignment and destruction is defined.

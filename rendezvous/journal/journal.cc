@@ -44,7 +44,7 @@ Result<bool> JobReader::read(const OnEntry& on_entry) {
                 return Failure(Errc::invalid_argument,
                                "the journal of job " + job_.key.id + " does not begin with a node");
             }
-            core_.emplace(*policy);
+            core_.emplace(*policy, job_.key.began_ms);
         }
         if (entry.at < last_at_) {
             return Failure(Errc::invalid_argument,

@@ -21,7 +21,7 @@ constexpr std::size_t kIdBytes = 80;
 
 Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
     : key(std::move(key_in)),
-      core(std::move(policy)),
+      core(std::move(policy), key.began_ms),
       history(key.id),
       shift_(-now.time_since_epoch()),
       deserted_since_(now) {}

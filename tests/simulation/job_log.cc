@@ -39,8 +39,8 @@ std::vector<Record> RoutineFold::take() {
     return result;
 }
 
-void JobLog::begin(rendezvous::JobPolicy policy) {
-    machine_.emplace(std::move(policy));
+void JobLog::begin(rendezvous::RendezvousCore machine) {
+    machine_.emplace(std::move(machine));
     size_ = 0;
     last_at_ = Instant::min();
 }

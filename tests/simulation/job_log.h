@@ -35,7 +35,8 @@ class RoutineFold {
 /// it.
 class JobLog {
    public:
-    void begin(rendezvous::JobPolicy policy);
+    /// `machine`: the state machine of a job that has just begun.
+    void begin(rendezvous::RendezvousCore machine);
     void forget();
 
     /// Returns the effects that the machine answers with. Requires a begun job.

@@ -25,8 +25,8 @@ struct EtcdCall {
     std::uint64_t job = 0;
     std::size_t position = 0;
     std::vector<Record> batch;
-    /// Begins the job with this policy, if it has not begun.
-    std::optional<rendezvous::JobPolicy> begin;
+    /// Begins the job in this state, if it has not begun.
+    std::optional<rendezvous::RendezvousCore> begin;
 
     bool granted = false;
     std::uint32_t leader = 0;

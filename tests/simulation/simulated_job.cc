@@ -130,11 +130,13 @@ bool SimulatedJob::speaks_over(std::uint32_t connection) const {
 
 void SimulatedJob::open_session(std::uint32_t connection, const rendezvous::Join& join) {
     if (!core_) {
-        core_.emplace(join.policy);
+        const auto clock = (world_.now + offset_).time_since_epoch();
+        core_.emplace(join.policy,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(clock).count());
         if (world_.plan.durability == Durability::journal) {
-            log_.begin(join.policy);
+            log_.begin(*core_);
         } else if (world_.plan.is_replicated()) {
-            recording_.begin = join.policy;
+            recording_.begin = core_;
         }
     }
     world_.network.connection(connection).node = join.node;

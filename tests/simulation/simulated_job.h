@@ -36,8 +36,8 @@ struct Recording {
     std::vector<Step> pending{};  ///< On its way into the log.
     Instant pending_since{};
     std::size_t position = 0;  ///< Where `pending` goes.
-    /// The next append begins the job with this policy.
-    std::optional<rendezvous::JobPolicy> begin{};
+    /// The next append begins the job, in this state.
+    std::optional<rendezvous::RendezvousCore> begin{};
 };
 
 /// The job of one simulated daemon: the real rendezvous core, its connections to the nodes, and

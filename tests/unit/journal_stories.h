@@ -14,7 +14,7 @@ namespace regroup::testing {
 class Recorder {
    public:
     explicit Recorder(rendezvous::JobPolicy policy, std::string id = "nightly")
-        : core_(std::move(policy)) {
+        : core_(std::move(policy), 1000) {
         job_.key = {std::move(id), 1000};
     }
 

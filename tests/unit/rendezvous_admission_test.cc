@@ -433,6 +433,20 @@ TEST(RendezvousAdmission, NodeThatClaimsAnImpossibleRoundIsRefusedAndTheJobGoesO
     EXPECT_GT(job.core.round(), RendezvousCore::kRoundClaimMax);
 }
 
+TEST(RendezvousAdmission, DaemonsThatMeetAnOlderJobOneAfterTheOtherGiveOtherNumbers) {
+    const auto number_given = [](std::int64_t began_ms) {
+        RendezvousCore core(fixed_policy(1), began_ms);
+        NodeReport report;
+        report.round = RoundId{41};
+        static_cast<void>(
+            core.step(Instant(), NodeJoined{"a", fixed_policy(1), Job::offer_of("a"), report}));
+        return number(core.round());
+    };
+    EXPECT_EQ(number_given(0), 142U);
+    EXPECT_EQ(number_given(5), 642U);
+    EXPECT_EQ(number_given(1), number_given(998));  // They never skip far.
+}
+
 TEST(RendezvousAdmission, MemberOfARoundBeyondEveryClaimComesBack) {
     Job job(fixed_policy(2));
     NodeReport report;
