@@ -15,8 +15,12 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 find_package(Threads REQUIRED)
 if(REGROUP_PROGRAMS)
     find_package(Boost 1.81 REQUIRED)
-    find_package(nlohmann_json 3.11 REQUIRED)
 endif()
+find_package(nlohmann_json 3.11 REQUIRED)
+find_path(REGROUP_XXHASH_INCLUDE NAMES xxhash.h REQUIRED
+    DOC "The folder of xxhash.h; Debian's package libxxhash-dev has it")
+add_library(regroup_xxhash INTERFACE)
+target_include_directories(regroup_xxhash SYSTEM INTERFACE ${REGROUP_XXHASH_INCLUDE})
 
 # Static where there is an archive: loading a shared libcrypto costs each process of a launch 0.9 ms.
 find_path(REGROUP_SODIUM_INCLUDE NAMES sodium.h REQUIRED

@@ -214,6 +214,10 @@ void visit_fields(Visitor& fields, M& m) {
     } else if constexpr (Is<M, RecordsSaved>) {
         fields.number("files", m.files);
         fields.sentence("complaint", m.complaint);
+    } else if constexpr (Is<M, OpenSnapshots>) {
+        static_cast<void>(fields);
+    } else if constexpr (Is<M, SnapshotsOpened>) {
+        fields.sentence("error", m.error);
     } else if constexpr (Is<M, SaveRecords>) {
         fields.sentence("prefix", m.prefix);
     } else if constexpr (Is<M, AssignWorker>) {

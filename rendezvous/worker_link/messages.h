@@ -33,7 +33,7 @@ inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 /// advice. A refused worker continues as a program without the SDK.
 ///
 /// A new field that both sides can do without needs no new version.
-inline constexpr std::uint32_t kLinkVersion = 4;
+inline constexpr std::uint32_t kLinkVersion = 5;
 inline constexpr std::uint32_t kOldestLinkVersion = 4;
 
 /// The longest message; a longer one is refused. Texts are cut to fit.
@@ -115,7 +115,15 @@ struct RecordsSaved {
 
     friend bool operator==(const RecordsSaved&, const RecordsSaved&) = default;
 };
-using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved>;
+/// The worker wants to speak about snapshots; see rendezvous/snapshot/channel.h. One answer:
+/// SnapshotsOpened.
+struct OpenSnapshots {
+    static constexpr std::string_view kName = "open_snapshots";
+
+    friend bool operator==(const OpenSnapshots&, const OpenSnapshots&) = default;
+};
+using FromWorker =
+    std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved, OpenSnapshots>;
 
 // ---- From the agent.
 
@@ -168,7 +176,15 @@ struct SaveRecords {
 
     friend bool operator==(const SaveRecords&, const SaveRecords&) = default;
 };
-using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause, SaveRecords>;
+/// With the descriptor of a socket for messages about snapshots; without it, `error` says why there
+/// is none.
+struct SnapshotsOpened {
+    static constexpr std::string_view kName = "snapshots_opened";
+    std::string error;
+
+    friend bool operator==(const SnapshotsOpened&, const SnapshotsOpened&) = default;
+};
+using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause, SaveRecords, SnapshotsOpened>;
 
 /// One message as a packet: its name (`kName`) and then one "field=value" per line, with backslash
 /// escapes. Unknown fields are ignored.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The messages about snapshots between a worker and its agent, over a local socket of their own
+// (SOCK_SEQPACKET, so that a packet is a message), which the agent sends over the worker's link.
+// The worker asks, and each ask gets one answer, in order. Long contents come as descriptors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/snapshot/holdings.h"
+#include "rendezvous/snapshot/version.h"
+
+namespace regroup::snapshot {
+
+struct Ask {
+    enum class Kind : std::uint8_t {
+        /// The room for part `id`, with slots of at least `bytes`. Answer: its descriptor. The
+        /// agent
+        /// gives a room that is there already, with its contents, if it is large enough. Else it
+        /// gives an empty one, and keeps the versions in the other.
+        room,
+        /// What this node has of the state `id.name`. Answer: an Announcement, in a file of
+        /// `bytes`.
+        holdings,
+        /// The image of `version` of part `id` from `place` on the node at `endpoint`; empty: on
+        /// this node. Answer: a file in which the image has `bytes` from `offset` on. With
+        /// `header_only`, perhaps no more than its header.
+        image,
+        /// `version` of part `id` is published in its room. The agent may copy it.
+        saved,
+        /// Every rank has saved `version` of the state `id.name`. The agent may write it to the
+        /// folder, and give up earlier ones.
+        whole,
+        /// In this round, the agent at `endpoint` holds the copies of this node's parts; empty:
+        /// none
+        /// does.
+        copies_to,
+    };
+    Kind kind = Kind::room;
+    PartId id{};
+    Version version{};
+    std::uint64_t bytes = 0;
+    Holding::Place place = Holding::Place::room;
+    std::string endpoint{};
+    /// For a room: each node has the same part, so that no other node need hold a copy.
+    bool replicated = false;
+    bool header_only = false;
+
+    friend bool operator==(const Ask&, const Ask&) = default;
+};
+[[nodiscard]] std::string_view to_string(Ask::Kind kind) noexcept;
+
+struct Answer {
+    std::string error{};  ///< A sentence; empty: it has been done.
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+
+    friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+/// The longest packet.
+inline constexpr std::size_t kPacketBytesMax = 16384;
+
+/// As JSON. Texts are cut to fit.
+[[nodiscard]] std::string encode(const Ask& ask);
+[[nodiscard]] std::string encode(const Answer& answer);
+/// Errors: invalid_argument.
+[[nodiscard]] Result<Ask> decode_ask(std::string_view packet);
+[[nodiscard]] Result<Answer> decode_answer(std::string_view packet);
+
+}  // namespace regroup::snapshot

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which parts of a state exist where, and the choice of the version to load. All ranks have the
+// same announcements and so make the same choice. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/snapshot/version.h"
+
+namespace regroup::snapshot {
+
+/// A part that exists on a node.
+struct Holding {
+    enum class Place : std::uint8_t {
+        room,    ///< Saved by a worker of this node, in memory.
+        copy,    ///< Of another node's worker, in memory.
+        folder,  ///< In a file of the folder for snapshots.
+    };
+    Place place = Place::room;
+    std::uint32_t part = 0;
+    std::uint32_t parts = 1;
+    Version version{};
+    std::uint64_t bytes = 0;
+
+    friend bool operator==(const Holding&, const Holding&) = default;
+};
+[[nodiscard]] std::string_view to_string(Holding::Place place) noexcept;
+
+/// What one node has of the state of one name.
+struct Announcement {
+    std::uint32_t node = 0;  ///< The node's group rank.
+    std::string name{};      ///< Of the node, for people.
+    std::string endpoint{};  ///< Of its agent, for other nodes: "10.0.0.2:4711"; empty: none.
+    std::vector<Holding> holdings{};
+
+    friend bool operator==(const Announcement&, const Announcement&) = default;
+};
+/// As JSON.
+[[nodiscard]] std::string encode(const Announcement& announcement);
+/// Errors: invalid_argument.
+[[nodiscard]] Result<Announcement> decode_announcement(std::string_view text);
+
+/// A place from which a part can be read.
+struct Source {
+    std::uint32_t node = 0;  ///< A group rank.
+    Holding::Place place = Holding::Place::room;
+
+    friend bool operator==(const Source&, const Source&) = default;
+};
+/// A version that is whole, if what is announced is right.
+struct Candidate {
+    Version version{};
+    std::uint32_t parts = 1;
+    std::vector<std::vector<Source>> sources{};  ///< Of each part; at least one.
+
+    /// The sources of a part in the order in which `node` tries them: its own memory, the memory of
+    /// other nodes, its own folder, those of other nodes.
+    [[nodiscard]] std::vector<Source> order(std::uint32_t part, std::uint32_t node) const;
+};
+/// The candidates, the latest version first.
+[[nodiscard]] std::vector<Candidate> candidates(const std::vector<Announcement>& announcements);
+
+/// What remains of the versions in memory. `held`: versions of one part, in any order. `whole`: the
+/// latest version that is known to be whole. True if the bytes of `version` may be given up: a
+/// later version is whole, and `held` has that one or a later one.
+[[nodiscard]] bool may_give_up(const Version& version, const std::vector<Version>& held,
+                               const std::optional<Version>& whole);
+
+}  // namespace regroup::snapshot

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/snapshot/channel.h"
+#include "rendezvous/snapshot/holdings.h"
+
+namespace regroup::snapshot {
+namespace {
+
+using ::testing::ElementsAre;
+using Place = Holding::Place;
+
+Holding holding(Place place, std::uint32_t part, std::uint32_t parts, std::uint64_t step) {
+    return {place, part, parts, {1, 1, step}, 100};
+}
+Announcement node(std::uint32_t number, std::vector<Holding> holdings) {
+    return {number, "n" + std::to_string(number), "10.0.0.1:1", std::move(holdings)};
+}
+std::vector<std::uint64_t> steps_of(const std::vector<Candidate>& found) {
+    std::vector<std::uint64_t> steps;
+    for (const Candidate& candidate : found) {
+        steps.push_back(candidate.version.step);
+    }
+    return steps;
+}
+
+TEST(SnapshotHoldings, OnlyWholeVersionsAreCandidatesTheLatestFirst) {
+    const auto found =
+        candidates({node(0, {holding(Place::room, 0, 2, 30), holding(Place::room, 0, 2, 20)}),
+                    node(1, {holding(Place::room, 1, 2, 20), holding(Place::room, 1, 2, 10),
+                             holding(Place::folder, 0, 2, 10)})});
+    EXPECT_THAT(steps_of(found), ElementsAre(20, 10));
+}
+
+TEST(SnapshotHoldings, PartsOfAnotherNumberOfRanksMakeNoWholeVersion) {
+    EXPECT_TRUE(candidates({node(0, {holding(Place::room, 0, 2, 20)}),
+                            node(1, {holding(Place::room, 1, 3, 20)})})
+                    .empty());
+}
+
+TEST(SnapshotHoldings, LaterRoundsAndHistoriesComeFirst) {
+    Holding later_round = holding(Place::room, 0, 1, 5);
+    later_round.version.round = 2;
+    Holding later_history = holding(Place::room, 0, 1, 1);
+    later_history.version.history = 2;
+    EXPECT_THAT(steps_of(candidates(
+                    {node(0, {holding(Place::room, 0, 1, 90), later_round, later_history})})),
+                ElementsAre(1, 5, 90));
+}
+
+TEST(SnapshotHoldings, OwnMemoryIsTriedFirstAndFoldersLast) {
+    const auto found =
+        candidates({node(0, {holding(Place::folder, 0, 1, 7), holding(Place::copy, 0, 1, 7)}),
+                    node(1, {holding(Place::folder, 0, 1, 7), holding(Place::copy, 0, 1, 7)}),
+                    node(2, {holding(Place::room, 0, 1, 7)})});
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_THAT(found[0].order(0, 1),
+                ElementsAre(Source{1, Place::copy}, Source{2, Place::room}, Source{0, Place::copy},
+                            Source{1, Place::folder}, Source{0, Place::folder}));
+}
+
+TEST(SnapshotHoldings, AnnouncementsSurviveTheWay) {
+    const Announcement said =
+        node(3, {holding(Place::copy, 1, 2, 40), holding(Place::room, 0, 2, 1)});
+    const auto heard = decode_announcement(encode(said));
+    ASSERT_TRUE(heard) << heard.error().detail;
+    EXPECT_EQ(*heard, said);
+    for (const char* text : {"", "{}", "[]", R"({"holdings":[{"place":"room","parts":0}]})",
+                             R"({"holdings":[{"place":"moon","parts":1}]})",
+                             R"({"holdings":[{"place":"room","part":2,"parts":2}]})"}) {
+        EXPECT_FALSE(decode_announcement(text)) << text;
+    }
+}
+
+TEST(SnapshotHoldings, AsksSurviveTheWay) {
+    const Ask said{Ask::Kind::image, {"state", 3, 8}, {1, 2, 3}, 99,
+                   Place::copy,      "[::1]:7",       true,      true};
+    const auto heard = decode_ask(encode(said));
+    ASSERT_TRUE(heard) << heard.error().detail;
+    EXPECT_EQ(*heard, said);
+    const Answer answer{"no \xff memory", 4096, 12};
+    EXPECT_EQ(decode_answer(encode(answer))->bytes, 12U);
+    for (const char* text :
+         {"", "{}", R"({"ask":"room","state":"../x","parts":1,"place":"room"})"}) {
+        EXPECT_FALSE(decode_ask(text)) << text;
+    }
+}
+
+TEST(SnapshotHoldings, NothingIsGivenUpBeforeALaterVersionIsWhole) {
+    const Version a{1, 1, 10};
+    const Version b{1, 1, 20};
+    const Version c{1, 1, 30};
+    EXPECT_FALSE(may_give_up(a, {a, b}, std::nullopt));
+    EXPECT_FALSE(may_give_up(a, {a, b}, a));
+    EXPECT_TRUE(may_give_up(a, {a, b}, b));
+    EXPECT_FALSE(may_give_up(b, {a, b}, b));
+    EXPECT_FALSE(may_give_up(a, {a}, b));
+    EXPECT_TRUE(may_give_up(a, {a, c}, b));
+}
+
+}  // namespace
+}  // namespace regroup::snapshot
