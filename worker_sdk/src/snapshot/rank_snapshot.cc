@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/snapshot/rank_snapshot.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <sched.h>
+#include <set>
+#include <utility>
+
+#include "rendezvous/base/printable.h"
+#include "worker_sdk/src/link/process_link.h"
+#include "worker_sdk/src/snapshot/save_image.h"
+
+namespace regroup::snapshot {
+namespace {
+
+/// How long `save` waits for the ranks that have not saved the step before.
+constexpr Duration kSaveLimit = std::chrono::minutes(1);
+/// How long a look, or the end of the object, waits for the verdict about the last step.
+constexpr Duration kSettleLimit = std::chrono::seconds(10);
+constexpr unsigned kThreadsMax = 64;
+constexpr std::uint64_t kSpareBytes = 65536;
+
+struct Names {
+    std::mutex mutex{};
+    std::set<std::pair<const void*, std::string>> taken{};  // Guarded by mutex.
+};
+
+/// Never destroyed: objects may outlive the destruction of statics.
+Names& names() {
+    static Names* const only = new Names();
+    return *only;
+}
+
+unsigned threads_of(const Context& context, unsigned wanted) {
+    if (wanted != 0) {
+        return std::min(wanted, kThreadsMax);
+    }
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    const int count = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    return std::clamp(static_cast<unsigned>(count) / std::max(context.local_world_size, 1U), 1U,
+                      2U);
+}
+
+std::string folder_of(const SnapshotOptions& options) {
+    const char* const variable = std::getenv("REGROUP_SNAPSHOT_DIR");
+    return options.folder.empty() && variable != nullptr ? variable : options.folder.string();
+}
+
+/// For the operator.
+void say(const std::string& text) {
+    std::fprintf(stderr, "regroup: %s\n", printable(text).c_str());
+    if (const auto link = link::process_link()) {
+        link->send(worker_link::Remark{.text = text});
+    }
+}
+
+[[noreturn]] void raise(const Failure& failure) {
+    throw Error(failure.code, failure.detail);
+}
+
+void require(const Result<void>& done) {
+    if (!done) {
+        raise(done.error());
+    }
+}
+
+}  // namespace
+
+NameHold::NameHold(const void* round, const std::string& name) : round_(round), name_(name) {
+    if (!is_state_name(name)) {
+        throw Error(Errc::invalid_argument,
+                    "\"" + name +
+                        "\" is no name for snapshots: 1 to 64 letters, digits, '-', '_' and '.', "
+                        "and a letter or digit first");
+    }
+    const std::lock_guard lock(names().mutex);
+    if (!names().taken.emplace(round, name).second) {
+        throw Error(Errc::invalid_argument,
+                    "there is another Snapshot \"" + name +
+                        "\" of this round; give it another name, or end the other one first");
+    }
+}
+
+NameHold::~NameHold() {
+    const std::lock_guard lock(names().mutex);
+    names().taken.erase({round_, name_});
+}
+
+RankSnapshot::RankSnapshot(const Context& context, SnapshotOptions options)
+    : context_(context),
+      options_(std::move(options)),
+      name_hold_(ContextScope::of(context).get(), options_.name),
+      exceptions_(std::uncaught_exceptions()),
+      pool_(threads_of(context, options_.threads)),
+      keeper_(make_keeper(folder_of(options_))),
+      agreement_(context, options_.name) {}
+
+RankSnapshot::~RankSnapshot() {
+    // Others may be about to save the same step: then it is whole, and is kept.
+    if (std::uncaught_exceptions() == exceptions_) {
+        settle(kSettleLimit);
+    }
+}
+
+void RankSnapshot::settle(Duration limit) const {
+    if (watch_ && last_step_) {
+        static_cast<void>(watch_->await_verdict(*last_step_, after(now(), limit)));
+    }
+}
+
+void RankSnapshot::look() {
+    settle(kSettleLimit);
+    opened_.reset();
+    watch_.reset();
+    keeper_->settle();
+    announcements_ = agreement_.announce([this] { return keeper_->holdings(options_.name); });
+    candidates_ = candidates(announcements_);
+    id_ = options_.replicated ? PartId{options_.name, 0, 1}
+                              : PartId{options_.name, context_.rank, context_.world_size};
+    saves_ = !options_.replicated || agreement_.is_leader();
+    whole_before_ = candidates_.empty() ? std::nullopt : std::optional(candidates_[0].version);
+    history_ = 0;
+    last_step_.reset();
+    tell_place_of_copies(announcements_);
+    const std::uint64_t parts =
+        options_.replicated ? announcements_.size() : std::uint64_t{context_.world_size};
+    watch_ =
+        std::make_unique<WholeWatch>(agreement_.store().under("saves/" + std::to_string(++looks_)),
+                                     parts, ContextScope::of(context_), [this](std::uint64_t step) {
+                                         if (saves_) {
+                                             keeper_->whole(id_, version_of(step));
+                                         }
+                                     });
+}
+
+/// The node half the world away: where ranks follow switches, behind another switch.
+void RankSnapshot::tell_place_of_copies(const std::vector<Announcement>& announcements) {
+    if (!agreement_.is_leader()) {
+        return;
+    }
+    const std::size_t nodes = announcements.size();
+    for (std::size_t i = 0; i < nodes; ++i) {
+        if (announcements[i].node == context_.group_rank) {
+            const Announcement& other = announcements[(i + nodes / 2) % nodes];
+            keeper_->copies_to(options_.name, nodes < 2 ? "" : other.endpoint);
+        }
+    }
+}
+
+bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
+    const auto is_ready = [](const Result<void>& done) {
+        // Where a tensor was not saved, the version is good, and the program is wrong.
+        if (!done && done.error().code != Errc::invalid_argument) {
+            say("snapshot: " + done.error().detail);
+            return false;
+        }
+        return true;
+    };
+    if (!is_ready(opened.verify_share())) {
+        return false;
+    }
+    return !for_entries || std::ranges::all_of(entries_.all(), [&](const Entry& entry) {
+        return is_ready(opened.prepare(entry));
+    });
+}
+
+std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
+    mark_.require("snapshot: load");
+    look();
+    for (const Candidate& candidate : candidates_) {
+        auto opened = std::make_unique<OpenedVersion>(
+            *keeper_, candidate, announcements_,
+            OpenedVersion::Reader{options_.name, context_.group_rank, context_.rank,
+                                  context_.world_size, pool_.threads()},
+            [](const std::string& text) { say("snapshot: " + text); });
+        if (agreement_.all(prepare(*opened, for_entries))) {
+            whole_before_ = candidate.version;
+            begin_history(&candidate.version);
+            if (saves_ && candidate.parts == id_.parts) {
+                keeper_->whole(id_, candidate.version);
+            }
+            opened_ = std::move(opened);
+            return candidate.version.step;
+        }
+        if (context_.rank == 0) {
+            say("snapshot: " + to_string(candidate.version) + " of the state \"" + options_.name +
+                "\" is not used, because some of it is lost or damaged");
+        }
+    }
+    whole_before_.reset();
+    return std::nullopt;
+}
+
+std::optional<std::uint64_t> RankSnapshot::load() {
+    const auto step = choose(true);
+    if (!step) {
+        return std::nullopt;
+    }
+    std::exception_ptr thrown;
+    try {
+        for (const Entry& entry : entries_.all()) {
+            if (!entry.is_bytes()) {
+                require(opened_->read(entry, pool_));
+            } else if (entry.load) {
+                const auto found = bytes(entry.tensor.name);
+                entry.load({reinterpret_cast<const char*>(found.data()), found.size()});
+            }
+        }
+    } catch (...) {  // Rethrown: the others wait for this rank before they save.
+        thrown = std::current_exception();
+    }
+    // Nobody writes to the memory that others still read.
+    static_cast<void>(agreement_.all(thrown == nullptr));
+    if (thrown) {
+        std::rethrow_exception(thrown);
+    }
+    return step;
+}
+
+void RankSnapshot::read(const Entry& entry) {
+    mark_.require("snapshot: read");
+    if (!opened_) {
+        throw Error(Errc::invalid_argument, "snapshot: no step is open to read from");
+    }
+    require(opened_->read(entry, pool_));
+}
+
+std::span<const std::byte> RankSnapshot::bytes(const std::string& name) {
+    if (!opened_) {
+        throw Error(Errc::invalid_argument, "snapshot: no step is open to read from");
+    }
+    const auto found = opened_->bytes(name);
+    if (!found) {
+        raise(found.error());
+    }
+    return *found;
+}
+
+void RankSnapshot::begin_history(const Version* loaded) {
+    std::uint64_t latest = 0;
+    std::optional<std::uint64_t> last_round;
+    for (const Announcement& announcement : announcements_) {
+        for (const Holding& holding : announcement.holdings) {
+            latest = std::max(latest, holding.version.history);
+        }
+    }
+    history_ = loaded != nullptr ? loaded->history
+                                 : agreement_.number("history/" + std::to_string(looks_),
+                                                     std::max(link::new_history(), latest + 1));
+    link::note_history_read(history_);
+    for (const Announcement& announcement : announcements_) {
+        for (const Holding& holding : announcement.holdings) {
+            if (holding.version.history == history_) {
+                last_round = std::max(last_round.value_or(0), holding.version.round);
+            }
+        }
+    }
+    // Later than all that is there, also where rounds have no numbers, or begin again at 1.
+    round_ = last_round ? std::max(context_.round, *last_round + 1) : context_.round;
+}
+
+std::optional<Version> RankSnapshot::newest_whole() const {
+    const auto whole = watch_ ? watch_->look().whole : std::nullopt;
+    return whole ? std::optional(version_of(*whole)) : whole_before_;
+}
+
+void RankSnapshot::require_later(std::uint64_t step) const {
+    if (last_step_ && step <= *last_step_) {
+        throw Error(Errc::invalid_argument, "snapshot: step " + std::to_string(step) +
+                                                " is saved after step " +
+                                                std::to_string(*last_step_) +
+                                                "; steps grow within a round, except after load");
+    }
+}
+
+void RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible_bytes) {
+    if (room_ && room_->slot_bytes() >= bytes) {
+        return;
+    }
+    mapping_guard_.reset();
+    room_guard_.reset();
+    // States that are no tensors may have another length each time.
+    const std::uint64_t spare = flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
+    room_ = keeper_->room(id_, bytes + spare, options_.replicated);
+    room_guard_.emplace(room_->fd());
+    mapping_guard_.emplace(room_->slot(0).data() - kRoomPageBytes, room_->bytes());
+}
+
+std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
+    for (;;) {
+        agreement_.require_round();
+        const std::vector<SlotContent> contents = room_->contents();
+        std::optional<std::size_t> found;
+        std::optional<std::uint64_t> awaited;
+        for (std::size_t slot = 0; slot < kSlotsCount; ++slot) {
+            const auto content = std::ranges::find(contents, slot, &SlotContent::slot);
+            if (content == contents.end()) {
+                found = slot;
+                break;
+            }
+            const Version& version = content->version;
+            // In this order: a version that is no longer pending may have become the newest one.
+            const bool is_pending =
+                version == version_of(version.step) && watch_->is_pending(version.step);
+            if (is_pending) {
+                awaited = version.step;
+            } else if (newest_whole() != version) {
+                found = slot;
+            }
+        }
+        if (found) {
+            return keeper_->await_unread(*found, deadline) ? found : std::nullopt;
+        }
+        if (!awaited || !watch_->await_verdict(*awaited, deadline)) {
+            return std::nullopt;
+        }
+        if (const auto failure = watch_->look().failure) {
+            raise(*failure);
+        }
+    }
+}
+
+bool RankSnapshot::save(std::uint64_t step) {
+    mark_.require("snapshot: save");
+    agreement_.require_round();
+    if (!watch_) {
+        look();
+    }
+    require_later(step);
+    if (const auto failure = watch_->look().failure) {
+        raise(*failure);
+    }
+    if (history_ == 0) {
+        begin_history(nullptr);
+    }
+    opened_.reset();
+    if (!saves_) {
+        last_step_ = step;
+        watch_->saved(step, false);
+        return true;
+    }
+    std::vector<std::string> bytes(entries_.all().size());
+    std::vector<std::size_t> sizes;
+    std::uint64_t flexible = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (entries_.all()[i].is_bytes()) {
+            bytes[i] = entries_.all()[i].save();
+            sizes.push_back(bytes[i].size());
+            flexible += bytes[i].size();
+        }
+    }
+    const ImageContent content{entries_.all(), bytes};
+    auto& cache = layout_cache_;
+    if (!cache.layout || cache.edition != entries_.edition() || cache.sizes != sizes ||
+        cache.layout->id() != id_) {
+        cache.layout.emplace(layout_of(id_, content));
+        cache.edition = entries_.edition();
+        cache.sizes = std::move(sizes);
+    }
+    make_room(cache.layout->bytes(), flexible);
+    const auto slot = free_slot(after(now(), kSaveLimit));
+    if (!slot) {
+        say("snapshot: step " + std::to_string(step) + " of the state \"" + options_.name +
+            "\" is not saved by rank " + std::to_string(context_.rank) +
+            ": not all ranks have saved the step before within " + format_duration(kSaveLimit));
+        watch_->abandon(step);
+        return false;
+    }
+    room_->withdraw(*slot);
+    save_image(*cache.layout, version_of(step), content, room_->slot(*slot), pool_);
+    // A round that has ended meanwhile counts this step no more.
+    agreement_.require_round();
+    room_->publish(*slot, version_of(step), cache.layout->bytes());
+    keeper_->saved(id_, version_of(step));
+    last_step_ = step;
+    watch_->saved(step, true);
+    return true;
+}
+
+std::optional<std::uint64_t> RankSnapshot::whole_step() const {
+    const auto newest = newest_whole();
+    return newest ? std::optional(newest->step) : std::nullopt;
+}
+
+bool RankSnapshot::wait_until_whole(Duration limit) const {
+    mark_.require("snapshot: wait_until_whole");
+    if (!last_step_) {
+        return true;
+    }
+    static_cast<void>(watch_->await_verdict(*last_step_, after(now(), limit)));
+    return watch_->look().whole.value_or(0) >= *last_step_ && watch_->look().whole.has_value();
+}
+
+}  // namespace regroup::snapshot
