@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <sched.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/printable.h"
+#include "worker_sdk/src/context/snapshot_folder.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/snapshot/save_image.h"
 
@@ -24,7 +24,6 @@ constexpr Duration kSaveLimit = std::chrono::minutes(1);
 /// How long a look, or the end of the object, waits for the verdict about the last step.
 constexpr Duration kSettleLimit = std::chrono::seconds(10);
 constexpr unsigned kThreadsMax = 64;
-constexpr std::uint64_t kSpareBytes = 65536;
 
 struct Names {
     std::mutex mutex{};
@@ -49,8 +48,7 @@ unsigned threads_of(const Context& context, unsigned wanted) {
 }
 
 std::string folder_of(const SnapshotOptions& options) {
-    const char* const variable = std::getenv("REGROUP_SNAPSHOT_DIR");
-    return options.folder.empty() && variable != nullptr ? variable : options.folder.string();
+    return options.folder.empty() ? snapshot_folder() : options.folder.string();
 }
 
 /// For the operator.
@@ -110,46 +108,44 @@ RankSnapshot::~RankSnapshot() {
 }
 
 void RankSnapshot::settle(Duration limit) const {
-    if (watch_ && last_step_) {
-        static_cast<void>(watch_->await_verdict(*last_step_, after(now(), limit)));
+    if (watch_ && look_.last_step) {
+        static_cast<void>(watch_->await_verdict(*look_.last_step, after(now(), limit)));
     }
 }
 
-void RankSnapshot::look() {
+void RankSnapshot::look_together() {
     settle(kSettleLimit);
     opened_.reset();
     watch_.reset();
     keeper_->settle();
-    announcements_ = agreement_.announce([this] { return keeper_->holdings(options_.name); });
-    candidates_ = candidates(announcements_);
-    id_ = options_.replicated ? PartId{options_.name, 0, 1}
-                              : PartId{options_.name, context_.rank, context_.world_size};
-    saves_ = !options_.replicated || agreement_.is_leader();
-    whole_before_ = candidates_.empty() ? std::nullopt : std::optional(candidates_[0].version);
-    history_ = 0;
-    last_step_.reset();
-    tell_place_of_copies(announcements_);
-    const std::uint64_t parts =
-        options_.replicated ? announcements_.size() : std::uint64_t{context_.world_size};
-    watch_ =
-        std::make_unique<WholeWatch>(agreement_.store().under("saves/" + std::to_string(++looks_)),
-                                     parts, ContextScope::of(context_), [this](std::uint64_t step) {
-                                         if (saves_) {
-                                             keeper_->whole(id_, version_of(step));
-                                         }
-                                     });
+    look_ = Look{};
+    ++looks_;
+    look_.announcements = agreement_.announce([this] { return keeper_->holdings(options_.name); });
+    look_.candidates = candidates(look_.announcements);
+    look_.id = options_.replicated ? PartId{options_.name, 0, 1}
+                                   : PartId{options_.name, context_.rank, context_.world_size};
+    look_.saves = !options_.replicated || agreement_.is_leader();
+    look_.savers = options_.replicated ? look_.announcements.size() : context_.world_size;
+    if (!look_.candidates.empty()) {
+        look_.whole_before = look_.candidates.front().version;
+    }
+    tell_place_of_copies();
+    watch_ = std::make_unique<WholeWatch>(
+        agreement_.store().under("saves/" + std::to_string(looks_)), look_.savers,
+        ContextScope::of(context_), [this](std::uint64_t step) {
+            if (look_.saves) {
+                keeper_->whole(look_.id, look_.version_of(step));
+            }
+        });
 }
 
 /// The node half the world away: where ranks follow switches, behind another switch.
-void RankSnapshot::tell_place_of_copies(const std::vector<Announcement>& announcements) {
-    if (!agreement_.is_leader()) {
-        return;
-    }
-    const std::size_t nodes = announcements.size();
-    for (std::size_t i = 0; i < nodes; ++i) {
-        if (announcements[i].node == context_.group_rank) {
-            const Announcement& other = announcements[(i + nodes / 2) % nodes];
-            keeper_->copies_to(options_.name, nodes < 2 ? "" : other.endpoint);
+void RankSnapshot::tell_place_of_copies() {
+    const std::vector<Announcement>& nodes = look_.announcements;
+    for (std::size_t i = 0; i < nodes.size() && agreement_.is_leader(); ++i) {
+        if (nodes[i].node == context_.group_rank) {
+            const Announcement& other = nodes[(i + nodes.size() / 2) % nodes.size()];
+            keeper_->copies_to(options_.name, nodes.size() < 2 ? "" : other.endpoint);
         }
     }
 }
@@ -173,18 +169,19 @@ bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
 
 std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
     mark_.require("snapshot: load");
-    look();
-    for (const Candidate& candidate : candidates_) {
+    look_together();
+    for (const Candidate& candidate : look_.candidates) {
         auto opened = std::make_unique<OpenedVersion>(
-            *keeper_, candidate, announcements_,
+            *keeper_, candidate, look_.announcements,
             OpenedVersion::Reader{options_.name, context_.group_rank, context_.rank,
                                   context_.world_size, pool_.threads()},
             [](const std::string& text) { say("snapshot: " + text); });
         if (agreement_.all(prepare(*opened, for_entries))) {
-            whole_before_ = candidate.version;
-            begin_history(&candidate.version);
-            if (saves_ && candidate.parts == id_.parts) {
-                keeper_->whole(id_, candidate.version);
+            look_.whole_before = candidate.version;
+            look_.begin(candidate.version.history, context_.round);
+            link::note_history_read(candidate.version.history);
+            if (look_.saves && candidate.parts == look_.id.parts) {
+                keeper_->whole(look_.id, candidate.version);
             }
             opened_ = std::move(opened);
             return candidate.version.step;
@@ -194,7 +191,7 @@ std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
                 "\" is not used, because some of it is lost or damaged");
         }
     }
-    whole_before_.reset();
+    look_.whole_before.reset();
     return std::nullopt;
 }
 
@@ -213,7 +210,7 @@ std::optional<std::uint64_t> RankSnapshot::load() {
                 entry.load({reinterpret_cast<const char*>(found.data()), found.size()});
             }
         }
-    } catch (...) {  // Rethrown: the others wait for this rank before they save.
+    } catch (const std::exception&) {  // Rethrown: the others wait for this rank.
         thrown = std::current_exception();
     }
     // Nobody writes to the memory that others still read.
@@ -243,54 +240,18 @@ std::span<const std::byte> RankSnapshot::bytes(const std::string& name) {
     return *found;
 }
 
-void RankSnapshot::begin_history(const Version* loaded) {
-    std::uint64_t latest = 0;
-    std::optional<std::uint64_t> last_round;
-    for (const Announcement& announcement : announcements_) {
-        for (const Holding& holding : announcement.holdings) {
-            latest = std::max(latest, holding.version.history);
-        }
-    }
-    history_ = loaded != nullptr ? loaded->history
-                                 : agreement_.number("history/" + std::to_string(looks_),
-                                                     std::max(link::new_history(), latest + 1));
-    link::note_history_read(history_);
-    for (const Announcement& announcement : announcements_) {
-        for (const Holding& holding : announcement.holdings) {
-            if (holding.version.history == history_) {
-                last_round = std::max(last_round.value_or(0), holding.version.round);
-            }
-        }
-    }
-    // Later than all that is there, also where rounds have no numbers, or begin again at 1.
-    round_ = last_round ? std::max(context_.round, *last_round + 1) : context_.round;
-}
-
 std::optional<Version> RankSnapshot::newest_whole() const {
     const auto whole = watch_ ? watch_->look().whole : std::nullopt;
-    return whole ? std::optional(version_of(*whole)) : whole_before_;
+    return whole ? std::optional(look_.version_of(*whole)) : look_.whole_before;
 }
 
 void RankSnapshot::require_later(std::uint64_t step) const {
-    if (last_step_ && step <= *last_step_) {
+    if (look_.last_step && step <= *look_.last_step) {
         throw Error(Errc::invalid_argument, "snapshot: step " + std::to_string(step) +
                                                 " is saved after step " +
-                                                std::to_string(*last_step_) +
+                                                std::to_string(*look_.last_step) +
                                                 "; steps grow within a round, except after load");
     }
-}
-
-void RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible_bytes) {
-    if (room_ && room_->slot_bytes() >= bytes) {
-        return;
-    }
-    mapping_guard_.reset();
-    room_guard_.reset();
-    // States that are no tensors may have another length each time.
-    const std::uint64_t spare = flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
-    room_ = keeper_->room(id_, bytes + spare, options_.replicated);
-    room_guard_.emplace(room_->fd());
-    mapping_guard_.emplace(room_->slot(0).data() - kRoomPageBytes, room_->bytes());
 }
 
 std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
@@ -308,7 +269,7 @@ std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
             const Version& version = content->version;
             // In this order: a version that is no longer pending may have become the newest one.
             const bool is_pending =
-                version == version_of(version.step) && watch_->is_pending(version.step);
+                version == look_.version_of(version.step) && watch_->is_pending(version.step);
             if (is_pending) {
                 awaited = version.step;
             } else if (newest_whole() != version) {
@@ -331,18 +292,20 @@ bool RankSnapshot::save(std::uint64_t step) {
     mark_.require("snapshot: save");
     agreement_.require_round();
     if (!watch_) {
-        look();
+        look_together();
     }
     require_later(step);
     if (const auto failure = watch_->look().failure) {
         raise(*failure);
     }
-    if (history_ == 0) {
-        begin_history(nullptr);
+    if (look_.history == 0) {
+        look_.begin(agreement_.number("history/" + std::to_string(looks_),
+                                      look_.next_history(link::new_history())),
+                    context_.round);
     }
     opened_.reset();
-    if (!saves_) {
-        last_step_ = step;
+    if (!look_.saves) {
+        look_.last_step = step;
         watch_->saved(step, false);
         return true;
     }
@@ -359,12 +322,12 @@ bool RankSnapshot::save(std::uint64_t step) {
     const ImageContent content{entries_.all(), bytes};
     auto& cache = layout_cache_;
     if (!cache.layout || cache.edition != entries_.edition() || cache.sizes != sizes ||
-        cache.layout->id() != id_) {
-        cache.layout.emplace(layout_of(id_, content));
+        cache.layout->id() != look_.id) {
+        cache.layout.emplace(layout_of(look_.id, content));
         cache.edition = entries_.edition();
         cache.sizes = std::move(sizes);
     }
-    make_room(cache.layout->bytes(), flexible);
+    room_.make(*keeper_, look_.id, cache.layout->bytes(), flexible, options_.replicated);
     const auto slot = free_slot(after(now(), kSaveLimit));
     if (!slot) {
         say("snapshot: step " + std::to_string(step) + " of the state \"" + options_.name +
@@ -374,12 +337,12 @@ bool RankSnapshot::save(std::uint64_t step) {
         return false;
     }
     room_->withdraw(*slot);
-    save_image(*cache.layout, version_of(step), content, room_->slot(*slot), pool_);
+    save_image(*cache.layout, look_.version_of(step), content, room_->slot(*slot), pool_);
     // A round that has ended meanwhile counts this step no more.
     agreement_.require_round();
-    room_->publish(*slot, version_of(step), cache.layout->bytes());
-    keeper_->saved(id_, version_of(step));
-    last_step_ = step;
+    room_->publish(*slot, look_.version_of(step), cache.layout->bytes());
+    keeper_->saved(look_.id, look_.version_of(step));
+    look_.last_step = step;
     watch_->saved(step, true);
     return true;
 }
@@ -391,11 +354,11 @@ std::optional<std::uint64_t> RankSnapshot::whole_step() const {
 
 bool RankSnapshot::wait_until_whole(Duration limit) const {
     mark_.require("snapshot: wait_until_whole");
-    if (!last_step_) {
+    if (!look_.last_step) {
         return true;
     }
-    static_cast<void>(watch_->await_verdict(*last_step_, after(now(), limit)));
-    return watch_->look().whole.value_or(0) >= *last_step_ && watch_->look().whole.has_value();
+    static_cast<void>(watch_->await_verdict(*look_.last_step, after(now(), limit)));
+    return watch_->look().whole.value_or(0) >= *look_.last_step && watch_->look().whole.has_value();
 }
 
 }  // namespace regroup::snapshot

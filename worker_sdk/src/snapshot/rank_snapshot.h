@@ -12,16 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/snapshot/holdings.h"
 #include "rendezvous/snapshot/image.h"
-#include "rendezvous/snapshot/room.h"
 #include "worker_sdk/src/base/process_mark.h"
-#include "worker_sdk/src/net/fork_guard.h"
 #include "worker_sdk/src/snapshot/agreement.h"
 #include "worker_sdk/src/snapshot/copy_pool.h"
 #include "worker_sdk/src/snapshot/entries.h"
 #include "worker_sdk/src/snapshot/keeper.h"
+#include "worker_sdk/src/snapshot/look.h"
 #include "worker_sdk/src/snapshot/opened_version.h"
+#include "worker_sdk/src/snapshot/own_room.h"
 #include "worker_sdk/src/snapshot/whole_watch.h"
 
 namespace regroup::snapshot {
@@ -67,19 +66,14 @@ class RankSnapshot {
 
    private:
     /// Learns what all nodes have, and begins to count anew.
-    void look();
-    void tell_place_of_copies(const std::vector<Announcement>& announcements);
+    void look_together();
+    void tell_place_of_copies();
     std::optional<std::uint64_t> choose(bool for_entries);
     /// True if this rank has all that it needs of the version.
     bool prepare(OpenedVersion& opened, bool for_entries);
-    void begin_history(const Version* loaded);
     void require_later(std::uint64_t step) const;
-    void make_room(std::uint64_t bytes, std::uint64_t flexible_bytes);
     [[nodiscard]] std::optional<std::size_t> free_slot(Instant deadline);
     [[nodiscard]] std::optional<Version> newest_whole() const;
-    [[nodiscard]] Version version_of(std::uint64_t step) const noexcept {
-        return {history_, round_, step};
-    }
     void settle(Duration limit) const;
 
     const ProcessMark mark_;
@@ -92,20 +86,9 @@ class RankSnapshot {
     const std::unique_ptr<Keeper> keeper_;
     Agreement agreement_;
 
-    /// Changes with each look.
-    PartId id_{};
-    bool saves_ = true;  ///< False: another rank of this node saves the same state.
-    std::vector<Announcement> announcements_;
-    std::vector<Candidate> candidates_;
-    std::optional<Version> whole_before_;  ///< The newest whole version of earlier rounds.
-    std::uint64_t history_ = 0;            ///< 0: not agreed on yet.
-    std::uint64_t round_ = 0;
+    Look look_{};
     std::uint64_t looks_ = 0;
-    std::optional<std::uint64_t> last_step_;
-
-    std::shared_ptr<Room> room_;
-    std::optional<net::ForkGuard> room_guard_;
-    std::optional<net::MappingForkGuard> mapping_guard_;
+    OwnRoom room_{};
     struct {
         std::uint64_t edition = 0;
         std::vector<std::size_t> sizes{};  ///< Of the bytes.
