@@ -9,10 +9,14 @@
 #include <unistd.h>
 #include <utility>
 
-#include <boost/asio/post.hpp>
-
 #include "agent/snapshot/channel_server.h"
+#include "agent/snapshot/copier.h"
+#include "agent/snapshot/fetches.h"
+#include "agent/snapshot/mouth.h"
+#include "agent/snapshot/peer_client.h"
+#include "agent/snapshot/peer_server.h"
 #include "agent/snapshot/shelf.h"
+#include "rendezvous/client/endpoint.h"
 #include "rendezvous/snapshot/folder.h"
 
 namespace regroup::agent {
@@ -66,17 +70,55 @@ std::uint64_t memory_max(const SnapshotOptions& options) {
 struct RoundFacts {
     std::uint32_t group_rank = 0;
     std::string endpoint{};  ///< Of this agent, for the others; empty: none.
+    PeerTrust trust{};
 };
 
 }  // namespace
 
 /// What there is from the first channel on.
-struct Active {
-    Active(const SnapshotOptions& options_in, std::string name_in)
+struct ActiveSnapshots {
+    using Say = std::function<void(const std::string& sentence)>;
+
+    /// `say_in`: from any thread.
+    ActiveSnapshots(boost::asio::io_context& io, const SnapshotOptions& options_in,
+                    std::string name_in, Say say)
         : options(options_in),
           name(std::move(name_in)),
           shelf({memory_max(options_in), !options_in.folder.empty()}),
+          copier(shelf, say),
+          fetches([this](const Ask& ask) { return fetch(ask); }),
+          server(io, shelf,
+                 {.find = [this](const Ask& ask) { return find(ask); },
+                  .on_whole = [this](const Ask& ask) { whole(ask); },
+                  .say = say}),
           channels([this](const Ask& ask) { return answer(ask); }) {}
+    ~ActiveSnapshots() { sockets.stop(); }
+    ActiveSnapshots(const ActiveSnapshots&) = delete;
+    ActiveSnapshots& operator=(const ActiveSnapshots&) = delete;
+
+    /// On the thread of the io_context.
+    void begin_round(boost::asio::io_context& io, const rendezvous::Assignment& assignment,
+                     const std::string& own_address, const PeerTrust& trust, const Say& say) {
+        const bool has_others = assignment.group_world_size > 1;
+        shelf.begin_round(number(assignment.round), has_others);
+        if (has_others && server.port() == 0) {
+            if (Result<void> started = server.start(trust, io); !started) {
+                say("other nodes cannot hold copies of this node's snapshots: " +
+                    started.error().detail);
+            }
+        }
+        server.set_trust(trust);
+        copier.set_target({});
+        const std::lock_guard lock(mutex);
+        round = {assignment.group_rank,
+                 server.port() == 0 ? "" : rendezvous::Endpoint{own_address, server.port()}.text(),
+                 trust};
+    }
+
+    [[nodiscard]] RoundFacts facts() {
+        const std::lock_guard lock(mutex);
+        return round;
+    }
 
     // ---- On the threads of channels.
 
@@ -91,27 +133,30 @@ struct Active {
             case Ask::Kind::saved:
                 return saved(ask);
             case Ask::Kind::whole:
-                shelf.set_whole(ask.id, ask.version);
+                whole(ask);
                 return {};
             case Ask::Kind::copies_to:
+                copier.set_target({ask.endpoint, facts().trust});
                 return {};
         }
         return refusal("the agent does not know this message");
     }
 
     Reply give_room(const Ask& ask) {
-        const auto room = shelf.room(ask.id, ask.bytes, ask.replicated);
+        auto room = shelf.room(ask.id, ask.bytes, ask.replicated);
+        if (!room && room.error().code == Errc::overloaded) {
+            fetches.drop_all();  // Workers that still read them have them.
+            room = shelf.room(ask.id, ask.bytes, ask.replicated);
+        }
         return room ? with_file((*room)->fd(), 0, (*room)->bytes()) : refusal(room.error().detail);
     }
 
     snapshot::Announcement holdings(const std::string& state) {
         snapshot::Announcement announcement;
         announcement.name = name;
-        {
-            const std::lock_guard lock(mutex);
-            announcement.node = round.group_rank;
-            announcement.endpoint = round.endpoint;
-        }
+        const RoundFacts known = facts();
+        announcement.node = known.group_rank;
+        announcement.endpoint = known.endpoint;
         for (const HeldPart& held : shelf.parts()) {
             if (held.id.name == state) {
                 announcement.holdings.push_back(
@@ -127,29 +172,82 @@ struct Active {
     }
 
     Reply give_image(const Ask& ask) {
+        if (!ask.endpoint.empty() && ask.endpoint != facts().endpoint) {
+            const Fetches::Image image = fetches.get(ask);
+            return image ? with_file((*image)->fd(), 0, (*image)->size())
+                         : refusal(image.error().detail);
+        }
         if (ask.place == Holding::Place::folder) {
             return options.folder.empty()
-                       ? refusal("this node has no --snapshot-dir")
+                       ? refusal(kNoFolder)
                        : with_file_at(
                              snapshot::Folder(options.folder).file_of(ask.id, ask.version));
         }
         const auto image = shelf.find(ask.id, ask.version, ask.place);
         return image ? with_file(image->fd, image->offset, image->bytes.size())
-                     : refusal("this node does not have " + to_string(ask.version) + " any more");
+                     : refusal(gone(ask));
     }
 
     Reply saved(const Ask& ask) {
         if (!shelf.has(ask.id, ask.version, Holding::Place::room)) {
             return refusal(to_string(ask.version) + " is not in its room");
         }
+        if (!ask.replicated) {
+            copier.saved(ask.id, ask.version);
+        }
         return {};
     }
 
+    static std::string gone(const Ask& ask) {
+        return "this node does not have " + to_string(ask.version) + " of part " +
+               std::to_string(ask.id.part) + " any more";
+    }
+
+    // ---- On these and on the threads of other agents' connections.
+
+    void whole(const Ask& ask) {
+        if (shelf.set_whole(ask.id, ask.version)) {
+            fetches.drop(ask.id.name);
+        }
+    }
+
+    Result<ImageRef> find(const Ask& ask) {
+        if (ask.place != Holding::Place::folder) {
+            auto image = shelf.find(ask.id, ask.version, ask.place);
+            return image ? Result<ImageRef>(*std::move(image))
+                         : Failure(Errc::overloaded, gone(ask));
+        }
+        if (options.folder.empty()) {
+            return Failure(Errc::overloaded, kNoFolder);
+        }
+        auto file = snapshot::MappedFile::open(
+            snapshot::Folder(options.folder).file_of(ask.id, ask.version));
+        if (!file) {
+            return file.error();
+        }
+        const auto owner = std::make_shared<snapshot::MappedFile>(*std::move(file));
+        return ImageRef{owner, -1, 0, owner->bytes()};
+    }
+
+    Fetches::Image fetch(const Ask& ask) {
+        Ask there = ask;
+        there.endpoint.clear();
+        return get_image({ask.endpoint, facts().trust, sockets}, there,
+                         [this](std::uint64_t bytes) { return shelf.scratch(bytes); });
+    }
+
+    static constexpr const char* kNoFolder =
+        "this node has no folder for snapshots (--snapshot-dir)";
+
     const SnapshotOptions options;
     const std::string name;
-    Shelf shelf;
     std::mutex mutex;
     RoundFacts round;  ///< Guarded by the mutex.
+    Shelf shelf;
+    OpenSockets sockets;  ///< Of fetches.
+    Copier copier;
+    Fetches fetches;
+    PeerServer server;
     ChannelServer channels;
 };
 
@@ -159,25 +257,42 @@ struct SnapshotKeeper::Impl {
     const StoreMode mode;
     const std::string name;
     Say say;
+    std::shared_ptr<Mouth> mouth;
     rendezvous::Assignment assignment{};
     std::string own_address{};
-    std::unique_ptr<Active> active{};
+    std::unique_ptr<ActiveSnapshots> active{};
+
+    [[nodiscard]] PeerTrust trust() const {
+        PeerTrust trust;
+        trust.same_user = mode == StoreMode::local;
+        trust.purpose = "regroup snapshots, round " + std::to_string(number(assignment.round));
+        if (const auto key = security::Key::from_secret(assignment.store_key)) {
+            trust.key = key->derive(trust.purpose);
+        }
+        return trust;
+    }
+
+    [[nodiscard]] ActiveSnapshots::Say say_from_threads() const {
+        return [mouth = mouth, say = say](const std::string& sentence) {
+            Mouth::post(mouth, [say, sentence] { say(sentence); });
+        };
+    }
 
     void tell_round() const {
-        if (!active) {
-            return;
+        if (active) {
+            active->begin_round(io, assignment, own_address, trust(), say);
         }
-        active->shelf.begin_round(number(assignment.round), assignment.group_world_size > 1);
-        const std::lock_guard lock(active->mutex);
-        active->round = {assignment.group_rank, ""};
     }
 };
 
 SnapshotKeeper::SnapshotKeeper(boost::asio::io_context& io, SnapshotOptions options, StoreMode mode,
                                std::string name, Say say)
-    : impl_(new Impl{io, std::move(options), mode, std::move(name), std::move(say)}) {}
+    : impl_(new Impl{io, std::move(options), mode, std::move(name), std::move(say),
+                     std::make_shared<Mouth>(io)}) {}
 
-SnapshotKeeper::~SnapshotKeeper() = default;
+SnapshotKeeper::~SnapshotKeeper() {
+    impl_->mouth->close();
+}
 
 void SnapshotKeeper::begin_round(const rendezvous::Assignment& assignment,
                                  const std::string& own_address) {
@@ -188,7 +303,8 @@ void SnapshotKeeper::begin_round(const rendezvous::Assignment& assignment,
 
 Result<UniqueFd> SnapshotKeeper::open() {
     if (!impl_->active) {
-        impl_->active = std::make_unique<Active>(impl_->options, impl_->name);
+        impl_->active = std::make_unique<ActiveSnapshots>(impl_->io, impl_->options, impl_->name,
+                                                          impl_->say_from_threads());
         impl_->tell_round();
     }
     return impl_->active->channels.open();

@@ -6,15 +6,7 @@
 namespace regroup::agent {
 namespace {
 
-using Place = Holding::Place;
-
 constexpr std::size_t kBytes = 100'000;
-const PartId kPart{"state", 0, 2};
-
-Version version(std::uint64_t step, std::uint64_t round = 1) {
-    return {1, round, step};
-}
-
 /// The steps of a node's holdings in one place, as it lists them.
 std::vector<std::uint64_t> steps(WorkerChannel& worker, Place place = Place::room) {
     std::vector<std::uint64_t> steps;

@@ -8,6 +8,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,13 @@ using snapshot::Holding;
 using snapshot::PartId;
 using snapshot::Room;
 using snapshot::Version;
+using Place = Holding::Place;
+
+inline const PartId kPart{"state", 0, 2};
+
+inline Version version(std::uint64_t step, std::uint64_t round = 1) {
+    return {1, round, step};
+}
 
 /// An image with one tensor of `count` bytes that depend on the part and the step.
 inline std::string image_of(const PartId& id, const Version& version, std::size_t count) {
@@ -46,6 +54,18 @@ inline std::string image_of(const PartId& id, const Version& version, std::size_
     EXPECT_TRUE(layout);
     const std::uint64_t hash = snapshot::hash_of_tensor(std::as_bytes(std::span(data)));
     return layout->header(version, std::span(&hash, 1)) + data;
+}
+
+template <class Condition>
+bool wait_until(Condition condition) {
+    const Instant deadline = after(now(), store::kPatience);
+    while (!condition()) {
+        if (now() > deadline) {
+            return false;
+        }
+        std::this_thread::yield();
+    }
+    return true;
 }
 
 /// A file that came with an answer, read.
