@@ -176,7 +176,9 @@ struct Agent::Impl {
           core(loop.core()),
           narrator(output_in, options.core, options.announces, clock.now()),
           launcher(io),
-          workers(io, clock, launcher, output, options.core, options.group,
+          snapshots(io, options.snapshots, options.store.mode, options.core.offer.name,
+                    output.sayer()),
+          workers(io, clock, launcher, output, options.core, group_options(),
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           note(*exited);
@@ -236,10 +238,29 @@ struct Agent::Impl {
         narrator.round_begins(effect.assignment);
         watch.round_began(effect.assignment);
         store.begin(effect.assignment);
+        snapshots.begin_round(effect.assignment, own_address(effect.assignment));
         workers.use_relay(store.relay());
         if (const Result<void> next = offer_store(); !next) {
             output.say("cannot offer a store for the next round: " + next.error().detail);
         }
+    }
+
+    /// At which other nodes reach this one.
+    [[nodiscard]] std::string own_address(const rendezvous::Assignment& assignment) const {
+        const rendezvous::Offer& offer = options.core.offer;
+        if (offer.address_is_explicit) {
+            return offer.address;
+        }
+        const std::string& used = link.local_address();
+        const bool is_loopback = used.starts_with("127.") || used == "::1" || used.empty();
+        if (!is_loopback) {
+            return used;
+        }
+        // This node has the daemon, whose other nodes see another address of it.
+        if (assignment.group_rank == 0 && !assignment.master_addr.empty()) {
+            return assignment.master_addr;
+        }
+        return offer.other_addresses.empty() ? used : offer.other_addresses.front();
     }
 
     void act(const LaunchWorkers& effect) { workers.launch(effect, link.local_address()); }
@@ -302,6 +323,12 @@ struct Agent::Impl {
                 std::exchange(on_done, nullptr)(effect);
             }
         });
+    }
+
+    WorkerGroupOptions group_options() {
+        WorkerGroupOptions group = options.group;
+        group.open_snapshots = [this] { return snapshots.open(); };
+        return group;
     }
 
     NodeWatch::Handlers watch_handlers() {
@@ -412,6 +439,7 @@ struct Agent::Impl {
     const AgentCore& core;
     Narrator narrator;
     LinuxLauncher launcher;
+    SnapshotKeeper snapshots;
     WorkerGroup workers;
     NodeWatch watch;
     RoundStore store;

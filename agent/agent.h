@@ -15,6 +15,7 @@
 #include "agent/daemon/daemon_link.h"
 #include "agent/health/node_check.h"
 #include "agent/process/output_relay.h"
+#include "agent/snapshot/snapshot_keeper.h"
 #include "agent/store/round_store.h"
 #include "agent/watch/node_watch.h"
 #include "agent/workers/worker_group.h"
@@ -26,6 +27,7 @@ struct AgentOptions {
     AgentConfig core;
     WorkerGroupOptions group;
     RoundStoreOptions store;
+    SnapshotOptions snapshots{};
     NodeWatchOptions watch;
     health::CheckOptions health{};  ///< Before the node joins, and after a failure of a worker.
     DaemonLinkOptions daemon;

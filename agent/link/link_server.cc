@@ -93,7 +93,7 @@ bool LinkServer::is_attached(std::uint64_t key) const {
     return slot != slots_.end() && slot->second.connection.has_value();
 }
 
-void LinkServer::send(std::uint64_t key, const ToWorker& message) {
+void LinkServer::send(std::uint64_t key, const ToWorker& message, int descriptor) {
     const auto found = slots_.find(key);
     if (found == slots_.end()) {
         return;
@@ -105,7 +105,7 @@ void LinkServer::send(std::uint64_t key, const ToWorker& message) {
             slot.unsent.pop_front();
         }
         slot.unsent.push_back(std::move(packet));
-    } else if (!send_packet((*slot.connection)->socket->fd(), packet, WhenFull::fail)) {
+    } else if (!send_packet((*slot.connection)->socket->fd(), packet, WhenFull::fail, descriptor)) {
         if (errno != EPIPE && errno != ECONNRESET) {
             drop(*slot.connection, std::string("cannot be told anything: ") + std::strerror(errno));
         }  // Else it is ending; its last messages are still to be read.

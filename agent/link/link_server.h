@@ -56,8 +56,9 @@ class LinkServer {
     /// The worker has ended: drops its link and its secret.
     void forget(std::uint64_t key);
 
-    /// Sends a message, or queues it until the worker attaches. Ignores unexpected workers.
-    void send(std::uint64_t key, const worker_link::ToWorker& message);
+    /// Sends a message, or queues it until the worker attaches. Ignores unexpected workers. With
+    /// `descriptor` the worker must be attached.
+    void send(std::uint64_t key, const worker_link::ToWorker& message, int descriptor = -1);
 
     [[nodiscard]] bool is_attached(std::uint64_t key) const;
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "agent/output/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/workers/event_record.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/files/unique_fd.h"
 
 namespace regroup::agent {
 
@@ -41,6 +44,8 @@ struct WorkerGroupOptions {
     WorkerCommand command;
     OutputOptions output;
     EventSink on_event;  ///< May be empty.
+    /// Opens a channel for snapshots, and returns the worker's end. Empty: there are none.
+    std::function<Result<UniqueFd>()> open_snapshots{};
 };
 
 }  // namespace regroup::agent

@@ -117,6 +117,7 @@ class WorkerGroup {
 
     void hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new);
     void hear(std::uint64_t key, const worker_link::FromWorker& message);
+    void open_snapshots(std::uint64_t key);
 
     /// The worker with this local rank, or the end.
     [[nodiscard]] std::map<std::uint64_t, WorkerProcess>::iterator at(std::uint32_t local_rank);

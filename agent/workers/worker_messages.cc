@@ -209,6 +209,20 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         if (const auto on_saved = std::exchange(worker.on_records_saved, nullptr)) {
             on_saved(*saved);
         }
+    } else if (std::holds_alternative<worker_link::OpenSnapshots>(message)) {
+        open_snapshots(key);
+    }
+}
+
+void WorkerGroup::open_snapshots(std::uint64_t key) {
+    Result<UniqueFd> channel =
+        options_.open_snapshots
+            ? options_.open_snapshots()
+            : Result<UniqueFd>(Failure(Errc::system, "this agent keeps no snapshots"));
+    if (channel) {
+        link_->send(key, worker_link::SnapshotsOpened{}, channel->get());
+    } else {
+        link_->send(key, worker_link::SnapshotsOpened{channel.error().detail});
     }
 }
 

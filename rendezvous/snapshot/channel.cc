@@ -33,13 +33,15 @@ std::string encode(const Ask& ask) {
                                     {"place", to_string(ask.place)},
                                     {"endpoint", beginning_of(ask.endpoint, kEndpointBytesMax)},
                                     {"replicated", ask.replicated},
-                                    {"header_only", ask.header_only}});
+                                    {"header_only", ask.header_only},
+                                    {"write", ask.write}});
 }
 
 std::string encode(const Answer& answer) {
     return json_text(nlohmann::json{{"error", beginning_of(answer.error, kErrorBytesMax)},
                                     {"offset", answer.offset},
-                                    {"bytes", answer.bytes}});
+                                    {"bytes", answer.bytes},
+                                    {"write", answer.write}});
 }
 
 Result<Ask> decode_ask(std::string_view packet) {
@@ -64,6 +66,7 @@ Result<Ask> decode_ask(std::string_view packet) {
     ask.endpoint = text_in(object, "endpoint");
     ask.replicated = flag_in(object, "replicated");
     ask.header_only = flag_in(object, "header_only");
+    ask.write = flag_in(object, "write");
     return ask;
 }
 
@@ -72,8 +75,8 @@ Result<Answer> decode_answer(std::string_view packet) {
     if (!object.is_object()) {
         return invalid_argument("the agent's answer about a snapshot is malformed");
     }
-    return Answer{text_in(object, "error"), number_in(object, "offset"),
-                  number_in(object, "bytes")};
+    return Answer{text_in(object, "error"), number_in(object, "offset"), number_in(object, "bytes"),
+                  flag_in(object, "write")};
 }
 
 }  // namespace regroup::snapshot

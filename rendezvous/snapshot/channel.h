@@ -48,6 +48,8 @@ struct Ask {
     /// For a room: each node has the same part, so that no other node need hold a copy.
     bool replicated = false;
     bool header_only = false;
+    /// For whole: the folder is to have this version. All ranks say the same.
+    bool write = false;
 
     friend bool operator==(const Ask&, const Ask&) = default;
 };
@@ -57,6 +59,9 @@ struct Answer {
     std::string error{};  ///< A sentence; empty: it has been done.
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
+    /// To saved: the time has come to write a version to the folder. Only the agent of group rank 0
+    /// says so, so that all agents write the same version.
+    bool write = false;
 
     friend bool operator==(const Answer&, const Answer&) = default;
 };

@@ -74,13 +74,14 @@ TEST(SnapshotHoldings, AnnouncementsSurviveTheWay) {
 }
 
 TEST(SnapshotHoldings, AsksSurviveTheWay) {
-    const Ask said{Ask::Kind::image, {"state", 3, 8}, {1, 2, 3}, 99,
-                   Place::copy,      "[::1]:7",       true,      true};
+    const Ask said{
+        Ask::Kind::image, {"state", 3, 8}, {1, 2, 3}, 99, Place::copy, "[::1]:7", true, true, true};
     const auto heard = decode_ask(encode(said));
     ASSERT_TRUE(heard) << heard.error().detail;
     EXPECT_EQ(*heard, said);
-    const Answer answer{"no \xff memory", 4096, 12};
-    EXPECT_EQ(decode_answer(encode(answer))->bytes, 12U);
+    const Answer answer{"no memory", 4096, 12, true};
+    EXPECT_EQ(*decode_answer(encode(answer)), answer);
+    EXPECT_TRUE(decode_answer(encode(Answer{"no \xff memory"})));
     for (const char* text :
          {"", "{}", R"({"ask":"room","state":"../x","parts":1,"place":"room"})"}) {
         EXPECT_FALSE(decode_ask(text)) << text;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "agent/snapshot/image_memory.h"
+#include "rendezvous/snapshot/channel.h"
+
+namespace regroup::agent {
+
+/// Images from other nodes, each fetched once for all workers of this node. Any thread.
+class Fetches {
+   public:
+    using Image = Result<std::shared_ptr<ImageMemory>>;
+    /// Has its own deadlines.
+    using Get = std::function<Image(const snapshot::Ask& ask)>;
+
+    explicit Fetches(Get get) : get_(std::move(get)) {}
+
+    /// The image that `ask` names. Blocks while this thread or another one fetches it. One that
+    /// could not be fetched is tried again by the next call.
+    Image get(const snapshot::Ask& ask);
+    /// The workers have what they need of this state; those that still read it keep their memory.
+    void drop(const std::string& state);
+    void drop_all();
+
+   private:
+    using Key = std::tuple<snapshot::PartId, snapshot::Version, snapshot::Holding::Place,
+                           std::string, bool>;
+    struct Entry;
+
+    Get get_;
+    std::mutex mutex_;
+    std::condition_variable done_;
+    std::map<Key, std::shared_ptr<Entry>> entries_;
+};
+
+}  // namespace regroup::agent

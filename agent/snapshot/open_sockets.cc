@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/snapshot/open_sockets.h"
+
+#include <sys/socket.h>
+
+namespace regroup::agent {
+
+OpenSockets::Entry::Entry(OpenSockets& sockets, int fd) : sockets_(sockets), fd_(fd) {
+    const std::lock_guard lock(sockets_.mutex_);
+    sockets_.fds_.insert(fd);
+    if (sockets_.stopped_) {
+        ::shutdown(fd, SHUT_RDWR);
+    }
+}
+
+OpenSockets::Entry::~Entry() {
+    const std::lock_guard lock(sockets_.mutex_);
+    sockets_.fds_.erase(sockets_.fds_.find(fd_));
+}
+
+void OpenSockets::stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    for (const int fd : fds_) {
+        ::shutdown(fd, SHUT_RDWR);
+    }
+}
+
+bool OpenSockets::is_stopped() const {
+    const std::lock_guard lock(mutex_);
+    return stopped_;
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/snapshot/image_memory.h"
+#include "agent/snapshot/open_sockets.h"
+#include "agent/snapshot/peer_stream.h"
+#include "agent/snapshot/session_threads.h"
+#include "agent/snapshot/shelf.h"
+#include "rendezvous/net/accept_loop.h"
+#include "rendezvous/snapshot/channel.h"
+
+namespace regroup::agent {
+
+/// Serves the agents of other nodes: gives them images, and keeps copies for them (peer_client.h).
+/// A thread for each connection. The member functions are called from the thread of the io_context.
+class PeerServer {
+   public:
+    /// Called from the threads of the connections.
+    struct Handlers {
+        /// Errors: overloaded, if there is no such image.
+        std::function<Result<ImageRef>(const snapshot::Ask& ask)> find;
+        std::function<void(const snapshot::Ask& ask)> on_whole;
+        /// A stranger was refused, or a copy was damaged: a sentence for people.
+        std::function<void(const std::string& sentence)> say;
+    };
+    /// All references outlive this object.
+    PeerServer(boost::asio::io_context& io, Shelf& shelf, Handlers handlers);
+    /// Ends all connections; waits for their threads.
+    ~PeerServer();
+    PeerServer(const PeerServer&) = delete;
+    PeerServer& operator=(const PeerServer&) = delete;
+
+    /// Listens, on loopback if `trust` is of one host. The trust of later rounds must be of the
+    /// same kind. Errors: system.
+    Result<void> start(const PeerTrust& trust, boost::asio::io_context& io);
+    void set_trust(const PeerTrust& trust);
+    /// 0: does not listen.
+    [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+
+   private:
+    void accepted(int fd);
+    void serve(UniqueFd socket, const PeerTrust& trust);
+    /// False if the connection has ended.
+    [[nodiscard]] bool answer(PeerStream& stream, const snapshot::Ask& ask);
+    [[nodiscard]] bool give(PeerStream& stream, const snapshot::Ask& ask);
+    [[nodiscard]] bool take(PeerStream& stream, const snapshot::Ask& ask);
+
+    Shelf& shelf_;
+    Handlers handlers_;
+    PeerTrust trust_;
+    std::uint16_t port_ = 0;
+    net::AcceptLoop accept_loop_;
+    OpenSockets sockets_;
+    SessionThreads threads_{kConnectionsMax};
+
+    static constexpr std::size_t kConnectionsMax = 64;
+};
+
+}  // namespace regroup::agent

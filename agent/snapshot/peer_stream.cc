@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/snapshot/peer_stream.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <sys/socket.h>
+#include <tuple>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "rendezvous/net/await.h"
+#include "rendezvous/net/descriptor.h"
+#include "rendezvous/security/peer_user.h"
+#include "rendezvous/security/tls.h"
+
+namespace regroup::agent {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr Duration kConnectLimit = std::chrono::seconds(5);
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20U;  // Within the patience for each.
+
+Failure gone(std::string why) {
+    return {Errc::disconnected, std::move(why)};
+}
+
+asio::awaitable<error_code> connect_to(tcp::socket& socket, tcp::endpoint place) {
+    const auto [error] = co_await socket.async_connect(place, net::kAwait);
+    co_return error;
+}
+
+/// The connection itself has no owner before the server accepts it.
+std::optional<std::string> object_to_server(const tcp::endpoint& place) {
+    const auto user = security::PeerUsers().user_who_listens(place);
+    if (!user || !*user) {
+        return "the kernel does not say which user listens there";
+    }
+    return security::is_trusted(**user)
+               ? std::nullopt
+               : std::optional("it belongs to " + security::user_text(**user));
+}
+
+}  // namespace
+
+template <class T>
+std::optional<T> PeerStream::wait(asio::awaitable<T> operation, Duration limit) {
+    std::optional<T> result;
+    io_.restart();
+    asio::co_spawn(io_, std::move(operation), [&result](const std::exception_ptr&, T value) {
+        result.emplace(std::move(value));
+    });
+    io_.run_for(limit);
+    if (!result) {
+        if (entry_) {
+            ::shutdown(stream_->socket().native_handle(), SHUT_RDWR);
+        } else {
+            stream_->close();
+        }
+        io_.run();  // What was in progress ends with an error.
+        result.reset();
+    }
+    return result;
+}
+
+Result<std::unique_ptr<PeerStream>> PeerStream::connect(const rendezvous::Endpoint& endpoint,
+                                                        const PeerTrust& trust,
+                                                        OpenSockets& sockets) {
+    error_code error;
+    const auto address = asio::ip::make_address(endpoint.host, error);
+    std::unique_ptr<PeerStream> made(new PeerStream());
+    tcp::socket socket(made->io_);
+    if (!error) {
+        socket.open(address.is_v6() ? tcp::v6() : tcp::v4(), error);
+    }
+    if (error) {
+        return gone("has no usable address: " + error.message());
+    }
+    net::set_close_on_exec(socket.native_handle());
+    made->stream_ = std::make_unique<security::Stream>(std::move(socket));
+    const auto connected = made->wait(
+        connect_to(made->stream_->socket(), tcp::endpoint(address, endpoint.port)), kConnectLimit);
+    if (!connected || *connected) {
+        return gone("cannot be reached: " +
+                    (connected ? connected->message() : std::string("no answer in time")));
+    }
+    if (Result<void> opened = made->open(trust, sockets, false); !opened) {
+        return opened.error();
+    }
+    return made;
+}
+
+Result<std::unique_ptr<PeerStream>> PeerStream::accept(UniqueFd accepted, const PeerTrust& trust,
+                                                       OpenSockets& sockets) {
+    std::unique_ptr<PeerStream> made(new PeerStream());
+    sockaddr_storage name{};
+    socklen_t bytes = sizeof name;
+    ::getsockname(accepted.get(), reinterpret_cast<sockaddr*>(&name), &bytes);
+    tcp::socket socket(made->io_);
+    error_code error;
+    socket.assign(name.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), accepted.get(), error);
+    if (error) {
+        return gone("has gone");
+    }
+    static_cast<void>(accepted.release());
+    made->stream_ = std::make_unique<security::Stream>(std::move(socket));
+    if (Result<void> opened = made->open(trust, sockets, true); !opened) {
+        return opened.error();
+    }
+    return made;
+}
+
+Result<void> PeerStream::open(const PeerTrust& trust, OpenSockets& sockets, bool is_server) {
+    tcp::socket& socket = stream_->socket();
+    error_code error;
+    socket.non_blocking(true, error);
+    socket.set_option(tcp::no_delay(true), error);
+    entry_ = std::make_unique<OpenSockets::Entry>(sockets, socket.native_handle());
+    if (trust.same_user) {
+        const tcp::endpoint ours = socket.local_endpoint(error);
+        const tcp::endpoint theirs = error ? tcp::endpoint() : socket.remote_endpoint(error);
+        if (error) {
+            return gone("has gone");
+        }
+        const auto objection = is_server ? security::PeerUsers().object_to_stranger(ours, theirs)
+                                         : object_to_server(theirs);
+        return objection ? Result<void>(gone("is not trusted: " + *objection)) : Result<void>();
+    }
+    if (!trust.key) {
+        return gone("cannot be trusted: this round has no key");
+    }
+    const security::Tls tls = is_server ? security::Tls::server(*trust.key, trust.purpose)
+                                        : security::Tls::client(*trust.key, trust.purpose);
+    const auto shaken = wait(stream_->shake_hands(tls.connection()), kPatience);
+    if (!shaken) {
+        return gone("did not complete the TLS handshake in time");
+    }
+    return *shaken;
+}
+
+Result<void> PeerStream::send(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+        const auto written =
+            wait(stream_->write(asio::buffer(piece.data(), piece.size())), kPatience);
+        if (!written) {
+            return gone("took nothing for " + format_duration(kPatience));
+        }
+        if (std::get<0>(*written)) {
+            return gone("closed the connection: " + std::get<0>(*written).message());
+        }
+        bytes = bytes.subspan(piece.size());
+    }
+    return {};
+}
+
+asio::awaitable<bool> PeerStream::read_all(asio::mutable_buffer buffer) {
+    while (buffer.size() > 0) {
+        const auto [error, count] = co_await stream_->read_some(buffer);
+        if (error) {
+            co_return false;
+        }
+        buffer += count;
+    }
+    co_return true;
+}
+
+Result<void> PeerStream::receive(std::span<std::byte> bytes) {
+    while (!bytes.empty()) {
+        const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+        const auto read = wait(read_all(asio::buffer(piece.data(), piece.size())), kPatience);
+        if (!read) {
+            return gone("sent nothing for " + format_duration(kPatience));
+        }
+        if (!*read) {
+            return gone("closed the connection");
+        }
+        bytes = bytes.subspan(piece.size());
+    }
+    return {};
+}
+
+// ---- Messages.
+
+Result<void> PeerStream::send_text(const std::string& text) {
+    std::string packet(sizeof(std::uint32_t), '\0');
+    for (std::size_t i = 0; i < packet.size(); ++i) {
+        packet[i] = static_cast<char>(text.size() >> (8 * i));
+    }
+    packet += text;
+    return send(std::as_bytes(std::span(packet)));
+}
+
+Result<std::string> PeerStream::receive_text() {
+    std::array<std::byte, sizeof(std::uint32_t)> length{};
+    if (Result<void> received = receive(length); !received) {
+        return received.error();
+    }
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < length.size(); ++i) {
+        count |= std::to_integer<std::size_t>(length[i]) << (8 * i);
+    }
+    if (count > snapshot::kPacketBytesMax) {
+        return gone("sent a message that is too long");
+    }
+    std::string text(count, '\0');
+    if (Result<void> received = receive(std::as_writable_bytes(std::span(text))); !received) {
+        return received.error();
+    }
+    return text;
+}
+
+Result<snapshot::Ask> PeerStream::receive_ask() {
+    const Result<std::string> text = receive_text();
+    return text ? snapshot::decode_ask(*text) : Result<snapshot::Ask>(text.error());
+}
+
+Result<snapshot::Answer> PeerStream::receive_answer() {
+    const Result<std::string> text = receive_text();
+    return text ? snapshot::decode_answer(*text) : Result<snapshot::Answer>(text.error());
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/snapshot/shelf.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/health/findings.h"
+
+namespace regroup::agent {
+
+using snapshot::Holding;
+using snapshot::PartId;
+using snapshot::Room;
+using snapshot::Version;
+
+namespace {
+
+using WeakImages = std::vector<std::weak_ptr<ImageMemory>>;
+
+void add(WeakImages& images, const std::shared_ptr<ImageMemory>& image) {
+    std::erase_if(images, [](const auto& each) { return each.expired(); });
+    images.push_back(image);
+}
+
+std::uint64_t size_of(const WeakImages& images) {
+    std::uint64_t bytes = 0;
+    for (const auto& each : images) {
+        if (const auto image = each.lock()) {
+            bytes += image->size();
+        }
+    }
+    return bytes;
+}
+
+}  // namespace
+
+void Shelf::begin_round(std::uint64_t round, bool has_other_nodes) {
+    const std::lock_guard lock(mutex_);
+    round_ = round;
+    has_other_nodes_ = has_other_nodes;
+}
+
+// ---- Memory.
+
+std::uint64_t Shelf::bytes_locked() const {
+    std::uint64_t charged = pending_;
+    std::uint64_t reserve = 0;
+    for (const auto& [id, entries] : rooms_) {
+        for (const RoomEntry& entry : entries) {
+            charged += entry.charge - entry.reserve;
+            reserve += entry.reserve;
+        }
+    }
+    std::uint64_t copies = 0;
+    for (const auto& [id, held] : copies_) {
+        for (const Copy& copy : held) {
+            copies += copy.image->size();
+        }
+    }
+    return charged + size_of(scratch_) + std::max(reserve, copies + size_of(incoming_));
+}
+
+std::uint64_t Shelf::bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_locked();
+}
+
+Failure Shelf::too_large(std::uint64_t wanted, const std::string& what) const {
+    const std::uint64_t used = bytes_locked();
+    return {Errc::overloaded,
+            what + " take " + health::bytes_text(wanted) + " of memory, and this node has " +
+                health::bytes_text(limits_.bytes_max - std::min(limits_.bytes_max, used)) +
+                " left of the " + health::bytes_text(limits_.bytes_max) +
+                " for snapshots; raise --snapshot-memory, or save less"};
+}
+
+Result<std::shared_ptr<ImageMemory>> Shelf::scratch(std::uint64_t bytes) {
+    Result<std::shared_ptr<ImageMemory>> image = ImageMemory::create(bytes);
+    if (!image) {
+        return image;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        // The program cannot go on without it, so only the memory of the node is a limit.
+        if (bytes_locked() + bytes > limits_.bytes_max && bytes > node_memory_left() / 10 * 9) {
+            return too_large(bytes, "the bytes of a snapshot that is read");
+        }
+        add(scratch_, *image);
+    }
+    if (Result<void> allocated = (*image)->allocate(); !allocated) {
+        return allocated.error();
+    }
+    return image;
+}
+
+// ---- Rooms.
+
+Shelf::RoomEntry Shelf::charge_for(std::uint64_t bytes, bool replicated) const {
+    RoomEntry entry;
+    entry.reserve = has_other_nodes_ && !replicated ? snapshot::kSlotsCount * bytes : 0;
+    entry.charge = snapshot::kRoomPageBytes + snapshot::kSlotsCount * bytes + entry.reserve +
+                   (limits_.has_folder ? bytes : 0);
+    entry.replicated = replicated;
+    return entry;
+}
+
+Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes, bool replicated) {
+    RoomEntry entry;
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = rooms_.find(id);
+            found != rooms_.end() && found->second.back().room->slot_bytes() >= bytes) {
+            found->second.back().round = round_;
+            return found->second.back().room;
+        }
+        entry = charge_for(bytes, replicated);
+        if (bytes_locked() + entry.charge > limits_.bytes_max) {
+            return too_large(
+                entry.charge,
+                "the snapshots of part " + std::to_string(id.part) + " (" +
+                    health::bytes_text(bytes) + " each, twice" +
+                    (limits_.has_folder ? ", once more for the writing of the folder" : "") +
+                    (entry.reserve > 0 ? ", and twice for copies of another node" : "") + ")");
+        }
+        pending_ += entry.charge;
+    }
+    Result<std::shared_ptr<Room>> made = Room::create(bytes);
+    const std::lock_guard lock(mutex_);
+    pending_ -= entry.charge;
+    if (!made) {
+        return made.error();
+    }
+    entry.room = *made;
+    entry.round = round_;
+    rooms_[id].push_back(std::move(entry));
+    return made;
+}
+
+// ---- What there is.
+
+std::vector<HeldPart> Shelf::parts() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<HeldPart> parts;
+    for (const auto& [id, entries] : rooms_) {
+        for (const RoomEntry& entry : entries) {
+            for (const snapshot::SlotContent& content : entry.room->contents()) {
+                parts.push_back(
+                    {id, content.version, Holding::Place::room, content.bytes, entry.replicated});
+            }
+        }
+    }
+    for (const auto& [id, held] : copies_) {
+        for (const Copy& copy : held) {
+            parts.push_back({id, copy.version, Holding::Place::copy, copy.image->size(), false});
+        }
+    }
+    return parts;
+}
+
+std::optional<ImageRef> Shelf::find(const PartId& id, const Version& version,
+                                    Holding::Place place) const {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = rooms_.find(id);
+        place == Holding::Place::room && found != rooms_.end()) {
+        for (auto entry = found->second.rbegin(); entry != found->second.rend(); ++entry) {
+            const Room& room = *entry->room;
+            if (const auto content = room.find(version)) {
+                return ImageRef{entry->room, room.fd(),
+                                snapshot::kRoomPageBytes + content->slot * room.slot_bytes(),
+                                room.image(*content)};
+            }
+        }
+    }
+    if (const auto found = copies_.find(id);
+        place == Holding::Place::copy && found != copies_.end()) {
+        for (const Copy& copy : found->second) {
+            if (copy.version == version) {
+                return ImageRef{copy.image, copy.image->fd(), 0, copy.image->bytes()};
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+// ---- Whole versions.
+
+bool Shelf::set_whole(const PartId& id, const Version& version) {
+    const std::lock_guard lock(mutex_);
+    const auto found = wholes_.find(id.name);
+    if (found != wholes_.end() && found->second.latest >= version) {
+        return false;
+    }
+    Whole& whole = wholes_[id.name];
+    if (found != wholes_.end()) {
+        whole.before = whole.latest;
+    }
+    whole.latest = version;
+    whole.parts = id.parts;
+    drop_rooms(id.name, whole);
+    drop_copies(id.name, whole);
+    return true;
+}
+
+std::optional<Version> Shelf::whole(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = wholes_.find(name);
+    return found != wholes_.end() ? std::optional(found->second.latest) : std::nullopt;
+}
+
+void Shelf::drop_rooms(const std::string& name, const Whole& whole) {
+    const auto latest = [](const RoomEntry& entry) {
+        const auto contents = entry.room->contents();
+        return contents.empty() ? Version{} : contents.front().version;
+    };
+    for (auto& [id, entries] : rooms_) {
+        if (id.name != name) {
+            continue;
+        }
+        const bool is_replaced = latest(entries.back()) >= whole.latest;
+        const RoomEntry* const present = &entries.back();
+        std::erase_if(entries, [&](const RoomEntry& entry) {
+            // A room that no worker of this round has asked for, or one that a larger one replaces.
+            const bool is_unused =
+                entry.round < whole.latest.round || (&entry != present && is_replaced);
+            return is_unused && latest(entry) < whole.latest;
+        });
+    }
+    std::erase_if(rooms_, [](const auto& each) { return each.second.empty(); });
+}
+
+void Shelf::drop_copies(const std::string& name, const Whole& whole) {
+    for (auto& [id, held] : copies_) {
+        if (id.name != name) {
+            continue;
+        }
+        give_up_copies(held, whole.latest);
+        std::erase_if(held, [&, parts = id.parts](const Copy& copy) {
+            const bool is_other_world = parts != whole.parts && copy.version < whole.latest;
+            // This node holds the copies of other parts now. Those of the new version may be on
+            // their way to their new holder, but not those of the version before.
+            const bool is_left_over =
+                copy.round < whole.latest.round && whole.before && copy.version < *whole.before;
+            return is_other_world || is_left_over;
+        });
+    }
+    std::erase_if(copies_, [](const auto& each) { return each.second.empty(); });
+}
+
+// ---- Copies.
+
+void Shelf::give_up_copies(std::vector<Copy>& copies, const std::optional<Version>& whole) {
+    std::vector<Version> held;
+    for (const Copy& copy : copies) {
+        held.push_back(copy.version);
+    }
+    std::erase_if(
+        copies, [&](const Copy& copy) { return snapshot::may_give_up(copy.version, held, whole); });
+}
+
+Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const Version& version,
+                                                       std::uint64_t bytes) {
+    Result<std::shared_ptr<ImageMemory>> image = ImageMemory::create(bytes);
+    if (!image) {
+        return image;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = copies_.find(id); found != copies_.end()) {
+            std::vector<Copy>& held = found->second;
+            if (!held.empty() && held.back().version >= version) {
+                return std::shared_ptr<ImageMemory>();
+            }
+            const auto whole = wholes_.find(id.name);
+            give_up_copies(
+                held, whole != wholes_.end() ? std::optional(whole->second.latest) : std::nullopt);
+            if (held.size() >= kCopiesOfPartMax) {
+                return Failure(Errc::overloaded, "both copies of part " + std::to_string(id.part) +
+                                                     " are needed until a later version is whole");
+            }
+        }
+        // What a room has reserved is there; more has to fit.
+        const std::uint64_t before = bytes_locked();
+        add(incoming_, *image);
+        if (bytes_locked() > std::max(before, limits_.bytes_max)) {
+            incoming_.pop_back();
+            return too_large(bytes, "copies of another node's part");
+        }
+    }
+    if (Result<void> allocated = (*image)->allocate(); !allocated) {
+        return allocated.error();
+    }
+    return image;
+}
+
+void Shelf::keep_copy(const PartId& id, const Version& version,
+                      std::shared_ptr<ImageMemory> image) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(incoming_, [&](const auto& each) { return each.lock() == image; });
+    std::vector<Copy>& held = copies_[id];
+    const auto place = std::find_if(held.begin(), held.end(),
+                                    [&](const Copy& copy) { return copy.version >= version; });
+    if (place == held.end() || place->version != version) {
+        held.insert(place, {version, std::move(image), round_});
+    }
+    if (const auto whole = wholes_.find(id.name); whole != wholes_.end()) {
+        give_up_copies(held, whole->second.latest);
+    }
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "agent/snapshot/image_memory.h"
+#include "rendezvous/snapshot/holdings.h"
+#include "rendezvous/snapshot/room.h"
+#include "rendezvous/snapshot/version.h"
+
+namespace regroup::agent {
+
+/// An image in memory that exists as long as `owner`. One in a room may be overwritten by its
+/// worker at any time: Shelf::has() says whether it still was there.
+struct ImageRef {
+    std::shared_ptr<const void> owner;
+    int fd = -1;
+    std::uint64_t offset = 0;  ///< In the file.
+    std::span<const std::byte> bytes;
+};
+
+/// One part in memory, as for holdings.
+struct HeldPart {
+    snapshot::PartId id;
+    snapshot::Version version;
+    snapshot::Holding::Place place = snapshot::Holding::Place::room;
+    std::uint64_t bytes = 0;
+    bool replicated = false;
+};
+
+/// The snapshots that this node has in memory: the rooms of its workers and the copies of parts of
+/// another node. Keeps them within a limit, and gives up those that later ones replace. Any thread;
+/// `room`, and nothing else, may take as long as the kernel needs to give the memory.
+class Shelf {
+   public:
+    struct Limits {
+        std::uint64_t bytes_max = 0;
+        /// The folder is written from a copy in memory, so that workers can save meanwhile: each
+        /// room needs the memory of a third slot.
+        bool has_folder = false;
+    };
+    explicit Shelf(Limits limits) : limits_(limits) {}
+
+    void begin_round(std::uint64_t round, bool has_other_nodes);
+
+    /// See snapshot::Ask::Kind::room. Errors: overloaded, with both numbers and the flag, if the
+    /// memory is beyond the limit; system.
+    Result<std::shared_ptr<snapshot::Room>> room(const snapshot::PartId& id, std::uint64_t bytes,
+                                                 bool replicated);
+
+    [[nodiscard]] std::vector<HeldPart> parts() const;
+    [[nodiscard]] std::optional<ImageRef> find(const snapshot::PartId& id,
+                                               const snapshot::Version& version,
+                                               snapshot::Holding::Place place) const;
+    [[nodiscard]] bool has(const snapshot::PartId& id, const snapshot::Version& version,
+                           snapshot::Holding::Place place) const {
+        return find(id, version, place).has_value();
+    }
+
+    /// Every rank has saved `version` of a state whose parts have the number in `id`. False if a
+    /// later one is known.
+    bool set_whole(const snapshot::PartId& id, const snapshot::Version& version);
+    [[nodiscard]] std::optional<snapshot::Version> whole(const std::string& name) const;
+
+    /// Memory for a copy of another node's part, after those that it replaces were given up. Null:
+    /// the copy is here, or a later one. Errors: overloaded, if both copies of the part are still
+    /// needed, or the memory is beyond the limit.
+    Result<std::shared_ptr<ImageMemory>> begin_copy(const snapshot::PartId& id,
+                                                    const snapshot::Version& version,
+                                                    std::uint64_t bytes);
+    /// The copy is complete and verified.
+    void keep_copy(const snapshot::PartId& id, const snapshot::Version& version,
+                   std::shared_ptr<ImageMemory> image);
+
+    /// Memory for an image that workers read, or that is written to the folder. It may go beyond
+    /// the limit if the node has the memory. Errors: overloaded.
+    Result<std::shared_ptr<ImageMemory>> scratch(std::uint64_t bytes);
+
+    /// All that is counted against the limit.
+    [[nodiscard]] std::uint64_t bytes() const;
+    [[nodiscard]] std::uint64_t bytes_max() const noexcept { return limits_.bytes_max; }
+
+   private:
+    static constexpr std::size_t kCopiesOfPartMax = 2;
+
+    struct RoomEntry {
+        std::shared_ptr<snapshot::Room> room;
+        std::uint64_t round = 0;  ///< In which it was last asked for.
+        std::uint64_t charge = 0;
+        std::uint64_t reserve = 0;  ///< Part of `charge`, for copies of another node's part.
+        bool replicated = false;
+    };
+    struct Copy {
+        snapshot::Version version;
+        std::shared_ptr<ImageMemory> image;
+        std::uint64_t round = 0;  ///< In which it came.
+    };
+    struct Whole {
+        snapshot::Version latest;
+        std::uint32_t parts = 1;
+        std::optional<snapshot::Version> before;
+    };
+
+    [[nodiscard]] std::uint64_t bytes_locked() const;
+    [[nodiscard]] Failure too_large(std::uint64_t wanted, const std::string& what) const;
+    [[nodiscard]] RoomEntry charge_for(std::uint64_t bytes, bool replicated) const;
+    void drop_rooms(const std::string& name, const Whole& whole);
+    void drop_copies(const std::string& name, const Whole& whole);
+    void give_up_copies(std::vector<Copy>& copies, const std::optional<snapshot::Version>& whole);
+
+    const Limits limits_;
+    mutable std::mutex mutex_;
+    // All below are guarded by it.
+    std::uint64_t round_ = 0;
+    bool has_other_nodes_ = false;
+    std::map<snapshot::PartId, std::vector<RoomEntry>> rooms_;  ///< The present one last.
+    std::map<snapshot::PartId, std::vector<Copy>> copies_;      ///< The latest last.
+    std::map<std::string, Whole> wholes_;
+    std::uint64_t pending_ = 0;  ///< Of rooms that are being made.
+    std::vector<std::weak_ptr<ImageMemory>> scratch_;
+    std::vector<std::weak_ptr<ImageMemory>> incoming_;  ///< Copies that are not complete.
+};
+
+}  // namespace regroup::agent
