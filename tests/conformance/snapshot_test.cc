@@ -320,6 +320,34 @@ TEST(Snapshot, EndOfTheRoundEndsSaveAndLoad) {
     });
 }
 
+TEST(Snapshot, OneRankMayHaveSeveralPiecesOfATensor) {
+    const TemporaryDirectory folder;
+    Job(2, {.folder = folder.path()}).run([](const Context& context, Snapshot& snapshot) {
+        // Rows 0 and 2 are on rank 0, rows 1 and 3 on rank 1.
+        std::vector<std::vector<float>> rows;
+        for (std::uint64_t i = 0; i < 2; ++i) {
+            const TensorPiece piece{{1, 5}, {context.rank + 2 * i, 0}, {4, 5}};
+            rows.push_back(piece_values(piece, 1));
+            snapshot.add(i == 0 ? "matrix" : "matrix#1", rows.back(), piece);
+        }
+        EXPECT_TRUE(snapshot.save(1));
+        EXPECT_TRUE(snapshot.wait_until_whole(kPatience));
+        EXPECT_THAT(error_of([&] { snapshot.add("other#1", rows[0], {{1, 5}, {0, 0}, {1, 5}}); }),
+                    is_error(Errc::invalid_argument, "other#1", "no piece"));
+    });
+    Job(1, {.folder = folder.path()}).run([](const Context&, Snapshot& snapshot) {
+        const TensorPiece left{{4, 3}, {0, 0}, {4, 5}};
+        const TensorPiece right{{4, 2}, {0, 3}, {4, 5}};
+        std::vector<float> left_values(12);
+        std::vector<float> right_values(8);
+        snapshot.add("matrix", left_values, left);
+        snapshot.add("matrix#1", right_values, right);
+        EXPECT_EQ(snapshot.load(), 1);
+        EXPECT_EQ(left_values, piece_values(left, 1));
+        EXPECT_EQ(right_values, piece_values(right, 1));
+    });
+}
+
 TEST(Snapshot, TensorThatWasNotSavedIsNamed) {
     const TemporaryDirectory folder;
     save_rows(Job(2, {.folder = folder.path()}), {10});

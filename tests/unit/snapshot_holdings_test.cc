@@ -100,5 +100,22 @@ TEST(SnapshotHoldings, NothingIsGivenUpBeforeALaterVersionIsWhole) {
     EXPECT_TRUE(may_give_up(a, {a, c}, b));
 }
 
+TEST(SnapshotHoldings, NewestWholeVersionIsNeverOverwritten) {
+    const Version first{1, 1, 10};
+    const Version second{1, 1, 20};
+    const Version third{1, 1, 30};
+    EXPECT_EQ(slot_for_save({{}, {}}, {}), 0);
+    EXPECT_EQ(slot_for_save({{first, true}, {}}, {}), 1);
+    // Both may still become whole.
+    EXPECT_EQ(slot_for_save({{first, true}, {second, true}}, {}), std::nullopt);
+    EXPECT_EQ(slot_for_save({{first, false}, {second, true}}, first), std::nullopt);
+    EXPECT_EQ(slot_for_save({{first, false}, {second, false}}, second), 0);
+    // The second will not become whole: it was left by an earlier round, or given up.
+    EXPECT_EQ(slot_for_save({{first, false}, {second, false}}, first), 1);
+    EXPECT_EQ(slot_for_save({{third, false}, {second, false}}, third), 1);
+    // The newest whole version is in the memory of another node.
+    EXPECT_NE(slot_for_save({{first, false}, {second, false}}, third), std::nullopt);
+}
+
 }  // namespace
 }  // namespace regroup::snapshot

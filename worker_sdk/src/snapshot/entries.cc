@@ -66,14 +66,28 @@ Entry entry_of(std::string name, const TensorView& view, TensorPiece piece) {
     return entry;
 }
 
+std::string_view tensor_name(std::string_view entry_name) noexcept {
+    const std::size_t mark = entry_name.rfind('#');
+    if (mark == entry_name.npos || mark == 0 || mark + 1 == entry_name.size() ||
+        entry_name.find_first_not_of("0123456789", mark + 1) != entry_name.npos) {
+        return entry_name;
+    }
+    return entry_name.substr(0, mark);
+}
+
+const Entry* Entries::find(std::string_view name) const noexcept {
+    const auto found =
+        std::ranges::find_if(all_, [&](const Entry& other) { return other.tensor.name == name; });
+    return found == all_.end() ? nullptr : &*found;
+}
+
 void Entries::add(Entry entry) {
     if (entry.is_bytes()) {
         entry.tensor.dtype = "U8";
         entry.tensor.shape = {0};
     }
     const std::string name = entry.tensor.name;
-    if (std::any_of(all_.begin(), all_.end(),
-                    [&](const Entry& other) { return other.tensor.name == name; })) {
+    if (find(name) != nullptr) {
         throw Error(Errc::invalid_argument, "\"" + name + "\" is added to the snapshot twice");
     }
     const auto layout = ImageLayout::of({"state", 0, 1}, {std::move(entry.tensor)});
@@ -83,6 +97,16 @@ void Entries::add(Entry entry) {
     entry.tensor = layout->tensors().front();  // With all of its box.
     if (entry.data == nullptr && entry.tensor.bytes != 0) {
         throw Error(Errc::invalid_argument, "tensor \"" + name + "\" has no data");
+    }
+    if (const std::string_view tensor = tensor_name(name); tensor != name) {
+        const Entry* const first = find(tensor);
+        if (first == nullptr || first->tensor.dtype != entry.tensor.dtype ||
+            first->tensor.global_shape != entry.tensor.global_shape) {
+            throw Error(Errc::invalid_argument,
+                        "\"" + name + "\" is the name of a further piece of the tensor \"" +
+                            std::string(tensor) +
+                            "\", and no piece of such a tensor was added before");
+        }
     }
     all_.push_back(std::move(entry));
     ++edition_;

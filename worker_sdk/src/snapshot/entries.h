@@ -33,11 +33,15 @@ struct Entry {
 /// Throws Error `invalid_argument` if the piece has another number of elements than the view.
 [[nodiscard]] Entry entry_of(std::string name, const TensorView& view, TensorPiece piece);
 
+/// The tensor of which an entry is a piece. Further pieces of a tensor NAME in the same part are
+/// called NAME#1, NAME#2, and so on.
+[[nodiscard]] std::string_view tensor_name(std::string_view entry_name) noexcept;
+
 /// What a rank has added, in order.
 class Entries {
    public:
-    /// Throws Error `invalid_argument`, naming it, for a name that is there already, or a piece
-    /// that is not within its tensor.
+    /// Throws Error `invalid_argument`, naming it, for a name that is there already, a piece that
+    /// is not within its tensor, or a further piece without the first one.
     void add(Entry entry);
     void clear() noexcept;
 
@@ -46,6 +50,8 @@ class Entries {
     [[nodiscard]] std::uint64_t edition() const noexcept { return edition_; }
 
    private:
+    [[nodiscard]] const Entry* find(std::string_view name) const noexcept;
+
     std::vector<Entry> all_;
     std::uint64_t edition_ = 0;
 };

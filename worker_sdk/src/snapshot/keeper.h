@@ -12,6 +12,7 @@
 #include "rendezvous/snapshot/holdings.h"
 #include "rendezvous/snapshot/room.h"
 #include "rendezvous/snapshot/version.h"
+#include "worker_sdk/src/base/round_scope.h"
 
 namespace regroup::snapshot {
 
@@ -49,10 +50,10 @@ class Keeper {
     /// Errors: a sentence about why there is none.
     [[nodiscard]] virtual Result<HeldImage> image(const Wanted& wanted) = 0;
 
-    /// The version is published in its room.
-    virtual void saved(const PartId& id, const Version& version) = 0;
-    /// Every rank has saved the version.
-    virtual void whole(const PartId& id, const Version& version) = 0;
+    /// The version is published in its room. True: it is time to write a version to the folder.
+    virtual bool saved(const PartId& id, const Version& version) = 0;
+    /// Every rank has saved the version. `write`: the folder is to have it.
+    virtual void whole(const PartId& id, const Version& version, bool write) = 0;
     /// The agent at `endpoint` holds the copies of this node's parts; empty: none does.
     virtual void copies_to(const std::string& name, const std::string& endpoint) = 0;
 
@@ -61,9 +62,10 @@ class Keeper {
 };
 
 /// The keeper of this process: the agent, if the process has one, else the process itself with
-/// `folder`, which may be empty. Throws Error if the agent refuses.
-[[nodiscard]] std::unique_ptr<Keeper> make_keeper(const std::string& folder);
-/// For tests, and for a process without an agent.
+/// `folder`, which may be empty. Its calls throw Error `fenced` once `scope` is interrupted. Throws
+/// Error if the agent refuses.
+[[nodiscard]] std::unique_ptr<Keeper> make_keeper(const std::string& folder,
+                                                  std::shared_ptr<RoundScope> scope);
 [[nodiscard]] std::unique_ptr<Keeper> make_own_keeper(const std::string& folder);
 
 }  // namespace regroup::snapshot

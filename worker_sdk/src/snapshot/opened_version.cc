@@ -112,7 +112,7 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
         opened.header = std::move(header);
         opened.tensors.clear();
         for (const TensorEntry& tensor : opened.header->tensors) {
-            opened.tensors.emplace(tensor.name, &tensor);
+            opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
         }
         if (!header_only) {
             opened.image = *std::move(image);
@@ -135,41 +135,46 @@ Result<void> OpenedVersion::verify_share() {
     return {};
 }
 
+void OpenedVersion::take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
+                         std::vector<Take>& takes, std::string& found) {
+    const auto pieces = parts_[part].tensors.find(tensor_name(wanted.name));
+    if (pieces == parts_[part].tensors.end()) {
+        return;
+    }
+    for (const TensorEntry* const from : pieces->second) {
+        if (from->dtype != wanted.dtype || from->global_shape != wanted.global_shape) {
+            found = from->dtype + " " + shape_text(from->global_shape);
+            continue;
+        }
+        std::vector<Box> rest;
+        for (const Box& box : missing) {
+            const auto common = intersection(box, Box::of(*from));
+            if (!common) {
+                rest.push_back(box);
+                continue;
+            }
+            takes.push_back({part, from, *common});
+            const std::vector<Box> left = difference(box, *common);
+            rest.insert(rest.end(), left.begin(), left.end());
+        }
+        missing = std::move(rest);
+    }
+}
+
 Result<std::vector<OpenedVersion::Take>> OpenedVersion::plan(const TensorEntry& wanted) {
     std::vector<Take> takes;
     std::vector<Box> missing{Box::of(wanted)};
     if (missing.front().empty()) {
         return takes;
     }
-    std::string found;  // About a tensor of that name that is another one.
-    // Neighbours of the own part first: there the pieces are likely to be.
+    std::string found;
+    // The own part first, and its neighbours: there the pieces are likely to be.
     for (std::uint32_t i = 0; i < candidate_.parts && !missing.empty(); ++i) {
         const std::uint32_t part = (first_part() + i) % candidate_.parts;
         if (Result<void> opened = open(part, true); !opened) {
             return opened.error();
         }
-        const auto& tensors = parts_[part].tensors;
-        const auto tensor = tensors.find(wanted.name);
-        if (tensor == tensors.end()) {
-            continue;
-        }
-        const TensorEntry& from = *tensor->second;
-        if (from.dtype != wanted.dtype || from.global_shape != wanted.global_shape) {
-            found = from.dtype + " " + shape_text(from.global_shape);
-            continue;
-        }
-        std::vector<Box> rest;
-        for (const Box& box : missing) {
-            const auto common = intersection(box, Box::of(from));
-            if (!common) {
-                rest.push_back(box);
-                continue;
-            }
-            takes.push_back({part, &from, *common});
-            const std::vector<Box> left = difference(box, *common);
-            rest.insert(rest.end(), left.begin(), left.end());
-        }
-        missing = std::move(rest);
+        take(part, wanted, missing, takes, found);
     }
     if (!missing.empty()) {
         const std::string about = "tensor \"" + wanted.name +
@@ -218,17 +223,23 @@ Result<void> OpenedVersion::prepare(const Entry& entry) {
 
 Result<std::span<const std::byte>> OpenedVersion::bytes(const std::string& name) {
     // With another number of ranks, no part is that of this rank.
-    const std::uint32_t part = candidate_.parts == reader_.world_size ? reader_.rank : 0;
-    if (Result<void> opened = open(part, false); !opened) {
-        return opened.error();
+    const bool has_own = candidate_.parts == reader_.world_size;
+    for (std::uint32_t i = 0; i < candidate_.parts + (has_own ? 1 : 0); ++i) {
+        const std::uint32_t part = !has_own ? i : i == 0 ? reader_.rank : i - 1;
+        if (Result<void> opened = open(part, true); !opened) {
+            return opened.error();
+        }
+        if (!parts_[part].tensors.contains(name)) {
+            continue;
+        }
+        if (Result<void> opened = open(part, false); !opened) {
+            return opened.error();
+        }
+        const TensorEntry& entry = *parts_[part].tensors.at(name).front();
+        return parts_[part].image->bytes.subspan(entry.begin, entry.bytes);
     }
-    const auto found = parts_[part].tensors.find(name);
-    if (found == parts_[part].tensors.end()) {
-        return invalid_argument("\"" + name + "\": " + to_string(candidate_.version) +
-                                " of the state \"" + reader_.name + "\" has no such entry");
-    }
-    const TensorEntry& entry = *found->second;
-    return parts_[part].image->bytes.subspan(entry.begin, entry.bytes);
+    return invalid_argument("\"" + name + "\": " + to_string(candidate_.version) +
+                            " of the state \"" + reader_.name + "\" has no such entry");
 }
 
 Result<void> OpenedVersion::read(const Entry& entry, CopyPool& pool) {

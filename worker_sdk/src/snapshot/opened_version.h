@@ -46,7 +46,9 @@ class OpenedVersion {
     /// Gets and verifies all parts from which `entry` is read. Errors: the same, or
     /// `invalid_argument`: not all of it was saved, or it was saved with another type or shape.
     [[nodiscard]] Result<void> prepare(const Entry& entry);
-    /// The bytes of a state that is no tensor. Valid while this object lives. Errors likewise.
+    /// The bytes of a state that is no tensor: those of this rank if the number of ranks is the
+    /// same and it has saved some, else those of the lowest part that has some. Valid while this
+    /// object lives. Errors likewise.
     [[nodiscard]] Result<std::span<const std::byte>> bytes(const std::string& name);
     /// Copies the tensor of the entry to its place. Errors likewise; `system` if a GPU fails.
     [[nodiscard]] Result<void> read(const Entry& entry, CopyPool& pool);
@@ -54,8 +56,9 @@ class OpenedVersion {
    private:
     struct Part {
         std::optional<ImageHeader> header{};
-        std::map<std::string_view, const TensorEntry*> tensors{};  // Of the header.
-        std::optional<HeldImage> image{};                          // Verified.
+        /// Of the header, the pieces of each tensor.
+        std::map<std::string_view, std::vector<const TensorEntry*>> tensors{};
+        std::optional<HeldImage> image{};  // Verified.
         std::set<std::size_t> bad_sources{};
     };
     /// A piece of the wanted box, and the part that has it.
@@ -67,6 +70,9 @@ class OpenedVersion {
     [[nodiscard]] Result<void> open(std::uint32_t part, bool header_only);
     [[nodiscard]] Result<HeldImage> open_from(std::uint32_t part, const Source& source,
                                               bool header_only, ImageHeader& header);
+    /// Takes what a part has of the missing boxes. `found`: about another tensor of that name.
+    void take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
+              std::vector<Take>& takes, std::string& found);
     [[nodiscard]] Result<std::vector<Take>> plan(const TensorEntry& wanted);
     [[nodiscard]] Result<std::vector<Take>> plan_verified(const TensorEntry& wanted);
     /// The first part that falls to this rank.

@@ -49,8 +49,8 @@ class OwnKeeper final : public Keeper {
     }
     Announcement holdings(const std::string& name) override;
     Result<HeldImage> image(const Wanted& wanted) override;
-    void saved(const PartId& /*id*/, const Version& /*version*/) override {}
-    void whole(const PartId& id, const Version& version) override;
+    bool saved(const PartId& /*id*/, const Version& /*version*/) override { return false; }
+    void whole(const PartId& id, const Version& version, bool write) override;
     void copies_to(const std::string& /*name*/, const std::string& /*endpoint*/) override {}
     bool await_unread(std::size_t slot, Instant deadline) override;
 
@@ -127,7 +127,7 @@ Result<HeldImage> OwnKeeper::image(const Wanted& wanted) {
     return HeldImage{held, held->bytes()};
 }
 
-void OwnKeeper::whole(const PartId& id, const Version& version) {
+void OwnKeeper::whole(const PartId& id, const Version& version, bool /*write*/) {
     const std::lock_guard lock(mutex_);
     if (!folder_) {
         return;

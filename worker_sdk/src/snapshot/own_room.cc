@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/snapshot/own_room.h"
 
+#include <utility>
+
 namespace regroup::snapshot {
 namespace {
 
@@ -13,11 +15,12 @@ void OwnRoom::make(Keeper& keeper, const PartId& id, std::uint64_t bytes,
     if (room_ && id_ == id && room_->slot_bytes() >= bytes) {
         return;
     }
-    mapping_.reset();
-    descriptor_.reset();
     // States that are no tensors may have another length each time.
     const std::uint64_t spare = flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
-    room_ = keeper.room(id, bytes + spare, replicated);
+    std::shared_ptr<Room> room = keeper.room(id, bytes + spare, replicated);
+    mapping_.reset();
+    descriptor_.reset();
+    room_ = std::move(room);
     id_ = id;
     descriptor_.emplace(room_->fd());
     mapping_.emplace(room_->slot(0).data() - kRoomPageBytes, room_->bytes());

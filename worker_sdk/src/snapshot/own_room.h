@@ -16,10 +16,11 @@ class OwnRoom {
    public:
     /// Gets a room with slots of at least `bytes`, unless it has one for this part.
     /// `flexible_bytes` of them may have another length in the next step. Throws Error as
-    /// Keeper::room.
+    /// Keeper::room; the room is then what it was.
     void make(Keeper& keeper, const PartId& id, std::uint64_t bytes, std::uint64_t flexible_bytes,
               bool replicated);
 
+    explicit operator bool() const noexcept { return room_ != nullptr; }
     [[nodiscard]] Room& operator*() const noexcept { return *room_; }
     [[nodiscard]] Room* operator->() const noexcept { return room_.get(); }
 

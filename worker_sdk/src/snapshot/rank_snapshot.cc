@@ -97,7 +97,7 @@ RankSnapshot::RankSnapshot(const Context& context, SnapshotOptions options)
       name_hold_(ContextScope::of(context).get(), options_.name),
       exceptions_(std::uncaught_exceptions()),
       pool_(threads_of(context, options_.threads)),
-      keeper_(make_keeper(folder_of(options_))),
+      keeper_(make_keeper(folder_of(options_), ContextScope::of(context))),
       agreement_(context, options_.name) {}
 
 RankSnapshot::~RankSnapshot() {
@@ -132,9 +132,9 @@ void RankSnapshot::look_together() {
     tell_place_of_copies();
     watch_ = std::make_unique<WholeWatch>(
         agreement_.store().under("saves/" + std::to_string(looks_)), look_.savers,
-        ContextScope::of(context_), [this](std::uint64_t step) {
+        ContextScope::of(context_), [this](std::uint64_t step, bool write) {
             if (look_.saves) {
-                keeper_->whole(look_.id, look_.version_of(step));
+                keeper_->whole(look_.id, look_.version_of(step), write);
             }
         });
 }
@@ -181,7 +181,7 @@ std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
             look_.begin(candidate.version.history, context_.round);
             link::note_history_read(candidate.version.history);
             if (look_.saves && candidate.parts == look_.id.parts) {
-                keeper_->whole(look_.id, candidate.version);
+                keeper_->whole(look_.id, candidate.version, false);
             }
             opened_ = std::move(opened);
             return candidate.version.step;
@@ -257,27 +257,18 @@ void RankSnapshot::require_later(std::uint64_t step) const {
 std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
     for (;;) {
         agreement_.require_round();
-        const std::vector<SlotContent> contents = room_->contents();
-        std::optional<std::size_t> found;
+        std::vector<SavedSlot> slots(kSlotsCount);
         std::optional<std::uint64_t> awaited;
-        for (std::size_t slot = 0; slot < kSlotsCount; ++slot) {
-            const auto content = std::ranges::find(contents, slot, &SlotContent::slot);
-            if (content == contents.end()) {
-                found = slot;
-                break;
-            }
-            const Version& version = content->version;
-            // In this order: a version that is no longer pending may have become the newest one.
+        for (const SlotContent& content : room_->contents()) {
+            const Version& version = content.version;
             const bool is_pending =
                 version == look_.version_of(version.step) && watch_->is_pending(version.step);
-            if (is_pending) {
-                awaited = version.step;
-            } else if (newest_whole() != version) {
-                found = slot;
-            }
+            slots[content.slot] = {version, is_pending};
+            awaited = is_pending ? version.step : awaited;  // In the end the earlier one.
         }
-        if (found) {
-            return keeper_->await_unread(*found, deadline) ? found : std::nullopt;
+        // Asked last: a version that is no longer pending may have become the newest one.
+        if (const auto slot = slot_for_save(slots, newest_whole())) {
+            return keeper_->await_unread(*slot, deadline) ? slot : std::nullopt;
         }
         if (!awaited || !watch_->await_verdict(*awaited, deadline)) {
             return std::nullopt;
@@ -286,6 +277,28 @@ std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
             raise(*failure);
         }
     }
+}
+
+bool RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble) {
+    try {
+        room_.make(*keeper_, look_.id, bytes, flexible, options_.replicated);
+        return true;
+    } catch (const Error& error) {
+        // At the first step the program learns that its memory does not suffice. Later, training
+        // is worth more than a step that is not kept.
+        if (!room_ || error.code() != Errc::system) {
+            throw;
+        }
+        trouble = error.what();
+        return false;
+    }
+}
+
+bool RankSnapshot::give_up(std::uint64_t step, const std::string& why) {
+    say("snapshot: step " + std::to_string(step) + " of the state \"" + options_.name +
+        "\" is not saved by rank " + std::to_string(context_.rank) + ": " + why);
+    watch_->abandon(step);
+    return false;
 }
 
 bool RankSnapshot::save(std::uint64_t step) {
@@ -306,7 +319,7 @@ bool RankSnapshot::save(std::uint64_t step) {
     opened_.reset();
     if (!look_.saves) {
         look_.last_step = step;
-        watch_->saved(step, false);
+        watch_->saved(step, false, false);
         return true;
     }
     std::vector<std::string> bytes(entries_.all().size());
@@ -327,23 +340,23 @@ bool RankSnapshot::save(std::uint64_t step) {
         cache.edition = entries_.edition();
         cache.sizes = std::move(sizes);
     }
-    room_.make(*keeper_, look_.id, cache.layout->bytes(), flexible, options_.replicated);
+    std::string trouble;
+    if (!make_room(cache.layout->bytes(), flexible, trouble)) {
+        return give_up(step, trouble);
+    }
     const auto slot = free_slot(after(now(), kSaveLimit));
     if (!slot) {
-        say("snapshot: step " + std::to_string(step) + " of the state \"" + options_.name +
-            "\" is not saved by rank " + std::to_string(context_.rank) +
-            ": not all ranks have saved the step before within " + format_duration(kSaveLimit));
-        watch_->abandon(step);
-        return false;
+        return give_up(
+            step, "not all ranks have saved the step before within " + format_duration(kSaveLimit));
     }
     room_->withdraw(*slot);
     save_image(*cache.layout, look_.version_of(step), content, room_->slot(*slot), pool_);
     // A round that has ended meanwhile counts this step no more.
     agreement_.require_round();
     room_->publish(*slot, look_.version_of(step), cache.layout->bytes());
-    keeper_->saved(look_.id, look_.version_of(step));
+    const bool write = keeper_->saved(look_.id, look_.version_of(step));
     look_.last_step = step;
-    watch_->saved(step, true);
+    watch_->saved(step, true, write);
     return true;
 }
 

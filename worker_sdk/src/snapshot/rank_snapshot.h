@@ -72,6 +72,10 @@ class RankSnapshot {
     /// True if this rank has all that it needs of the version.
     bool prepare(OpenedVersion& opened, bool for_entries);
     void require_later(std::uint64_t step) const;
+    /// False, and why, if the state has grown and there is no memory for that.
+    bool make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble);
+    /// The step is not kept; false.
+    bool give_up(std::uint64_t step, const std::string& why);
     [[nodiscard]] std::optional<std::size_t> free_slot(Instant deadline);
     [[nodiscard]] std::optional<Version> newest_whole() const;
     void settle(Duration limit) const;

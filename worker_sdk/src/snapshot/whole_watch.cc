@@ -4,6 +4,7 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,12 @@ constexpr Duration kLookSlice = std::chrono::milliseconds(5);
 /// Of how many steps the verdicts stay in the store, for ranks that are behind.
 constexpr std::size_t kVerdictsKept = 8;
 
-constexpr const char* kWholeVerdict = "whole";
-constexpr const char* kAbandonedVerdict = "abandoned";
+/// Added to the count of a step by a rank that wants it in the folder.
+constexpr std::int64_t kWrite = std::int64_t{1} << 32U;
+
+constexpr std::string_view kWholeVerdict = "whole";
+constexpr std::string_view kWriteVerdict = "whole write";
+constexpr std::string_view kAbandonedVerdict = "abandoned";
 
 std::string saved_key(std::uint64_t step) {
     return "saved/" + std::to_string(step);
@@ -33,7 +38,7 @@ std::string verdict_key(std::uint64_t step) {
 }  // namespace
 
 WholeWatch::WholeWatch(MemberStore store, std::uint64_t parts, std::shared_ptr<RoundScope> scope,
-                       std::function<void(std::uint64_t step)> on_whole)
+                       OnWhole on_whole)
     : store_(std::move(store)),
       parts_(parts),
       on_whole_(std::move(on_whole)),
@@ -64,8 +69,8 @@ void WholeWatch::enqueue(std::uint64_t step, const Pending& pending) {
     changed_.notify_all();
 }
 
-void WholeWatch::saved(std::uint64_t step, bool counts) {
-    enqueue(step, {.counts = counts});
+void WholeWatch::saved(std::uint64_t step, bool counts, bool write) {
+    enqueue(step, {.counts = counts, .write = write});
 }
 
 void WholeWatch::abandon(std::uint64_t step) {
@@ -122,11 +127,14 @@ void WholeWatch::watch_until_stopped() {
 }
 
 void WholeWatch::tell(std::uint64_t step, const Pending& pending) {
-    const bool is_last =
-        pending.counts && store_.add(saved_key(step), 1) == static_cast<std::int64_t>(parts_);
-    if (is_last || pending.is_abandoned) {
+    const std::int64_t count =
+        pending.counts ? store_.add(saved_key(step), pending.write ? kWrite + 1 : 1) : 0;
+    const bool is_last = pending.counts && count % kWrite == static_cast<std::int64_t>(parts_);
+    if (is_last) {
         static_cast<void>(
-            store_.propose(verdict_key(step), is_last ? kWholeVerdict : kAbandonedVerdict));
+            store_.propose(verdict_key(step), count >= kWrite ? kWriteVerdict : kWholeVerdict));
+    } else if (pending.is_abandoned) {
+        static_cast<void>(store_.propose(verdict_key(step), kAbandonedVerdict));
     }
     if (is_last && decided_.size() >= kVerdictsKept) {
         store_.erase(saved_key(decided_.front()));
@@ -159,9 +167,10 @@ void WholeWatch::await_change(std::uint64_t step) {
 }
 
 void WholeWatch::take_verdict(std::uint64_t step) {
-    const bool is_whole = store_.get(verdict_key(step)) == kWholeVerdict;
+    const std::string verdict = store_.get(verdict_key(step));
+    const bool is_whole = verdict != kAbandonedVerdict;
     if (is_whole) {
-        on_whole_(step);
+        on_whole_(step, verdict == kWriteVerdict);
     }
     decided_.push_back(step);
     if (decided_.size() > kVerdictsKept) {

@@ -21,23 +21,27 @@ namespace regroup::snapshot {
 
 /// Finds out which steps every rank of this round has saved. A thread counts in the store:
 ///
-///     saved/STEP     how many parts are saved
-///     verdict/STEP   "whole" from the rank that saved the last part, or "abandoned" from a rank
-///                    that could not save its part; the first one counts
+///     saved/STEP     how many parts are saved, and how many ranks want the step in the folder
+///     verdict/STEP   "whole" or "whole write" from the rank that saved the last part, or
+///                    "abandoned" from a rank that could not save its part; the first one counts
 ///
 /// Any thread.
 class WholeWatch {
    public:
+    /// `write`: some rank wants the step in the folder.
+    using OnWhole = std::function<void(std::uint64_t step, bool write)>;
+
     /// `parts`: how many are saved of each step. `on_whole` is called on the thread of the watch
     /// before `look` shows the step as whole.
     WholeWatch(MemberStore store, std::uint64_t parts, std::shared_ptr<RoundScope> scope,
-               std::function<void(std::uint64_t step)> on_whole);
+               OnWhole on_whole);
     ~WholeWatch();
     WholeWatch(const WholeWatch&) = delete;
     WholeWatch& operator=(const WholeWatch&) = delete;
 
-    /// This rank has saved `step`, and `counts` if a part of its own is in it.
-    void saved(std::uint64_t step, bool counts);
+    /// This rank has saved `step`, and `counts` if a part of its own is in it. `write`: it wants
+    /// the step in the folder.
+    void saved(std::uint64_t step, bool counts, bool write);
     /// This rank does not save its part of `step`, so that no rank needs to wait for it.
     void abandon(std::uint64_t step);
 
@@ -54,6 +58,7 @@ class WholeWatch {
    private:
     struct Pending {
         bool counts = false;
+        bool write = false;
         bool is_told = false;
         bool is_abandoned = false;
     };
@@ -66,7 +71,7 @@ class WholeWatch {
 
     MemberStore store_;  // Of the thread.
     const std::uint64_t parts_;
-    const std::function<void(std::uint64_t)> on_whole_;
+    const OnWhole on_whole_;
     /// Ends the waits of the thread.
     const std::shared_ptr<RoundScope> own_scope_ = std::make_shared<RoundScope>();
     RoundScope::Registration registration_;
