@@ -116,6 +116,7 @@ struct Experience {
     bool hears_daemon = false;  ///< On the present connection.
     Instant daemon_lost_at = Instant::min();
     bool was_standby = false;
+    bool drains = false;
     RoundId first_round = RoundId::none;  ///< None: no round has begun here.
     Instant first_began{};
     rendezvous::Goodput recoveries{};
@@ -165,6 +166,9 @@ struct Agent::Impl {
                     [this] {
                         if (core.draining()) {
                             workers.announce_drain();
+                            if (!std::exchange(seen.drains, true)) {
+                                snapshots.write_now();
+                            }
                         }
                         if (core.report().state == rendezvous::NodeState::stopping) {
                             watch.round_stops();
@@ -318,11 +322,22 @@ struct Agent::Impl {
         workers.kill_leftovers();
         narrator.quits(effect.verdict);
         output.close_all();
-        link.stop([this, effect] {
-            if (on_done) {
+        const auto left = std::make_shared<int>(2);
+        const auto one_is_done = [this, effect, left] {
+            if (--*left == 0 && on_done) {
                 std::exchange(on_done, nullptr)(effect);
             }
-        });
+        };
+        snapshots.finish(time_to_finish(), one_is_done);
+        link.stop(one_is_done);
+    }
+
+    /// For the last snapshot: what a signal has left of the time after which others kill this node.
+    [[nodiscard]] Duration time_to_finish() const {
+        constexpr Duration kLeast = std::chrono::seconds(1);
+        const Duration limit = options.core.policy.shutdown_timeout;
+        const Duration gone = quit_asked_at ? clock.now() - *quit_asked_at : Duration::zero();
+        return std::max(limit - gone, std::min(limit, kLeast));
     }
 
     WorkerGroupOptions group_options() {
@@ -447,6 +462,7 @@ struct Agent::Impl {
     DaemonLink link;
     asio::steady_timer progress_timer;
     Experience seen;
+    std::optional<Instant> quit_asked_at;  ///< By the first signal.
     std::function<void(const Quit&)> on_done;
 };
 
@@ -475,6 +491,8 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
 }
 
 void Agent::request_quit(int signal) {
+    impl_->quit_asked_at = impl_->quit_asked_at.value_or(impl_->clock.now());
+    impl_->snapshots.write_now();
     impl_->loop.feed(QuitRequested{signal, text_of(AskedBySignal{signal})});
 }
 

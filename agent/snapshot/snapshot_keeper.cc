@@ -9,9 +9,12 @@
 #include <unistd.h>
 #include <utility>
 
+#include <boost/asio/steady_timer.hpp>
+
 #include "agent/snapshot/channel_server.h"
 #include "agent/snapshot/copier.h"
 #include "agent/snapshot/fetches.h"
+#include "agent/snapshot/folder_writer.h"
 #include "agent/snapshot/mouth.h"
 #include "agent/snapshot/peer_client.h"
 #include "agent/snapshot/peer_server.h"
@@ -84,14 +87,21 @@ struct ActiveSnapshots {
                     std::string name_in, Say say)
         : options(options_in),
           name(std::move(name_in)),
-          shelf({memory_max(options_in), !options_in.folder.empty()}),
+          shelf_owner(std::make_shared<Shelf>(
+              Shelf::Limits{memory_max(options_in), !options_in.folder.empty()})),
+          shelf(*shelf_owner),
           copier(shelf, say),
           fetches([this](const Ask& ask) { return fetch(ask); }),
           server(io, shelf,
                  {.find = [this](const Ask& ask) { return find(ask); },
                   .on_whole = [this](const Ask& ask) { whole(ask); },
                   .say = say}),
-          channels([this](const Ask& ask) { return answer(ask); }) {}
+          channels([this](const Ask& ask) { return answer(ask); }) {
+        if (!options.folder.empty()) {
+            writer.emplace(shelf_owner,
+                           FolderWriter::Options{options.folder, options.interval, say});
+        }
+    }
     ~ActiveSnapshots() { sockets.stop(); }
     ActiveSnapshots(const ActiveSnapshots&) = delete;
     ActiveSnapshots& operator=(const ActiveSnapshots&) = delete;
@@ -134,6 +144,9 @@ struct ActiveSnapshots {
                 return saved(ask);
             case Ask::Kind::whole:
                 whole(ask);
+                if (writer) {
+                    writer->whole(ask.id.name, ask.version, ask.write);
+                }
                 return {};
             case Ask::Kind::copies_to:
                 copier.set_target({ask.endpoint, facts().trust});
@@ -195,7 +208,9 @@ struct ActiveSnapshots {
         if (!ask.replicated) {
             copier.saved(ask.id, ask.version);
         }
-        return {};
+        Reply reply;
+        reply.answer.write = writer && facts().group_rank == 0 && writer->is_due();
+        return reply;
     }
 
     static std::string gone(const Ask& ask) {
@@ -243,11 +258,13 @@ struct ActiveSnapshots {
     const std::string name;
     std::mutex mutex;
     RoundFacts round;  ///< Guarded by the mutex.
-    Shelf shelf;
+    const std::shared_ptr<Shelf> shelf_owner;
+    Shelf& shelf;
     OpenSockets sockets;  ///< Of fetches.
     Copier copier;
     Fetches fetches;
     PeerServer server;
+    std::optional<FolderWriter> writer;  ///< Nothing without a folder.
     ChannelServer channels;
 };
 
@@ -261,6 +278,15 @@ struct SnapshotKeeper::Impl {
     rendezvous::Assignment assignment{};
     std::string own_address{};
     std::unique_ptr<ActiveSnapshots> active{};
+    std::function<void()> on_finished{};
+    boost::asio::steady_timer timer{io};
+
+    void finished() {
+        timer.cancel();
+        if (const auto done = std::exchange(on_finished, nullptr)) {
+            done();
+        }
+    }
 
     [[nodiscard]] PeerTrust trust() const {
         PeerTrust trust;
@@ -308,6 +334,34 @@ Result<UniqueFd> SnapshotKeeper::open() {
         impl_->tell_round();
     }
     return impl_->active->channels.open();
+}
+
+void SnapshotKeeper::write_now() {
+    if (impl_->active && impl_->active->writer) {
+        impl_->active->writer->write_now();
+    }
+}
+
+void SnapshotKeeper::finish(Duration limit, std::function<void()> on_done) {
+    if (!impl_->active || !impl_->active->writer) {
+        on_done();
+        return;
+    }
+    FolderWriter& writer = *impl_->active->writer;
+    impl_->on_finished = std::move(on_done);
+    impl_->timer.expires_after(limit);
+    impl_->timer.async_wait([impl = impl_.get(), &writer, limit](boost::system::error_code error) {
+        if (!error && impl->on_finished) {
+            writer.give_up();
+            impl->say("the last snapshot could not be written to " + impl->options.folder.string() +
+                      " within " + format_duration(limit) +
+                      " (--shutdown-timeout); the versions that are there are untouched");
+            impl->finished();
+        }
+    });
+    writer.finish([mouth = impl_->mouth, impl = impl_.get()] {
+        Mouth::post(mouth, [impl] { impl->finished(); });
+    });
 }
 
 }  // namespace regroup::agent

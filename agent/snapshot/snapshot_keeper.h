@@ -45,6 +45,14 @@ class SnapshotKeeper {
     /// A channel for a worker: the worker's end. Errors: system, overloaded.
     Result<UniqueFd> open();
 
+    /// The node is about to leave: begins to write the last whole version to the folder, while the
+    /// workers still save.
+    void write_now();
+    /// The workers have ended: writes the last whole version to the folder, unless it is there, and
+    /// says so. `on_done` is called once, after `limit` at the latest; at once if there is nothing
+    /// to write.
+    void finish(Duration limit, std::function<void()> on_done);
+
    private:
     struct Impl;
     std::unique_ptr<Impl> impl_;

@@ -90,7 +90,8 @@ Result<void> sync_folder(const fs::path& folder) {
 }
 
 /// Several agents, and threads of one, may write the same file.
-Result<void> write_atomically(const fs::path& path, std::span<const std::byte> bytes) {
+Result<void> write_atomically(const fs::path& path, std::span<const std::byte> bytes,
+                              const std::atomic<bool>* stop = nullptr) {
     static std::atomic<unsigned> number = 0;
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
@@ -103,6 +104,10 @@ Result<void> write_atomically(const fs::path& path, std::span<const std::byte> b
             return Failure(Errc::system, partial.string() + ": " + file.error().detail);
         }
         for (std::size_t at = 0; at < bytes.size();) {
+            if (stop != nullptr && stop->load()) {
+                return Failure(Errc::deadline_exceeded,
+                               "the writing of " + path.string() + " was ended");
+            }
             const std::size_t count = std::min(kWriteBytes, bytes.size() - at);
             const ssize_t done = ::write(file->get(), bytes.data() + at, count);
             if (done < 0 && errno == EINTR) {
@@ -166,18 +171,23 @@ fs::path Folder::file_of(const PartId& id, const Version& version) const {
 }
 
 Result<void> Folder::write(const PartId& id, const Version& version,
-                           std::span<const std::byte> image) const {
+                           std::span<const std::byte> image, const std::atomic<bool>* stop) const {
     const fs::path file = file_of(id, version);
     std::error_code error;
     if (fs::file_size(file, error) != image.size() || error) {
         if (Result<void> made = files::make_own_folder(file.parent_path().string()); !made) {
             return Failure(Errc::system, file.parent_path().string() + ": " + made.error().detail);
         }
-        if (Result<void> written = write_atomically(file, image); !written) {
+        if (Result<void> written = write_atomically(file, image, stop); !written) {
             return written;
         }
     }
     return write_index(id, version);
+}
+
+bool Folder::is_complete(const std::string& name, const Version& version) const {
+    std::error_code error;
+    return fs::exists(folder_of(name, version) / kIndex, error);
 }
 
 Result<void> Folder::write_index(const PartId& id, const Version& version) const {

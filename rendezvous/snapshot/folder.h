@@ -7,6 +7,7 @@
 //     FOLDER/STATE/HISTORY-ROUND-STEP/snapshot.json    when all parts are there
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -51,9 +52,13 @@ class Folder {
 
     /// Writes an image, which has been verified, to the disk: a reader finds the file complete or
     /// not at all. Nothing if another node has written the same part. Writes snapshot.json once all
-    /// parts are there. Errors: system, naming the file; other versions are then untouched.
+    /// parts are there. Errors: system, naming the file; deadline_exceeded, if `stop` (may be null)
+    /// has become true. Other versions are then untouched.
     [[nodiscard]] Result<void> write(const PartId& id, const Version& version,
-                                     std::span<const std::byte> image) const;
+                                     std::span<const std::byte> image,
+                                     const std::atomic<bool>* stop = nullptr) const;
+    /// True if all parts of the version are there.
+    [[nodiscard]] bool is_complete(const std::string& name, const Version& version) const;
     /// What files there are of the state, whole or not, the latest version first. Not verified.
     [[nodiscard]] std::vector<Holding> list(const std::string& name) const;
     /// Deletes versions of the state: all but the latest two that are complete here, and later

@@ -179,8 +179,8 @@ std::optional<std::uint64_t> hash_in(std::string_view digits) {
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
     // Only as hexadecimal() writes it: any other byte is damage.
-    const bool good = error == std::errc{} && end == digits.data() + digits.size() &&
-                      hexadecimal(hash) == digits;
+    const bool good =
+        error == std::errc{} && end == digits.data() + digits.size() && hexadecimal(hash) == digits;
     return good ? std::optional(hash) : std::nullopt;
 }
 
