@@ -27,6 +27,30 @@ std::byte* map_memory(int file, std::uint64_t bytes) {
 
 }  // namespace
 
+std::optional<std::size_t> slot_for_save(const std::vector<SlotContent>& contents,
+                                         const std::vector<Version>& pending,
+                                         const std::optional<Version>& whole) {
+    std::optional<std::size_t> free;
+    for (std::size_t slot = 0; slot < kSlotsCount; ++slot) {
+        const auto content =
+            std::find_if(contents.begin(), contents.end(),
+                         [&](const SlotContent& each) { return each.slot == slot; });
+        if (content == contents.end()) {
+            return slot;
+        }
+        const bool is_pending =
+            std::find(pending.begin(), pending.end(), content->version) != pending.end();
+        const bool is_older =
+            !free || std::any_of(contents.begin(), contents.end(), [&](const SlotContent& each) {
+                return each.slot == *free && content->version < each.version;
+            });
+        if (!is_pending && content->version != whole && is_older) {
+            free = slot;
+        }
+    }
+    return free;
+}
+
 Result<std::shared_ptr<Room>> Room::create(std::uint64_t slot_bytes) {
     const std::uint64_t slot = (slot_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     if (slot == 0 || slot > kSlotBytesMax) {

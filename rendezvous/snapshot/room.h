@@ -49,6 +49,14 @@ struct SlotContent {
     std::uint64_t bytes = 0;
 };
 
+/// The slot that a worker may overwrite with its next version: an empty one, else the one that is
+/// not needed. `contents`: as of Room::contents. `pending`: what this worker has saved without
+/// knowing yet whether it is whole; `whole`: the newest version that it knows to be whole. Nothing
+/// if the worker must first learn whether a pending version is whole.
+[[nodiscard]] std::optional<std::size_t> slot_for_save(const std::vector<SlotContent>& contents,
+                                                       const std::vector<Version>& pending,
+                                                       const std::optional<Version>& whole);
+
 /// A room, mapped into this process. One thread; a copy of the descriptor can be mapped by another
 /// process.
 class Room {
