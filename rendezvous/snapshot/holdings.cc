@@ -105,18 +105,4 @@ bool may_give_up(const Version& version, const std::vector<Version>& held,
                held.begin(), held.end(), [&](const Version& other) { return other >= *whole; });
 }
 
-std::optional<std::size_t> slot_for_save(const std::vector<SavedSlot>& slots,
-                                         const std::optional<Version>& whole) {
-    std::optional<std::size_t> found;
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-        if (!slots[i].version) {
-            return i;
-        }
-        if (!slots[i].is_pending && slots[i].version != whole) {
-            found = i;
-        }
-    }
-    return found;
-}
-
 }  // namespace regroup::snapshot

@@ -4,7 +4,6 @@
 // same announcements and so make the same choice. Pure.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -72,16 +71,5 @@ struct Candidate {
 /// later version is whole, and `held` has that one or a later one.
 [[nodiscard]] bool may_give_up(const Version& version, const std::vector<Version>& held,
                                const std::optional<Version>& whole);
-
-/// A slot of a room, as a rank finds it that wants to save.
-struct SavedSlot {
-    std::optional<Version> version{};  ///< None: the slot is empty.
-    /// Saved in this round, and not known yet whether all ranks have saved it.
-    bool is_pending = false;
-};
-/// The slot that the rank may overwrite. `whole`: the newest version that is known to be whole.
-/// None: the rank waits until it knows more about a version that is pending.
-[[nodiscard]] std::optional<std::size_t> slot_for_save(const std::vector<SavedSlot>& slots,
-                                                       const std::optional<Version>& whole);
 
 }  // namespace regroup::snapshot

@@ -4,6 +4,7 @@
 
 #include "rendezvous/snapshot/channel.h"
 #include "rendezvous/snapshot/holdings.h"
+#include "rendezvous/snapshot/room.h"
 
 namespace regroup::snapshot {
 namespace {
@@ -100,21 +101,32 @@ TEST(SnapshotHoldings, NothingIsGivenUpBeforeALaterVersionIsWhole) {
     EXPECT_TRUE(may_give_up(a, {a, c}, b));
 }
 
-TEST(SnapshotHoldings, NewestWholeVersionIsNeverOverwritten) {
+TEST(SnapshotRoom, KeptVersionAndPendingOnesAreNotOverwritten) {
+    const SlotContent first{.slot = 0, .version = {1, 1, 10}};
+    const SlotContent second{.slot = 1, .version = {1, 1, 20}};
+    EXPECT_EQ(slot_for_save({}, {}, {}), 0);
+    EXPECT_EQ(slot_for_save({first}, {first.version}, {}), 1);
+    EXPECT_EQ(slot_for_save({second, first}, {first.version, second.version}, {}), std::nullopt);
+    EXPECT_EQ(slot_for_save({second, first}, {second.version}, first.version), std::nullopt);
+    EXPECT_EQ(slot_for_save({second, first}, {}, second.version), 0);
+    // An earlier round has left the second, or it was given up.
+    EXPECT_EQ(slot_for_save({second, first}, {}, first.version), 1);
+    // The newest kept version is in the memory of another node.
+    EXPECT_EQ(slot_for_save({second, first}, {}, Version{1, 1, 30}), 0);
+}
+
+TEST(SnapshotRoom, CopyIsOfOneVersionOnly) {
+    const auto room = Room::create(4096);
+    ASSERT_TRUE(room);
     const Version first{1, 1, 10};
     const Version second{1, 1, 20};
-    const Version third{1, 1, 30};
-    EXPECT_EQ(slot_for_save({{}, {}}, {}), 0);
-    EXPECT_EQ(slot_for_save({{first, true}, {}}, {}), 1);
-    // Both may still become whole.
-    EXPECT_EQ(slot_for_save({{first, true}, {second, true}}, {}), std::nullopt);
-    EXPECT_EQ(slot_for_save({{first, false}, {second, true}}, first), std::nullopt);
-    EXPECT_EQ(slot_for_save({{first, false}, {second, false}}, second), 0);
-    // The second will not become whole: it was left by an earlier round, or given up.
-    EXPECT_EQ(slot_for_save({{first, false}, {second, false}}, first), 1);
-    EXPECT_EQ(slot_for_save({{third, false}, {second, false}}, third), 1);
-    // The newest whole version is in the memory of another node.
-    EXPECT_NE(slot_for_save({{first, false}, {second, false}}, third), std::nullopt);
+    EXPECT_FALSE((*room)->note_copied(first));
+    (*room)->publish(0, first, 100);
+    EXPECT_FALSE((*room)->find(first)->is_copied);
+    EXPECT_TRUE((*room)->note_copied(first));
+    EXPECT_TRUE((*room)->find(first)->is_copied);
+    (*room)->publish(0, second, 100);
+    EXPECT_FALSE((*room)->find(second)->is_copied);
 }
 
 }  // namespace
