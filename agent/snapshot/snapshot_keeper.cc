@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/snapshot/snapshot_keeper.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <mutex>
@@ -278,6 +279,7 @@ struct SnapshotKeeper::Impl {
     rendezvous::Assignment assignment{};
     std::string own_address{};
     std::unique_ptr<ActiveSnapshots> active{};
+    std::optional<Instant> leaves_until{};
     std::function<void()> on_finished{};
     boost::asio::steady_timer timer{io};
 
@@ -336,8 +338,11 @@ Result<UniqueFd> SnapshotKeeper::open() {
     return impl_->active->channels.open();
 }
 
-void SnapshotKeeper::write_now() {
-    if (impl_->active && impl_->active->writer) {
+void SnapshotKeeper::leave(Duration grace) {
+    const Instant until = after(now(), grace);
+    const bool is_first = !impl_->leaves_until;
+    impl_->leaves_until = std::min(impl_->leaves_until.value_or(until), until);
+    if (is_first && impl_->active && impl_->active->writer) {
         impl_->active->writer->write_now();
     }
 }
@@ -346,6 +351,10 @@ void SnapshotKeeper::finish(Duration limit, std::function<void()> on_done) {
     if (!impl_->active || !impl_->active->writer) {
         on_done();
         return;
+    }
+    if (impl_->leaves_until) {
+        constexpr Duration kLeast = std::chrono::seconds(1);
+        limit = std::min(limit, std::max(*impl_->leaves_until - now(), kLeast));
     }
     FolderWriter& writer = *impl_->active->writer;
     impl_->on_finished = std::move(on_done);

@@ -152,7 +152,7 @@ TEST_F(SnapshotFolderWrites, DamagedMemoryIsNotWritten) {
 }
 
 TEST_F(SnapshotFolderWrites, FullDiskIsToldAndLeavesTheVersionBefore) {
-    SnapshotNode node("a", with_interval({}));
+    SnapshotNode node("a", with_interval(hours(1)));
     node.begin(1, 0, 1);
     const PartId alone{"state", 0, 1};
     WorkerChannel worker = node.open();
