@@ -83,6 +83,7 @@ bool PeerServer::answer(PeerStream& stream, const Ask& ask) {
             return take(stream, ask);
         case Ask::Kind::room:
         case Ask::Kind::holdings:
+        case Ask::Kind::kept:
         case Ask::Kind::copies_to:
             break;
     }

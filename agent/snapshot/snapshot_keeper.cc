@@ -149,6 +149,8 @@ struct ActiveSnapshots {
                     writer->whole(ask.id.name, ask.version, ask.write);
                 }
                 return {};
+            case Ask::Kind::kept:
+                return {};
             case Ask::Kind::copies_to:
                 copier.set_target({ask.endpoint, facts().trust});
                 return {};

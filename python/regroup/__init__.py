@@ -21,6 +21,7 @@ from .errors import (Closed, DeadlineExceeded, Disconnected, Error, Fenced, Inva
                      Overloaded, SystemFailure)
 from .process_group import ProcessGroup, Work
 from .sampler import DistributedSampler
+from .snapshot import Snapshot
 from .store import Store
 
 __version__ = _library.version
@@ -28,8 +29,8 @@ __version__ = _library.version
 __all__ = [
     "Checkpoint", "Closed", "Context", "DeadlineExceeded", "Disconnected",
     "DistributedDataParallel", "DistributedSampler", "ElasticLeave", "ElasticLoop", "ElasticRound",
-    "ElasticStep", "Error", "Fenced", "InvalidArgument", "Overloaded", "ProcessGroup", "Store",
-    "SystemFailure", "Work", "flight_record", "report_fatal", "save_flight_record"
+    "ElasticStep", "Error", "Fenced", "InvalidArgument", "Overloaded", "ProcessGroup",
+    "Snapshot", "Store", "SystemFailure", "Work", "flight_record", "report_fatal", "save_flight_record"
 ]
 
 _FATAL_KINDS = ("user_error", "retry", "bad_node")

@@ -82,6 +82,18 @@ class DdpOptions(Structure):
                 ("broadcast_buffers_each_step", c_int32), ("wire", c_int32), ("stream", c_void_p)]
 
 
+class SnapshotOptions(Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("name", c_char_p), ("replicated", c_int32),
+                ("folder", c_char_p), ("threads", c_uint32)]
+
+
+class SnapshotTensor(Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("name", c_char_p), ("dtype", c_char_p),
+                ("data", c_void_p), ("device_kind", c_int32), ("device_index", c_int32),
+                ("dimensions", c_size_t), ("shape", POINTER(c_uint64)),
+                ("offset", POINTER(c_uint64)), ("global_shape", POINTER(c_uint64))]
+
+
 # Handles, texts, and the places of results.
 _H, _T = c_void_p, c_char_p
 _HANDLE, _TEXT, _SIZE = POINTER(c_void_p), POINTER(c_char_p), POINTER(c_size_t)
@@ -180,6 +192,17 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "checkpoint_get_integer": (_H, _T, _I64),
     "checkpoint_get_number": (_H, _T, _F64),
     "checkpoint_get_tensor": (_H, _T, Tensor),
+    "snapshot_create": (_H, POINTER(SnapshotOptions), _HANDLE),
+    "snapshot_add": (_H, POINTER(SnapshotTensor)),
+    "snapshot_set_bytes": (_H, _T, _T, c_size_t),
+    "snapshot_clear": (_H,),
+    "snapshot_load": (_H, _I32, _U64),
+    "snapshot_get_bytes": (_H, _T, _HANDLE, _SIZE),
+    "snapshot_save": (_H, c_uint64, _I32),
+    "snapshot_whole_step": (_H, _I32, _U64),
+    "snapshot_wait_until_whole": (_H, c_int64, _I32),
+    "snapshot_open": (_H, _I32, _U64),
+    "snapshot_read": (_H, POINTER(SnapshotTensor)),
 }
 
 #: Functions that return something else, or nothing.
@@ -191,7 +214,7 @@ _OTHERS: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
 }
 _OTHERS.update({f"{kind}_free": (None, (_H,)) for kind in (
     "context", "store", "group", "memory", "work", "batch", "elastic", "ddp", "sampler",
-    "checkpoint")})
+    "checkpoint", "snapshot")})
 
 
 def _candidates() -> Iterator[str]:

@@ -32,8 +32,11 @@ struct Ask {
         /// `version` of part `id` is published in its room. The agent may copy it.
         saved,
         /// Every rank has saved `version` of the state `id.name`. The agent may write it to the
-        /// folder, and give up earlier ones.
+        /// folder.
         whole,
+        /// The version is whole, and each part of it copied, where copies are made. The agent may
+        /// give up earlier ones.
+        kept,
         /// In this round, the agent at `endpoint` holds the copies of this node's parts; empty:
         /// none
         /// does.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -88,13 +89,14 @@ Result<void> sync_folder(const fs::path& folder) {
     return {};
 }
 
-/// Several agents may write the same file.
+/// Several agents, and threads of one, may write the same file.
 Result<void> write_atomically(const fs::path& path, std::span<const std::byte> bytes,
                               const std::atomic<bool>* stop = nullptr) {
+    static std::atomic<unsigned> number = 0;
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
-    const fs::path partial =
-        path.string() + "." + host.data() + "-" + std::to_string(::getpid()) + ".partial";
+    const fs::path partial = path.string() + "." + host.data() + "-" + std::to_string(::getpid()) +
+                             "-" + std::to_string(number++) + ".partial";
     const auto written = [&]() -> Result<void> {
         Result<UniqueFd> file =
             files::open_own(partial.string(), O_WRONLY | O_CREAT | O_TRUNC, 0666);

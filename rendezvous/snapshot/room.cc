@@ -27,6 +27,30 @@ std::byte* map_memory(int file, std::uint64_t bytes) {
 
 }  // namespace
 
+std::optional<std::size_t> slot_for_save(const std::vector<SlotContent>& contents,
+                                         const std::vector<Version>& pending,
+                                         const std::optional<Version>& kept) {
+    std::optional<std::size_t> free;
+    for (std::size_t slot = 0; slot < kSlotsCount; ++slot) {
+        const auto content =
+            std::find_if(contents.begin(), contents.end(),
+                         [&](const SlotContent& each) { return each.slot == slot; });
+        if (content == contents.end()) {
+            return slot;
+        }
+        const bool is_pending =
+            std::find(pending.begin(), pending.end(), content->version) != pending.end();
+        const bool is_older =
+            !free || std::any_of(contents.begin(), contents.end(), [&](const SlotContent& each) {
+                return each.slot == *free && content->version < each.version;
+            });
+        if (!is_pending && content->version != kept && is_older) {
+            free = slot;
+        }
+    }
+    return free;
+}
+
 Result<std::shared_ptr<Room>> Room::create(std::uint64_t slot_bytes) {
     const std::uint64_t slot = (slot_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     if (slot == 0 || slot > kSlotBytesMax) {
@@ -88,8 +112,10 @@ std::vector<SlotContent> Room::contents() const {
     for (std::size_t i = 0; i < kSlotsCount; ++i) {
         const SlotPage& slot = page().slots[i];
         const std::uint64_t number = slot.number.load(std::memory_order_acquire);
-        const SlotContent content{
-            i, {slot.history.load(), slot.round.load(), slot.step.load()}, slot.bytes.load()};
+        const SlotContent content{i,
+                                  {slot.history.load(), slot.round.load(), slot.step.load()},
+                                  slot.bytes.load(),
+                                  slot.copied.load() == number};
         if (number != 0 && content.bytes <= slot_bytes_) {
             found.emplace_back(number, content);
         }
@@ -134,6 +160,20 @@ void Room::publish(std::size_t slot, const Version& version, std::uint64_t bytes
     content.round.store(version.round);
     content.step.store(version.step);
     content.number.store(latest + 1, std::memory_order_release);
+}
+
+bool Room::note_copied(const Version& version) noexcept {
+    for (SlotPage& slot : page().slots) {
+        const std::uint64_t number = slot.number.load(std::memory_order_acquire);
+        if (number != 0 &&
+            version == Version{slot.history.load(), slot.round.load(), slot.step.load()}) {
+            // If the worker has withdrawn the slot meanwhile, the number is no longer that of its
+            // content.
+            slot.copied.store(number);
+            return true;
+        }
+    }
+    return false;
 }
 
 }  // namespace regroup::snapshot

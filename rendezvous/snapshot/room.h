@@ -26,7 +26,7 @@ namespace regroup::snapshot {
 
 inline constexpr std::size_t kSlotsCount = 2;
 
-/// What a slot holds. The worker writes all of it, and `number` last.
+/// What a slot holds. The worker writes all of it but `copied`, and `number` last.
 struct SlotPage {
     /// 0: the slot is empty or being written. Otherwise it is published; the later of the two has
     /// the greater number.
@@ -35,6 +35,9 @@ struct SlotPage {
     std::atomic<std::uint64_t> history{0};
     std::atomic<std::uint64_t> round{0};
     std::atomic<std::uint64_t> step{0};
+    /// The agent writes it: the `number` of the content of which another node has a copy, or no
+    /// copy is to be made.
+    std::atomic<std::uint64_t> copied{0};
 };
 struct RoomPage {
     std::array<SlotPage, kSlotsCount> slots{};
@@ -47,7 +50,17 @@ struct SlotContent {
     std::size_t slot = 0;
     Version version{};
     std::uint64_t bytes = 0;
+    bool is_copied = false;  ///< Another node has a copy, or no copy is to be made.
 };
+
+/// The slot that a worker may overwrite with its next version: an empty one, else the one that is
+/// not needed. A version is *kept* if it is whole, and each part of it copied. `contents`: as of
+/// Room::contents. `pending`: what this worker has saved without knowing yet whether it is kept;
+/// `kept`: the newest version that it knows to be kept. Nothing if the worker must first learn
+/// whether a pending version is kept.
+[[nodiscard]] std::optional<std::size_t> slot_for_save(const std::vector<SlotContent>& contents,
+                                                       const std::vector<Version>& pending,
+                                                       const std::optional<Version>& kept);
 
 /// A room, mapped into this process. One thread; a copy of the descriptor can be mapped by another
 /// process.
@@ -84,6 +97,9 @@ class Room {
     void withdraw(std::size_t slot) noexcept;
     /// The slot holds an image of `bytes` bytes, complete.
     void publish(std::size_t slot, const Version& version, std::uint64_t bytes) noexcept;
+    /// For the agent: another node has a copy of that version, or no copy is to be made. False if
+    /// no slot has it. Any thread.
+    bool note_copied(const Version& version) noexcept;
 
    private:
     Room(UniqueFd file, std::byte* memory, std::uint64_t slot_bytes) noexcept

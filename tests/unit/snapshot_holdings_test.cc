@@ -4,6 +4,7 @@
 
 #include "rendezvous/snapshot/channel.h"
 #include "rendezvous/snapshot/holdings.h"
+#include "rendezvous/snapshot/room.h"
 
 namespace regroup::snapshot {
 namespace {
@@ -98,6 +99,34 @@ TEST(SnapshotHoldings, NothingIsGivenUpBeforeALaterVersionIsWhole) {
     EXPECT_FALSE(may_give_up(b, {a, b}, b));
     EXPECT_FALSE(may_give_up(a, {a}, b));
     EXPECT_TRUE(may_give_up(a, {a, c}, b));
+}
+
+TEST(SnapshotRoom, KeptVersionAndPendingOnesAreNotOverwritten) {
+    const SlotContent first{.slot = 0, .version = {1, 1, 10}};
+    const SlotContent second{.slot = 1, .version = {1, 1, 20}};
+    EXPECT_EQ(slot_for_save({}, {}, {}), 0);
+    EXPECT_EQ(slot_for_save({first}, {first.version}, {}), 1);
+    EXPECT_EQ(slot_for_save({second, first}, {first.version, second.version}, {}), std::nullopt);
+    EXPECT_EQ(slot_for_save({second, first}, {second.version}, first.version), std::nullopt);
+    EXPECT_EQ(slot_for_save({second, first}, {}, second.version), 0);
+    // An earlier round has left the second, or it was given up.
+    EXPECT_EQ(slot_for_save({second, first}, {}, first.version), 1);
+    // The newest kept version is in the memory of another node.
+    EXPECT_EQ(slot_for_save({second, first}, {}, Version{1, 1, 30}), 0);
+}
+
+TEST(SnapshotRoom, CopyIsOfOneVersionOnly) {
+    const auto room = Room::create(4096);
+    ASSERT_TRUE(room);
+    const Version first{1, 1, 10};
+    const Version second{1, 1, 20};
+    EXPECT_FALSE((*room)->note_copied(first));
+    (*room)->publish(0, first, 100);
+    EXPECT_FALSE((*room)->find(first)->is_copied);
+    EXPECT_TRUE((*room)->note_copied(first));
+    EXPECT_TRUE((*room)->find(first)->is_copied);
+    (*room)->publish(0, second, 100);
+    EXPECT_FALSE((*room)->find(second)->is_copied);
 }
 
 }  // namespace

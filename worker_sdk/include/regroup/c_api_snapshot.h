@@ -52,7 +52,8 @@ regroup_errc regroup_snapshot_clear(regroup_snapshot* snapshot);
 /// `found`: 0 if there is no whole step.
 regroup_errc regroup_snapshot_load(regroup_snapshot* snapshot, int32_t* found, uint64_t* step);
 /// The bytes of a state that is no tensor, after regroup_snapshot_load or _open has found a step.
-/// Valid until the next call with this snapshot. REGROUP_INVALID_ARGUMENT: there is none.
+/// Valid until the next call of _load, _open, _save or _free. REGROUP_INVALID_ARGUMENT: there is
+/// none.
 regroup_errc regroup_snapshot_get_bytes(regroup_snapshot* snapshot, const char* name,
                                         const void** data, size_t* bytes);
 /// `kept`: 0 if the step was not kept; see regroup::Snapshot::save.
@@ -60,6 +61,7 @@ regroup_errc regroup_snapshot_save(regroup_snapshot* snapshot, uint64_t step, in
 /// `known`: 0 if no step is known to be whole.
 regroup_errc regroup_snapshot_whole_step(const regroup_snapshot* snapshot, int32_t* known,
                                          uint64_t* step);
+/// `timeout_ms`: 0 only looks. `whole`: 0 if it takes longer.
 regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot, int64_t timeout_ms,
                                                int32_t* whole);
 

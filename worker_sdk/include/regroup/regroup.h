@@ -25,6 +25,7 @@
 #include <regroup/main_process.h>               // log_main, run_on_main
 #include <regroup/process_group.h>              // ProcessGroup, Work, ReduceOp
 #include <regroup/sharded_optimizer.h>          // ShardedOptimizer: ZeRO, stage 1
+#include <regroup/snapshot.h>                   // Snapshot: state kept beside the workers
 #include <regroup/spawn.h>                      // spawn: processes of one function
 #include <regroup/store.h>                      // Store: the key-value store of a round
 #include <regroup/sync_batch_norm.h>            // SyncBatchNorm: statistics of all ranks

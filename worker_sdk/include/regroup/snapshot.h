@@ -111,7 +111,6 @@ class Snapshot {
     [[nodiscard]] bool wait_until_whole(std::chrono::nanoseconds limit) const;
 
    private:
-    friend struct SnapshotAccess;
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

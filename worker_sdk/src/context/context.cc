@@ -19,6 +19,7 @@
 #include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/context/mpi_environment.h"
+#include "worker_sdk/src/context/snapshot_folder.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/store/interruptible_store.h"
@@ -277,6 +278,10 @@ Result<void> link::attach_from_environment() {
     ::unsetenv(worker_link::kSocketVariable);
     ::unsetenv(worker_link::kWorkerIdVariable);
     return link::attach_process(*socket, *worker_id);
+}
+
+std::string snapshot_folder() {
+    return variable("REGROUP_SNAPSHOT_DIR").value_or("");
 }
 
 Context link::context_of(const Context& base, const worker_link::AssignWorker& assigned) {

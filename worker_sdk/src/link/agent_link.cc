@@ -113,12 +113,12 @@ void AgentLink::receive_until_stopped() {
         if (!agent_is_there || !std::exchange(socket_.readable, false)) {
             continue;
         }
-        const Packet packet = receive_packet(socket_.fd);
+        Packet packet = receive_packet(socket_.fd);
         if (packet.text.empty()) {
             agent_is_there = false;
             note_gone();
         } else if (const auto message = worker_link::decode_to_worker(packet.text)) {
-            take(*message);
+            take(*message, std::move(packet.descriptor));
         } else {
             std::fprintf(stderr, "regroup: this worker's agent: %s\n",
                          printable(message.error().detail).c_str());
@@ -126,7 +126,7 @@ void AgentLink::receive_until_stopped() {
     }
 }
 
-void AgentLink::take(const worker_link::ToWorker& message) {
+void AgentLink::take(const worker_link::ToWorker& message, UniqueFd descriptor) {
     if (const auto* const place = std::get_if<AssignWorker>(&message)) {
         const std::lock_guard lock(mutex_);
         if (!place_ || place->place.round > place_->place.round) {
@@ -140,6 +140,9 @@ void AgentLink::take(const worker_link::ToWorker& message) {
                           "round " + std::to_string(over->round) + " is over: " + over->reason);
     } else if (const auto* const save = std::get_if<worker_link::SaveRecords>(&message)) {
         save_records(save->prefix);
+    } else if (const auto* const opened = std::get_if<worker_link::SnapshotsOpened>(&message)) {
+        const std::lock_guard lock(mutex_);
+        snapshots_ = OpenedSnapshots{std::move(descriptor), opened->error};
     }
     changed_.notify_all();
 }
@@ -237,6 +240,28 @@ std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, deadline, [&] { return pause_.has_value() || gone_; });
     return pause_;
+}
+
+Result<UniqueFd> AgentLink::open_snapshots(Instant deadline) {
+    const std::lock_guard opening(opening_mutex_);
+    std::unique_lock lock(mutex_);
+    snapshots_.reset();
+    lock.unlock();
+    send(worker_link::OpenSnapshots{});
+    lock.lock();
+    if (!changed_.wait_until(lock, deadline, [this] { return snapshots_.has_value() || gone_; })) {
+        return Failure(Errc::deadline_exceeded,
+                       "the agent has not given this worker a channel for snapshots in time");
+    }
+    if (!snapshots_) {
+        return Failure(Errc::disconnected, kGone);
+    }
+    OpenedSnapshots opened = *std::exchange(snapshots_, std::nullopt);
+    if (!opened.socket) {
+        return Failure(Errc::system,
+                       "the agent gives this worker no channel for snapshots: " + opened.error);
+    }
+    return std::move(opened.socket);
 }
 
 AgentLink::Place AgentLink::await_place(std::uint64_t round) {

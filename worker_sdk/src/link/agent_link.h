@@ -81,6 +81,10 @@ class AgentLink {
     /// Waits for the agent's message about the pause; nullopt if it does not come in time.
     [[nodiscard]] std::optional<worker_link::Pause> await_pause(Instant deadline);
 
+    /// A socket for messages about snapshots. Failures: `disconnected` if the agent is gone,
+    /// `deadline_exceeded`, `system` if the agent refuses.
+    [[nodiscard]] Result<UniqueFd> open_snapshots(Instant deadline);
+
     struct Leave {};  ///< This node leaves at once.
     struct Gone {};   ///< The agent is gone.
     using Place = std::variant<AssignWorker, Leave, Gone>;
@@ -100,7 +104,7 @@ class AgentLink {
               worker_link::Welcome welcome);
 
     void receive_until_stopped();
-    void take(const worker_link::ToWorker& message);
+    void take(const worker_link::ToWorker& message, UniqueFd descriptor);
     void interrupt_guarded(std::uint64_t round, const std::string& reason);
     void save_records(const std::string& prefix);
     void note_gone();
@@ -123,6 +127,12 @@ class AgentLink {
         std::shared_ptr<RoundScope> scope{};
     } guarded_;
     bool gone_ = false;
+    struct OpenedSnapshots {
+        UniqueFd socket{};
+        std::string error{};
+    };
+    std::optional<OpenedSnapshots> snapshots_;
+    std::mutex opening_mutex_;  ///< Of the thread that waits for the next one.
 
     std::atomic<bool> saves_records_ = false;
     /// Writes the flight records: a slow disk must not hold up the control thread. Used by the

@@ -18,4 +18,9 @@ namespace regroup {
                                                                  Store::Duration timeout,
                                                                  std::shared_ptr<RoundScope> scope);
 
+/// Another connection to the server of `store`, which ends with `scope`, for a thread that waits
+/// while others use the store. nullptr if `store` is no connection of this process.
+[[nodiscard]] std::shared_ptr<Store> connect_again(const std::shared_ptr<Store>& store,
+                                                   std::shared_ptr<RoundScope> scope);
+
 }  // namespace regroup

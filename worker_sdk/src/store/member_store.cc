@@ -37,10 +37,18 @@ std::vector<std::string> MemberStore::places_of(const std::vector<std::string>& 
     return places;
 }
 
+std::string MemberStore::seal(const std::string& place, std::string_view value) const {
+    return key_ ? std::string(kSealed) + net::seal(*key_, place, value) : std::string(value);
+}
+
 void MemberStore::set(std::string_view key, std::string_view value) {
     const std::string place = place_of(key);
-    store_->set(place,
-                key_ ? std::string(kSealed) + net::seal(*key_, place, value) : std::string(value));
+    store_->set(place, seal(place, value));
+}
+
+std::string MemberStore::propose(std::string_view key, std::string_view value) {
+    const std::string place = place_of(key);
+    return open(key, store_->compare_set(place, "", seal(place, value)));
 }
 
 std::string MemberStore::open(std::string_view key, const std::string& value) const {

@@ -55,7 +55,9 @@ class TcpStore final : public Store {
    public:
     TcpStore(const std::string& host, std::uint16_t port, Duration timeout,
              std::shared_ptr<RoundScope> scope)
-        : timeout_(timeout),
+        : host_(host),
+          port_(port),
+          timeout_(timeout),
           registration_(std::move(scope), [this](const std::string&) { client_.interrupt(); }) {
         value_or_raise(client_.connect(host, port, timeout));
     }
@@ -109,7 +111,13 @@ class TcpStore final : public Store {
     }
     [[nodiscard]] Duration timeout() const noexcept override { return timeout_; }
 
+    [[nodiscard]] std::shared_ptr<Store> connect_again(std::shared_ptr<RoundScope> scope) const {
+        return connect_interruptible_store(host_, port_, timeout_, std::move(scope));
+    }
+
    private:
+    const std::string host_;
+    const std::uint16_t port_;
     const Duration timeout_;
     Gate gate_;
     store::StoreClient client_;  // Guarded by the gate, except for `interrupt`.
@@ -275,6 +283,12 @@ std::shared_ptr<Store> connect_interruptible_store(const std::string& host, std:
                                                    Store::Duration timeout,
                                                    std::shared_ptr<RoundScope> scope) {
     return {new TcpStore(host, port, timeout, std::move(scope)), OwnerDeleter()};
+}
+
+std::shared_ptr<Store> connect_again(const std::shared_ptr<Store>& store,
+                                     std::shared_ptr<RoundScope> scope) {
+    const auto* const connection = dynamic_cast<const TcpStore*>(store.get());
+    return connection == nullptr ? nullptr : connection->connect_again(std::move(scope));
 }
 
 std::shared_ptr<Store> make_local_store(Store::Duration timeout) {

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/snapshot/agreement.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+#include <utility>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::snapshot {
+namespace {
+
+constexpr Duration kSlice = std::chrono::milliseconds(200);
+
+std::uint64_t number_in(const std::string& text) {
+    std::uint64_t value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+}
+
+}  // namespace
+
+Agreement::Agreement(const Context& context, const std::string& name)
+    : scope_(ContextScope::of(context)),
+      rank_(context.rank),
+      world_size_(context.world_size),
+      node_(context.group_rank),
+      limit_(context.store_timeout),
+      store_(MemberStore::of_attempt(context, "snapshot/" + name)) {}
+
+void Agreement::require_round() const {
+    if (const auto reason = scope_->reason()) {
+        throw Error(Errc::fenced, "snapshot: " + *reason);
+    }
+}
+
+void Agreement::await(const std::string& key) {
+    const Instant deadline = after(now(), limit_);
+    for (;;) {
+        require_round();
+        try {
+            return store_.wait({key}, kSlice);
+        } catch (const Error& error) {
+            if (error.code() != Errc::deadline_exceeded) {
+                throw;
+            }
+        }
+        if (now() >= deadline) {
+            throw Error(Errc::deadline_exceeded,
+                        "snapshot: not all " + std::to_string(world_size_) +
+                            " ranks have come to the same call within " + format_duration(limit_) +
+                            " (\"" + store_.prefix() + key + "\" in the store)");
+        }
+    }
+}
+
+void Agreement::meet(const std::string& place) {
+    if (store_.add(place + "/arrived", 1) == world_size_) {
+        store_.set(place + "/all", "1");
+    }
+    await(place + "/all");
+}
+
+std::vector<Announcement> Agreement::announce(const std::function<Announcement()>& holdings) {
+    require_round();
+    const std::string place = "look/" + std::to_string(++announcements_) + "/";
+    const std::string leader = "leader/" + std::to_string(node_);
+    // The first rank of a node speaks for it from then on.
+    if (announcements_ == 1) {
+        is_leader_ = store_.add(leader, 1) == 1;
+    }
+    meet(place + "begin");
+    if (is_leader_) {
+        Announcement own = holdings();
+        own.node = node_;
+        store_.set(place + std::to_string(node_), encode(own));
+        // What is added is not secret: a list of nodes.
+        store_.append(place + "nodes", std::to_string(node_) + " ");
+    }
+    meet(place + "end");
+    std::istringstream nodes(store_.get_open(place + "nodes"));
+    std::vector<std::uint64_t> numbers;
+    for (std::uint64_t number = 0; nodes >> number;) {
+        numbers.push_back(number);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    std::vector<std::string> keys;
+    for (const std::uint64_t number : numbers) {
+        keys.push_back(place + std::to_string(number));
+    }
+    std::vector<Announcement> announcements;
+    for (const std::string& text : store_.multi_get(keys)) {
+        Result<Announcement> announcement = decode_announcement(text);
+        if (!announcement) {
+            throw Error(announcement.error().code, announcement.error().detail);
+        }
+        announcements.push_back(std::move(*announcement));
+    }
+    return announcements;
+}
+
+bool Agreement::all(bool good) {
+    require_round();
+    const std::string place = "vote/" + std::to_string(++votes_) + "/";
+    if (!good) {
+        store_.add(place + "bad", 1);
+    }
+    if (store_.add(place + "done", 1) == world_size_) {
+        store_.set(place + "verdict", store_.add(place + "bad", 0) == 0 ? "good" : "bad");
+    }
+    await(place + "verdict");
+    return store_.get(place + "verdict") == "good";
+}
+
+std::uint64_t Agreement::number(std::string_view name, std::uint64_t proposed) {
+    require_round();
+    return number_in(store_.propose("number/" + std::string(name), std::to_string(proposed)));
+}
+
+}  // namespace regroup::snapshot

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rendezvous/snapshot/holdings.h"
+#include "rendezvous/snapshot/version.h"
+
+namespace regroup::snapshot {
+
+/// What all ranks have learned when they looked together for what is there, and what they save from
+/// then on.
+struct Look {
+    PartId id{};               ///< The part that this rank saves.
+    bool saves = true;         ///< False: another rank of this node saves the same state.
+    std::uint64_t savers = 1;  ///< How many parts are saved of each step.
+    std::vector<Announcement> announcements{};
+    std::vector<Candidate> candidates{};
+    std::optional<Version> whole_before{};  ///< The newest whole version of earlier rounds.
+    std::uint64_t history = 0;              ///< 0: not agreed on yet.
+    std::uint64_t round = 0;
+    std::optional<std::uint64_t> last_step{};  ///< Saved by this rank.
+
+    [[nodiscard]] Version version_of(std::uint64_t step) const noexcept {
+        return {history, round, step};
+    }
+    /// A history that is later than all that is there, and than `now`, in ns since 1970.
+    [[nodiscard]] std::uint64_t next_history(std::uint64_t now) const noexcept;
+    /// Sets the history, and a round so that what is saved is later than all that is there, also
+    /// where rounds have no numbers, or begin again at 1. `present`: the number of the round.
+    void begin(std::uint64_t began, std::uint64_t present) noexcept;
+};
+
+}  // namespace regroup::snapshot

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/snapshot/opened_version.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/snapshot/pieces.h"
+#include "worker_sdk/src/ddp/gradient_device.h"
+
+namespace regroup::snapshot {
+namespace {
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+    std::string text = "[";
+    for (const std::uint64_t size : shape) {
+        text += (text.size() > 1 ? "," : "") + std::to_string(size);
+    }
+    return text + "]";
+}
+
+std::string_view words_of(Holding::Place place) {
+    switch (place) {
+        case Holding::Place::room:
+            return "in memory";
+        case Holding::Place::copy:
+            return "in memory, a copy";
+        case Holding::Place::folder:
+            return "in the folder";
+    }
+    return "";
+}
+
+}  // namespace
+
+OpenedVersion::OpenedVersion(Keeper& keeper, Candidate candidate,
+                             std::vector<Announcement> announcements, Reader reader,
+                             std::function<void(const std::string&)> report)
+    : keeper_(keeper),
+      candidate_(std::move(candidate)),
+      announcements_(std::move(announcements)),
+      reader_(std::move(reader)),
+      report_(std::move(report)) {}
+
+std::uint32_t OpenedVersion::first_part() const noexcept {
+    return static_cast<std::uint32_t>(std::uint64_t{reader_.rank} * candidate_.parts /
+                                      reader_.world_size);
+}
+
+std::string OpenedVersion::place_of(std::uint32_t part, const Source& source) const {
+    const auto node =
+        std::find_if(announcements_.begin(), announcements_.end(),
+                     [&](const Announcement& each) { return each.node == source.node; });
+    return "part " + std::to_string(part) + " of " + std::to_string(candidate_.parts) + " of " +
+           to_string(candidate_.version) + " of the state \"" + reader_.name + "\" on node " +
+           std::to_string(source.node) +
+           (node != announcements_.end() && !node->name.empty() ? " (" + node->name + ")" : "") +
+           ", " + std::string(words_of(source.place)) + ",";
+}
+
+Result<HeldImage> OpenedVersion::open_from(std::uint32_t part, const Source& source,
+                                           bool header_only, ImageHeader& header) {
+    Keeper::Wanted wanted{.id = {reader_.name, part, candidate_.parts},
+                          .version = candidate_.version,
+                          .place = source.place,
+                          .header_only = header_only};
+    if (source.node != reader_.node) {
+        for (const Announcement& each : announcements_) {
+            wanted.endpoint = each.node == source.node ? each.endpoint : wanted.endpoint;
+        }
+        // Without an endpoint, only a folder that both nodes share can have it.
+        if (wanted.endpoint.empty() && source.place != Holding::Place::folder) {
+            return Failure(Errc::disconnected, "cannot be reached from here");
+        }
+    }
+    Result<HeldImage> image = keeper_.image(wanted);
+    if (!image) {
+        return Failure(Errc::disconnected, "cannot be read: " + image.error().detail);
+    }
+    Result<ImageHeader> read =
+        header_only ? read_header(image->bytes) : verify_image(image->bytes, reader_.threads);
+    if (!read) {
+        return read.error();
+    }
+    if (read->id != wanted.id || read->version != candidate_.version) {
+        return invalid_argument("is damaged: its header says that it is part " +
+                                std::to_string(read->id.part) + " of " + to_string(read->version));
+    }
+    header = *std::move(read);
+    return image;
+}
+
+Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
+    Part& opened = parts_[part];
+    if (opened.image || (header_only && opened.header)) {
+        return {};
+    }
+    const std::vector<Source> sources = candidate_.order(part, reader_.node);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        if (opened.bad_sources.contains(i)) {
+            continue;
+        }
+        ImageHeader header;
+        Result<HeldImage> image = open_from(part, sources[i], header_only, header);
+        if (!image) {
+            opened.bad_sources.insert(i);
+            report_(place_of(part, sources[i]) + " " + image.error().detail);
+            continue;
+        }
+        opened.header = std::move(header);
+        opened.tensors.clear();
+        for (const TensorEntry& tensor : opened.header->tensors) {
+            opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
+        }
+        if (!header_only) {
+            opened.image = *std::move(image);
+        }
+        return {};
+    }
+    return Failure(Errc::disconnected, "no undamaged copy of part " + std::to_string(part) +
+                                           " of " + to_string(candidate_.version) +
+                                           " of the state \"" + reader_.name + "\" is left");
+}
+
+Result<void> OpenedVersion::verify_share() {
+    const auto end = static_cast<std::uint32_t>((std::uint64_t{reader_.rank} + 1) *
+                                                candidate_.parts / reader_.world_size);
+    for (std::uint32_t part = first_part(); part < end; ++part) {
+        if (Result<void> opened = open(part, false); !opened) {
+            return opened;
+        }
+    }
+    return {};
+}
+
+void OpenedVersion::take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
+                         std::vector<Take>& takes, std::string& found) {
+    const auto pieces = parts_[part].tensors.find(tensor_name(wanted.name));
+    if (pieces == parts_[part].tensors.end()) {
+        return;
+    }
+    for (const TensorEntry* const from : pieces->second) {
+        if (from->dtype != wanted.dtype || from->global_shape != wanted.global_shape) {
+            found = from->dtype + " " + shape_text(from->global_shape);
+            continue;
+        }
+        std::vector<Box> rest;
+        for (const Box& box : missing) {
+            const auto common = intersection(box, Box::of(*from));
+            if (!common) {
+                rest.push_back(box);
+                continue;
+            }
+            takes.push_back({part, from, *common});
+            const std::vector<Box> left = difference(box, *common);
+            rest.insert(rest.end(), left.begin(), left.end());
+        }
+        missing = std::move(rest);
+    }
+}
+
+Result<std::vector<OpenedVersion::Take>> OpenedVersion::plan(const TensorEntry& wanted) {
+    std::vector<Take> takes;
+    std::vector<Box> missing{Box::of(wanted)};
+    if (missing.front().empty()) {
+        return takes;
+    }
+    std::string found;
+    // The own part first, and its neighbours: there the pieces are likely to be.
+    for (std::uint32_t i = 0; i < candidate_.parts && !missing.empty(); ++i) {
+        const std::uint32_t part = (first_part() + i) % candidate_.parts;
+        if (Result<void> opened = open(part, true); !opened) {
+            return opened.error();
+        }
+        take(part, wanted, missing, takes, found);
+    }
+    if (!missing.empty()) {
+        const std::string about = "tensor \"" + wanted.name +
+                                  "\": " + to_string(candidate_.version) + " of the state \"" +
+                                  reader_.name + "\" ";
+        return invalid_argument(
+            about + (found.empty() ? takes.empty() ? "has no such tensor"
+                                                   : "has only some of what this rank needs"
+                                   : "has it as " + found + ", and this rank needs " +
+                                         wanted.dtype + " " + shape_text(wanted.global_shape)));
+    }
+    return takes;
+}
+
+Result<std::vector<OpenedVersion::Take>> OpenedVersion::plan_verified(const TensorEntry& wanted) {
+    for (;;) {
+        Result<std::vector<Take>> takes = plan(wanted);
+        if (!takes) {
+            return takes;
+        }
+        bool is_verified = true;
+        for (const Take& take : *takes) {
+            if (!parts_[take.part].image) {
+                // The plan is made again, from the header that is verified with its data.
+                is_verified = false;
+                if (Result<void> opened = open(take.part, false); !opened) {
+                    return opened.error();
+                }
+                break;
+            }
+        }
+        if (is_verified) {
+            return takes;
+        }
+    }
+}
+
+Result<void> OpenedVersion::prepare(const Entry& entry) {
+    if (entry.is_bytes()) {
+        const auto found = bytes(entry.tensor.name);
+        return found ? Result<void>() : Result<void>(found.error());
+    }
+    const auto takes = plan_verified(entry.tensor);
+    return takes ? Result<void>() : Result<void>(takes.error());
+}
+
+Result<std::span<const std::byte>> OpenedVersion::bytes(const std::string& name) {
+    // With another number of ranks, no part is that of this rank.
+    const bool has_own = candidate_.parts == reader_.world_size;
+    for (std::uint32_t i = 0; i < candidate_.parts + (has_own ? 1 : 0); ++i) {
+        const std::uint32_t part = !has_own ? i : i == 0 ? reader_.rank : i - 1;
+        if (Result<void> opened = open(part, true); !opened) {
+            return opened.error();
+        }
+        if (!parts_[part].tensors.contains(name)) {
+            continue;
+        }
+        if (Result<void> opened = open(part, false); !opened) {
+            return opened.error();
+        }
+        const TensorEntry& entry = *parts_[part].tensors.at(name).front();
+        return parts_[part].image->bytes.subspan(entry.begin, entry.bytes);
+    }
+    return invalid_argument("\"" + name + "\": " + to_string(candidate_.version) +
+                            " of the state \"" + reader_.name + "\" has no such entry");
+}
+
+Result<void> OpenedVersion::read(const Entry& entry, CopyPool& pool) {
+    const Result<std::vector<Take>> takes = plan_verified(entry.tensor);
+    if (!takes) {
+        return takes.error();
+    }
+    const Box whole = Box::of(entry.tensor);
+    const bool is_on_host = entry.device.kind == DeviceKind::cpu;
+    std::vector<std::byte> staged;
+    auto* target = static_cast<std::byte*>(entry.data);
+    for (const Take& take : *takes) {
+        const auto data =
+            parts_[take.part].image->bytes.subspan(take.from->begin, take.from->bytes);
+        const Box from = Box::of(*take.from);
+        const bool is_same = take.box == whole && from == whole;
+        if (is_same && is_on_host) {
+            pool.run(pieces_count(data.size()), [&](std::size_t i) {
+                const std::size_t at = i * kPieceBytes;
+                std::memcpy(target + at, data.data() + at, std::min(kPieceBytes, data.size() - at));
+            });
+        } else if (is_same) {
+            ddp::make_gradient_device(entry.device, {})->write(target, data.data(), data.size());
+        } else {
+            if (!is_on_host && staged.empty()) {
+                staged.resize(entry.tensor.bytes);
+            }
+            copy_box(take.box, {whole, is_on_host ? target : staged.data()}, {from, data.data()},
+                     item_bytes(entry.tensor.dtype));
+        }
+    }
+    if (!staged.empty()) {
+        ddp::make_gradient_device(entry.device, {})->write(target, staged.data(), staged.size());
+    }
+    return {};
+}
+
+}  // namespace regroup::snapshot

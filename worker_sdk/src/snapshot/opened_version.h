@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/snapshot/holdings.h"
+#include "rendezvous/snapshot/image.h"
+#include "worker_sdk/src/snapshot/boxes.h"
+#include "worker_sdk/src/snapshot/copy_pool.h"
+#include "worker_sdk/src/snapshot/entries.h"
+#include "worker_sdk/src/snapshot/keeper.h"
+
+namespace regroup::snapshot {
+
+/// One version, from which this rank reads what it needs. It gets each part when it is first
+/// needed, from the first source that has it undamaged. One thread.
+class OpenedVersion {
+   public:
+    struct Reader {
+        std::string name;  ///< Of the state.
+        std::uint32_t node = 0;
+        std::uint32_t rank = 0;
+        std::uint32_t world_size = 1;
+        unsigned threads = 1;
+    };
+    /// `keeper` outlives this. `report` gets a sentence about each source that is damaged or has
+    /// nothing.
+    OpenedVersion(Keeper& keeper, Candidate candidate, std::vector<Announcement> announcements,
+                  Reader reader, std::function<void(const std::string&)> report);
+
+    [[nodiscard]] const Version& version() const noexcept { return candidate_.version; }
+    [[nodiscard]] std::uint32_t parts() const noexcept { return candidate_.parts; }
+
+    /// Gets and verifies the parts that fall to this rank: together, the ranks verify all parts.
+    /// Errors: `disconnected`, naming the part that no source has undamaged.
+    [[nodiscard]] Result<void> verify_share();
+    /// Gets and verifies all parts from which `entry` is read. Errors: the same, or
+    /// `invalid_argument`: not all of it was saved, or it was saved with another type or shape.
+    [[nodiscard]] Result<void> prepare(const Entry& entry);
+    /// The bytes of a state that is no tensor: those of this rank if the number of ranks is the
+    /// same and it has saved some, else those of the lowest part that has some. Valid while this
+    /// object lives. Errors likewise.
+    [[nodiscard]] Result<std::span<const std::byte>> bytes(const std::string& name);
+    /// Copies the tensor of the entry to its place. Errors likewise; `system` if a GPU fails.
+    [[nodiscard]] Result<void> read(const Entry& entry, CopyPool& pool);
+
+   private:
+    struct Part {
+        std::optional<ImageHeader> header{};
+        /// Of the header, the pieces of each tensor.
+        std::map<std::string_view, std::vector<const TensorEntry*>> tensors{};
+        std::optional<HeldImage> image{};  // Verified.
+        std::set<std::size_t> bad_sources{};
+    };
+    /// A piece of the wanted box, and the part that has it.
+    struct Take {
+        std::uint32_t part = 0;
+        const TensorEntry* from = nullptr;
+        Box box{};
+    };
+    [[nodiscard]] Result<void> open(std::uint32_t part, bool header_only);
+    [[nodiscard]] Result<HeldImage> open_from(std::uint32_t part, const Source& source,
+                                              bool header_only, ImageHeader& header);
+    /// Takes what a part has of the missing boxes. `found`: about another tensor of that name.
+    void take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
+              std::vector<Take>& takes, std::string& found);
+    [[nodiscard]] Result<std::vector<Take>> plan(const TensorEntry& wanted);
+    [[nodiscard]] Result<std::vector<Take>> plan_verified(const TensorEntry& wanted);
+    /// The first part that falls to this rank.
+    [[nodiscard]] std::uint32_t first_part() const noexcept;
+    [[nodiscard]] std::string place_of(std::uint32_t part, const Source& source) const;
+
+    Keeper& keeper_;
+    const Candidate candidate_;
+    const std::vector<Announcement> announcements_;
+    const Reader reader_;
+    const std::function<void(const std::string&)> report_;
+    std::map<std::uint32_t, Part> parts_;
+};
+
+}  // namespace regroup::snapshot

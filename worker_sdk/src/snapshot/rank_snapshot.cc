@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/snapshot/rank_snapshot.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <sched.h>
+#include <set>
+#include <utility>
+
+#include "rendezvous/base/printable.h"
+#include "worker_sdk/src/context/snapshot_folder.h"
+#include "worker_sdk/src/link/process_link.h"
+#include "worker_sdk/src/snapshot/save_image.h"
+
+namespace regroup::snapshot {
+namespace {
+
+/// How long `save` waits for the ranks that have not saved the step before.
+constexpr Duration kSaveLimit = std::chrono::minutes(1);
+/// How long a look, or the end of the object, waits for the verdict about the last step.
+constexpr Duration kSettleLimit = std::chrono::seconds(10);
+constexpr unsigned kThreadsMax = 64;
+
+struct Names {
+    std::mutex mutex{};
+    std::set<std::pair<const void*, std::string>> taken{};  // Guarded by mutex.
+};
+
+/// Never destroyed: objects may outlive the destruction of statics.
+Names& names() {
+    static Names* const only = new Names();
+    return *only;
+}
+
+unsigned threads_of(const Context& context, unsigned wanted) {
+    if (wanted != 0) {
+        return std::min(wanted, kThreadsMax);
+    }
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    const int count = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    return std::clamp(static_cast<unsigned>(count) / std::max(context.local_world_size, 1U), 1U,
+                      2U);
+}
+
+std::string folder_of(const SnapshotOptions& options) {
+    return options.folder.empty() ? snapshot_folder() : options.folder.string();
+}
+
+/// For the operator.
+void say(const std::string& text) {
+    std::fprintf(stderr, "regroup: %s\n", printable(text).c_str());
+    if (const auto link = link::process_link()) {
+        link->send(worker_link::Remark{.text = text});
+    }
+}
+
+[[noreturn]] void raise(const Failure& failure) {
+    throw Error(failure.code, failure.detail);
+}
+
+void require(const Result<void>& done) {
+    if (!done) {
+        raise(done.error());
+    }
+}
+
+}  // namespace
+
+NameHold::NameHold(const void* round, const std::string& name) : round_(round), name_(name) {
+    if (!is_state_name(name)) {
+        throw Error(Errc::invalid_argument,
+                    "\"" + name +
+                        "\" is no name for snapshots: 1 to 64 letters, digits, '-', '_' and '.', "
+                        "and a letter or digit first");
+    }
+    const std::lock_guard lock(names().mutex);
+    if (!names().taken.emplace(round, name).second) {
+        throw Error(Errc::invalid_argument,
+                    "there is another Snapshot \"" + name +
+                        "\" of this round; give it another name, or end the other one first");
+    }
+}
+
+NameHold::~NameHold() {
+    const std::lock_guard lock(names().mutex);
+    names().taken.erase({round_, name_});
+}
+
+RankSnapshot::RankSnapshot(const Context& context, SnapshotOptions options)
+    : context_(context),
+      options_(std::move(options)),
+      name_hold_(ContextScope::of(context).get(), options_.name),
+      exceptions_(std::uncaught_exceptions()),
+      pool_(threads_of(context, options_.threads)),
+      keeper_(make_keeper(folder_of(options_), ContextScope::of(context))),
+      agreement_(context, options_.name) {}
+
+RankSnapshot::~RankSnapshot() {
+    // Others may be about to save the same step: then it is whole, and is kept.
+    if (std::uncaught_exceptions() == exceptions_) {
+        settle(kSettleLimit);
+    }
+}
+
+void RankSnapshot::settle(Duration limit) const {
+    if (watch_ && look_.last_step) {
+        static_cast<void>(watch_->await_verdict(*look_.last_step, after(now(), limit)));
+    }
+}
+
+void RankSnapshot::look_together() {
+    settle(kSettleLimit);
+    opened_.reset();
+    watch_.reset();
+    keeper_->settle();
+    look_ = Look{};
+    ++looks_;
+    look_.announcements = agreement_.announce([this] { return keeper_->holdings(options_.name); });
+    look_.candidates = candidates(look_.announcements);
+    look_.id = options_.replicated ? PartId{options_.name, 0, 1}
+                                   : PartId{options_.name, context_.rank, context_.world_size};
+    look_.saves = !options_.replicated || agreement_.is_leader();
+    look_.savers = options_.replicated ? look_.announcements.size() : context_.world_size;
+    if (!look_.candidates.empty()) {
+        look_.whole_before = look_.candidates.front().version;
+    }
+    tell_place_of_copies();
+    watch_ = std::make_unique<WholeWatch>(
+        agreement_.store().under("saves/" + std::to_string(looks_)), look_.savers,
+        ContextScope::of(context_), [this](std::uint64_t step, bool write) {
+            if (look_.saves) {
+                keeper_->whole(look_.id, look_.version_of(step), write);
+            }
+        });
+}
+
+/// The node half the world away: where ranks follow switches, behind another switch.
+void RankSnapshot::tell_place_of_copies() {
+    const std::vector<Announcement>& nodes = look_.announcements;
+    for (std::size_t i = 0; i < nodes.size() && agreement_.is_leader(); ++i) {
+        if (nodes[i].node == context_.group_rank) {
+            const Announcement& other = nodes[(i + nodes.size() / 2) % nodes.size()];
+            keeper_->copies_to(options_.name, nodes.size() < 2 ? "" : other.endpoint);
+        }
+    }
+}
+
+bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
+    const auto is_ready = [](const Result<void>& done) {
+        // Where a tensor was not saved, the version is good, and the program is wrong.
+        if (!done && done.error().code != Errc::invalid_argument) {
+            say("snapshot: " + done.error().detail);
+            return false;
+        }
+        return true;
+    };
+    if (!is_ready(opened.verify_share())) {
+        return false;
+    }
+    return !for_entries || std::ranges::all_of(entries_.all(), [&](const Entry& entry) {
+        return is_ready(opened.prepare(entry));
+    });
+}
+
+std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
+    mark_.require("snapshot: load");
+    look_together();
+    for (const Candidate& candidate : look_.candidates) {
+        auto opened = std::make_unique<OpenedVersion>(
+            *keeper_, candidate, look_.announcements,
+            OpenedVersion::Reader{options_.name, context_.group_rank, context_.rank,
+                                  context_.world_size, pool_.threads()},
+            [](const std::string& text) { say("snapshot: " + text); });
+        if (agreement_.all(prepare(*opened, for_entries))) {
+            look_.whole_before = candidate.version;
+            look_.begin(candidate.version.history, context_.round);
+            link::note_history_read(candidate.version.history);
+            if (look_.saves && candidate.parts == look_.id.parts) {
+                keeper_->whole(look_.id, candidate.version, false);
+            }
+            opened_ = std::move(opened);
+            return candidate.version.step;
+        }
+        if (context_.rank == 0) {
+            say("snapshot: " + to_string(candidate.version) + " of the state \"" + options_.name +
+                "\" is not used, because some of it is lost or damaged");
+        }
+    }
+    look_.whole_before.reset();
+    return std::nullopt;
+}
+
+std::optional<std::uint64_t> RankSnapshot::load() {
+    const auto step = choose(true);
+    if (!step) {
+        return std::nullopt;
+    }
+    std::exception_ptr thrown;
+    try {
+        for (const Entry& entry : entries_.all()) {
+            if (!entry.is_bytes()) {
+                require(opened_->read(entry, pool_));
+            } else if (entry.load) {
+                const auto found = bytes(entry.tensor.name);
+                entry.load({reinterpret_cast<const char*>(found.data()), found.size()});
+            }
+        }
+    } catch (const std::exception&) {  // Rethrown: the others wait for this rank.
+        thrown = std::current_exception();
+    }
+    // Nobody writes to the memory that others still read.
+    static_cast<void>(agreement_.all(thrown == nullptr));
+    if (thrown) {
+        std::rethrow_exception(thrown);
+    }
+    return step;
+}
+
+void RankSnapshot::read(const Entry& entry) {
+    mark_.require("snapshot: read");
+    if (!opened_) {
+        throw Error(Errc::invalid_argument, "snapshot: no step is open to read from");
+    }
+    require(opened_->read(entry, pool_));
+}
+
+std::span<const std::byte> RankSnapshot::bytes(const std::string& name) {
+    if (!opened_) {
+        throw Error(Errc::invalid_argument, "snapshot: no step is open to read from");
+    }
+    const auto found = opened_->bytes(name);
+    if (!found) {
+        raise(found.error());
+    }
+    return *found;
+}
+
+std::optional<Version> RankSnapshot::newest_whole() const {
+    const auto whole = watch_ ? watch_->look().whole : std::nullopt;
+    return whole ? std::optional(look_.version_of(*whole)) : look_.whole_before;
+}
+
+void RankSnapshot::require_later(std::uint64_t step) const {
+    if (look_.last_step && step <= *look_.last_step) {
+        throw Error(Errc::invalid_argument, "snapshot: step " + std::to_string(step) +
+                                                " is saved after step " +
+                                                std::to_string(*look_.last_step) +
+                                                "; steps grow within a round, except after load");
+    }
+}
+
+std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
+    for (;;) {
+        agreement_.require_round();
+        std::vector<SavedSlot> slots(kSlotsCount);
+        std::optional<std::uint64_t> awaited;
+        for (const SlotContent& content : room_->contents()) {
+            const Version& version = content.version;
+            const bool is_pending =
+                version == look_.version_of(version.step) && watch_->is_pending(version.step);
+            slots[content.slot] = {version, is_pending};
+            awaited = is_pending ? version.step : awaited;  // In the end the earlier one.
+        }
+        // Asked last: a version that is no longer pending may have become the newest one.
+        if (const auto slot = slot_for_save(slots, newest_whole())) {
+            return keeper_->await_unread(*slot, deadline) ? slot : std::nullopt;
+        }
+        if (!awaited || !watch_->await_verdict(*awaited, deadline)) {
+            return std::nullopt;
+        }
+        if (const auto failure = watch_->look().failure) {
+            raise(*failure);
+        }
+    }
+}
+
+bool RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble) {
+    try {
+        room_.make(*keeper_, look_.id, bytes, flexible, options_.replicated);
+        return true;
+    } catch (const Error& error) {
+        // At the first step the program learns that its memory does not suffice. Later, training
+        // is worth more than a step that is not kept.
+        if (!room_ || error.code() != Errc::system) {
+            throw;
+        }
+        trouble = error.what();
+        return false;
+    }
+}
+
+bool RankSnapshot::give_up(std::uint64_t step, const std::string& why) {
+    say("snapshot: step " + std::to_string(step) + " of the state \"" + options_.name +
+        "\" is not saved by rank " + std::to_string(context_.rank) + ": " + why);
+    watch_->abandon(step);
+    return false;
+}
+
+bool RankSnapshot::save(std::uint64_t step) {
+    mark_.require("snapshot: save");
+    agreement_.require_round();
+    if (!watch_) {
+        look_together();
+    }
+    require_later(step);
+    if (const auto failure = watch_->look().failure) {
+        raise(*failure);
+    }
+    if (look_.history == 0) {
+        look_.begin(agreement_.number("history/" + std::to_string(looks_),
+                                      look_.next_history(link::new_history())),
+                    context_.round);
+    }
+    opened_.reset();
+    if (!look_.saves) {
+        look_.last_step = step;
+        watch_->saved(step, false, false);
+        return true;
+    }
+    std::vector<std::string> bytes(entries_.all().size());
+    std::vector<std::size_t> sizes;
+    std::uint64_t flexible = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (entries_.all()[i].is_bytes()) {
+            bytes[i] = entries_.all()[i].save();
+            sizes.push_back(bytes[i].size());
+            flexible += bytes[i].size();
+        }
+    }
+    const ImageContent content{entries_.all(), bytes};
+    auto& cache = layout_cache_;
+    if (!cache.layout || cache.edition != entries_.edition() || cache.sizes != sizes ||
+        cache.layout->id() != look_.id) {
+        cache.layout.emplace(layout_of(look_.id, content));
+        cache.edition = entries_.edition();
+        cache.sizes = std::move(sizes);
+    }
+    std::string trouble;
+    if (!make_room(cache.layout->bytes(), flexible, trouble)) {
+        return give_up(step, trouble);
+    }
+    const auto slot = free_slot(after(now(), kSaveLimit));
+    if (!slot) {
+        return give_up(
+            step, "not all ranks have saved the step before within " + format_duration(kSaveLimit));
+    }
+    room_->withdraw(*slot);
+    save_image(*cache.layout, look_.version_of(step), content, room_->slot(*slot), pool_);
+    // A round that has ended meanwhile counts this step no more.
+    agreement_.require_round();
+    room_->publish(*slot, look_.version_of(step), cache.layout->bytes());
+    const bool write = keeper_->saved(look_.id, look_.version_of(step));
+    look_.last_step = step;
+    watch_->saved(step, true, write);
+    return true;
+}
+
+std::optional<std::uint64_t> RankSnapshot::whole_step() const {
+    const auto newest = newest_whole();
+    return newest ? std::optional(newest->step) : std::nullopt;
+}
+
+bool RankSnapshot::wait_until_whole(Duration limit) const {
+    mark_.require("snapshot: wait_until_whole");
+    if (!look_.last_step) {
+        return true;
+    }
+    static_cast<void>(watch_->await_verdict(*look_.last_step, after(now(), limit)));
+    return watch_->look().whole.value_or(0) >= *look_.last_step && watch_->look().whole.has_value();
+}
+
+}  // namespace regroup::snapshot

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/context.h>
+#include <regroup/snapshot.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/snapshot/image.h"
+#include "worker_sdk/src/base/process_mark.h"
+#include "worker_sdk/src/snapshot/agreement.h"
+#include "worker_sdk/src/snapshot/copy_pool.h"
+#include "worker_sdk/src/snapshot/entries.h"
+#include "worker_sdk/src/snapshot/keeper.h"
+#include "worker_sdk/src/snapshot/look.h"
+#include "worker_sdk/src/snapshot/opened_version.h"
+#include "worker_sdk/src/snapshot/own_room.h"
+#include "worker_sdk/src/snapshot/whole_watch.h"
+
+namespace regroup::snapshot {
+
+/// The name of a state in a round, which one object of this process has.
+class NameHold {
+   public:
+    /// Throws Error `invalid_argument` for a name that is none, or that another object has.
+    NameHold(const void* round, const std::string& name);
+    ~NameHold();
+    NameHold(const NameHold&) = delete;
+    NameHold& operator=(const NameHold&) = delete;
+
+   private:
+    const void* const round_;
+    const std::string name_;
+};
+
+/// The state of one rank in one round: regroup::Snapshot without its shell, and what the interface
+/// for C has beyond it. One thread.
+class RankSnapshot {
+   public:
+    RankSnapshot(const Context& context, SnapshotOptions options);
+    ~RankSnapshot();
+    RankSnapshot(const RankSnapshot&) = delete;
+    RankSnapshot& operator=(const RankSnapshot&) = delete;
+
+    void add(Entry entry) { entries_.add(std::move(entry)); }
+    void clear() noexcept { entries_.clear(); }
+
+    /// As Snapshot::load.
+    std::optional<std::uint64_t> load();
+    /// Chooses the newest whole step, for all ranks together. `read` and `bytes` then read it.
+    std::optional<std::uint64_t> open() { return choose(false); }
+    /// Throws Error `invalid_argument` if no step is open, or it has no such tensor.
+    void read(const Entry& entry);
+    [[nodiscard]] std::span<const std::byte> bytes(const std::string& name);
+
+    /// As in Snapshot.
+    bool save(std::uint64_t step);
+    [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
+    [[nodiscard]] bool wait_until_whole(Duration limit) const;
+
+   private:
+    /// Learns what all nodes have, and begins to count anew.
+    void look_together();
+    void tell_place_of_copies();
+    std::optional<std::uint64_t> choose(bool for_entries);
+    /// True if this rank has all that it needs of the version.
+    bool prepare(OpenedVersion& opened, bool for_entries);
+    void require_later(std::uint64_t step) const;
+    /// False, and why, if the state has grown and there is no memory for that.
+    bool make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble);
+    /// The step is not kept; false.
+    bool give_up(std::uint64_t step, const std::string& why);
+    [[nodiscard]] std::optional<std::size_t> free_slot(Instant deadline);
+    [[nodiscard]] std::optional<Version> newest_whole() const;
+    void settle(Duration limit) const;
+
+    const ProcessMark mark_;
+    const Context context_;
+    const SnapshotOptions options_;
+    const NameHold name_hold_;
+    const int exceptions_;
+    CopyPool pool_;
+    Entries entries_;
+    const std::unique_ptr<Keeper> keeper_;
+    Agreement agreement_;
+
+    Look look_{};
+    std::uint64_t looks_ = 0;
+    OwnRoom room_{};
+    struct {
+        std::uint64_t edition = 0;
+        std::vector<std::size_t> sizes{};  ///< Of the bytes.
+        std::optional<ImageLayout> layout{};
+    } layout_cache_;
+    std::unique_ptr<OpenedVersion> opened_;
+    std::unique_ptr<WholeWatch> watch_;
+};
+
+}  // namespace regroup::snapshot

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/error.h>
+#include <regroup/snapshot.h>
+
+#include <utility>
+
+#include "worker_sdk/src/base/process_mark.h"
+#include "worker_sdk/src/snapshot/rank_snapshot.h"
+
+namespace regroup {
+
+struct Snapshot::Impl {
+    snapshot::RankSnapshot rank;
+    const ProcessMark mark{};
+};
+
+Snapshot::Snapshot(const Context& context, SnapshotOptions options)
+    : impl_(new Impl{.rank = {context, std::move(options)}}) {}
+
+Snapshot::~Snapshot() {
+    if (!impl_->mark.is_here()) {
+        // In a forked child: the threads and the connections are those of the parent.
+        static_cast<void>(std::shared_ptr<Impl>(impl_.release(), OwnerDeleter()));
+    }
+}
+
+void Snapshot::add(std::string name, TensorView tensor) {
+    impl_->rank.add(snapshot::entry_of(std::move(name), tensor));
+}
+
+void Snapshot::add(std::string name, TensorView tensor, TensorPiece piece) {
+    impl_->rank.add(snapshot::entry_of(std::move(name), tensor, std::move(piece)));
+}
+
+void Snapshot::add(std::string name, std::function<std::string()> save,
+                   std::function<void(std::string_view)> load) {
+    if (!save || !load) {
+        throw Error(Errc::invalid_argument,
+                    "\"" + name + "\" needs a function that saves and one that loads");
+    }
+    snapshot::Entry entry;
+    entry.tensor.name = std::move(name);
+    entry.save = std::move(save);
+    entry.load = std::move(load);
+    impl_->rank.add(std::move(entry));
+}
+
+void Snapshot::clear() noexcept {
+    impl_->rank.clear();
+}
+
+std::optional<std::uint64_t> Snapshot::load() {
+    return impl_->rank.load();
+}
+
+bool Snapshot::save(std::uint64_t step) {
+    return impl_->rank.save(step);
+}
+
+std::optional<std::uint64_t> Snapshot::whole_step() const {
+    return impl_->rank.whole_step();
+}
+
+bool Snapshot::wait_until_whole(std::chrono::nanoseconds limit) const {
+    return impl_->rank.wait_until_whole(limit);
+}
+
+}  // namespace regroup
