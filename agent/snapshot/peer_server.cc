@@ -79,11 +79,13 @@ bool PeerServer::answer(PeerStream& stream, const Ask& ask) {
         case Ask::Kind::whole:
             handlers_.on_whole(ask);
             return static_cast<bool>(stream.send(Answer{}));
+        case Ask::Kind::kept:
+            handlers_.on_kept(ask);
+            return static_cast<bool>(stream.send(Answer{}));
         case Ask::Kind::saved:
             return take(stream, ask);
         case Ask::Kind::room:
         case Ask::Kind::holdings:
-        case Ask::Kind::kept:
         case Ask::Kind::copies_to:
             break;
     }

@@ -29,6 +29,7 @@ class PeerServer {
         /// Errors: overloaded, if there is no such image.
         std::function<Result<ImageRef>(const snapshot::Ask& ask)> find;
         std::function<void(const snapshot::Ask& ask)> on_whole;
+        std::function<void(const snapshot::Ask& ask)> on_kept;
         /// A stranger was refused, or a copy was damaged: a sentence for people.
         std::function<void(const std::string& sentence)> say;
     };

@@ -96,6 +96,7 @@ struct ActiveSnapshots {
           server(io, shelf,
                  {.find = [this](const Ask& ask) { return find(ask); },
                   .on_whole = [this](const Ask& ask) { whole(ask); },
+                  .on_kept = [this](const Ask& ask) { shelf.set_kept(ask.id, ask.version); },
                   .say = say}),
           channels([this](const Ask& ask) { return answer(ask); }) {
         if (!options.folder.empty()) {
@@ -119,7 +120,7 @@ struct ActiveSnapshots {
             }
         }
         server.set_trust(trust);
-        copier.set_target({});
+        copier.begin_round(has_others);
         const std::lock_guard lock(mutex);
         round = {assignment.group_rank,
                  server.port() == 0 ? "" : rendezvous::Endpoint{own_address, server.port()}.text(),
@@ -150,19 +151,20 @@ struct ActiveSnapshots {
                 }
                 return {};
             case Ask::Kind::kept:
+                shelf.set_kept(ask.id, ask.version);
                 return {};
             case Ask::Kind::copies_to:
-                copier.set_target({ask.endpoint, facts().trust});
+                copier.set_target(Copier::Target{ask.endpoint, facts().trust});
                 return {};
         }
         return refusal("the agent does not know this message");
     }
 
     Reply give_room(const Ask& ask) {
-        auto room = shelf.room(ask.id, ask.bytes, ask.replicated);
+        auto room = shelf.room(ask.id, ask.bytes, ask.replicated, ask.fresh);
         if (!room && room.error().code == Errc::overloaded) {
             fetches.drop_all();  // Workers that still read them have them.
-            room = shelf.room(ask.id, ask.bytes, ask.replicated);
+            room = shelf.room(ask.id, ask.bytes, ask.replicated, ask.fresh);
         }
         return room ? with_file((*room)->fd(), 0, (*room)->bytes()) : refusal(room.error().detail);
     }
@@ -208,9 +210,7 @@ struct ActiveSnapshots {
         if (!shelf.has(ask.id, ask.version, Holding::Place::room)) {
             return refusal(to_string(ask.version) + " is not in its room");
         }
-        if (!ask.replicated) {
-            copier.saved(ask.id, ask.version);
-        }
+        copier.saved(ask.id, ask.version, ask.replicated);
         Reply reply;
         reply.answer.write = writer && facts().group_rank == 0 && writer->is_due();
         return reply;
@@ -224,7 +224,7 @@ struct ActiveSnapshots {
     // ---- On these and on the threads of other agents' connections.
 
     void whole(const Ask& ask) {
-        if (shelf.set_whole(ask.id, ask.version)) {
+        if (shelf.set_whole(ask.id.name, ask.version)) {
             fetches.drop(ask.id.name);
         }
     }
