@@ -234,7 +234,8 @@ struct Agent::Impl {
           health(io, launcher, options.health, options.core.policy, options.core.offer,
                  output.sayer()),
           link(
-              io, options.core, options.daemon, [this] { return workers.live(); }, link_handlers()),
+              io, options.core, options.daemon, [this] { return workers.live(); },
+              [this] { return snapshots.facts(); }, link_handlers()),
           each_second(io, [this] { narrator.progress(clock.now(), view(), watch.looks()); }) {}
 
     [[nodiscard]] AgentView view() const {

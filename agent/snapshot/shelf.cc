@@ -217,6 +217,15 @@ std::optional<Version> Shelf::whole(const std::string& state) const {
     return known_locked(state).whole;
 }
 
+std::optional<std::string> Shelf::latest_state() const {
+    const std::lock_guard lock(mutex_);
+    const auto latest = std::max_element(
+        known_.begin(), known_.end(),
+        [](const auto& a, const auto& b) { return a.second.whole < b.second.whole; });
+    return latest != known_.end() && latest->second.whole ? std::optional(latest->first)
+                                                          : std::nullopt;
+}
+
 std::optional<Version> Shelf::kept(const std::string& state) const {
     const std::lock_guard lock(mutex_);
     return known_locked(state).kept;

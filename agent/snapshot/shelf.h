@@ -68,6 +68,8 @@ class Shelf {
     /// Every rank has saved `version`. False if a later one is known.
     bool set_whole(const std::string& state, const snapshot::Version& version);
     [[nodiscard]] std::optional<snapshot::Version> whole(const std::string& state) const;
+    /// The state with the latest whole version.
+    [[nodiscard]] std::optional<std::string> latest_state() const;
     /// The version is whole, and each part of it has its copy: gives up what is earlier. `id` has
     /// the number of its parts.
     void set_kept(const snapshot::PartId& id, const snapshot::Version& version);

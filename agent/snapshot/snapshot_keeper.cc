@@ -340,6 +340,29 @@ Result<UniqueFd> SnapshotKeeper::open() {
     return impl_->active->channels.open();
 }
 
+std::optional<rendezvous::SnapshotFacts> SnapshotKeeper::facts() const {
+    if (!impl_->active || impl_->assignment.group_rank != 0) {
+        return std::nullopt;
+    }
+    const auto state = impl_->active->shelf.latest_state();
+    if (!state) {
+        return std::nullopt;
+    }
+    const auto step_of = [](const std::optional<snapshot::Version>& version) {
+        return version ? std::optional(version->step) : std::nullopt;
+    };
+    rendezvous::SnapshotFacts facts;
+    facts.step = impl_->active->shelf.whole(*state)->step;
+    facts.kept_step = step_of(impl_->active->shelf.kept(*state));
+    if (impl_->active->writer) {
+        const auto written = impl_->active->writer->written();
+        const auto found = written.find(*state);
+        facts.written_step = found != written.end() ? step_of(found->second) : std::nullopt;
+    }
+    facts.bytes = impl_->active->shelf.bytes();
+    return facts;
+}
+
 void SnapshotKeeper::leave(Duration grace) {
     const Instant until = after(now(), grace);
     const bool is_first = !impl_->leaves_until;

@@ -45,6 +45,9 @@ class SnapshotKeeper {
     /// A channel for a worker: the worker's end. Errors: system, overloaded.
     Result<UniqueFd> open();
 
+    /// For status and metrics; nothing unless this node has group rank 0 and a version is whole.
+    [[nodiscard]] std::optional<rendezvous::SnapshotFacts> facts() const;
+
     /// The node will leave, and has `grace` for it: begins to write the last whole version to the
     /// folder, while the workers still save. May be called several times.
     void leave(Duration grace);
