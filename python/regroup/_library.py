@@ -200,6 +200,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "snapshot_get_bytes": (_H, _T, _HANDLE, _SIZE),
     "snapshot_save": (_H, c_uint64, _I32),
     "snapshot_whole_step": (_H, _I32, _U64),
+    "snapshot_kept_step": (_H, _I32, _U64),
     "snapshot_wait_until_whole": (_H, c_int64, _I32),
     "snapshot_open": (_H, _I32, _U64),
     "snapshot_read": (_H, POINTER(SnapshotTensor)),

@@ -84,6 +84,9 @@ class SnapshotHandle:
     def whole_step(self) -> Optional[int]:
         return self._found(library.regroup_snapshot_whole_step)
 
+    def kept_step(self) -> Optional[int]:
+        return self._found(library.regroup_snapshot_kept_step)
+
     def wait_until_whole(self, timeout: float) -> bool:
         """``timeout`` is in seconds."""
         whole = ctypes.c_int32()
@@ -170,6 +173,11 @@ class Snapshot:
     def whole_step(self) -> Optional[int]:
         """The newest step that every rank has saved, as far as this rank knows."""
         return self._handle.whole_step()
+
+    @property
+    def kept_step(self) -> Optional[int]:
+        """The newest step of which each part is on two nodes, too, as far as this rank knows."""
+        return self._handle.kept_step()
 
     def wait_until_whole(self, timeout: float) -> bool:
         """Waits until every rank has saved what this rank saved last, for ``timeout`` seconds."""

@@ -61,6 +61,9 @@ regroup_errc regroup_snapshot_save(regroup_snapshot* snapshot, uint64_t step, in
 /// `known`: 0 if no step is known to be whole.
 regroup_errc regroup_snapshot_whole_step(const regroup_snapshot* snapshot, int32_t* known,
                                          uint64_t* step);
+/// The newest step of which each part is on two nodes, too. `known`: 0 if no such step is known.
+regroup_errc regroup_snapshot_kept_step(const regroup_snapshot* snapshot, int32_t* known,
+                                        uint64_t* step);
 /// `timeout_ms`: 0 only looks. `whole`: 0 if it takes longer.
 regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot, int64_t timeout_ms,
                                                int32_t* whole);

@@ -98,8 +98,10 @@ class Snapshot {
     std::optional<std::uint64_t> load();
 
     /// Copies the state of `step`; returns when it may be changed again. Never gives up the newest
-    /// whole step: if other ranks have not saved the step before this one yet, it waits for them,
-    /// for up to a minute. False if that was in vain; this step is then not kept.
+    /// step that is kept: if the step before is not saved by all ranks yet, and copied to other
+    /// nodes, it waits for that, for up to a minute. False if that was in vain, or if the state has
+    /// grown beyond the memory; this step is then not kept, which is said on standard error. The
+    /// step that was loaded is not copied again.
     ///
     /// Throws Error: `system` if the memory is beyond the limit, with both numbers, in the first
     /// call; `fenced` if the round is over.
@@ -107,6 +109,9 @@ class Snapshot {
 
     /// The newest step that every rank has saved, as far as this rank knows.
     [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
+    /// The newest step that every rank has saved, and of which each part is on two nodes, as far as
+    /// this rank knows. Without other nodes, as whole_step.
+    [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     /// Waits until every rank has saved what this rank saved last. False if that takes longer.
     [[nodiscard]] bool wait_until_whole(std::chrono::nanoseconds limit) const;
 

@@ -41,9 +41,9 @@ regroup::snapshot::Entry entry_of(const Call& call, const regroup_snapshot_tenso
     return entry;
 }
 
-/// Loads or opens a step.
-regroup_errc find_step(const char* function, regroup_snapshot* snapshot, int32_t* found,
-                       uint64_t* step, const auto& find) {
+/// Hands over a step, if there is one.
+regroup_errc find_step(const char* function, auto* snapshot, int32_t* found, uint64_t* step,
+                       const auto& find) {
     return guarded(function, [&](const Call& call) {
         int32_t& is_found = call(found, "found");
         uint64_t& number = call(step, "step");
@@ -144,13 +144,14 @@ regroup_errc regroup_snapshot_save(regroup_snapshot* snapshot, uint64_t step, in
 
 regroup_errc regroup_snapshot_whole_step(const regroup_snapshot* snapshot, int32_t* known,
                                          uint64_t* step) {
-    return guarded(__func__, [&](const Call& call) {
-        int32_t& is_known = call(known, "known");
-        uint64_t& number = call(step, "step");
-        const auto whole = call(snapshot, "snapshot").value.whole_step();
-        is_known = whole ? 1 : 0;
-        number = whole.value_or(0);
-    });
+    return find_step(__func__, snapshot, known, step,
+                     [](const auto& rank) { return rank.whole_step(); });
+}
+
+regroup_errc regroup_snapshot_kept_step(const regroup_snapshot* snapshot, int32_t* known,
+                                        uint64_t* step) {
+    return find_step(__func__, snapshot, known, step,
+                     [](const auto& rank) { return rank.kept_step(); });
 }
 
 regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot, int64_t timeout_ms,

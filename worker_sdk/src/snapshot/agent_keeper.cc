@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/base/printable.h"
 #include "rendezvous/snapshot/channel.h"
@@ -87,6 +88,11 @@ class AgentKeeper final : public Keeper {
         static_cast<void>(
             tell({.kind = Ask::Kind::whole, .id = id, .version = version, .write = write}));
     }
+    void kept(const PartId& id, const Version& version) override {
+        static_cast<void>(tell({.kind = Ask::Kind::kept, .id = id, .version = version}));
+    }
+    bool is_copied(const Version& version) override;
+    bool outlives_process() const noexcept override { return true; }
     void copies_to(const std::string& name, const std::string& endpoint) override {
         static_cast<void>(
             tell({.kind = Ask::Kind::copies_to, .id = {name, 0, 1}, .endpoint = endpoint}));
@@ -105,6 +111,8 @@ class AgentKeeper final : public Keeper {
     [[noreturn]] void raise(Errc code, const std::string& what);
 
     const std::shared_ptr<RoundScope> scope_;
+    std::mutex rooms_mutex_;
+    std::vector<std::shared_ptr<Room>> rooms_;  // Guarded by rooms_mutex_. The present one last.
     std::mutex mutex_;
     net::Pollable socket_;  // Guarded by mutex_: one question at a time.
     const net::ForkGuard guard_;
@@ -160,7 +168,22 @@ std::shared_ptr<Room> AgentKeeper::room(const PartId& id, std::uint64_t bytes, b
         raise(Errc::system,
               mapped ? "the agent has given too little memory" : mapped.error().detail);
     }
+    const std::lock_guard lock(rooms_mutex_);
+    rooms_.push_back(*mapped);
     return *mapped;
+}
+
+bool AgentKeeper::is_copied(const Version& version) {
+    const std::lock_guard lock(rooms_mutex_);
+    for (auto room = rooms_.begin(); room != rooms_.end(); ++room) {
+        if (const auto content = (*room)->find(version)) {
+            if (content->is_copied) {
+                rooms_.erase(rooms_.begin(), room);  // Smaller ones, with earlier versions.
+            }
+            return content->is_copied;
+        }
+    }
+    return true;  // Overwritten, since a later version is kept.
 }
 
 Announcement AgentKeeper::holdings(const std::string& name) {

@@ -54,6 +54,13 @@ class Keeper {
     virtual bool saved(const PartId& id, const Version& version) = 0;
     /// Every rank has saved the version. `write`: the folder is to have it.
     virtual void whole(const PartId& id, const Version& version, bool write) = 0;
+    /// The version is whole, and each part of it copied: earlier ones may go.
+    virtual void kept(const PartId& id, const Version& version) = 0;
+    /// Another node has a copy of the version that this process has saved, or no copy is to be
+    /// made.
+    [[nodiscard]] virtual bool is_copied(const Version& version) = 0;
+    /// What is in memory outlives this process.
+    [[nodiscard]] virtual bool outlives_process() const noexcept = 0;
     /// The agent at `endpoint` holds the copies of this node's parts; empty: none does.
     virtual void copies_to(const std::string& name, const std::string& endpoint) = 0;
 

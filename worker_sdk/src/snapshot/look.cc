@@ -5,6 +5,13 @@
 
 namespace regroup::snapshot {
 
+void Look::protect_all_but(const std::optional<Version>& other) noexcept {
+    const auto found = std::ranges::find_if(candidates, [&](const Candidate& candidate) {
+        return candidate.parts == id.parts && candidate.version != other;
+    });
+    kept_before = found == candidates.end() ? std::nullopt : std::optional(found->version);
+}
+
 std::uint64_t Look::next_history(std::uint64_t now) const noexcept {
     std::uint64_t next = now;
     for (const Announcement& announcement : announcements) {

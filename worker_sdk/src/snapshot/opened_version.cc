@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/snapshot/pieces.h"
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/ddp/gradient_device.h"
 
 namespace regroup::snapshot {
@@ -212,6 +213,13 @@ Result<std::vector<OpenedVersion::Take>> OpenedVersion::plan_verified(const Tens
     }
 }
 
+Result<std::span<const std::byte>> OpenedVersion::image(std::uint32_t part) {
+    if (Result<void> opened = open(part, false); !opened) {
+        return opened.error();
+    }
+    return parts_[part].image->bytes;
+}
+
 Result<void> OpenedVersion::prepare(const Entry& entry) {
     if (entry.is_bytes()) {
         const auto found = bytes(entry.tensor.name);
@@ -259,7 +267,7 @@ Result<void> OpenedVersion::read(const Entry& entry, CopyPool& pool) {
         if (is_same && is_on_host) {
             pool.run(pieces_count(data.size()), [&](std::size_t i) {
                 const std::size_t at = i * kPieceBytes;
-                std::memcpy(target + at, data.data() + at, std::min(kPieceBytes, data.size() - at));
+                copy_bytes(target + at, data.data() + at, std::min(kPieceBytes, data.size() - at));
             });
         } else if (is_same) {
             ddp::make_gradient_device(entry.device, {})->write(target, data.data(), data.size());

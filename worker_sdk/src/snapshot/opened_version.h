@@ -43,6 +43,8 @@ class OpenedVersion {
     /// Gets and verifies the parts that fall to this rank: together, the ranks verify all parts.
     /// Errors: `disconnected`, naming the part that no source has undamaged.
     [[nodiscard]] Result<void> verify_share();
+    /// The image of a part, verified. Valid while this object lives. Errors likewise.
+    [[nodiscard]] Result<std::span<const std::byte>> image(std::uint32_t part);
     /// Gets and verifies all parts from which `entry` is read. Errors: the same, or
     /// `invalid_argument`: not all of it was saved, or it was saved with another type or shape.
     [[nodiscard]] Result<void> prepare(const Entry& entry);

@@ -11,7 +11,10 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/base/ensure.h"
 #include "rendezvous/base/printable.h"
+#include "rendezvous/snapshot/pieces.h"
+#include "worker_sdk/src/base/copy.h"
 #include "worker_sdk/src/context/snapshot_folder.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/snapshot/save_image.h"
@@ -24,6 +27,8 @@ constexpr Duration kSaveLimit = std::chrono::minutes(1);
 /// How long a look, or the end of the object, waits for the verdict about the last step.
 constexpr Duration kSettleLimit = std::chrono::seconds(10);
 constexpr unsigned kThreadsMax = 64;
+/// Of a room that is made before what is saved is known.
+constexpr std::uint64_t kSpare = std::uint64_t{4} << 20U;
 
 struct Names {
     std::mutex mutex{};
@@ -109,7 +114,7 @@ RankSnapshot::~RankSnapshot() {
 
 void RankSnapshot::settle(Duration limit) const {
     if (watch_ && look_.last_step) {
-        static_cast<void>(watch_->await_verdict(*look_.last_step, after(now(), limit)));
+        watch_->await_whole(look_.version_of(*look_.last_step), after(now(), limit));
     }
 }
 
@@ -129,14 +134,25 @@ void RankSnapshot::look_together() {
     if (!look_.candidates.empty()) {
         look_.whole_before = look_.candidates.front().version;
     }
+    look_.protect_all_but(std::nullopt);
     tell_place_of_copies();
     watch_ = std::make_unique<WholeWatch>(
         agreement_.store().under("saves/" + std::to_string(looks_)), look_.savers,
-        ContextScope::of(context_), [this](std::uint64_t step, bool write) {
-            if (look_.saves) {
-                keeper_->whole(look_.id, look_.version_of(step), write);
-            }
-        });
+        ContextScope::of(context_),
+        WholeWatch::Hooks{
+            .is_copied = [this](const Version& version) { return keeper_->is_copied(version); },
+            .on_whole =
+                [this](const Version& version, bool write) {
+                    if (look_.saves) {
+                        keeper_->whole(look_.id, version, write);
+                    }
+                },
+            .on_kept =
+                [this](const Version& version) {
+                    if (look_.saves) {
+                        keeper_->kept(look_.id, version);
+                    }
+                }});
 }
 
 /// The node half the world away: where ranks follow switches, behind another switch.
@@ -162,6 +178,12 @@ bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
     if (!is_ready(opened.verify_share())) {
         return false;
     }
+    if (look_.saves && opened.parts() == look_.id.parts) {
+        const auto own = opened.image(look_.id.part);
+        if (!is_ready(own ? Result<void>() : Result<void>(own.error()))) {
+            return false;
+        }
+    }
     return !for_entries || std::ranges::all_of(entries_.all(), [&](const Entry& entry) {
         return is_ready(opened.prepare(entry));
     });
@@ -180,8 +202,9 @@ std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
             look_.whole_before = candidate.version;
             look_.begin(candidate.version.history, context_.round);
             link::note_history_read(candidate.version.history);
-            if (look_.saves && candidate.parts == look_.id.parts) {
-                keeper_->whole(look_.id, candidate.version, false);
+            look_.protect_all_but(candidate.version);
+            if (candidate.parts == look_.id.parts) {
+                keep_loaded(*opened);
             }
             opened_ = std::move(opened);
             return candidate.version.step;
@@ -240,9 +263,35 @@ std::span<const std::byte> RankSnapshot::bytes(const std::string& name) {
     return *found;
 }
 
-std::optional<Version> RankSnapshot::newest_whole() const {
-    const auto whole = watch_ ? watch_->look().whole : std::nullopt;
-    return whole ? std::optional(look_.version_of(*whole)) : look_.whole_before;
+void RankSnapshot::keep_loaded(OpenedVersion& opened) {
+    look_.loaded = opened.version();
+    if (!look_.saves) {
+        return;
+    }
+    keeper_->whole(look_.id, opened.version(), false);
+    if (!keeper_->outlives_process()) {
+        return;  // It is in the folder.
+    }
+    const auto image = opened.image(look_.id.part);
+    if (!image) {
+        raise(image.error());
+    }
+    room_.make(*keeper_, look_.id, image->size(), std::min<std::uint64_t>(image->size(), kSpare),
+               options_.replicated);
+    if (!room_->find(opened.version())) {
+        const auto slot = slot_for_save(room_->contents(), {}, look_.kept_before);
+        ENSURE(slot);  // One slot at most is protected.
+        room_->withdraw(*slot);
+        const std::span<std::byte> to = room_->slot(*slot);
+        pool_.run(pieces_count(image->size()), [&](std::size_t i) {
+            const auto piece = image->subspan(
+                i * kPieceBytes, std::min(kPieceBytes, image->size() - i * kPieceBytes));
+            copy_bytes(to.data() + i * kPieceBytes, piece.data(), piece.size());
+        });
+        room_->publish(*slot, opened.version(), image->size());
+    }
+    static_cast<void>(keeper_->saved(look_.id, opened.version()));
+    watch_->loaded(opened.version(), true);
 }
 
 void RankSnapshot::require_later(std::uint64_t step) const {
@@ -257,24 +306,18 @@ void RankSnapshot::require_later(std::uint64_t step) const {
 std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
     for (;;) {
         agreement_.require_round();
-        std::vector<SavedSlot> slots(kSlotsCount);
-        std::optional<std::uint64_t> awaited;
-        for (const SlotContent& content : room_->contents()) {
-            const Version& version = content.version;
-            const bool is_pending =
-                version == look_.version_of(version.step) && watch_->is_pending(version.step);
-            slots[content.slot] = {version, is_pending};
-            awaited = is_pending ? version.step : awaited;  // In the end the earlier one.
+        const std::vector<SlotContent> contents = room_->contents();
+        const WholeWatch::State state = watch_->look();
+        if (state.failure) {
+            raise(*state.failure);
         }
-        // Asked last: a version that is no longer pending may have become the newest one.
-        if (const auto slot = slot_for_save(slots, newest_whole())) {
+        const auto slot =
+            slot_for_save(contents, state.pending, state.kept ? state.kept : look_.kept_before);
+        if (slot) {
             return keeper_->await_unread(*slot, deadline) ? slot : std::nullopt;
         }
-        if (!awaited || !watch_->await_verdict(*awaited, deadline)) {
+        if (state.pending.empty() || !watch_->await_kept(state.pending.front(), deadline)) {
             return std::nullopt;
-        }
-        if (const auto failure = watch_->look().failure) {
-            raise(*failure);
         }
     }
 }
@@ -297,7 +340,7 @@ bool RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible, std::s
 bool RankSnapshot::give_up(std::uint64_t step, const std::string& why) {
     say("snapshot: step " + std::to_string(step) + " of the state \"" + options_.name +
         "\" is not saved by rank " + std::to_string(context_.rank) + ": " + why);
-    watch_->abandon(step);
+    watch_->abandon(look_.version_of(step));
     return false;
 }
 
@@ -306,6 +349,9 @@ bool RankSnapshot::save(std::uint64_t step) {
     agreement_.require_round();
     if (!watch_) {
         look_together();
+    }
+    if (look_.loaded && look_.loaded->step == step && !look_.last_step) {
+        return true;  // As loaded.
     }
     require_later(step);
     if (const auto failure = watch_->look().failure) {
@@ -319,7 +365,7 @@ bool RankSnapshot::save(std::uint64_t step) {
     opened_.reset();
     if (!look_.saves) {
         look_.last_step = step;
-        watch_->saved(step, false, false);
+        watch_->saved(look_.version_of(step), false, false);
         return true;
     }
     std::vector<std::string> bytes(entries_.all().size());
@@ -346,8 +392,8 @@ bool RankSnapshot::save(std::uint64_t step) {
     }
     const auto slot = free_slot(after(now(), kSaveLimit));
     if (!slot) {
-        return give_up(
-            step, "not all ranks have saved the step before within " + format_duration(kSaveLimit));
+        return give_up(step, "the step before is not saved by all ranks, and copied, within " +
+                                 format_duration(kSaveLimit));
     }
     room_->withdraw(*slot);
     save_image(*cache.layout, look_.version_of(step), content, room_->slot(*slot), pool_);
@@ -356,22 +402,26 @@ bool RankSnapshot::save(std::uint64_t step) {
     room_->publish(*slot, look_.version_of(step), cache.layout->bytes());
     const bool write = keeper_->saved(look_.id, look_.version_of(step));
     look_.last_step = step;
-    watch_->saved(step, true, write);
+    watch_->saved(look_.version_of(step), true, write);
     return true;
 }
 
 std::optional<std::uint64_t> RankSnapshot::whole_step() const {
-    const auto newest = newest_whole();
+    const auto whole = watch_ ? watch_->look().whole : std::nullopt;
+    const auto newest = whole ? whole : look_.whole_before;
+    return newest ? std::optional(newest->step) : std::nullopt;
+}
+
+std::optional<std::uint64_t> RankSnapshot::kept_step() const {
+    const auto kept = watch_ ? watch_->look().kept : std::nullopt;
+    const auto newest = kept ? kept : look_.kept_before;
     return newest ? std::optional(newest->step) : std::nullopt;
 }
 
 bool RankSnapshot::wait_until_whole(Duration limit) const {
     mark_.require("snapshot: wait_until_whole");
-    if (!look_.last_step) {
-        return true;
-    }
-    static_cast<void>(watch_->await_verdict(*look_.last_step, after(now(), limit)));
-    return watch_->look().whole.value_or(0) >= *look_.last_step && watch_->look().whole.has_value();
+    return !look_.last_step ||
+           watch_->await_whole(look_.version_of(*look_.last_step), after(now(), limit));
 }
 
 }  // namespace regroup::snapshot

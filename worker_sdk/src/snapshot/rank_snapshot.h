@@ -62,6 +62,7 @@ class RankSnapshot {
     /// As in Snapshot.
     bool save(std::uint64_t step);
     [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
+    [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     [[nodiscard]] bool wait_until_whole(Duration limit) const;
 
    private:
@@ -71,13 +72,14 @@ class RankSnapshot {
     std::optional<std::uint64_t> choose(bool for_entries);
     /// True if this rank has all that it needs of the version.
     bool prepare(OpenedVersion& opened, bool for_entries);
+    /// Puts the loaded version into the room of this rank, so that it is saved in this round, too.
+    void keep_loaded(OpenedVersion& opened);
     void require_later(std::uint64_t step) const;
     /// False, and why, if the state has grown and there is no memory for that.
     bool make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble);
     /// The step is not kept; false.
     bool give_up(std::uint64_t step, const std::string& why);
     [[nodiscard]] std::optional<std::size_t> free_slot(Instant deadline);
-    [[nodiscard]] std::optional<Version> newest_whole() const;
     void settle(Duration limit) const;
 
     const ProcessMark mark_;

@@ -61,6 +61,10 @@ std::optional<std::uint64_t> Snapshot::whole_step() const {
     return impl_->rank.whole_step();
 }
 
+std::optional<std::uint64_t> Snapshot::kept_step() const {
+    return impl_->rank.kept_step();
+}
+
 bool Snapshot::wait_until_whole(std::chrono::nanoseconds limit) const {
     return impl_->rank.wait_until_whole(limit);
 }

@@ -4,9 +4,9 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <exception>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/store/interruptible_store.h"
@@ -14,34 +14,33 @@
 namespace regroup::snapshot {
 namespace {
 
-/// A wait in the store ends at the latest then, to tell the store about steps saved meanwhile.
+/// A wait in the store ends at the latest then, to tell the store about what was saved meanwhile.
 constexpr Duration kWaitSlice = std::chrono::milliseconds(250);
-/// Between two looks at a store that other threads use too.
-constexpr Duration kLookSlice = std::chrono::milliseconds(5);
-/// Of how many steps the verdicts stay in the store, for ranks that are behind.
+/// Between two looks at a store that other threads use too, or at a copy that the agent makes.
+constexpr Duration kLookSlice = std::chrono::milliseconds(2);
+/// Between two looks at the store while the agent makes a copy.
+constexpr Duration kStoreSlice = std::chrono::milliseconds(50);
+/// Of how many versions the verdicts stay in the store, for ranks that are behind.
 constexpr std::size_t kVerdictsKept = 8;
-
-/// Added to the count of a step by a rank that wants it in the folder.
+/// Added to the count of a version by a rank that wants it in the folder.
 constexpr std::int64_t kWrite = std::int64_t{1} << 32U;
 
 constexpr std::string_view kWholeVerdict = "whole";
 constexpr std::string_view kWriteVerdict = "whole write";
 constexpr std::string_view kAbandonedVerdict = "abandoned";
 
-std::string saved_key(std::uint64_t step) {
-    return "saved/" + std::to_string(step);
-}
-std::string verdict_key(std::uint64_t step) {
-    return "verdict/" + std::to_string(step);
+std::string key_of(const char* what, const Version& version) {
+    return std::string(what) + "/" + std::to_string(version.round) + "." +
+           std::to_string(version.step);
 }
 
 }  // namespace
 
 WholeWatch::WholeWatch(MemberStore store, std::uint64_t parts, std::shared_ptr<RoundScope> scope,
-                       OnWhole on_whole)
+                       Hooks hooks)
     : store_(std::move(store)),
       parts_(parts),
-      on_whole_(std::move(on_whole)),
+      hooks_(std::move(hooks)),
       registration_(std::move(scope),
                     [own = own_scope_](const std::string& reason) { own->interrupt(reason); }) {}
 
@@ -57,40 +56,57 @@ WholeWatch::~WholeWatch() {
     }
 }
 
-void WholeWatch::enqueue(std::uint64_t step, const Pending& pending) {
+void WholeWatch::enqueue(const Version& version, const Pending& pending) {
     const std::lock_guard lock(mutex_);
     if (state_.failure) {
         return;
     }
-    pending_[step] = pending;
+    pending_[version] = pending;
     if (!thread_.joinable()) {
         thread_ = start_helper_thread("regroup-whole", [this] { watch_until_stopped(); });
     }
     changed_.notify_all();
 }
 
-void WholeWatch::saved(std::uint64_t step, bool counts, bool write) {
-    enqueue(step, {.counts = counts, .write = write});
+void WholeWatch::saved(const Version& version, bool counts, bool write) {
+    enqueue(version, {.counts = counts, .write = write});
 }
 
-void WholeWatch::abandon(std::uint64_t step) {
-    enqueue(step, {.is_abandoned = true});
+void WholeWatch::loaded(const Version& version, bool counts) {
+    {
+        const std::lock_guard lock(mutex_);
+        state_.whole = version;
+    }
+    enqueue(version, {.counts = counts, .is_told = true, .is_whole = true});
+}
+
+void WholeWatch::abandon(const Version& version) {
+    enqueue(version, {.is_abandoned = true});
 }
 
 WholeWatch::State WholeWatch::look() const {
     const std::lock_guard lock(mutex_);
-    return state_;
+    State state = state_;
+    for (const auto& [version, pending] : pending_) {
+        if (!pending.is_abandoned) {
+            state.pending.push_back(version);
+        }
+    }
+    return state;
 }
 
-bool WholeWatch::is_pending(std::uint64_t step) const {
-    const std::lock_guard lock(mutex_);
-    return pending_.contains(step);
+bool WholeWatch::await_whole(const Version& version, Instant deadline) const {
+    std::unique_lock lock(mutex_);
+    const auto is_whole = [&] { return state_.whole && *state_.whole >= version; };
+    changed_.wait_until(lock, deadline,
+                        [&] { return is_whole() || state_.failure || !is_pending(version); });
+    return is_whole();
 }
 
-bool WholeWatch::await_verdict(std::uint64_t step, Instant deadline) const {
+bool WholeWatch::await_kept(const Version& version, Instant deadline) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_until(lock, deadline,
-                               [&] { return state_.failure || !pending_.contains(step); });
+                               [&] { return state_.failure || !is_pending(version); });
 }
 
 void WholeWatch::watch_until_stopped() {
@@ -105,17 +121,19 @@ void WholeWatch::watch_until_stopped() {
             if (is_over_) {
                 return;
             }
-            const std::map<std::uint64_t, Pending> pending = pending_;
+            const AllPending pending = pending_;
             lock.unlock();
-            for (const auto& [step, each] : pending) {
+            for (const auto& [version, each] : pending) {
                 if (!each.is_told) {
-                    tell(step, each);
+                    tell(version, each);
+                }
+                if (each.is_whole && each.counts && !each.is_copied && hooks_.is_copied(version)) {
+                    tell_copied(version);
                 }
             }
-            await_change(pending.begin()->first);
-            for (const auto& [step, each] : pending) {
-                if (store_.check(verdict_key(step))) {
-                    take_verdict(step);
+            if (await_change(pending.begin()->first, pending.begin()->second)) {
+                for (const auto& [version, each] : pending) {
+                    take_news(version, each);
                 }
             }
         }
@@ -126,63 +144,101 @@ void WholeWatch::watch_until_stopped() {
     }
 }
 
-void WholeWatch::tell(std::uint64_t step, const Pending& pending) {
+void WholeWatch::tell(const Version& version, const Pending& pending) {
+    const std::string verdict = key_of("whole", version);
     const std::int64_t count =
-        pending.counts ? store_.add(saved_key(step), pending.write ? kWrite + 1 : 1) : 0;
+        pending.counts ? store_.add(key_of("saved", version), pending.write ? kWrite + 1 : 1) : 0;
     const bool is_last = pending.counts && count % kWrite == static_cast<std::int64_t>(parts_);
     if (is_last) {
-        static_cast<void>(
-            store_.propose(verdict_key(step), count >= kWrite ? kWriteVerdict : kWholeVerdict));
+        static_cast<void>(store_.propose(verdict, count >= kWrite ? kWriteVerdict : kWholeVerdict));
     } else if (pending.is_abandoned) {
-        static_cast<void>(store_.propose(verdict_key(step), kAbandonedVerdict));
+        static_cast<void>(store_.propose(verdict, kAbandonedVerdict));
     }
     if (is_last && decided_.size() >= kVerdictsKept) {
-        store_.erase(saved_key(decided_.front()));
-        store_.erase(verdict_key(decided_.front()));
+        for (const char* const what : {"saved", "whole", "copied", "kept"}) {
+            store_.erase(key_of(what, decided_.front()));
+        }
     }
     const std::lock_guard lock(mutex_);
-    if (const auto found = pending_.find(step); found != pending_.end()) {
+    if (const auto found = pending_.find(version); found != pending_.end()) {
         found->second.is_told = true;
     }
 }
 
-void WholeWatch::await_change(std::uint64_t step) {
+void WholeWatch::tell_copied(const Version& version) {
+    if (store_.add(key_of("copied", version), 1) == static_cast<std::int64_t>(parts_)) {
+        store_.set(key_of("kept", version), "kept");
+    }
+    const std::lock_guard lock(mutex_);
+    if (const auto found = pending_.find(version); found != pending_.end()) {
+        found->second.is_copied = true;
+    }
+}
+
+bool WholeWatch::await_change(const Version& version, const Pending& pending) {
     if (const auto reason = own_scope_->reason()) {
         throw Error(Errc::fenced, "snapshot: " + *reason);
     }
-    if (!is_own_connection_) {
-        if (!store_.check(verdict_key(step))) {
-            std::unique_lock lock(mutex_);
-            changed_.wait_for(lock, kLookSlice, [this] { return is_over_; });
-        }
-        return;
+    const bool awaits_copy = pending.is_whole && pending.counts && !pending.is_copied;
+    if (!is_own_connection_ || awaits_copy) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, kLookSlice, [this] { return is_over_; });
+        const bool looks = !awaits_copy || now() >= next_look_;
+        next_look_ = looks ? after(now(), kStoreSlice) : next_look_;
+        return looks;
     }
     try {
-        store_.wait({verdict_key(step)}, kWaitSlice);
+        store_.wait({key_of(pending.is_whole ? "kept" : "whole", version)}, kWaitSlice);
     } catch (const Error& error) {
         if (error.code() != Errc::deadline_exceeded) {
             throw;
         }
     }
+    return true;
 }
 
-void WholeWatch::take_verdict(std::uint64_t step) {
-    const std::string verdict = store_.get(verdict_key(step));
+void WholeWatch::take_news(const Version& version, const Pending& pending) {
+    if (!pending.is_whole) {
+        if (store_.check(key_of("whole", version))) {
+            take_verdict(version, pending);
+        }
+    } else if ((pending.is_copied || !pending.counts) && store_.check(key_of("kept", version))) {
+        take_kept(version);
+    }
+}
+
+void WholeWatch::take_verdict(const Version& version, const Pending& pending) {
+    const std::string verdict = store_.get(key_of("whole", version));
     const bool is_whole = verdict != kAbandonedVerdict;
     if (is_whole) {
-        on_whole_(step, verdict == kWriteVerdict);
+        hooks_.on_whole(version, verdict == kWriteVerdict);
     }
-    decided_.push_back(step);
+    decided_.push_back(version);
     if (decided_.size() > kVerdictsKept) {
         decided_.pop_front();
     }
     const std::lock_guard lock(mutex_);
-    pending_.erase(step);
-    if (is_whole) {
-        state_.whole = std::max(step, state_.whole.value_or(0));
-        // Earlier steps do not matter any more.
-        pending_.erase(pending_.begin(), pending_.lower_bound(step));
+    if (!is_whole) {
+        pending_.erase(version);
+    } else {
+        state_.whole = std::max(version, state_.whole.value_or(version));
+        if (const auto found = pending_.find(version); found != pending_.end()) {
+            found->second.is_whole = true;
+        }
+        if (!pending.counts) {
+            // A rank without a part of its own may be so far behind that the earlier verdicts are
+            // gone, and it has nothing to protect.
+            pending_.erase(pending_.begin(), pending_.lower_bound(version));
+        }
     }
+    changed_.notify_all();
+}
+
+void WholeWatch::take_kept(const Version& version) {
+    hooks_.on_kept(version);
+    const std::lock_guard lock(mutex_);
+    state_.kept = std::max(version, state_.kept.value_or(version));
+    pending_.erase(pending_.begin(), pending_.upper_bound(version));
     changed_.notify_all();
 }
 
