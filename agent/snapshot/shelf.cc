@@ -233,6 +233,28 @@ std::optional<Version> Shelf::kept(const std::string& state) const {
 
 void Shelf::note_copied(const PartId& id, const Version& version) {
     const std::lock_guard lock(mutex_);
+    if (holds_ > 0) {
+        held_back_.emplace_back(id, version);
+    } else {
+        note_copied_locked(id, version);
+    }
+}
+
+Shelf::Hold::Hold(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {
+    const std::lock_guard lock(shelf_->mutex_);
+    ++shelf_->holds_;
+}
+
+Shelf::Hold::~Hold() {
+    const std::lock_guard lock(shelf_->mutex_);
+    if (--shelf_->holds_ == 0) {
+        for (const auto& [id, version] : std::exchange(shelf_->held_back_, {})) {
+            shelf_->note_copied_locked(id, version);
+        }
+    }
+}
+
+void Shelf::note_copied_locked(const PartId& id, const Version& version) {
     if (const auto found = rooms_.find(id); found != rooms_.end()) {
         for (const RoomEntry& entry : found->second) {
             entry.room->note_copied(version);

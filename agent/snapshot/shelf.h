@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/snapshot/image_memory.h"
@@ -74,8 +75,21 @@ class Shelf {
     /// the number of its parts.
     void set_kept(const snapshot::PartId& id, const snapshot::Version& version);
     [[nodiscard]] std::optional<snapshot::Version> kept(const std::string& state) const;
-    /// Another node has a copy of what is in the room, or none is to be made: tells the worker.
+    /// Another node has a copy of what is in the room, or none is to be made: tells the worker,
+    /// unless there is a Hold.
     void note_copied(const snapshot::PartId& id, const snapshot::Version& version);
+    /// While there is one, workers do not hear that their parts are copied. So no later version is
+    /// kept, and no worker of any node overwrites the last two versions.
+    class Hold {
+       public:
+        explicit Hold(std::shared_ptr<Shelf> shelf);
+        ~Hold();
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+
+       private:
+        std::shared_ptr<Shelf> shelf_;
+    };
 
     /// Memory for a copy of another node's part, after those that it replaces were given up. Null:
     /// the copy is here. Errors: overloaded, if both copies of the part are still needed, or the
@@ -121,6 +135,7 @@ class Shelf {
     void drop_rooms(const std::string& state, const snapshot::Version& kept);
     void drop_copies(const snapshot::PartId& kept_id, const snapshot::Version& kept);
     static void give_up_copies(std::vector<Copy>& copies, const Known& known);
+    void note_copied_locked(const snapshot::PartId& id, const snapshot::Version& version);
     [[nodiscard]] Known known_locked(const std::string& state) const;
 
     const Limits limits_;
@@ -131,7 +146,9 @@ class Shelf {
     std::map<snapshot::PartId, std::vector<RoomEntry>> rooms_;  ///< The present one last.
     std::map<snapshot::PartId, std::vector<Copy>> copies_;      ///< The latest last.
     std::map<std::string, Known> known_;                        ///< By the name of the state.
-    std::uint64_t pending_ = 0;                                 ///< Of rooms that are being made.
+    int holds_ = 0;
+    std::vector<std::pair<snapshot::PartId, snapshot::Version>> held_back_;  ///< Copied meanwhile.
+    std::uint64_t pending_ = 0;  ///< Of rooms that are being made.
     std::vector<std::weak_ptr<ImageMemory>> scratch_;
     std::vector<std::weak_ptr<ImageMemory>> incoming_;  ///< Copies that are not complete.
 };
