@@ -98,6 +98,19 @@ TEST(SnapshotKeeper, WithoutAnotherNodeNoCopyIsAwaited) {
     EXPECT_TRUE(room->contents().front().is_copied);
 }
 
+TEST(SnapshotShelf, WorkersDoNotHearOfCopiesDuringAHold) {
+    const auto shelf = std::make_shared<Shelf>(Shelf::Limits{1 << 30, false});
+    const auto room = shelf->room(kPart, kBytes, false);
+    ASSERT_TRUE(room);
+    (*room)->publish(0, version(10), 100);
+    {
+        const Shelf::Hold hold(shelf);
+        shelf->note_copied(kPart, version(10));
+        EXPECT_FALSE((*room)->contents().front().is_copied);
+    }
+    EXPECT_TRUE((*room)->contents().front().is_copied);
+}
+
 TEST(SnapshotShelf, VersionThatWasNeverWholeGivesWayInALaterRound) {
     Shelf shelf({1 << 30, false});
     const auto copy = [&](const Version& version) {
