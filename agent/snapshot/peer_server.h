@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,6 +50,7 @@ class PeerServer {
 
    private:
     void accepted(int fd);
+    void tell_refusal(const std::string& why);
     void serve(UniqueFd socket, const PeerTrust& trust);
     /// False if the connection has ended.
     [[nodiscard]] bool answer(PeerStream& stream, const snapshot::Ask& ask);
@@ -58,6 +60,7 @@ class PeerServer {
     Shelf& shelf_;
     Handlers handlers_;
     PeerTrust trust_;
+    std::atomic<int> refusals_told_{0};  ///< In this round.
     std::uint16_t port_ = 0;
     net::AcceptLoop accept_loop_;
     OpenSockets sockets_;

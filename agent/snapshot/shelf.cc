@@ -42,13 +42,15 @@ void Shelf::begin_round(std::uint64_t round, bool has_other_nodes) {
 
 // ---- Memory.
 
-std::uint64_t Shelf::bytes_locked() const {
+std::uint64_t Shelf::bytes_locked(Counted counted) const {
     std::uint64_t charged = pending_;
     std::uint64_t reserve = 0;
     for (const auto& [id, entries] : rooms_) {
         for (const RoomEntry& entry : entries) {
-            charged += entry.charge - entry.reserve;
-            reserve += entry.reserve;
+            if (counted == Counted::all || entry.round >= round_) {
+                charged += entry.charge - entry.reserve;
+                reserve += entry.reserve;
+            }
         }
     }
     std::uint64_t copies = 0;
@@ -66,7 +68,7 @@ std::uint64_t Shelf::bytes() const {
 }
 
 Failure Shelf::too_large(std::uint64_t wanted, const std::string& what) const {
-    const std::uint64_t used = bytes_locked();
+    const std::uint64_t used = bytes_locked(Counted::this_round);
     return {Errc::overloaded,
             what + " take " + health::bytes_text(wanted) + " of memory, and this node has " +
                 health::bytes_text(limits_.bytes_max - std::min(limits_.bytes_max, used)) +
@@ -104,6 +106,12 @@ Shelf::RoomEntry Shelf::charge_for(std::uint64_t bytes, bool replicated) const {
     return entry;
 }
 
+bool Shelf::fits_locked(std::uint64_t room_bytes) const {
+    return bytes_locked() + room_bytes <= limits_.bytes_max ||
+           (bytes_locked(Counted::this_round) + room_bytes <= limits_.bytes_max &&
+            room_bytes <= node_memory_left() / 10 * 9);
+}
+
 Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes, bool replicated,
                                           bool fresh) {
     RoomEntry entry;
@@ -115,7 +123,7 @@ Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes,
             return found->second.back().room;
         }
         entry = charge_for(bytes, replicated);
-        if (bytes_locked() + entry.charge > limits_.bytes_max) {
+        if (!fits_locked(entry.charge)) {
             return too_large(
                 entry.charge,
                 "the snapshots of part " + std::to_string(id.part) + " (" +

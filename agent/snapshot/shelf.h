@@ -52,8 +52,9 @@ class Shelf {
 
     void begin_round(std::uint64_t round, bool has_other_nodes);
 
-    /// See snapshot::Ask::Kind::room. Errors: overloaded, with both numbers and the flag, if the
-    /// memory is beyond the limit; system.
+    /// See snapshot::Ask::Kind::room. What earlier rounds have left may be beyond the limit until a
+    /// version of this round is kept, if the node has the memory. Errors: overloaded, with both
+    /// numbers and the flag, if the memory is beyond the limit; system.
     Result<std::shared_ptr<snapshot::Room>> room(const snapshot::PartId& id, std::uint64_t bytes,
                                                  bool replicated, bool fresh = false);
 
@@ -129,7 +130,11 @@ class Shelf {
         std::optional<snapshot::Version> kept{};
     };
 
-    [[nodiscard]] std::uint64_t bytes_locked() const;
+    enum class Counted { all, this_round };
+    /// With `this_round`: without rooms that no worker of this round has asked for, which go once a
+    /// version of this round is kept.
+    [[nodiscard]] std::uint64_t bytes_locked(Counted counted = Counted::all) const;
+    [[nodiscard]] bool fits_locked(std::uint64_t room_bytes) const;
     [[nodiscard]] Failure too_large(std::uint64_t wanted, const std::string& what) const;
     [[nodiscard]] RoomEntry charge_for(std::uint64_t bytes, bool replicated) const;
     void drop_rooms(const std::string& state, const snapshot::Version& kept);

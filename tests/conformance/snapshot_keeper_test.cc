@@ -145,6 +145,18 @@ TEST(SnapshotKeeper, RefusalNamesBothNumbersAndTheFlag) {
     EXPECT_THAT(second.error, saying("120 MiB", "39 MiB left of the 100 MiB"));
 }
 
+TEST(SnapshotShelf, RoomsOfAnEarlierRoundDoNotStandInTheWayOfNewOnes) {
+    constexpr std::uint64_t kMany = 30 << 20;
+    Shelf shelf({100 << 20, false});
+    shelf.begin_round(1, false);
+    ASSERT_TRUE(shelf.room(kPart, kMany, false));
+    EXPECT_FALSE(shelf.room({"state", 1, 2}, kMany, false));
+    shelf.begin_round(2, false);
+    ASSERT_TRUE(shelf.room({"state", 0, 1}, kMany, false));
+    EXPECT_EQ(shelf.bytes(), 2 * (2 * kMany + snapshot::kRoomPageBytes));
+    EXPECT_FALSE(shelf.room({"state", 1, 2}, kMany, false));
+}
+
 TEST(SnapshotKeeper, MalformedMessagesGetAnAnswer) {
     SnapshotNode node("a");
     node.begin(1, 0, 1);
