@@ -17,6 +17,11 @@ using snapshot::Holding;
 using snapshot::PartId;
 using snapshot::Version;
 
+// One connection does not fill a fast network.
+std::size_t threads_max() {
+    return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 4, 1, 4);
+}
+
 constexpr Duration kBackOffMin = std::chrono::milliseconds(100);
 constexpr Duration kBackOffMax = std::chrono::seconds(10);
 
@@ -33,8 +38,8 @@ Copier::~Copier() {
         stopped_ = true;
     }
     changed_.notify_all();
-    if (thread_.joinable()) {
-        thread_.join();
+    for (std::thread& thread : threads_) {
+        thread.join();
     }
 }
 
@@ -42,8 +47,22 @@ void Copier::begin_round(bool has_other_nodes) {
     const std::lock_guard lock(mutex_);
     target_ = has_other_nodes ? std::nullopt : std::optional(Target());
     wanted_.clear();
+    reset_locked();
+    sockets_.interrupt();  // The peer may be lost, and silent.
+}
+
+void Copier::reset_locked() {
     copied_.clear();
     has_given_up_ = false;
+    back_off_ = {};
+    not_before_ = Instant::min();
+    failing_since_.reset();
+    changed_.notify_all();
+}
+
+void Copier::try_again() {
+    const std::lock_guard lock(mutex_);
+    not_before_ = Instant::min();
     changed_.notify_all();
 }
 
@@ -53,14 +72,12 @@ void Copier::set_target(Target target) {
         return;
     }
     target_ = std::move(target);
-    copied_.clear();
-    has_given_up_ = false;
+    reset_locked();
     if (target_->endpoint.empty()) {
         go_on_without_copies_locked();
         wanted_.clear();
     }
     start_locked();
-    changed_.notify_all();
 }
 
 void Copier::saved(const PartId& id, const Version& version, bool replicated) {
@@ -89,32 +106,35 @@ std::map<PartId, Version> Copier::copied() const {
 }
 
 void Copier::start_locked() {
-    if (!target_ || target_->endpoint.empty() || wanted_.empty() || stopped_) {
+    if (!target_ || target_->endpoint.empty() || stopped_) {
         return;
     }
-    if (thread_.joinable()) {
-        changed_.notify_all();
+    changed_.notify_all();
+    if (wanted_.size() <= in_progress_.size() + idle_ || threads_.size() >= threads_max()) {
         return;
     }
     const files::AllSignalsBlocked blocked;
     try {
-        thread_ = std::thread([this] { run(); });
+        threads_.emplace_back([this] { run(); });
     } catch (const std::system_error& error) {
-        say_("this node's snapshots have no copy on another node: " +
-             system_failure("a thread", error.code().value()).detail);
-        has_given_up_ = true;
-        go_on_without_copies_locked();
+        if (threads_.empty()) {
+            say_("this node's snapshots have no copy on another node: " +
+                 system_failure("a thread", error.code().value()).detail);
+            has_given_up_ = true;
+            go_on_without_copies_locked();
+        }
     }
 }
 
 /// The part whose version is the oldest: all parts of one version come before the next one.
 std::optional<PartId> Copier::next_locked() const {
-    const auto oldest =
-        std::min_element(wanted_.begin(), wanted_.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    return !target_ || target_->endpoint.empty() || oldest == wanted_.end()
-               ? std::nullopt
-               : std::optional(oldest->first);
+    std::optional<PartId> oldest;
+    for (const auto& [id, version] : wanted_) {
+        if (!in_progress_.contains(id) && (!oldest || version < wanted_.at(*oldest))) {
+            oldest = id;
+        }
+    }
+    return target_ && !target_->endpoint.empty() ? oldest : std::nullopt;
 }
 
 void Copier::run() {
@@ -123,17 +143,23 @@ void Copier::run() {
     while (!stopped_) {
         const auto id = next_locked();
         if (!id) {
+            ++idle_;
             changed_.wait(lock);
+            --idle_;
+            continue;
+        }
+        if (now() < not_before_) {
+            changed_.wait_until(lock, not_before_);
             continue;
         }
         const Version version = wanted_.at(*id);
         const Target target = *target_;
+        in_progress_.insert(*id);
         lock.unlock();
         copy(*id, version, target);
         lock.lock();
-        if (back_off_ > Duration::zero() && !stopped_) {
-            changed_.wait_for(lock, back_off_, [&] { return stopped_ || target_ != target; });
-        }
+        in_progress_.erase(*id);
+        changed_.notify_all();
     }
 }
 
@@ -159,12 +185,13 @@ void Copier::copy(const PartId& id, const Version& version, const Target& target
 }
 
 void Copier::succeeded(const PartId& id, const Version& version, const Target& target) {
-    back_off_ = {};
-    failing_since_.reset();
     const std::lock_guard lock(mutex_);
     if (target_ != target) {
         return;  // Another round: its copies go elsewhere.
     }
+    back_off_ = {};
+    not_before_ = Instant::min();
+    failing_since_.reset();
     shelf_.note_copied(id, version);
     copied_[id] = version;
     if (const auto found = wanted_.find(id); found != wanted_.end() && found->second <= version) {
@@ -176,19 +203,21 @@ void Copier::succeeded(const PartId& id, const Version& version, const Target& t
 }
 
 void Copier::failed(const Target& target, const std::string& why) {
-    back_off_ = std::clamp(2 * back_off_, kBackOffMin, kBackOffMax);
-    const Instant when = now();
-    failing_since_ = failing_since_.value_or(when);
     const std::lock_guard lock(mutex_);
-    if (target_ != target) {
-        failing_since_.reset();
-        back_off_ = {};
-    } else if (when >= after(*failing_since_, give_up_after_) && !stopped_) {
-        go_on_without_copies_locked();
-        if (!std::exchange(has_given_up_, true)) {
-            say_("this node's snapshots have no copy on another node: " + why +
-                 "; the workers go on without, and this node tries again until the round ends");
-        }
+    if (target_ != target || stopped_) {
+        return;
+    }
+    const Instant when = now();
+    back_off_ = std::clamp(2 * back_off_, kBackOffMin, kBackOffMax);
+    not_before_ = after(when, back_off_);
+    failing_since_ = failing_since_.value_or(when);
+    if (when < after(*failing_since_, give_up_after_)) {
+        return;
+    }
+    go_on_without_copies_locked();
+    if (!std::exchange(has_given_up_, true)) {
+        say_("this node's snapshots have no copy on another node: " + why +
+             "; the workers go on without, and this node tries again until the round ends");
     }
 }
 

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "agent/snapshot/open_sockets.h"
 #include "agent/snapshot/peer_stream.h"
@@ -18,9 +21,10 @@
 namespace regroup::agent {
 
 /// Copies what the workers of this node save to the agent of another node: always the latest
-/// version of each part, one after the other, on a thread with low priority that starts with the
-/// first. Tells the worker in its room when that is done, or if no copy is to be made. Tries again
-/// until it has succeeded; after some time it says so, and lets the workers go on. Any thread.
+/// version of each part, a few of them at a time, on threads with low priority that start when they
+/// are needed. Tells the worker in its room when that is done, or if no copy is to be made. Tries
+/// again until it has succeeded; after some time it says so, and lets the workers go on. Any
+/// thread.
 class Copier {
    public:
     struct Target {
@@ -47,12 +51,15 @@ class Copier {
     void set_target(Target target);
     /// `replicated`: other nodes have the same, so that no copy is to be made.
     void saved(const snapshot::PartId& id, const snapshot::Version& version, bool replicated);
+    /// The peer may take now what it has refused.
+    void try_again();
     /// The last version of the part that the present target has.
     [[nodiscard]] std::map<snapshot::PartId, snapshot::Version> copied() const;
 
    private:
     void run();
     void start_locked();
+    void reset_locked();
     void go_on_without_copies_locked();
     /// The part to copy next, if there is one and a place to copy it to.
     [[nodiscard]] std::optional<snapshot::PartId> next_locked() const;
@@ -73,10 +80,12 @@ class Copier {
     std::map<snapshot::PartId, snapshot::Version> copied_;
     bool stopped_ = false;
     bool has_given_up_ = false;  ///< The workers go on while copies fail.
-    // Of the thread.
+    std::set<snapshot::PartId> in_progress_;
+    std::size_t idle_ = 0;  ///< Threads that wait for a part.
     Duration back_off_{};
+    Instant not_before_ = Instant::min();
     std::optional<Instant> failing_since_;
-    std::thread thread_;
+    std::vector<std::thread> threads_;
 };
 
 }  // namespace regroup::agent

@@ -7,10 +7,10 @@
 
 namespace regroup::agent {
 
-/// This thread gets a tenth of the CPU time of a worker that competes with it. No less: workers may
+/// This thread gets a third of the CPU time of a worker that competes with it. No less: workers may
 /// come to wait for it.
 inline void lower_priority() noexcept {
-    constexpr int kNiceness = 10;
+    constexpr int kNiceness = 5;
     // For Linux, PRIO_PROCESS names a thread.
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
 }

@@ -152,6 +152,7 @@ struct ActiveSnapshots {
                 return {};
             case Ask::Kind::kept:
                 shelf.set_kept(ask.id, ask.version);
+                copier.try_again();
                 return {};
             case Ask::Kind::copies_to:
                 copier.set_target(Copier::Target{ask.endpoint, facts().trust});
