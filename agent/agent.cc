@@ -116,7 +116,6 @@ struct Experience {
     bool hears_daemon = false;  ///< On the present connection.
     Instant daemon_lost_at = Instant::min();
     bool was_standby = false;
-    bool drains = false;
     RoundId first_round = RoundId::none;  ///< None: no round has begun here.
     Instant first_began{};
     rendezvous::Goodput recoveries{};
@@ -135,6 +134,47 @@ struct Experience {
         }
     }
 };
+
+/// Calls a function each second.
+class EachSecond {
+   public:
+    EachSecond(asio::io_context& io, std::function<void()> function)
+        : timer_(io), function_(std::move(function)) {}
+    void start() {
+        timer_.expires_after(std::chrono::seconds(1));
+        timer_.async_wait([this](boost::system::error_code error) {
+            if (!error) {
+                function_();
+                start();
+            }
+        });
+    }
+    void stop() { timer_.cancel(); }
+
+   private:
+    asio::steady_timer timer_;
+    std::function<void()> function_;
+};
+
+/// The address at which other nodes reach this one. `used`: that of the connection to the daemon.
+std::string own_address(const rendezvous::Offer& offer, const std::string& used,
+                        const Assignment& assignment) {
+    const bool is_loopback = used.empty() || used.starts_with("127.") || used == "::1";
+    if (offer.address_is_explicit || !is_loopback) {
+        return offer.address_is_explicit ? offer.address : used;
+    }
+    // This node has the daemon: other nodes see another address of it.
+    if (assignment.group_rank == 0 && !assignment.master_addr.empty()) {
+        return assignment.master_addr;
+    }
+    return offer.other_addresses.empty() ? used : offer.other_addresses.front();
+}
+
+/// Workers get their channels for snapshots from `snapshots`.
+WorkerGroupOptions with_snapshots(WorkerGroupOptions group, SnapshotKeeper& snapshots) {
+    group.open_snapshots = [&snapshots] { return snapshots.open(); };
+    return group;
+}
 
 rendezvous::LogPart log_part(const rendezvous::ReadLog& asked, const Assignment& assignment,
                              const rendezvous::Offer& offer, const OutputRelay& output) {
@@ -166,9 +206,7 @@ struct Agent::Impl {
                     [this] {
                         if (core.draining()) {
                             workers.announce_drain();
-                            if (!std::exchange(seen.drains, true)) {
-                                snapshots.write_now();
-                            }
+                            snapshots.leave(Duration::max());
                         }
                         if (core.report().state == rendezvous::NodeState::stopping) {
                             watch.round_stops();
@@ -182,7 +220,8 @@ struct Agent::Impl {
           launcher(io),
           snapshots(io, options.snapshots, options.store.mode, options.core.offer.name,
                     output.sayer()),
-          workers(io, clock, launcher, output, options.core, group_options(),
+          workers(io, clock, launcher, output, options.core,
+                  with_snapshots(options.group, snapshots),
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           note(*exited);
@@ -195,8 +234,9 @@ struct Agent::Impl {
           health(io, launcher, options.health, options.core.policy, options.core.offer,
                  output.sayer()),
           link(
-              io, options.core, options.daemon, [this] { return workers.live(); }, link_handlers()),
-          progress_timer(io) {}
+              io, options.core, options.daemon, [this] { return workers.live(); },
+              [this] { return snapshots.facts(); }, link_handlers()),
+          each_second(io, [this] { narrator.progress(clock.now(), view(), watch.looks()); }) {}
 
     [[nodiscard]] AgentView view() const {
         return {core.report(),  core.assignment(), core.parting(),    core.give_up_at(),
@@ -212,16 +252,6 @@ struct Agent::Impl {
         if (exited.failure && !health.may_refuse()) {
             health.check_after_failure([](const std::string& /*fault*/) {});
         }
-    }
-
-    void tell_progress() {
-        progress_timer.expires_after(std::chrono::seconds(1));
-        progress_timer.async_wait([this](boost::system::error_code error) {
-            if (!error) {
-                narrator.progress(clock.now(), view(), watch.looks());
-                tell_progress();
-            }
-        });
     }
 
     // ---- Effects.
@@ -242,29 +272,13 @@ struct Agent::Impl {
         narrator.round_begins(effect.assignment);
         watch.round_began(effect.assignment);
         store.begin(effect.assignment);
-        snapshots.begin_round(effect.assignment, own_address(effect.assignment));
+        snapshots.begin_round(
+            effect.assignment,
+            own_address(options.core.offer, link.local_address(), effect.assignment));
         workers.use_relay(store.relay());
         if (const Result<void> next = offer_store(); !next) {
             output.say("cannot offer a store for the next round: " + next.error().detail);
         }
-    }
-
-    /// At which other nodes reach this one.
-    [[nodiscard]] std::string own_address(const rendezvous::Assignment& assignment) const {
-        const rendezvous::Offer& offer = options.core.offer;
-        if (offer.address_is_explicit) {
-            return offer.address;
-        }
-        const std::string& used = link.local_address();
-        const bool is_loopback = used.starts_with("127.") || used == "::1" || used.empty();
-        if (!is_loopback) {
-            return used;
-        }
-        // This node has the daemon, whose other nodes see another address of it.
-        if (assignment.group_rank == 0 && !assignment.master_addr.empty()) {
-            return assignment.master_addr;
-        }
-        return offer.other_addresses.empty() ? used : offer.other_addresses.front();
     }
 
     void act(const LaunchWorkers& effect) { workers.launch(effect, link.local_address()); }
@@ -317,7 +331,7 @@ struct Agent::Impl {
     }
 
     void act(const Quit& effect) {
-        progress_timer.cancel();
+        each_second.stop();
         health.cancel();
         workers.kill_leftovers();
         narrator.quits(effect.verdict);
@@ -328,22 +342,8 @@ struct Agent::Impl {
                 std::exchange(on_done, nullptr)(effect);
             }
         };
-        snapshots.finish(time_to_finish(), one_is_done);
+        snapshots.finish(options.core.policy.shutdown_timeout, one_is_done);
         link.stop(one_is_done);
-    }
-
-    /// For the last snapshot: what a signal has left of the time after which others kill this node.
-    [[nodiscard]] Duration time_to_finish() const {
-        constexpr Duration kLeast = std::chrono::seconds(1);
-        const Duration limit = options.core.policy.shutdown_timeout;
-        const Duration gone = quit_asked_at ? clock.now() - *quit_asked_at : Duration::zero();
-        return std::max(limit - gone, std::min(limit, kLeast));
-    }
-
-    WorkerGroupOptions group_options() {
-        WorkerGroupOptions group = options.group;
-        group.open_snapshots = [this] { return snapshots.open(); };
-        return group;
     }
 
     NodeWatch::Handlers watch_handlers() {
@@ -460,9 +460,8 @@ struct Agent::Impl {
     RoundStore store;
     HealthGuard health;
     DaemonLink link;
-    asio::steady_timer progress_timer;
+    EachSecond each_second;
     Experience seen;
-    std::optional<Instant> quit_asked_at;  ///< By the first signal.
     std::function<void(const Quit&)> on_done;
 };
 
@@ -480,7 +479,7 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
     if (Result<void> offered = impl_->offer_store(); !offered) {
         return offered;
     }
-    impl_->tell_progress();
+    impl_->each_second.start();
     impl_->health.check_before_joining([impl = impl_.get()](const std::string& fault) {
         impl->loop.feed(NodeChecked{fault});
         if (!impl->core.done()) {
@@ -491,8 +490,7 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
 }
 
 void Agent::request_quit(int signal) {
-    impl_->quit_asked_at = impl_->quit_asked_at.value_or(impl_->clock.now());
-    impl_->snapshots.write_now();
+    impl_->snapshots.leave(impl_->options.core.policy.shutdown_timeout);
     impl_->loop.feed(QuitRequested{signal, text_of(AskedBySignal{signal})});
 }
 

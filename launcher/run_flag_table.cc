@@ -425,6 +425,7 @@ void declare_run_flags(FlagTable& flags, RunFlags& out, SpecialFlags& special) {
     add_trust_flags(flags, out.trust);
     declare_time(flags, out);
     declare_recovery(flags, out);
+    declare_snapshots(flags, out);
     declare_output(flags, out);
     declare_placement(flags, out);
     declare_program(flags, out, special);

@@ -27,6 +27,9 @@ void declare_run_flags(FlagTable& flags, RunFlags& out, SpecialFlags& special);
 /// Declares the group "Recovery": which failures a job survives, and how.
 void declare_recovery(FlagTable& flags, RunFlags& out);
 
+/// Declares the group "Snapshots": where and how often the state of the workers is kept.
+void declare_snapshots(FlagTable& flags, RunFlags& out);
+
 /// The reactions to exit codes without --on-exit. None under the name torchrun, which treats all
 /// codes alike.
 [[nodiscard]] std::map<int, rendezvous::Reaction> default_reactions(Front front);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/run_plan.h"
 
+#include <cerrno>
 #include <ctime>
 #include <unistd.h>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "launcher/output_plan.h"
 #include "launcher/rendezvous_plan.h"
 #include "launcher/worker_command.h"
+#include "rendezvous/files/own_file.h"
 #include "rendezvous/security/key.h"
 
 namespace regroup::launcher {
@@ -113,6 +115,30 @@ std::string watchdog_file(const std::string& node) {
     return !given.empty() ? given : error ? "" : (folder / ("watchdog_timer_" + node)).string();
 }
 
+// A folder that cannot be used must not show at the end of the training.
+Result<void> plan_snapshots(agent::AgentOptions& agent) {
+    fs::path& folder = agent.snapshots.folder;
+    if (folder.empty()) {
+        return {};
+    }
+    std::error_code error;
+    folder = fs::absolute(folder, error).lexically_normal();
+    Result<void> made = files::make_own_folder(folder.string());
+    if (made && ::access(folder.c_str(), W_OK | X_OK) != 0) {
+        made = system_failure("write", errno);
+    }
+    if (!made) {
+        return invalid_argument("--snapshot-dir " + folder.string() +
+                                " cannot be used: " + made.error().detail);
+    }
+    std::vector<std::string>& environment = agent.group.command.environment;
+    const std::string variable = "REGROUP_SNAPSHOT_DIR=";
+    std::erase_if(environment,
+                  [&](const std::string& entry) { return entry.starts_with(variable); });
+    environment.push_back(variable + folder.string());
+    return {};
+}
+
 // The needs of the agent's parts beside the flags.
 Result<void> plan_parts(const RunFlags& flags, RunPlan& plan) {
     agent::AgentOptions& agent = plan.agent;
@@ -140,7 +166,7 @@ Result<void> plan_parts(const RunFlags& flags, RunPlan& plan) {
     agent.health.log_folder = agent.group.output.folder;
     agent.announces = !plan.as_torchrun;
     agent.daemon_remembers = plan.daemon.state.is_directory();
-    return {};
+    return plan_snapshots(agent);
 }
 
 }  // namespace

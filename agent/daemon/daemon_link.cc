@@ -29,15 +29,18 @@ std::string words_if_killed(const AgentConfig& own, const NodeReport& report) {
 }  // namespace
 
 DaemonLink::DaemonLink(boost::asio::io_context& io, const AgentConfig& config,
-                       DaemonLinkOptions options, LiveWorkers workers, Handlers handlers)
+                       DaemonLinkOptions options, LiveWorkers workers, Snapshots snapshots,
+                       Handlers handlers)
     : config_(config),
       options_(std::move(options)),
       workers_(std::move(workers)),
+      snapshots_(std::move(snapshots)),
       client_(
           io, options_.endpoints,
           [&] {
               handlers.on_up = [this, on_up = std::move(handlers.on_up)] {
                   telemetry_.forget_sent();
+                  said_snapshots_.reset();
                   on_up();
               };
               return std::move(handlers);
@@ -79,7 +82,12 @@ std::optional<NodeReport> DaemonLink::last_report(const rendezvous::FromAgent& m
 
 void DaemonLink::report(const NodeReport& report) {
     said_ = report;
-    client_.send(rendezvous::Report{report, telemetry_.news(report.round, workers_())});
+    rendezvous::Report message{report, telemetry_.news(report.round, workers_())};
+    if (const auto facts = snapshots_(); facts != said_snapshots_) {
+        message.snapshots = facts;
+        said_snapshots_ = facts;
+    }
+    client_.send(message);
 }
 
 void DaemonLink::stop(std::function<void()> done) {

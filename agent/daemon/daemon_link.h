@@ -29,10 +29,13 @@ class DaemonLink {
    public:
     using Handlers = rendezvous::ControlClient::Handlers;
     using LiveWorkers = std::function<std::vector<LiveWorker>()>;
+    /// What this node tells of the job's snapshots; nothing, if another node does, or none are
+    /// kept.
+    using Snapshots = std::function<std::optional<rendezvous::SnapshotFacts>()>;
 
     /// All references outlive this object.
     DaemonLink(boost::asio::io_context& io, const AgentConfig& config, DaemonLinkOptions options,
-               LiveWorkers workers, Handlers handlers);
+               LiveWorkers workers, Snapshots snapshots, Handlers handlers);
 
     void start() { client_.start(); }
     /// `now`: the present report of the node.
@@ -53,7 +56,9 @@ class DaemonLink {
     const AgentConfig& config_;
     const DaemonLinkOptions options_;
     LiveWorkers workers_;
-    std::optional<rendezvous::NodeReport> said_;  ///< The last report.
+    Snapshots snapshots_;
+    std::optional<rendezvous::SnapshotFacts> said_snapshots_;  ///< On this connection.
+    std::optional<rendezvous::NodeReport> said_;               ///< The last report.
     TelemetrySource telemetry_;
     rendezvous::ControlClient client_;
 };

@@ -27,6 +27,8 @@ struct FolderWriter::Job {
     bool at_end = false;       ///< The workers have ended: nothing changes any more.
     bool with_copies = false;  ///< Also parts of other nodes.
     bool announces = false;    ///< Says that it has succeeded.
+    /// Until the version has been copied in memory, while workers are alive.
+    std::shared_ptr<Shelf::Hold> hold{};
 };
 
 /// What the threads use, which may be left behind.
@@ -40,11 +42,12 @@ struct FolderWriter::Shared {
         ImageRef image;
     };
 
-    void run(const Job& job);
-    [[nodiscard]] bool write_parts(const Job& job);
+    void run(Job& job);
+    [[nodiscard]] bool write_parts(Job& job);
     [[nodiscard]] std::vector<HeldPart> parts_of(const Job& job) const;
-    Result<Source> open(const Job& job, const HeldPart& part) const;
+    Result<Source> take(const Job& job, const HeldPart& part) const;
     Result<void> write_part(const Source& source);
+    void too_slow(const Version& version) const;
     void succeeded(const Job& job);
     void failed(const Job& job, const Failure& why);
     [[nodiscard]] bool is_written(const Job& job);
@@ -56,7 +59,8 @@ struct FolderWriter::Shared {
     std::mutex mutex;
     // Guarded by it.
     bool is_over = false;
-    std::optional<Job> running;
+    int waiting = 0;  ///< Versions, with the one that is being written.
+    std::optional<std::pair<std::string, Version>> running;
     std::map<std::string, Version> written;
 };
 
@@ -86,7 +90,15 @@ void FolderWriter::whole(const std::string& state, const Version& version, bool 
         begun_[state] = version;
         last_ = now();
     }
-    post({.state = state, .version = version});
+    {
+        // The workers wait until it has been copied in memory, but not for the disk.
+        const std::lock_guard lock(shared_->mutex);
+        if (shared_->waiting > 0) {
+            shared_->too_slow(version);
+            return;
+        }
+    }
+    post({.state = state, .version = version, .hold = std::make_shared<Shelf::Hold>(shelf_)});
 }
 
 std::map<std::string, Version> FolderWriter::written() const {
@@ -121,7 +133,7 @@ std::vector<FolderWriter::Job> FolderWriter::last_versions(bool at_end) const {
             std::all_of(parts.begin(), parts.end(), [&](const auto& part) {
                 return part.first.parts != newest->first.parts || part.second == newest->second;
             });
-        if (is_everywhere_here && (!whole || newest->second > *whole)) {
+        if (at_end && is_everywhere_here && (!whole || newest->second > *whole)) {
             jobs.push_back({state, newest->second});
         }
     }
@@ -148,8 +160,16 @@ std::vector<FolderWriter::Job> FolderWriter::last_versions(bool at_end) const {
 }
 
 void FolderWriter::write_now() {
-    for (const Job& job : last_versions(false)) {
-        post(job);
+    {
+        const std::lock_guard lock(shared_->mutex);
+        if (shared_->waiting > 0) {
+            return;  // The workers do not wait for the disk; finish() writes it.
+        }
+    }
+    const auto hold = std::make_shared<Shelf::Hold>(shelf_);
+    for (Job& job : last_versions(false)) {
+        job.hold = hold;
+        post(std::move(job));
     }
 }
 
@@ -158,10 +178,9 @@ void FolderWriter::finish(std::function<void()> on_done) {
     {
         const std::lock_guard lock(shared_->mutex);
         const auto& running = shared_->running;
-        const bool is_old =
-            running && std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) {
-                return job.state == running->state && job.version > running->version;
-            });
+        const bool is_old = running && std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) {
+                                return job.state == running->first && job.version > running->second;
+                            });
         if (is_old) {
             shared_->stop.store(true);
         }
@@ -181,15 +200,23 @@ void FolderWriter::give_up() {
     shared_->stop.store(true);
 }
 
-void FolderWriter::post(const Job& job) {
-    const bool posted = thread_.post([shared = shared_, job] {
+void FolderWriter::post(Job job) {
+    {
+        const std::lock_guard lock(shared_->mutex);
+        ++shared_->waiting;
+    }
+    const auto posted_job = std::make_shared<Job>(std::move(job));
+    const bool posted = thread_.post([shared = shared_, posted_job] {
         lower_priority();
-        shared->run(job);
+        shared->run(*posted_job);
+        posted_job->hold.reset();
+        const std::lock_guard lock(shared->mutex);
+        --shared->waiting;
     });
     if (!posted) {
-        shared_->options.say(to_string(job.version) + " is not written to " +
-                             shared_->options.folder.string() +
-                             ": too many versions wait for the disk, which is too slow");
+        const std::lock_guard lock(shared_->mutex);
+        --shared_->waiting;
+        shared_->too_slow(posted_job->version);
     }
 }
 
@@ -201,14 +228,20 @@ bool FolderWriter::Shared::is_written(const Job& job) {
     return found != written.end() && found->second >= job.version;
 }
 
-void FolderWriter::Shared::run(const Job& job) {
+void FolderWriter::Shared::too_slow(const Version& version) const {
+    options.say(to_string(version) + " is not written to " + options.folder.string() +
+                ": the versions before it still wait for the disk; raise --snapshot-interval");
+}
+
+void FolderWriter::Shared::run(Job& job) {
     {
         const std::lock_guard lock(mutex);
-        if (is_over) {
+        const auto found = written.find(job.state);
+        if (is_over || (found != written.end() && found->second > job.version)) {
             return;
         }
         stop.store(false);
-        running = job;
+        running = std::pair(job.state, job.version);
     }
     const bool is_done = is_written(job);
     const bool is_good = (is_done && !job.with_copies) || write_parts(job);
@@ -240,7 +273,7 @@ std::vector<HeldPart> FolderWriter::Shared::parts_of(const Job& job) const {
     return parts;
 }
 
-bool FolderWriter::Shared::write_parts(const Job& job) {
+bool FolderWriter::Shared::write_parts(Job& job) {
     const std::vector<HeldPart> parts = parts_of(job);
     // All of them first: the disk is slower than the workers, who overwrite them meanwhile.
     std::vector<Source> sources;
@@ -252,19 +285,20 @@ bool FolderWriter::Shared::write_parts(const Job& job) {
         }
     };
     for (const HeldPart& part : parts) {
-        if (Result<Source> source = open(job, part)) {
+        if (Result<Source> source = take(job, part)) {
             sources.push_back(*std::move(source));
         } else {
             check(source.error());
         }
     }
+    job.hold.reset();
     for (const Source& source : sources) {
         check(write_part(source));
     }
     return all && (!parts.empty() || job.with_copies);
 }
 
-Result<FolderWriter::Shared::Source> FolderWriter::Shared::open(const Job& job,
+Result<FolderWriter::Shared::Source> FolderWriter::Shared::take(const Job& job,
                                                                 const HeldPart& part) const {
     std::optional<ImageRef> image = shelf->find(part.id, part.version, part.place);
     if (image && !job.at_end && part.place == Holding::Place::room) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -60,7 +59,7 @@ class FolderWriter {
     struct Job;
     struct Shared;
     [[nodiscard]] std::vector<Job> last_versions(bool at_end) const;
-    void post(const Job& job);
+    void post(Job job);
 
     const std::shared_ptr<Shelf> shelf_;
     const std::shared_ptr<Shared> shared_;

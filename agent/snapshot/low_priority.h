@@ -7,10 +7,12 @@
 
 namespace regroup::agent {
 
-/// This thread gets the CPU time that nobody else wants. For Linux, PRIO_PROCESS names a thread.
+/// This thread gets a third of the CPU time of a worker that competes with it. No less: workers may
+/// come to wait for it.
 inline void lower_priority() noexcept {
-    constexpr int kLowest = 19;
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowest);
+    constexpr int kNiceness = 5;
+    // For Linux, PRIO_PROCESS names a thread.
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
 }
 
 }  // namespace regroup::agent

@@ -18,12 +18,21 @@ OpenSockets::Entry::~Entry() {
     sockets_.fds_.erase(sockets_.fds_.find(fd_));
 }
 
-void OpenSockets::stop() {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
+void OpenSockets::shut_down_locked() {
     for (const int fd : fds_) {
         ::shutdown(fd, SHUT_RDWR);
     }
+}
+
+void OpenSockets::interrupt() {
+    const std::lock_guard lock(mutex_);
+    shut_down_locked();
+}
+
+void OpenSockets::stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    shut_down_locked();
 }
 
 bool OpenSockets::is_stopped() const {

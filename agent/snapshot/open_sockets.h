@@ -23,11 +23,15 @@ class OpenSockets {
         int fd_;
     };
 
+    /// Shuts down all sockets.
+    void interrupt();
     /// Shuts down all sockets, and each that comes later at once.
     void stop();
     [[nodiscard]] bool is_stopped() const;
 
    private:
+    void shut_down_locked();
+
     mutable std::mutex mutex_;
     std::multiset<int> fds_;
     bool stopped_ = false;

@@ -66,16 +66,18 @@ Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const Ask
 
 Result<void> put_copy(const PeerPlace& place, const snapshot::PartId& id,
                       const snapshot::Version& version, std::span<const std::byte> image,
-                      const std::optional<snapshot::Version>& whole) {
+                      const KnownVersions& known) {
     Result<std::unique_ptr<PeerStream>> stream = connect(place);
     if (!stream) {
         return stream.error();
     }
-    if (whole) {
-        const Result<Answer> told =
-            exchange(place, **stream, {.kind = Ask::Kind::whole, .id = id, .version = *whole});
-        if (!told) {
-            return told.error();
+    for (const auto& [kind, what] :
+         {std::pair(Ask::Kind::whole, known.whole), std::pair(Ask::Kind::kept, known.kept)}) {
+        if (what) {
+            const auto told = exchange(place, **stream, {.kind = kind, .id = id, .version = *what});
+            if (!told) {
+                return told.error();
+            }
         }
     }
     const Result<Answer> wanted =
@@ -85,7 +87,7 @@ Result<void> put_copy(const PeerPlace& place, const snapshot::PartId& id,
         return wanted.error();
     }
     if (wanted->bytes == 0) {
-        return {};  // It has this version, or a later one.
+        return {};  // It has this version.
     }
     if (Result<void> sent = (*stream)->send(image); !sent) {
         return about(place, sent.error());

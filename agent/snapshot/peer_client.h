@@ -4,6 +4,7 @@
 //
 //     image   -> an Answer, and as many bytes
 //     whole   -> an Answer
+//     kept    -> an Answer
 //     saved   -> an Answer: how many bytes are wanted; those bytes; an Answer: they are kept
 #pragma once
 
@@ -34,10 +35,14 @@ using MakeMemory = std::function<Result<std::shared_ptr<ImageMemory>>(std::uint6
 Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const snapshot::Ask& ask,
                                                const MakeMemory& make_memory);
 
-/// Gives the peer a copy, which it verifies, after it has heard which version is whole. Blocks.
-/// Errors: as above.
+/// What this node knows of a state; the peer may not have heard of it yet.
+struct KnownVersions {
+    std::optional<snapshot::Version> whole{};
+    std::optional<snapshot::Version> kept{};
+};
+/// Gives the peer a copy, which it verifies. Blocks. Errors: as above.
 Result<void> put_copy(const PeerPlace& place, const snapshot::PartId& id,
                       const snapshot::Version& version, std::span<const std::byte> image,
-                      const std::optional<snapshot::Version>& whole);
+                      const KnownVersions& known);
 
 }  // namespace regroup::agent

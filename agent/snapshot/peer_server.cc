@@ -46,6 +46,17 @@ Result<void> PeerServer::start(const PeerTrust& trust, boost::asio::io_context& 
 
 void PeerServer::set_trust(const PeerTrust& trust) {
     trust_ = trust;
+    refusals_told_ = 0;
+}
+
+// Strangers can cause them at any rate.
+void PeerServer::tell_refusal(const std::string& why) {
+    constexpr int kToldMax = 10;
+    const int told = ++refusals_told_;
+    if (told <= kToldMax && !sockets_.is_stopped()) {
+        handlers_.say("a connection for snapshots was refused: the other end " + why +
+                      (told < kToldMax ? "" : " (further ones of this round are not told)"));
+    }
 }
 
 void PeerServer::accepted(int fd) {
@@ -58,10 +69,7 @@ void PeerServer::accepted(int fd) {
 void PeerServer::serve(UniqueFd socket, const PeerTrust& trust) {
     const auto stream = PeerStream::accept(std::move(socket), trust, sockets_);
     if (!stream) {
-        if (!sockets_.is_stopped()) {
-            handlers_.say("a connection for snapshots was refused: the other end " +
-                          stream.error().detail);
-        }
+        tell_refusal(stream.error().detail);
         return;
     }
     for (;;) {
@@ -79,11 +87,13 @@ bool PeerServer::answer(PeerStream& stream, const Ask& ask) {
         case Ask::Kind::whole:
             handlers_.on_whole(ask);
             return static_cast<bool>(stream.send(Answer{}));
+        case Ask::Kind::kept:
+            handlers_.on_kept(ask);
+            return static_cast<bool>(stream.send(Answer{}));
         case Ask::Kind::saved:
             return take(stream, ask);
         case Ask::Kind::room:
         case Ask::Kind::holdings:
-        case Ask::Kind::kept:
         case Ask::Kind::copies_to:
             break;
     }

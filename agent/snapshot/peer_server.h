@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,7 @@ class PeerServer {
         /// Errors: overloaded, if there is no such image.
         std::function<Result<ImageRef>(const snapshot::Ask& ask)> find;
         std::function<void(const snapshot::Ask& ask)> on_whole;
+        std::function<void(const snapshot::Ask& ask)> on_kept;
         /// A stranger was refused, or a copy was damaged: a sentence for people.
         std::function<void(const std::string& sentence)> say;
     };
@@ -48,6 +50,7 @@ class PeerServer {
 
    private:
     void accepted(int fd);
+    void tell_refusal(const std::string& why);
     void serve(UniqueFd socket, const PeerTrust& trust);
     /// False if the connection has ended.
     [[nodiscard]] bool answer(PeerStream& stream, const snapshot::Ask& ask);
@@ -57,6 +60,7 @@ class PeerServer {
     Shelf& shelf_;
     Handlers handlers_;
     PeerTrust trust_;
+    std::atomic<int> refusals_told_{0};  ///< In this round.
     std::uint16_t port_ = 0;
     net::AcceptLoop accept_loop_;
     OpenSockets sockets_;

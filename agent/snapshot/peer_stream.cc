@@ -26,6 +26,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
+constexpr Duration kHandshakeLimit = std::chrono::seconds(10);
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20U;  // Within the patience for each.
 
 Failure gone(std::string why) {
@@ -138,7 +139,7 @@ Result<void> PeerStream::open(const PeerTrust& trust, OpenSockets& sockets, bool
     }
     const security::Tls tls = is_server ? security::Tls::server(*trust.key, trust.purpose)
                                         : security::Tls::client(*trust.key, trust.purpose);
-    const auto shaken = wait(stream_->shake_hands(tls.connection()), kPatience);
+    const auto shaken = wait(stream_->shake_hands(tls.connection()), kHandshakeLimit);
     if (!shaken) {
         return gone("did not complete the TLS handshake in time");
     }

@@ -42,13 +42,15 @@ void Shelf::begin_round(std::uint64_t round, bool has_other_nodes) {
 
 // ---- Memory.
 
-std::uint64_t Shelf::bytes_locked() const {
+std::uint64_t Shelf::bytes_locked(Counted counted) const {
     std::uint64_t charged = pending_;
     std::uint64_t reserve = 0;
     for (const auto& [id, entries] : rooms_) {
         for (const RoomEntry& entry : entries) {
-            charged += entry.charge - entry.reserve;
-            reserve += entry.reserve;
+            if (counted == Counted::all || entry.round >= round_) {
+                charged += entry.charge - entry.reserve;
+                reserve += entry.reserve;
+            }
         }
     }
     std::uint64_t copies = 0;
@@ -66,7 +68,7 @@ std::uint64_t Shelf::bytes() const {
 }
 
 Failure Shelf::too_large(std::uint64_t wanted, const std::string& what) const {
-    const std::uint64_t used = bytes_locked();
+    const std::uint64_t used = bytes_locked(Counted::this_round);
     return {Errc::overloaded,
             what + " take " + health::bytes_text(wanted) + " of memory, and this node has " +
                 health::bytes_text(limits_.bytes_max - std::min(limits_.bytes_max, used)) +
@@ -104,17 +106,24 @@ Shelf::RoomEntry Shelf::charge_for(std::uint64_t bytes, bool replicated) const {
     return entry;
 }
 
-Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes, bool replicated) {
+bool Shelf::fits_locked(std::uint64_t room_bytes) const {
+    return bytes_locked() + room_bytes <= limits_.bytes_max ||
+           (bytes_locked(Counted::this_round) + room_bytes <= limits_.bytes_max &&
+            room_bytes <= node_memory_left() / 10 * 9);
+}
+
+Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes, bool replicated,
+                                          bool fresh) {
     RoomEntry entry;
     {
         const std::lock_guard lock(mutex_);
         if (const auto found = rooms_.find(id);
-            found != rooms_.end() && found->second.back().room->slot_bytes() >= bytes) {
+            !fresh && found != rooms_.end() && found->second.back().room->slot_bytes() >= bytes) {
             found->second.back().round = round_;
             return found->second.back().room;
         }
         entry = charge_for(bytes, replicated);
-        if (bytes_locked() + entry.charge > limits_.bytes_max) {
+        if (!fits_locked(entry.charge)) {
             return too_large(
                 entry.charge,
                 "the snapshots of part " + std::to_string(id.part) + " (" +
@@ -182,65 +191,114 @@ std::optional<ImageRef> Shelf::find(const PartId& id, const Version& version,
     return std::nullopt;
 }
 
-// ---- Whole versions.
+// ---- Whole and kept versions.
 
-bool Shelf::set_whole(const PartId& id, const Version& version) {
+bool Shelf::set_whole(const std::string& state, const Version& version) {
     const std::lock_guard lock(mutex_);
-    const auto found = wholes_.find(id.name);
-    if (found != wholes_.end() && found->second.latest >= version) {
+    std::optional<Version>& whole = known_[state].whole;
+    if (whole && *whole >= version) {
         return false;
     }
-    Whole& whole = wholes_[id.name];
-    if (found != wholes_.end()) {
-        whole.before = whole.latest;
-    }
-    whole.latest = version;
-    whole.parts = id.parts;
-    drop_rooms(id.name, whole);
-    drop_copies(id.name, whole);
+    whole = version;
     return true;
 }
 
-std::optional<Version> Shelf::whole(const std::string& name) const {
+void Shelf::set_kept(const PartId& id, const Version& version) {
     const std::lock_guard lock(mutex_);
-    const auto found = wholes_.find(name);
-    return found != wholes_.end() ? std::optional(found->second.latest) : std::nullopt;
+    Known& known = known_[id.name];
+    if (known.kept && *known.kept >= version) {
+        return;
+    }
+    known.kept = version;
+    known.whole = std::max(known.whole.value_or(version), version);
+    drop_rooms(id.name, version);
+    drop_copies(id, version);
 }
 
-void Shelf::drop_rooms(const std::string& name, const Whole& whole) {
+Shelf::Known Shelf::known_locked(const std::string& state) const {
+    const auto found = known_.find(state);
+    return found != known_.end() ? found->second : Known();
+}
+
+std::optional<Version> Shelf::whole(const std::string& state) const {
+    const std::lock_guard lock(mutex_);
+    return known_locked(state).whole;
+}
+
+std::optional<std::string> Shelf::latest_state() const {
+    const std::lock_guard lock(mutex_);
+    const auto latest = std::max_element(
+        known_.begin(), known_.end(),
+        [](const auto& a, const auto& b) { return a.second.whole < b.second.whole; });
+    return latest != known_.end() && latest->second.whole ? std::optional(latest->first)
+                                                          : std::nullopt;
+}
+
+std::optional<Version> Shelf::kept(const std::string& state) const {
+    const std::lock_guard lock(mutex_);
+    return known_locked(state).kept;
+}
+
+void Shelf::note_copied(const PartId& id, const Version& version) {
+    const std::lock_guard lock(mutex_);
+    if (holds_ > 0) {
+        held_back_.emplace_back(id, version);
+    } else {
+        note_copied_locked(id, version);
+    }
+}
+
+Shelf::Hold::Hold(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {
+    const std::lock_guard lock(shelf_->mutex_);
+    ++shelf_->holds_;
+}
+
+Shelf::Hold::~Hold() {
+    const std::lock_guard lock(shelf_->mutex_);
+    if (--shelf_->holds_ == 0) {
+        for (const auto& [id, version] : std::exchange(shelf_->held_back_, {})) {
+            shelf_->note_copied_locked(id, version);
+        }
+    }
+}
+
+void Shelf::note_copied_locked(const PartId& id, const Version& version) {
+    if (const auto found = rooms_.find(id); found != rooms_.end()) {
+        for (const RoomEntry& entry : found->second) {
+            entry.room->note_copied(version);
+        }
+    }
+}
+
+void Shelf::drop_rooms(const std::string& state, const Version& kept) {
     const auto latest = [](const RoomEntry& entry) {
         const auto contents = entry.room->contents();
         return contents.empty() ? Version{} : contents.front().version;
     };
     for (auto& [id, entries] : rooms_) {
-        if (id.name != name) {
+        if (id.name != state) {
             continue;
         }
-        const bool is_replaced = latest(entries.back()) >= whole.latest;
+        const bool is_replaced = latest(entries.back()) >= kept;
         const RoomEntry* const present = &entries.back();
         std::erase_if(entries, [&](const RoomEntry& entry) {
-            // A room that no worker of this round has asked for, or one that a larger one replaces.
-            const bool is_unused =
-                entry.round < whole.latest.round || (&entry != present && is_replaced);
-            return is_unused && latest(entry) < whole.latest;
+            // No worker of this round uses it, or it has another room since.
+            const bool is_unused = entry.round < round_ || (&entry != present && is_replaced);
+            return is_unused && latest(entry) < kept;
         });
     }
     std::erase_if(rooms_, [](const auto& each) { return each.second.empty(); });
 }
 
-void Shelf::drop_copies(const std::string& name, const Whole& whole) {
+void Shelf::drop_copies(const PartId& kept_id, const Version& kept) {
     for (auto& [id, held] : copies_) {
-        if (id.name != name) {
+        if (id.name != kept_id.name) {
             continue;
         }
-        give_up_copies(held, whole.latest);
+        give_up_copies(held, {kept, kept});
         std::erase_if(held, [&, parts = id.parts](const Copy& copy) {
-            const bool is_other_world = parts != whole.parts && copy.version < whole.latest;
-            // This node holds the copies of other parts now. Those of the new version may be on
-            // their way to their new holder, but not those of the version before.
-            const bool is_left_over =
-                copy.round < whole.latest.round && whole.before && copy.version < *whole.before;
-            return is_other_world || is_left_over;
+            // Of another number of ranks, or this node holds the copies of other parts now.
+            return copy.version < kept && (parts != kept_id.parts || copy.round < round_);
         });
     }
     std::erase_if(copies_, [](const auto& each) { return each.second.empty(); });
@@ -248,13 +306,14 @@ void Shelf::drop_copies(const std::string& name, const Whole& whole) {
 
 // ---- Copies.
 
-void Shelf::give_up_copies(std::vector<Copy>& copies, const std::optional<Version>& whole) {
+void Shelf::give_up_copies(std::vector<Copy>& copies, const Known& known) {
     std::vector<Version> held;
     for (const Copy& copy : copies) {
         held.push_back(copy.version);
     }
-    std::erase_if(
-        copies, [&](const Copy& copy) { return snapshot::may_give_up(copy.version, held, whole); });
+    std::erase_if(copies, [&](const Copy& copy) {
+        return snapshot::may_give_up(copy.version, held, known.kept);
+    });
 }
 
 Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const Version& version,
@@ -267,15 +326,23 @@ Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const V
         const std::lock_guard lock(mutex_);
         if (const auto found = copies_.find(id); found != copies_.end()) {
             std::vector<Copy>& held = found->second;
-            if (!held.empty() && held.back().version >= version) {
+            if (std::any_of(held.begin(), held.end(),
+                            [&](const Copy& copy) { return copy.version == version; })) {
                 return std::shared_ptr<ImageMemory>();
             }
-            const auto whole = wholes_.find(id.name);
-            give_up_copies(
-                held, whole != wholes_.end() ? std::optional(whole->second.latest) : std::nullopt);
+            const Known known = known_locked(id.name);
+            give_up_copies(held, known);
+            if (held.size() >= kCopiesOfPartMax) {
+                // What an earlier round saved after the version with which this one began was never
+                // whole.
+                std::erase_if(held, [&](const Copy& copy) {
+                    return copy.version.round < version.round && known.whole &&
+                           copy.version > *known.whole;
+                });
+            }
             if (held.size() >= kCopiesOfPartMax) {
                 return Failure(Errc::overloaded, "both copies of part " + std::to_string(id.part) +
-                                                     " are needed until a later version is whole");
+                                                     " are needed until a later version is kept");
             }
         }
         // What a room has reserved is there; more has to fit.
@@ -302,9 +369,7 @@ void Shelf::keep_copy(const PartId& id, const Version& version,
     if (place == held.end() || place->version != version) {
         held.insert(place, {version, std::move(image), round_});
     }
-    if (const auto whole = wholes_.find(id.name); whole != wholes_.end()) {
-        give_up_copies(held, whole->second.latest);
-    }
+    give_up_copies(held, known_locked(id.name));
 }
 
 }  // namespace regroup::agent

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/snapshot/image_memory.h"
@@ -51,10 +52,11 @@ class Shelf {
 
     void begin_round(std::uint64_t round, bool has_other_nodes);
 
-    /// See snapshot::Ask::Kind::room. Errors: overloaded, with both numbers and the flag, if the
-    /// memory is beyond the limit; system.
+    /// See snapshot::Ask::Kind::room. What earlier rounds have left may be beyond the limit until a
+    /// version of this round is kept, if the node has the memory. Errors: overloaded, with both
+    /// numbers and the flag, if the memory is beyond the limit; system.
     Result<std::shared_ptr<snapshot::Room>> room(const snapshot::PartId& id, std::uint64_t bytes,
-                                                 bool replicated);
+                                                 bool replicated, bool fresh = false);
 
     [[nodiscard]] std::vector<HeldPart> parts() const;
     [[nodiscard]] std::optional<ImageRef> find(const snapshot::PartId& id,
@@ -65,14 +67,34 @@ class Shelf {
         return find(id, version, place).has_value();
     }
 
-    /// Every rank has saved `version` of a state whose parts have the number in `id`. False if a
-    /// later one is known.
-    bool set_whole(const snapshot::PartId& id, const snapshot::Version& version);
-    [[nodiscard]] std::optional<snapshot::Version> whole(const std::string& name) const;
+    /// Every rank has saved `version`. False if a later one is known.
+    bool set_whole(const std::string& state, const snapshot::Version& version);
+    [[nodiscard]] std::optional<snapshot::Version> whole(const std::string& state) const;
+    /// The state with the latest whole version.
+    [[nodiscard]] std::optional<std::string> latest_state() const;
+    /// The version is whole, and each part of it has its copy: gives up what is earlier. `id` has
+    /// the number of its parts.
+    void set_kept(const snapshot::PartId& id, const snapshot::Version& version);
+    [[nodiscard]] std::optional<snapshot::Version> kept(const std::string& state) const;
+    /// Another node has a copy of what is in the room, or none is to be made: tells the worker,
+    /// unless there is a Hold.
+    void note_copied(const snapshot::PartId& id, const snapshot::Version& version);
+    /// While there is one, workers do not hear that their parts are copied. So no later version is
+    /// kept, and no worker of any node overwrites the last two versions.
+    class Hold {
+       public:
+        explicit Hold(std::shared_ptr<Shelf> shelf);
+        ~Hold();
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+
+       private:
+        std::shared_ptr<Shelf> shelf_;
+    };
 
     /// Memory for a copy of another node's part, after those that it replaces were given up. Null:
-    /// the copy is here, or a later one. Errors: overloaded, if both copies of the part are still
-    /// needed, or the memory is beyond the limit.
+    /// the copy is here. Errors: overloaded, if both copies of the part are still needed, or the
+    /// memory is beyond the limit.
     Result<std::shared_ptr<ImageMemory>> begin_copy(const snapshot::PartId& id,
                                                     const snapshot::Version& version,
                                                     std::uint64_t bytes);
@@ -103,18 +125,23 @@ class Shelf {
         std::shared_ptr<ImageMemory> image;
         std::uint64_t round = 0;  ///< In which it came.
     };
-    struct Whole {
-        snapshot::Version latest;
-        std::uint32_t parts = 1;
-        std::optional<snapshot::Version> before;
+    struct Known {
+        std::optional<snapshot::Version> whole{};
+        std::optional<snapshot::Version> kept{};
     };
 
-    [[nodiscard]] std::uint64_t bytes_locked() const;
+    enum class Counted { all, this_round };
+    /// With `this_round`: without rooms that no worker of this round has asked for, which go once a
+    /// version of this round is kept.
+    [[nodiscard]] std::uint64_t bytes_locked(Counted counted = Counted::all) const;
+    [[nodiscard]] bool fits_locked(std::uint64_t room_bytes) const;
     [[nodiscard]] Failure too_large(std::uint64_t wanted, const std::string& what) const;
     [[nodiscard]] RoomEntry charge_for(std::uint64_t bytes, bool replicated) const;
-    void drop_rooms(const std::string& name, const Whole& whole);
-    void drop_copies(const std::string& name, const Whole& whole);
-    void give_up_copies(std::vector<Copy>& copies, const std::optional<snapshot::Version>& whole);
+    void drop_rooms(const std::string& state, const snapshot::Version& kept);
+    void drop_copies(const snapshot::PartId& kept_id, const snapshot::Version& kept);
+    static void give_up_copies(std::vector<Copy>& copies, const Known& known);
+    void note_copied_locked(const snapshot::PartId& id, const snapshot::Version& version);
+    [[nodiscard]] Known known_locked(const std::string& state) const;
 
     const Limits limits_;
     mutable std::mutex mutex_;
@@ -123,7 +150,9 @@ class Shelf {
     bool has_other_nodes_ = false;
     std::map<snapshot::PartId, std::vector<RoomEntry>> rooms_;  ///< The present one last.
     std::map<snapshot::PartId, std::vector<Copy>> copies_;      ///< The latest last.
-    std::map<std::string, Whole> wholes_;
+    std::map<std::string, Known> known_;                        ///< By the name of the state.
+    int holds_ = 0;
+    std::vector<std::pair<snapshot::PartId, snapshot::Version>> held_back_;  ///< Copied meanwhile.
     std::uint64_t pending_ = 0;  ///< Of rooms that are being made.
     std::vector<std::weak_ptr<ImageMemory>> scratch_;
     std::vector<std::weak_ptr<ImageMemory>> incoming_;  ///< Copies that are not complete.

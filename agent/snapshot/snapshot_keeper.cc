@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/snapshot/snapshot_keeper.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <mutex>
@@ -95,6 +96,7 @@ struct ActiveSnapshots {
           server(io, shelf,
                  {.find = [this](const Ask& ask) { return find(ask); },
                   .on_whole = [this](const Ask& ask) { whole(ask); },
+                  .on_kept = [this](const Ask& ask) { shelf.set_kept(ask.id, ask.version); },
                   .say = say}),
           channels([this](const Ask& ask) { return answer(ask); }) {
         if (!options.folder.empty()) {
@@ -118,7 +120,7 @@ struct ActiveSnapshots {
             }
         }
         server.set_trust(trust);
-        copier.set_target({});
+        copier.begin_round(has_others);
         const std::lock_guard lock(mutex);
         round = {assignment.group_rank,
                  server.port() == 0 ? "" : rendezvous::Endpoint{own_address, server.port()}.text(),
@@ -149,19 +151,21 @@ struct ActiveSnapshots {
                 }
                 return {};
             case Ask::Kind::kept:
+                shelf.set_kept(ask.id, ask.version);
+                copier.try_again();
                 return {};
             case Ask::Kind::copies_to:
-                copier.set_target({ask.endpoint, facts().trust});
+                copier.set_target(Copier::Target{ask.endpoint, facts().trust});
                 return {};
         }
         return refusal("the agent does not know this message");
     }
 
     Reply give_room(const Ask& ask) {
-        auto room = shelf.room(ask.id, ask.bytes, ask.replicated);
+        auto room = shelf.room(ask.id, ask.bytes, ask.replicated, ask.fresh);
         if (!room && room.error().code == Errc::overloaded) {
             fetches.drop_all();  // Workers that still read them have them.
-            room = shelf.room(ask.id, ask.bytes, ask.replicated);
+            room = shelf.room(ask.id, ask.bytes, ask.replicated, ask.fresh);
         }
         return room ? with_file((*room)->fd(), 0, (*room)->bytes()) : refusal(room.error().detail);
     }
@@ -207,9 +211,7 @@ struct ActiveSnapshots {
         if (!shelf.has(ask.id, ask.version, Holding::Place::room)) {
             return refusal(to_string(ask.version) + " is not in its room");
         }
-        if (!ask.replicated) {
-            copier.saved(ask.id, ask.version);
-        }
+        copier.saved(ask.id, ask.version, ask.replicated);
         Reply reply;
         reply.answer.write = writer && facts().group_rank == 0 && writer->is_due();
         return reply;
@@ -223,7 +225,7 @@ struct ActiveSnapshots {
     // ---- On these and on the threads of other agents' connections.
 
     void whole(const Ask& ask) {
-        if (shelf.set_whole(ask.id, ask.version)) {
+        if (shelf.set_whole(ask.id.name, ask.version)) {
             fetches.drop(ask.id.name);
         }
     }
@@ -280,6 +282,7 @@ struct SnapshotKeeper::Impl {
     rendezvous::Assignment assignment{};
     std::string own_address{};
     std::unique_ptr<ActiveSnapshots> active{};
+    std::optional<Instant> leaves_until{};
     std::function<void()> on_finished{};
     boost::asio::steady_timer timer{io};
 
@@ -338,8 +341,34 @@ Result<UniqueFd> SnapshotKeeper::open() {
     return impl_->active->channels.open();
 }
 
-void SnapshotKeeper::write_now() {
-    if (impl_->active && impl_->active->writer) {
+std::optional<rendezvous::SnapshotFacts> SnapshotKeeper::facts() const {
+    if (!impl_->active || impl_->assignment.group_rank != 0) {
+        return std::nullopt;
+    }
+    const auto state = impl_->active->shelf.latest_state();
+    if (!state) {
+        return std::nullopt;
+    }
+    const auto step_of = [](const std::optional<snapshot::Version>& version) {
+        return version ? std::optional(version->step) : std::nullopt;
+    };
+    rendezvous::SnapshotFacts facts;
+    facts.step = impl_->active->shelf.whole(*state)->step;
+    facts.kept_step = step_of(impl_->active->shelf.kept(*state));
+    if (impl_->active->writer) {
+        const auto written = impl_->active->writer->written();
+        const auto found = written.find(*state);
+        facts.written_step = found != written.end() ? step_of(found->second) : std::nullopt;
+    }
+    facts.bytes = impl_->active->shelf.bytes();
+    return facts;
+}
+
+void SnapshotKeeper::leave(Duration grace) {
+    const Instant until = after(now(), grace);
+    const bool is_first = !impl_->leaves_until;
+    impl_->leaves_until = std::min(impl_->leaves_until.value_or(until), until);
+    if (is_first && impl_->active && impl_->active->writer) {
         impl_->active->writer->write_now();
     }
 }
@@ -348,6 +377,10 @@ void SnapshotKeeper::finish(Duration limit, std::function<void()> on_done) {
     if (!impl_->active || !impl_->active->writer) {
         on_done();
         return;
+    }
+    if (impl_->leaves_until) {
+        constexpr Duration kLeast = std::chrono::seconds(1);
+        limit = std::min(limit, std::max(*impl_->leaves_until - now(), kLeast));
     }
     FolderWriter& writer = *impl_->active->writer;
     impl_->on_finished = std::move(on_done);

@@ -45,12 +45,15 @@ class SnapshotKeeper {
     /// A channel for a worker: the worker's end. Errors: system, overloaded.
     Result<UniqueFd> open();
 
-    /// The node is about to leave: begins to write the last whole version to the folder, while the
-    /// workers still save.
-    void write_now();
+    /// For status and metrics; nothing unless this node has group rank 0 and a version is whole.
+    [[nodiscard]] std::optional<rendezvous::SnapshotFacts> facts() const;
+
+    /// The node will leave, and has `grace` for it: begins to write the last whole version to the
+    /// folder, while the workers still save. May be called several times.
+    void leave(Duration grace);
     /// The workers have ended: writes the last whole version to the folder, unless it is there, and
-    /// says so. `on_done` is called once, after `limit` at the latest; at once if there is nothing
-    /// to write.
+    /// says so. `on_done` is called once, after `limit` and after the rest of the grace period at
+    /// the latest, which is a second at least; at once if there is nothing to write.
     void finish(Duration limit, std::function<void()> on_done);
 
    private:

@@ -60,6 +60,11 @@ std::vector<Row> head_of(const Job& job, std::size_t width, bool utf8) {
             rows.push_back(line(std::move(part)));
         }
     }
+    if (!job.snapshots.empty()) {
+        for (std::string& part : wrapped(job.snapshots, width, 2)) {
+            rows.push_back(line(std::move(part)));
+        }
+    }
     if (!job.budgets.empty()) {
         rows.push_back(line("used: " + job.budgets, Style::dim));
     }

@@ -60,6 +60,23 @@ std::optional<double> goodput_of(const json& job) {
     return all > 0 ? std::optional(productive / all) : std::nullopt;
 }
 
+/// "snapshot: step 40, 3.2 s ago; step 30 with copies; step 20 in the folder".
+std::string snapshots_of(const json& job) {
+    const json& snapshots = field_in(job, "snapshots");
+    if (!snapshots.is_object()) {
+        return "";
+    }
+    std::string line = "snapshot: step " + std::to_string(number_in(snapshots, "step")) + ", " +
+                       format_duration(seconds(snapshots, "age_s")) + " ago";
+    for (const auto& [field, where] :
+         {std::pair("kept_step", " with copies"), std::pair("written_step", " in the folder")}) {
+        if (!field_in(snapshots, field).is_null()) {
+            line += "; step " + std::to_string(number_in(snapshots, field)) + where;
+        }
+    }
+    return line;
+}
+
 /// "512 samples/s; loss 2.31; step 84 ms: data 2 ms, compute 70 ms; slow: rank 3 (+40 %)".
 std::string telemetry_of(const json& job) {
     const json& telemetry = field_in(job, "telemetry");
@@ -152,6 +169,7 @@ Job job_of(const json& object) {
     std::reverse(job.incidents.begin(), job.incidents.end());
     job.failure = failure_of(object);
     job.telemetry = telemetry_of(object);
+    job.snapshots = snapshots_of(object);
     read_rates(object, job);
     return job;
 }

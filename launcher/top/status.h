@@ -61,6 +61,7 @@ struct Job {
     std::vector<double> rates;  ///< Steps per second over the life of the job, oldest first.
     Duration rates_over{};      ///< Between two of them.
     std::string telemetry;      ///< The values that the program reports.
+    std::string snapshots;      ///< The newest steps that are kept, and where.
 };
 
 struct Status {

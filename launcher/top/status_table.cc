@@ -53,6 +53,7 @@ std::string text_of(const Job& job) {
     for (const std::string& node : job.quarantined) {
         line("", node);
     }
+    line("", job.snapshots);
     line("used: ", job.budgets);
     line("", job.recoveries);
     for (std::size_t i = std::min(kIncidentsShown, job.incidents.size()); i-- > 0;) {

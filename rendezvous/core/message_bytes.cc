@@ -90,7 +90,8 @@ std::size_t bytes_of(const FromAgent& message) noexcept {
         std::size_t operator()(const Join& join) const noexcept { return bytes_of(join); }
         std::size_t operator()(const Operate& operate) const noexcept { return bytes_of(operate); }
         std::size_t operator()(const Report& report) const noexcept {
-            return bytes_of(report.report) + (report.telemetry ? bytes_of(*report.telemetry) : 0);
+            return bytes_of(report.report) + (report.telemetry ? bytes_of(*report.telemetry) : 0) +
+                   (report.snapshots ? kFixed : 0);
         }
         std::size_t operator()(const Leave& leave) const noexcept {
             return kFixed + bytes_of(leave.reason);

@@ -197,6 +197,8 @@ struct Report {
     /// From the node with rank 0, if it has changed since the last one on this connection. For
     /// people and metrics: it is no part of the state of the node.
     std::optional<Telemetry> telemetry{};
+    /// From the node of group rank 0, under the same rules.
+    std::optional<SnapshotFacts> snapshots{};
 };
 /// The node leaves by itself; its workers are being ended.
 struct Leave {

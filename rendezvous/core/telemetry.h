@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,19 @@ struct Telemetry {
     std::vector<SlowRank> slow_ranks{};   ///< Slowest first; kSlowRanksMax at most.
 
     friend bool operator==(const Telemetry&, const Telemetry&) = default;
+};
+
+/// The snapshots of a job, as the agent of group rank 0 knows them; of the state that was saved
+/// last, if the program keeps several.
+struct SnapshotFacts {
+    std::uint64_t step = 0;  ///< The newest that every rank has saved.
+    /// The newest that no loss of one node takes away, if there are others: each part has a copy.
+    std::optional<std::uint64_t> kept_step{};
+    /// The newest of which the node has written its parts to the folder.
+    std::optional<std::uint64_t> written_step{};
+    std::uint64_t bytes = 0;  ///< Memory of the node for snapshots.
+
+    friend bool operator==(const SnapshotFacts&, const SnapshotFacts&) = default;
 };
 
 inline void StepCounters::add(const StepCounters& now, const StepCounters& before) noexcept {

@@ -35,6 +35,7 @@ template <class Io>
 void visit_fields(Io& io, Visited<Io, Report>& message) {
     visit_fields(io, message.report);
     io.part("telemetry", message.telemetry);
+    io.part("snapshots", message.snapshots);
 }
 template <class Io>
 void visit_fields(Io& io, Visited<Io, Leave>& message) {

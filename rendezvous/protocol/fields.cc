@@ -260,6 +260,14 @@ void visit_fields(Io& io, Visited<Io, Telemetry>& telemetry) {
 }
 
 template <class Io>
+void visit_fields(Io& io, Visited<Io, SnapshotFacts>& snapshots) {
+    io.integer("step", snapshots.step, kRequired);
+    io.integer("kept_step", snapshots.kept_step);
+    io.integer("written_step", snapshots.written_step);
+    io.integer("bytes", snapshots.bytes);
+}
+
+template <class Io>
 void visit_fields(Io& io, Visited<Io, JobPolicy>& policy) {
     const JobPolicy usual;
     io.integer("nodes_min", policy.nodes_min, kRequired);
@@ -395,6 +403,8 @@ template void visit_fields(FieldReader& io, NodeReport& report);
 template void visit_fields(FieldWriter& io, const NodeReport& report);
 template void visit_fields(FieldReader& io, Telemetry& telemetry);
 template void visit_fields(FieldWriter& io, const Telemetry& telemetry);
+template void visit_fields(FieldReader& io, SnapshotFacts& snapshots);
+template void visit_fields(FieldWriter& io, const SnapshotFacts& snapshots);
 template void visit_fields(FieldReader& io, JobPolicy& policy);
 template void visit_fields(FieldWriter& io, const JobPolicy& policy);
 template void visit_fields(FieldReader& io, Offer& offer);

@@ -22,6 +22,8 @@ void visit_fields(Io& io, Visited<Io, rendezvous::NodeReport>& report);
 template <class Io>
 void visit_fields(Io& io, Visited<Io, rendezvous::Telemetry>& telemetry);
 template <class Io>
+void visit_fields(Io& io, Visited<Io, rendezvous::SnapshotFacts>& snapshots);
+template <class Io>
 void visit_fields(Io& io, Visited<Io, rendezvous::JobPolicy>& policy);
 template <class Io>
 void visit_fields(Io& io, Visited<Io, rendezvous::Offer>& offer);

@@ -117,6 +117,12 @@ void Job::hear(const NodeId& node, RoundId round, Telemetry said, Instant now) {
     }
 }
 
+void Job::hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant now) {
+    if (round == core.round() && core.has_member(node)) {
+        snapshots.hear(std::move(said), timeline(now));
+    }
+}
+
 bool Job::is_done_without(const Join& join, Instant now) const {
     if (join.report.round != RoundId::none || attendance_.nodes.contains(join.node)) {
         return false;
@@ -155,6 +161,7 @@ JobView Job::view(Instant now) const {
     }
     view.last_event = history.last_number();
     view.telemetry = telemetry;
+    view.snapshots = snapshots;
     return view;
 }
 

@@ -66,6 +66,7 @@ class Job {
     void told(const Event& event);
     /// Records what a node tells about the training in `round`, if it is a member of that round.
     void hear(const NodeId& node, RoundId round, Telemetry said, Instant now);
+    void hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant now);
 
     /// True if this job has ended, or all its nodes have left it, and `join` is from a node that
     /// was not in it and whose launcher began after that. Such a node wants a new job.
@@ -94,6 +95,7 @@ class Job {
     DrainWaits drain_waits;
     JobHistory history;
     JobTelemetry telemetry;
+    JobSnapshots snapshots;
 
    private:
     friend class JobRestoration;

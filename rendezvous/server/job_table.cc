@@ -90,6 +90,9 @@ void JobTable::handle_node(const std::shared_ptr<Session>& session, FromAgent me
         if (said->telemetry) {
             job.hear(node, said->report.round, std::move(*said->telemetry), clock_.now());
         }
+        if (said->snapshots) {
+            job.hear(node, said->report.round, *said->snapshots, clock_.now());
+        }
         NodeReported event{node, std::move(said->report)};
         if (bounds_.admit(job, event)) {
             runner_.step(job, event);

@@ -34,6 +34,7 @@ std::string encode(const Ask& ask) {
                                     {"endpoint", beginning_of(ask.endpoint, kEndpointBytesMax)},
                                     {"replicated", ask.replicated},
                                     {"header_only", ask.header_only},
+                                    {"fresh", ask.fresh},
                                     {"write", ask.write}});
 }
 
@@ -66,6 +67,7 @@ Result<Ask> decode_ask(std::string_view packet) {
     ask.endpoint = text_in(object, "endpoint");
     ask.replicated = flag_in(object, "replicated");
     ask.header_only = flag_in(object, "header_only");
+    ask.fresh = flag_in(object, "fresh");
     ask.write = flag_in(object, "write");
     return ask;
 }

@@ -51,6 +51,9 @@ struct Ask {
     /// For a room: each node has the same part, so that no other node need hold a copy.
     bool replicated = false;
     bool header_only = false;
+    /// For a room: one more, also if there is one that is large enough. Those before keep their
+    /// versions until a later one is kept.
+    bool fresh = false;
     /// For whole: the folder is to have this version. All ranks say the same.
     bool write = false;
 

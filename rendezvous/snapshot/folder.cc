@@ -179,6 +179,7 @@ Result<void> Folder::write(const PartId& id, const Version& version,
             return Failure(Errc::system, file.parent_path().string() + ": " + made.error().detail);
         }
         if (Result<void> written = write_atomically(file, image, stop); !written) {
+            fs::remove(file.parent_path(), error);  // If nothing is in it.
             return written;
         }
     }

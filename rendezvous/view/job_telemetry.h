@@ -51,6 +51,26 @@ class JobTelemetry {
     Instant grown_at_{};
 };
 
+/// The snapshots of a job, as a daemon has heard of them. Begins anew with the daemon. Pure.
+class JobSnapshots {
+   public:
+    /// `at` is on the job's timeline.
+    void hear(SnapshotFacts facts, Instant at) {
+        if (!last_ || last_->step != facts.step) {
+            since_ = at;
+        }
+        last_ = std::move(facts);
+    }
+    /// Empty: nothing was heard, perhaps because the program keeps none.
+    [[nodiscard]] const std::optional<SnapshotFacts>& last() const noexcept { return last_; }
+    /// When its step was heard of first.
+    [[nodiscard]] Instant since() const noexcept { return since_; }
+
+   private:
+    std::optional<SnapshotFacts> last_;
+    Instant since_{};
+};
+
 inline StepCounters& JobTelemetry::told_by(const std::string& node, std::uint32_t pid) {
     const auto found = std::ranges::find_if(processes_, [&](const Process& process) {
         return process.node == node && process.pid == pid;

@@ -173,6 +173,21 @@ void write(JsonWriter& out, const JobTelemetry& heard, Instant now) {
     out.end_object();
 }
 
+void write(JsonWriter& out, const JobSnapshots& heard, Instant now) {
+    const SnapshotFacts& last = *heard.last();
+    out.begin_object();
+    out.field("step", last.step);
+    out.field("age_s", to_seconds(now - heard.since()));
+    if (last.kept_step) {
+        out.field("kept_step", *last.kept_step);
+    }
+    if (last.written_step) {
+        out.field("written_step", *last.written_step);
+    }
+    out.field("memory_bytes", last.bytes);
+    out.end_object();
+}
+
 /// The nodes outside of the round come last, and are those to look at. So members are left out
 /// first.
 void write_nodes(JsonWriter& out, const std::vector<JobStatus::Node>& all, std::size_t count_max) {
@@ -291,6 +306,10 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     if (named.telemetry.last()) {
         out.key("telemetry");
         write(out, named.telemetry, named.now);
+    }
+    if (named.snapshots.last()) {
+        out.key("snapshots");
+        write(out, named.snapshots, named.now);
     }
     if (status.verdict) {
         json verdict;

@@ -34,6 +34,7 @@ struct JobView {
     std::int64_t last_step_ms = 0;  ///< Wall-clock time of the last committed step; 0 before.
     std::uint64_t last_event = 0;   ///< RecordedEvent::number.
     JobTelemetry telemetry{};
+    JobSnapshots snapshots{};
 };
 
 /// The work on which the job spends its time, or kStalled; once it has ended, how it did:

@@ -54,6 +54,7 @@ class Renderer {
         nodes();
         budgets();
         training();
+        snapshots();
         if (options_.nodes) {
             each_node();
         }
@@ -93,6 +94,7 @@ class Renderer {
     void nodes();
     void budgets();
     void training();
+    void snapshots();
     void each_node();
     template <typename Value>
     void of_nodes(std::string_view name, Type type, std::string_view help, Value value);
@@ -377,6 +379,34 @@ void Renderer::training() {
             }
         }
     }
+}
+
+void Renderer::snapshots() {
+    writer_.family("regroup_snapshot_step", Type::gauge,
+                   "The newest step that every rank has saved (whole), of which each part has a "
+                   "copy (kept), and that is in the folder (written).");
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+        if (const std::optional<SnapshotFacts>& last = jobs_[i].snapshots.last()) {
+            writer_.sample(labels_[i], {{"state", "whole"}}, last->step);
+            if (last->kept_step) {
+                writer_.sample(labels_[i], {{"state", "kept"}}, *last->kept_step);
+            }
+            if (last->written_step) {
+                writer_.sample(labels_[i], {{"state", "written"}}, *last->written_step);
+            }
+        }
+    }
+    of_jobs("regroup_snapshot_age_seconds", Type::gauge, "Since the newest whole step was saved.",
+            [](const JobView& job) {
+                return job.snapshots.last()
+                           ? std::optional(to_seconds(job.now - job.snapshots.since()))
+                           : std::nullopt;
+            });
+    of_jobs("regroup_snapshot_memory_bytes", Type::gauge,
+            "Memory of the node of group rank 0 for snapshots.", [](const JobView& job) {
+                return job.snapshots.last() ? std::optional(job.snapshots.last()->bytes)
+                                            : std::nullopt;
+            });
 }
 
 template <typename Value>

@@ -5,6 +5,7 @@
 
 #include <boost/asio/ip/tcp.hpp>
 
+#include "agent/snapshot/copier.h"
 #include "agent/snapshot/peer_client.h"
 #include "tests/conformance/snapshot_support.h"
 
@@ -58,13 +59,14 @@ TEST_P(SnapshotCopies, SavedPartIsCopiedAndSurvivesItsNode) {
     ASSERT_TRUE(wait_for_copies({10}));
     on_a_.save(*room, kPart, version(20), kLong);
     ASSERT_TRUE(wait_for_copies({10, 20}));
-    on_b_.whole(kPart, version(20));
+    EXPECT_TRUE(wait_until([&] { return room->contents().front().is_copied; }));
+    on_b_.kept(kPart, version(20));
     EXPECT_TRUE(wait_for_copies({20}));
     a_.end();
     EXPECT_EQ(on_b_.image(kPart, version(20), Place::copy), image_of(kPart, version(20), kLong));
 }
 
-TEST_P(SnapshotCopies, OnlyCopyOfAWholeVersionIsNotGivenUp) {
+TEST_P(SnapshotCopies, OnlyCopyOfAKeptVersionIsNotGivenUp) {
     const auto room = on_a_.room(kPart, 2 * kLong);
     copy_to_b();
     for (const std::uint64_t step : {10U, 20U}) {
@@ -72,11 +74,11 @@ TEST_P(SnapshotCopies, OnlyCopyOfAWholeVersionIsNotGivenUp) {
         ASSERT_TRUE(wait_for_copies(step == 10 ? std::vector<std::uint64_t>{10}
                                                : std::vector<std::uint64_t>{10, 20}));
     }
-    on_b_.whole(kPart, version(10));
-    // Without the news that 20 is whole, 10 stays, and there is no place for 30.
+    on_b_.kept(kPart, version(10));
+    // Without the news that 20 is kept, 10 stays, and there is no place for 30.
     on_a_.save(*room, kPart, version(30), kLong);
     EXPECT_THAT(copies_on_b(), ElementsAre(10, 20));
-    on_a_.whole(kPart, version(20));  // Comes with the next attempt.
+    on_a_.kept(kPart, version(20));  // Comes with the next attempt.
     EXPECT_TRUE(wait_for_copies({20, 30}));
 }
 
@@ -119,6 +121,37 @@ TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
     EXPECT_LT(why.size(), 1000U);
     EXPECT_TRUE(wait_until([&] { return !a_.loop().sentences().empty(); }));
     EXPECT_THAT(a_.loop().sentences().front(), HasSubstr("was refused"));
+}
+
+TEST(SnapshotCopier, WorkersGoOnWhenNoCopyCanBeMade) {
+    Shelf shelf({1 << 30, false});
+    shelf.begin_round(1, true);
+    const auto room = shelf.room(kPart, kLong, false);
+    ASSERT_TRUE(room);
+    (*room)->publish(0, version(10), 100);
+    std::mutex mutex;
+    std::vector<std::string> said;
+    Copier copier(
+        shelf,
+        [&](const std::string& sentence) {
+            const std::lock_guard lock(mutex);
+            said.push_back(sentence);
+        },
+        Duration::zero());
+    copier.begin_round(true);
+    copier.saved(kPart, version(10), false);
+    EXPECT_FALSE((*room)->contents().front().is_copied);
+    copier.set_target({"127.0.0.1:1", {.same_user = true}});
+    EXPECT_TRUE(wait_until([&] { return (*room)->contents().front().is_copied; }));
+    (*room)->publish(1, version(20), 100);
+    copier.saved(kPart, version(20), false);  // Does not wait for the failure.
+    EXPECT_TRUE((*room)->contents().front().is_copied);
+    EXPECT_TRUE(wait_until([&] {
+        const std::lock_guard lock(mutex);
+        return said.size() == 1;
+    }));
+    EXPECT_THAT(said.front(), saying("127.0.0.1:1", "no copy", "cannot be reached"));
+    EXPECT_TRUE(copier.copied().empty());
 }
 
 /// The server of one node, asked without a keeper on the other side.

@@ -152,7 +152,7 @@ TEST_F(SnapshotFolderWrites, DamagedMemoryIsNotWritten) {
 }
 
 TEST_F(SnapshotFolderWrites, FullDiskIsToldAndLeavesTheVersionBefore) {
-    SnapshotNode node("a", with_interval({}));
+    SnapshotNode node("a", with_interval(hours(1)));
     node.begin(1, 0, 1);
     const PartId alone{"state", 0, 1};
     WorkerChannel worker = node.open();
@@ -172,6 +172,20 @@ TEST_F(SnapshotFolderWrites, FullDiskIsToldAndLeavesTheVersionBefore) {
     EXPECT_EQ(folder_.list("state").size(), 1U);
     EXPECT_THAT(node.loop().sentences(),
                 Contains(saying("step 20", "could not be written", "File too large")));
+}
+
+TEST_F(SnapshotFolderWrites, DiskThatIsTooSlowIsGivenUp) {
+    SnapshotNode node("a", with_interval(hours(1)));
+    node.begin(1, 0, 1);
+    constexpr std::size_t kMany = 64'000'000;  // Not written in no time.
+    const PartId alone{"state", 0, 1};
+    WorkerChannel worker = node.open();
+    worker.save(*worker.room(alone, 2 * kMany), alone, version(10), kMany);
+    finish(node, {});
+    EXPECT_THAT(node.loop().sentences(),
+                Contains(saying("could not be written", scratch_.path(), "--shutdown-timeout")));
+    node.end();
+    EXPECT_FALSE(folder_.is_complete("state", version(10)));
 }
 
 TEST_F(SnapshotFolderWrites, WithoutAFolderTheEndComesAtOnce) {

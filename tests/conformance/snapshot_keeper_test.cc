@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The agent's part in snapshots, asked as workers ask.
+#include "agent/snapshot/shelf.h"
 #include "tests/conformance/snapshot_support.h"
 
 namespace regroup::agent {
@@ -38,7 +39,7 @@ TEST(SnapshotKeeper, RoomOutlivesItsWorker) {
     EXPECT_THAT(steps(successor, Place::copy), IsEmpty());
 }
 
-TEST(SnapshotKeeper, LargerRoomLeavesTheContentsOfTheOtherUntilItsOwnAreWhole) {
+TEST(SnapshotKeeper, LargerRoomLeavesTheContentsOfTheOtherUntilItsOwnAreKept) {
     SnapshotNode node("a");
     node.begin(1, 0, 1);
     WorkerChannel worker = node.open();
@@ -50,10 +51,12 @@ TEST(SnapshotKeeper, LargerRoomLeavesTheContentsOfTheOtherUntilItsOwnAreWhole) {
     worker.save(*large, kPart, version(20), 3 * kBytes);
     EXPECT_THAT(steps(worker), ElementsAre(10, 20));
     worker.whole(kPart, version(20));
+    EXPECT_THAT(steps(worker), ElementsAre(10, 20));
+    worker.kept(kPart, version(20));
     EXPECT_THAT(steps(worker), ElementsAre(20));
 }
 
-TEST(SnapshotKeeper, MemoryOfAnotherWorldIsFreeOnceTheNewOneHasAWholeVersion) {
+TEST(SnapshotKeeper, MemoryOfAnotherWorldIsFreeOnceTheNewOneHasAKeptVersion) {
     SnapshotNode node("a");
     node.begin(1, 0, 1);
     WorkerChannel worker = node.open();
@@ -64,9 +67,68 @@ TEST(SnapshotKeeper, MemoryOfAnotherWorldIsFreeOnceTheNewOneHasAWholeVersion) {
     const auto room = worker.room(alone, 2 * kBytes);
     worker.save(*room, alone, version(11, 2), kBytes);
     EXPECT_THAT(steps(worker), ElementsAre(11, 10));
-    worker.whole(alone, version(11, 2));
+    worker.kept(alone, version(11, 2));
     EXPECT_THAT(steps(worker), ElementsAre(11));
     EXPECT_THAT(worker.image(kPart, version(10), Place::room), saying("step 10", "any more"));
+}
+
+TEST(SnapshotKeeper, FreshRoomLeavesTheOtherAsItIs) {
+    SnapshotNode node("a");
+    node.begin(1, 0, 1);
+    WorkerChannel worker = node.open();
+    worker.save(*worker.room(kPart, 2 * kBytes), kPart, version(10), kBytes);
+    const auto reply =
+        worker.ask({.kind = Ask::Kind::room, .id = kPart, .bytes = 2 * kBytes, .fresh = true});
+    EXPECT_EQ(reply.answer.error, "");
+    EXPECT_TRUE(worker.room(kPart, kBytes)->contents().empty());
+    EXPECT_THAT(steps(worker), ElementsAre(10));
+}
+
+TEST(SnapshotKeeper, WithoutAnotherNodeNoCopyIsAwaited) {
+    SnapshotNode node("a");
+    node.begin(1, 0, 1);
+    WorkerChannel worker = node.open();
+    const auto room = worker.room(kPart, 2 * kBytes);
+    worker.save(*room, kPart, version(10), kBytes);
+    EXPECT_TRUE(room->contents().front().is_copied);
+    node.begin(2, 0, 2);
+    worker.save(*room, kPart, version(20), kBytes);
+    EXPECT_FALSE(room->contents().front().is_copied);
+    worker.ask({.kind = Ask::Kind::copies_to, .id = kPart});
+    EXPECT_TRUE(room->contents().front().is_copied);
+}
+
+TEST(SnapshotShelf, WorkersDoNotHearOfCopiesDuringAHold) {
+    const auto shelf = std::make_shared<Shelf>(Shelf::Limits{1 << 30, false});
+    const auto room = shelf->room(kPart, kBytes, false);
+    ASSERT_TRUE(room);
+    (*room)->publish(0, version(10), 100);
+    {
+        const Shelf::Hold hold(shelf);
+        shelf->note_copied(kPart, version(10));
+        EXPECT_FALSE((*room)->contents().front().is_copied);
+    }
+    EXPECT_TRUE((*room)->contents().front().is_copied);
+}
+
+TEST(SnapshotShelf, VersionThatWasNeverWholeGivesWayInALaterRound) {
+    Shelf shelf({1 << 30, false});
+    const auto copy = [&](const Version& version) {
+        const auto image = shelf.begin_copy(kPart, version, 100);
+        if (!image) {
+            return image.error().detail;
+        }
+        shelf.keep_copy(kPart, version, *image);
+        return std::string();
+    };
+    EXPECT_EQ(copy(version(10)), "");
+    EXPECT_EQ(copy(version(20)), "");
+    EXPECT_THAT(copy(version(11, 2)), HasSubstr("are needed"));
+    shelf.set_whole("state", version(10));
+    EXPECT_THAT(copy(version(30)), HasSubstr("are needed"));
+    EXPECT_EQ(copy(version(11, 2)), "");
+    EXPECT_TRUE(shelf.has(kPart, version(10), Place::copy));
+    EXPECT_FALSE(shelf.has(kPart, version(20), Place::copy));
 }
 
 TEST(SnapshotKeeper, RefusalNamesBothNumbersAndTheFlag) {
@@ -81,6 +143,18 @@ TEST(SnapshotKeeper, RefusalNamesBothNumbersAndTheFlag) {
     const auto second =
         worker.ask({.kind = Ask::Kind::room, .id = {"state", 1, 2}, .bytes = 30 << 20}).answer;
     EXPECT_THAT(second.error, saying("120 MiB", "39 MiB left of the 100 MiB"));
+}
+
+TEST(SnapshotShelf, RoomsOfAnEarlierRoundDoNotStandInTheWayOfNewOnes) {
+    constexpr std::uint64_t kMany = 30 << 20;
+    Shelf shelf({100 << 20, false});
+    shelf.begin_round(1, false);
+    ASSERT_TRUE(shelf.room(kPart, kMany, false));
+    EXPECT_FALSE(shelf.room({"state", 1, 2}, kMany, false));
+    shelf.begin_round(2, false);
+    ASSERT_TRUE(shelf.room({"state", 0, 1}, kMany, false));
+    EXPECT_EQ(shelf.bytes(), 2 * (2 * kMany + snapshot::kRoomPageBytes));
+    EXPECT_FALSE(shelf.room({"state", 1, 2}, kMany, false));
 }
 
 TEST(SnapshotKeeper, MalformedMessagesGetAnAnswer) {

@@ -143,6 +143,9 @@ class WorkerChannel {
             ask({.kind = Ask::Kind::whole, .id = id, .version = version, .write = write});
         EXPECT_EQ(reply.answer.error, "");
     }
+    void kept(const PartId& id, const Version& version) {
+        EXPECT_EQ(ask({.kind = Ask::Kind::kept, .id = id, .version = version}).answer.error, "");
+    }
     snapshot::Announcement holdings(const std::string& state = "state") {
         const Reply reply = ask({.kind = Ask::Kind::holdings, .id = {state, 0, 1}});
         EXPECT_EQ(reply.answer.error, "");

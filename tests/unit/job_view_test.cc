@@ -208,5 +208,21 @@ TEST(JobViewJson, LaterTelemetryHasTheMeanOfItsSteps) {
     EXPECT_EQ(told.at("steps"), 30);
 }
 
+TEST(JobViewJson, SnapshotsHaveTheAgeOfTheirStep) {
+    JobView view;
+    EXPECT_FALSE(of_job(view).contains("snapshots"));
+    view.snapshots.hear({.step = 40, .bytes = 99}, at(seconds(5)));
+    view.snapshots.hear({.step = 40, .kept_step = 40, .written_step = 30}, at(seconds(6)));
+    view.now = at(seconds(7));
+
+    const json told = of_job(view).at("snapshots");
+
+    EXPECT_EQ(told.at("step"), 40);
+    EXPECT_DOUBLE_EQ(told.at("age_s"), 2);
+    EXPECT_EQ(told.at("kept_step"), 40);
+    EXPECT_EQ(told.at("written_step"), 30);
+    EXPECT_EQ(told.at("memory_bytes"), 0);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

@@ -47,6 +47,15 @@ TEST(StatusTable, TableShowsTroubleOfTheJournal) {
               "  journal: nothing is kept since it failed\n");
 }
 
+TEST(StatusTable, TableShowsWhichSnapshotsThereAre) {
+    EXPECT_EQ(status_table(R"({"jobs":[{"job":"a","phase":"running","round":2,"text":"round 2 runs",
+                                        "snapshots":{"step":40,"age_s":3.25,"kept_step":40,
+                                                     "written_step":0,"memory_bytes":1}}]})"),
+              "job a: running, round 2\n"
+              "  round 2 runs\n"
+              "  snapshot: step 40, 3.2 s ago; step 40 with copies; step 0 in the folder\n");
+}
+
 TEST(StatusTable, MissingOrInvalidFieldsAreEmpty) {
     EXPECT_EQ(status_table(R"({"jobs":[]})"), "no jobs\n");
     EXPECT_EQ(status_table("no json"), "no json\n");

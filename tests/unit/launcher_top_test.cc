@@ -229,6 +229,13 @@ TEST_F(TopView, TelemetryOfTheProgramIsShown) {
                          "ranks: 3 (+40 %)"));
 }
 
+TEST_F(TopView, SnapshotsAreShown) {
+    nlohmann::json job = nightly();
+    job["snapshots"] = {{"step", 40}, {"age_s", 3.25}, {"kept_step", 30}};
+    view.take(status_of({job}), now, kTime);
+    EXPECT_THAT(draw(120), Contains("snapshot: step 40, 3.2 s ago; step 30 with copies"));
+}
+
 TEST_F(TopView, KeysSortAndReverse) {
     view.take(status_of({nightly()}), now, kTime);
     EXPECT_THAT(selected(), HasSubstr("n0"));

@@ -67,6 +67,7 @@ JobView full_job(const std::string& id = "nightly") {
     telemetry.values = {{"loss", 0.75}};
     telemetry.slow_ranks = {{3, 0.5}};
     view.telemetry.hear("n0", telemetry, at(1s));
+    view.snapshots.hear({.step = 12, .kept_step = 10, .bytes = 4096}, view.now - 3s);
     view.totals.restarts[static_cast<std::size_t>(CauseWord::failure)] = 1;
     for (std::size_t i = 0; i < kStageNames.size(); ++i) {
         view.totals.recoveries[i].add(stages(incident)[i]);
@@ -261,6 +262,11 @@ TEST(MetricsText, JobsAreTold) {
     EXPECT_EQ(value(jobs, R"(regroup_training_value{job_id="nightly",name="loss"})"), 0.75);
     EXPECT_EQ(value(jobs, R"(regroup_training_slow_rank_excess_ratio{job_id="nightly",rank="3"})"),
               0.5);
+    EXPECT_EQ(value(jobs, R"(regroup_snapshot_step{job_id="nightly",state="whole"})"), 12);
+    EXPECT_EQ(value(jobs, R"(regroup_snapshot_step{job_id="nightly",state="kept"})"), 10);
+    EXPECT_EQ(value(jobs, R"(regroup_snapshot_step{job_id="nightly",state="written"})"), -1);
+    EXPECT_EQ(value(jobs, R"(regroup_snapshot_age_seconds{job_id="nightly"})"), 3);
+    EXPECT_EQ(value(jobs, R"(regroup_snapshot_memory_bytes{job_id="nightly"})"), 4096);
     JobView young;
     young.job = "young";
     EXPECT_EQ(value({young}, R"(regroup_job_last_failure_timestamp_seconds{job_id="young"})"), -1)

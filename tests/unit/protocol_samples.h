@@ -214,7 +214,8 @@ inline rendezvous::LogWish sample_log_wish() {
 
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
     return {sample_join(),
-            rendezvous::Report{sample_report(), sample_telemetry()},
+            rendezvous::Report{sample_report(), sample_telemetry(),
+                               rendezvous::SnapshotFacts{810, 800, 500, 4'294'967'296}},
             rendezvous::Leave{"SIGTERM", true},
             sample_resumed(),
             rendezvous::LogPart{12, "/runs/round_4/rank00013.err", 4107, "step 12345\n", true,

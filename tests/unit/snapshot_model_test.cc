@@ -193,9 +193,10 @@ class History {
         for (const Version version : rank.pending) {
             if (was_saved_by_all(version)) {
                 known_whole_ = std::max(known_whole_.value_or(Version{}), version);
+                rank.node->shelf->set_whole(kState, version);
             }
             if (is_kept(version) && (!rank.kept || *rank.kept < version)) {
-                rank.node->shelf->set_whole(rank.id, version);
+                rank.node->shelf->set_kept(rank.id, version);
                 rank.kept = version;
                 std::erase_if(rank.pending, [&](const Version& v) { return v <= version; });
                 ++counts_["versions known to be kept"];

@@ -8,7 +8,7 @@ import {Feed} from "./feed.js";
 import {JobModel} from "./model.js";
 import {Nodes} from "./nodes.js";
 import {
-  Budgets, Events, Figures, LastFailure, Quarantined, Training, UseOfTime, showPhase,
+  Budgets, Events, Figures, LastFailure, Quarantined, Snapshots, Training, UseOfTime, showPhase,
 } from "./panels.js";
 import {Recoveries} from "./recoveries.js";
 import {Timeline} from "./timeline.js";
@@ -41,7 +41,7 @@ export class JobView {
       (recovery) => recoveries.pick(recovery));
     this.#panels = [
       new Figures(slots), this.#timeline, new LastFailure(slots), recoveries, new UseOfTime(slots),
-      new Budgets(slots), new Training(slots), this.#nodes, new Quarantined(slots, job), new Events(slots),
+      new Budgets(slots), new Training(slots), new Snapshots(slots), this.#nodes, new Quarantined(slots, job), new Events(slots),
     ];
     slots.stop.addEventListener("click", () => askToStop(job));
     this.#feed = new Feed(`/api/v1/stream?job=${encodeURIComponent(job)}&nodes=0`,

@@ -247,6 +247,33 @@ const stepParts = [
   {key: "waiting", name: "waiting", means: "at the end of the step, for the other ranks"},
 ];
 
+/// Which step of the state is kept, and where.
+export class Snapshots {
+  #slots;
+  #facts;
+
+  constructor(slots) {
+    this.#slots = slots;
+    this.#facts = new Facts(slots.snapshotFacts);
+  }
+
+  show({status}) {
+    const told = status.snapshots;
+    setHidden(this.#slots.snapshots, told === undefined);
+    if (told === undefined) {
+      return;
+    }
+    const step = (number) => (number === undefined ? "none" : count(number));
+    this.#facts.show([
+      ["newest step", count(told.step)],
+      ["age", duration(told.age_s)],
+      ["with copies", step(told.kept_step)],
+      ["in the folder", step(told.written_step)],
+      ["memory of the first node", `${decimal(told.memory_bytes / 2 ** 30)} GiB`],
+    ]);
+  }
+}
+
 /// The training program's own report: its values, its samples, the time of its steps, slow ranks.
 export class Training {
   #slots;
