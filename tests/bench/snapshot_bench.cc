@@ -58,7 +58,7 @@ double time_of_memcpy(std::vector<float>& from, std::vector<float>& to, unsigned
 }
 
 void run(const regroup::Context& context, std::size_t megabytes, unsigned threads, int turns) {
-    const regroup::testing::TemporaryDirectory folder;
+    const regroup::testing::TemporaryDirectory disk;
     std::vector<float> state(megabytes * 1'000'000 / sizeof(float), 1.0F);
     std::vector<float> copy(state.size(), 2.0F);
     const double libc = time_of_memcpy(state, copy, threads, turns);
@@ -91,9 +91,12 @@ void run(const regroup::Context& context, std::size_t megabytes, unsigned thread
             save = std::min(save, seconds_of(save_one));
         }
     }
+    options.folder = disk.path();
     {
         regroup::Snapshot snapshot(context, options);
         snapshot.add("state", state);
+        static_cast<void>(snapshot.save(1'000'000));
+        static_cast<void>(snapshot.wait_until_whole(std::chrono::minutes(1)));
         load = best_of(2, [&] {
             if (!snapshot.load()) {
                 std::fputs("nothing was loaded\n", stderr);
