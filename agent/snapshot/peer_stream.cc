@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <exception>
+#include <poll.h>
 #include <sys/socket.h>
 #include <tuple>
 #include <utility>
@@ -27,7 +29,7 @@ using boost::system::error_code;
 
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
 constexpr Duration kHandshakeLimit = std::chrono::seconds(10);
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20U;  // Within the patience for each.
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20U;
 
 Failure gone(std::string why) {
     return {Errc::disconnected, std::move(why)};
@@ -146,44 +148,44 @@ Result<void> PeerStream::open(const PeerTrust& trust, OpenSockets& sockets, bool
     return *shaken;
 }
 
+bool PeerStream::wait_for(short events, Instant last) const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(last - now()).count();
+    pollfd socket{stream_->socket().native_handle(), events, 0};
+    return left > 0 && (::poll(&socket, 1, static_cast<int>(left)) > 0 || errno == EINTR);
+}
+
 Result<void> PeerStream::send(std::span<const std::byte> bytes) {
+    Instant last = after(now(), kPatience);
     while (!bytes.empty()) {
-        const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
-        const auto written =
-            wait(stream_->write(asio::buffer(piece.data(), piece.size())), kPatience);
-        if (!written) {
+        const std::size_t most = std::min(kPieceBytes, bytes.size());
+        const auto sent = stream_->try_write(asio::buffer(bytes.data(), most));
+        if (sent.error) {
+            return gone("closed the connection: " + sent.error.message());
+        }
+        if (sent.count > 0) {
+            bytes = bytes.subspan(sent.count);
+            last = after(now(), kPatience);
+        } else if (!wait_for(sent.wait_for, last)) {
             return gone("took nothing for " + format_duration(kPatience));
         }
-        if (std::get<0>(*written)) {
-            return gone("closed the connection: " + std::get<0>(*written).message());
-        }
-        bytes = bytes.subspan(piece.size());
     }
     return {};
 }
 
-asio::awaitable<bool> PeerStream::read_all(asio::mutable_buffer buffer) {
-    while (buffer.size() > 0) {
-        const auto [error, count] = co_await stream_->read_some(buffer);
-        if (error) {
-            co_return false;
-        }
-        buffer += count;
-    }
-    co_return true;
-}
-
 Result<void> PeerStream::receive(std::span<std::byte> bytes) {
+    Instant last = after(now(), kPatience);
     while (!bytes.empty()) {
-        const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
-        const auto read = wait(read_all(asio::buffer(piece.data(), piece.size())), kPatience);
-        if (!read) {
-            return gone("sent nothing for " + format_duration(kPatience));
-        }
-        if (!*read) {
+        const std::size_t most = std::min(kPieceBytes, bytes.size());
+        const auto got = stream_->try_read(asio::buffer(bytes.data(), most));
+        if (got.error) {
             return gone("closed the connection");
         }
-        bytes = bytes.subspan(piece.size());
+        if (got.count > 0) {
+            bytes = bytes.subspan(got.count);
+            last = after(now(), kPatience);
+        } else if (!wait_for(got.wait_for, last)) {
+            return gone("sent nothing for " + format_duration(kPatience));
+        }
     }
     return {};
 }

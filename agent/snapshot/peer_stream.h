@@ -59,7 +59,8 @@ class PeerStream {
     template <class T>
     [[nodiscard]] std::optional<T> wait(boost::asio::awaitable<T> operation, Duration limit);
     Result<void> open(const PeerTrust& trust, OpenSockets& sockets, bool is_server);
-    boost::asio::awaitable<bool> read_all(boost::asio::mutable_buffer buffer);
+    /// Waits until the socket is ready for `events`, at most until `last`. False: it is not.
+    [[nodiscard]] bool wait_for(short events, Instant last) const;
     Result<void> send_text(const std::string& text);
     Result<std::string> receive_text();
 

@@ -37,6 +37,7 @@ std::uint64_t size_of(const WeakImages& images) {
 void Shelf::begin_round(std::uint64_t round, bool has_other_nodes) {
     const std::lock_guard lock(mutex_);
     round_ = round;
+    spares_.clear();
     has_other_nodes_ = has_other_nodes;
 }
 
@@ -58,6 +59,9 @@ std::uint64_t Shelf::bytes_locked(Counted counted) const {
         for (const Copy& copy : held) {
             copies += copy.image->size();
         }
+    }
+    for (const auto& [id, spare] : spares_) {
+        copies += spare->size();
     }
     return charged + size_of(scratch_) + std::max(reserve, copies + size_of(incoming_));
 }
@@ -191,6 +195,20 @@ std::optional<ImageRef> Shelf::find(const PartId& id, const Version& version,
     return std::nullopt;
 }
 
+std::optional<ImageRef> Shelf::lend(const PartId& id, const Version& version,
+                                    Holding::Place place) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = copies_.find(id);
+            place == Holding::Place::copy && found != copies_.end()) {
+            for (Copy& copy : found->second) {
+                copy.is_lent = copy.is_lent || copy.version == version;
+            }
+        }
+    }
+    return find(id, version, place);
+}
+
 // ---- Whole and kept versions.
 
 bool Shelf::set_whole(const std::string& state, const Version& version) {
@@ -295,7 +313,7 @@ void Shelf::drop_copies(const PartId& kept_id, const Version& kept) {
         if (id.name != kept_id.name) {
             continue;
         }
-        give_up_copies(held, {kept, kept});
+        give_up_copies(id, held, {kept, kept});
         std::erase_if(held, [&, parts = id.parts](const Copy& copy) {
             // Of another number of ranks, or this node holds the copies of other parts now.
             return copy.version < kept && (parts != kept_id.parts || copy.round < round_);
@@ -306,14 +324,25 @@ void Shelf::drop_copies(const PartId& kept_id, const Version& kept) {
 
 // ---- Copies.
 
-void Shelf::give_up_copies(std::vector<Copy>& copies, const Known& known) {
+void Shelf::give_up_copies(const PartId& id, std::vector<Copy>& copies, const Known& known) {
     std::vector<Version> held;
     for (const Copy& copy : copies) {
         held.push_back(copy.version);
     }
-    std::erase_if(copies, [&](const Copy& copy) {
-        return snapshot::may_give_up(copy.version, held, known.kept);
+    std::erase_if(copies, [&](Copy& copy) {
+        if (!snapshot::may_give_up(copy.version, held, known.kept)) {
+            return false;
+        }
+        if (!copy.is_lent && copy.image.use_count() == 1) {
+            spares_[id] = std::move(copy.image);
+        }
+        return true;
     });
+}
+
+std::shared_ptr<ImageMemory> Shelf::take_spare(const PartId& id, std::uint64_t bytes) {
+    auto spare = spares_.extract(id);
+    return !spare.empty() && spare.mapped()->size() == bytes ? std::move(spare.mapped()) : nullptr;
 }
 
 Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const Version& version,
@@ -331,7 +360,7 @@ Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const V
                 return std::shared_ptr<ImageMemory>();
             }
             const Known known = known_locked(id.name);
-            give_up_copies(held, known);
+            give_up_copies(id, held, known);
             if (held.size() >= kCopiesOfPartMax) {
                 // What an earlier round saved after the version with which this one began was never
                 // whole.
@@ -344,6 +373,10 @@ Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const V
                 return Failure(Errc::overloaded, "both copies of part " + std::to_string(id.part) +
                                                      " are needed until a later version is kept");
             }
+        }
+        if (auto spare = take_spare(id, bytes)) {
+            add(incoming_, spare);
+            return spare;
         }
         // What a room has reserved is there; more has to fit.
         const std::uint64_t before = bytes_locked();
@@ -369,7 +402,7 @@ void Shelf::keep_copy(const PartId& id, const Version& version,
     if (place == held.end() || place->version != version) {
         held.insert(place, {version, std::move(image), round_});
     }
-    give_up_copies(held, known_locked(id.name));
+    give_up_copies(id, held, known_locked(id.name));
 }
 
 }  // namespace regroup::agent

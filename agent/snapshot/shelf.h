@@ -62,6 +62,10 @@ class Shelf {
     [[nodiscard]] std::optional<ImageRef> find(const snapshot::PartId& id,
                                                const snapshot::Version& version,
                                                snapshot::Holding::Place place) const;
+    /// As find(), for a worker, which may read it for as long as it likes.
+    [[nodiscard]] std::optional<ImageRef> lend(const snapshot::PartId& id,
+                                               const snapshot::Version& version,
+                                               snapshot::Holding::Place place);
     [[nodiscard]] bool has(const snapshot::PartId& id, const snapshot::Version& version,
                            snapshot::Holding::Place place) const {
         return find(id, version, place).has_value();
@@ -124,6 +128,7 @@ class Shelf {
         snapshot::Version version;
         std::shared_ptr<ImageMemory> image;
         std::uint64_t round = 0;  ///< In which it came.
+        bool is_lent = false;
     };
     struct Known {
         std::optional<snapshot::Version> whole{};
@@ -139,7 +144,9 @@ class Shelf {
     [[nodiscard]] RoomEntry charge_for(std::uint64_t bytes, bool replicated) const;
     void drop_rooms(const std::string& state, const snapshot::Version& kept);
     void drop_copies(const snapshot::PartId& kept_id, const snapshot::Version& kept);
-    static void give_up_copies(std::vector<Copy>& copies, const Known& known);
+    void give_up_copies(const snapshot::PartId& id, std::vector<Copy>& copies, const Known& known);
+    [[nodiscard]] std::shared_ptr<ImageMemory> take_spare(const snapshot::PartId& id,
+                                                          std::uint64_t bytes);
     void note_copied_locked(const snapshot::PartId& id, const snapshot::Version& version);
     [[nodiscard]] Known known_locked(const std::string& state) const;
 
@@ -150,7 +157,10 @@ class Shelf {
     bool has_other_nodes_ = false;
     std::map<snapshot::PartId, std::vector<RoomEntry>> rooms_;  ///< The present one last.
     std::map<snapshot::PartId, std::vector<Copy>> copies_;      ///< The latest last.
-    std::map<std::string, Known> known_;                        ///< By the name of the state.
+    /// Of copies that were given up: the next copy of that part takes the place of one, since the
+    /// kernel needs as long for new memory as a fast network for the copy.
+    std::map<snapshot::PartId, std::shared_ptr<ImageMemory>> spares_;
+    std::map<std::string, Known> known_;  ///< By the name of the state.
     int holds_ = 0;
     std::vector<std::pair<snapshot::PartId, snapshot::Version>> held_back_;  ///< Copied meanwhile.
     std::uint64_t pending_ = 0;  ///< Of rooms that are being made.
