@@ -62,11 +62,7 @@ std::optional<T> PeerStream::wait(asio::awaitable<T> operation, Duration limit) 
     });
     io_.run_for(limit);
     if (!result) {
-        if (entry_) {
-            ::shutdown(stream_->socket().native_handle(), SHUT_RDWR);
-        } else {
-            stream_->close();
-        }
+        ::shutdown(stream_->socket().native_handle(), SHUT_RDWR);
         io_.run();  // What was in progress ends with an error.
         result.reset();
     }
@@ -87,14 +83,14 @@ Result<std::unique_ptr<PeerStream>> PeerStream::connect(const rendezvous::Endpoi
         return gone("has no usable address: " + error.message());
     }
     net::set_close_on_exec(socket.native_handle());
-    made->stream_ = std::make_unique<security::Stream>(std::move(socket));
+    made->hold(std::move(socket), sockets);
     const auto connected = made->wait(
         connect_to(made->stream_->socket(), tcp::endpoint(address, endpoint.port)), kConnectLimit);
     if (!connected || *connected) {
         return gone("cannot be reached: " +
                     (connected ? connected->message() : std::string("no answer in time")));
     }
-    if (Result<void> opened = made->open(trust, sockets, false); !opened) {
+    if (Result<void> opened = made->open(trust, false); !opened) {
         return opened.error();
     }
     return made;
@@ -113,19 +109,23 @@ Result<std::unique_ptr<PeerStream>> PeerStream::accept(UniqueFd accepted, const 
         return gone("has gone");
     }
     static_cast<void>(accepted.release());
-    made->stream_ = std::make_unique<security::Stream>(std::move(socket));
-    if (Result<void> opened = made->open(trust, sockets, true); !opened) {
+    made->hold(std::move(socket), sockets);
+    if (Result<void> opened = made->open(trust, true); !opened) {
         return opened.error();
     }
     return made;
 }
 
-Result<void> PeerStream::open(const PeerTrust& trust, OpenSockets& sockets, bool is_server) {
+void PeerStream::hold(tcp::socket socket, OpenSockets& sockets) {
+    stream_ = std::make_unique<security::Stream>(std::move(socket));
+    entry_ = std::make_unique<OpenSockets::Entry>(sockets, stream_->socket().native_handle());
+}
+
+Result<void> PeerStream::open(const PeerTrust& trust, bool is_server) {
     tcp::socket& socket = stream_->socket();
     error_code error;
     socket.non_blocking(true, error);
     socket.set_option(tcp::no_delay(true), error);
-    entry_ = std::make_unique<OpenSockets::Entry>(sockets, socket.native_handle());
     if (trust.same_user) {
         const tcp::endpoint ours = socket.local_endpoint(error);
         const tcp::endpoint theirs = error ? tcp::endpoint() : socket.remote_endpoint(error);
