@@ -53,6 +53,9 @@ extern regroup::DistributedDataParallel& ddp;
 extern regroup::FusedOptimizer& optimizer;
 extern regroup::ShardedOptimizer& sharded;
 
+extern std::vector<float> weights;
+void train(std::uint64_t step, std::span<float> weights);
+
 extern const regroup::TensorView mine;
 extern const regroup::TensorView theirs;
 extern const std::uint32_t next;

@@ -18,11 +18,11 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
-#include <poll.h>
 #include <span>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -79,8 +79,8 @@ class Rows {
     }
     /// Whoever reads all of it dies in the middle.
     void tear() const {
-        static_cast<void>(::mprotect(reinterpret_cast<std::byte*>(memory_) + bytes_ / 2,
-                                     bytes_ / 2, PROT_NONE));
+        static_cast<void>(
+            ::mprotect(reinterpret_cast<std::byte*>(memory_) + bytes_ / 2, bytes_ / 2, PROT_NONE));
     }
 
    private:
@@ -101,11 +101,17 @@ void train() {
     snapshot.add("matrix", rows.values(), rows.piece());
     const std::optional<std::uint64_t> loaded = snapshot.load();
     mark("up", context,
-         "loaded=" + (loaded ? std::to_string(*loaded) : "none") + "\nintact=" +
-             (!loaded || rows.are_of(*loaded) ? "yes" : "no") + "\n");
+         "loaded=" + (loaded ? std::to_string(*loaded) : "none") +
+             "\nintact=" + (!loaded || rows.are_of(*loaded) ? "yes" : "no") + "\n");
     const std::uint64_t first = loaded.value_or(0) + 1;
     std::uint64_t step = first;
-    for (bool is_kept = false; !is_there("finish"); ++step) {
+    const auto group = regroup::ProcessGroup::create("cpu", context);
+    for (bool is_kept = false;; ++step) {
+        std::vector<std::int64_t> finish{is_there("finish") ? 1 : 0};
+        group->all_reduce(std::span(finish), regroup::ReduceOp::max).wait();
+        if (finish[0] != 0) {
+            break;
+        }
         rows.set(step);
         const std::string crash = "crash." + std::to_string(context.rank);
         if (is_there(crash)) {
@@ -120,7 +126,6 @@ void train() {
             is_kept = true;
             mark("kept", context, "step=" + std::to_string(*kept) + "\n");
         }
-        ::poll(nullptr, 0, 2);
     }
     static_cast<void>(snapshot.wait_until_whole(std::chrono::seconds(20)));
     mark("done", context, "step=" + std::to_string(step - 1) + "\n");

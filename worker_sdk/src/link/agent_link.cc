@@ -141,8 +141,7 @@ void AgentLink::take(const worker_link::ToWorker& message, UniqueFd descriptor) 
     } else if (const auto* const save = std::get_if<worker_link::SaveRecords>(&message)) {
         save_records(save->prefix);
     } else if (const auto* const opened = std::get_if<worker_link::SnapshotsOpened>(&message)) {
-        const std::lock_guard lock(mutex_);
-        snapshots_ = OpenedSnapshots{std::move(descriptor), opened->error};
+        snapshot_door_.answer(std::move(descriptor), opened->error);
     }
     changed_.notify_all();
 }
@@ -168,6 +167,7 @@ void AgentLink::note_gone() {
         gone_ = true;
     }
     changed_.notify_all();
+    snapshot_door_.close();
     interrupt_guarded(std::numeric_limits<std::uint64_t>::max(), kGone);
 }
 
@@ -240,28 +240,6 @@ std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, deadline, [&] { return pause_.has_value() || gone_; });
     return pause_;
-}
-
-Result<UniqueFd> AgentLink::open_snapshots(Instant deadline) {
-    const std::lock_guard opening(opening_mutex_);
-    std::unique_lock lock(mutex_);
-    snapshots_.reset();
-    lock.unlock();
-    send(worker_link::OpenSnapshots{});
-    lock.lock();
-    if (!changed_.wait_until(lock, deadline, [this] { return snapshots_.has_value() || gone_; })) {
-        return Failure(Errc::deadline_exceeded,
-                       "the agent has not given this worker a channel for snapshots in time");
-    }
-    if (!snapshots_) {
-        return Failure(Errc::disconnected, kGone);
-    }
-    OpenedSnapshots opened = *std::exchange(snapshots_, std::nullopt);
-    if (!opened.socket) {
-        return Failure(Errc::system,
-                       "the agent gives this worker no channel for snapshots: " + opened.error);
-    }
-    return std::move(opened.socket);
 }
 
 AgentLink::Place AgentLink::await_place(std::uint64_t round) {

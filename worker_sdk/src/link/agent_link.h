@@ -18,6 +18,7 @@
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/link/mapped_page.h"
 #include "worker_sdk/src/link/sigterm.h"
+#include "worker_sdk/src/link/snapshot_door.h"
 #include "worker_sdk/src/net/fork_guard.h"
 #include "worker_sdk/src/net/wakeup.h"
 
@@ -83,7 +84,9 @@ class AgentLink {
 
     /// A socket for messages about snapshots. Failures: `disconnected` if the agent is gone,
     /// `deadline_exceeded`, `system` if the agent refuses.
-    [[nodiscard]] Result<UniqueFd> open_snapshots(Instant deadline);
+    [[nodiscard]] Result<UniqueFd> open_snapshots(Instant deadline) {
+        return snapshot_door_.open([this] { send(worker_link::OpenSnapshots{}); }, deadline);
+    }
 
     struct Leave {};  ///< This node leaves at once.
     struct Gone {};   ///< The agent is gone.
@@ -116,6 +119,7 @@ class AgentLink {
     const std::unique_ptr<MappedPage> page_;
     net::Wakeup stop_;
     SigtermBell sigterm_;
+    SnapshotDoor snapshot_door_;
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -127,12 +131,6 @@ class AgentLink {
         std::shared_ptr<RoundScope> scope{};
     } guarded_;
     bool gone_ = false;
-    struct OpenedSnapshots {
-        UniqueFd socket{};
-        std::string error{};
-    };
-    std::optional<OpenedSnapshots> snapshots_;
-    std::mutex opening_mutex_;  ///< Of the thread that waits for the next one.
 
     std::atomic<bool> saves_records_ = false;
     /// Writes the flight records: a slow disk must not hold up the control thread. Used by the

@@ -77,7 +77,7 @@ class AgentKeeper final : public Keeper {
               ::shutdown(fd, SHUT_RDWR);
           }) {}
 
-    std::shared_ptr<Room> room(const PartId& id, std::uint64_t bytes, bool replicated) override;
+    std::shared_ptr<Room> room(const RoomWanted& wanted) override;
     void settle() override {}
     Announcement holdings(const std::string& name) override;
     Result<HeldImage> image(const Wanted& wanted) override;
@@ -157,14 +157,18 @@ bool AgentKeeper::tell(const Ask& ask) {
     return reply.answer.write;
 }
 
-std::shared_ptr<Room> AgentKeeper::room(const PartId& id, std::uint64_t bytes, bool replicated) {
-    Reply reply = ask({.kind = Ask::Kind::room, .id = id, .bytes = bytes, .replicated = replicated},
+std::shared_ptr<Room> AgentKeeper::room(const RoomWanted& wanted) {
+    Reply reply = ask({.kind = Ask::Kind::room,
+                       .id = wanted.id,
+                       .bytes = wanted.bytes,
+                       .replicated = wanted.replicated,
+                       .fresh = wanted.fresh},
                       kTransferLimit);
     if (!reply.answer.error.empty()) {
         raise(Errc::system, reply.answer.error);
     }
     Result<std::shared_ptr<Room>> mapped = Room::map(std::move(reply.file));
-    if (!mapped || (*mapped)->slot_bytes() < bytes) {
+    if (!mapped || (*mapped)->slot_bytes() < wanted.bytes) {
         raise(Errc::system,
               mapped ? "the agent has given too little memory" : mapped.error().detail);
     }

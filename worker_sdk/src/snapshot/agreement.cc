@@ -64,32 +64,34 @@ void Agreement::meet(const std::string& place) {
     await(place + "/all");
 }
 
+void Agreement::learn_nodes() {
+    // Appended values are not secret: they are only lists of ranks.
+    store_.append("ranks", std::to_string(node_) + " " + std::to_string(rank_) + " ");
+    meet("ranks");
+    std::istringstream list(store_.get_open("ranks"));
+    for (std::uint32_t node = 0, rank = 0; list >> node >> rank;) {
+        const auto known = leaders_.emplace(node, rank).first;
+        known->second = std::min(known->second, rank);
+    }
+    is_leader_ = leaders_.at(node_) == rank_;
+}
+
 std::vector<Announcement> Agreement::announce(const std::function<Announcement()>& holdings) {
     require_round();
     const std::string place = "look/" + std::to_string(++announcements_) + "/";
-    const std::string leader = "leader/" + std::to_string(node_);
-    // The first rank of a node speaks for it from then on.
     if (announcements_ == 1) {
-        is_leader_ = store_.add(leader, 1) == 1;
+        learn_nodes();
     }
     meet(place + "begin");
     if (is_leader_) {
         Announcement own = holdings();
         own.node = node_;
         store_.set(place + std::to_string(node_), encode(own));
-        // What is added is not secret: a list of nodes.
-        store_.append(place + "nodes", std::to_string(node_) + " ");
     }
     meet(place + "end");
-    std::istringstream nodes(store_.get_open(place + "nodes"));
-    std::vector<std::uint64_t> numbers;
-    for (std::uint64_t number = 0; nodes >> number;) {
-        numbers.push_back(number);
-    }
-    std::sort(numbers.begin(), numbers.end());
     std::vector<std::string> keys;
-    for (const std::uint64_t number : numbers) {
-        keys.push_back(place + std::to_string(number));
+    for (const auto& [node, leader] : leaders_) {
+        keys.push_back(place + std::to_string(node));
     }
     std::vector<Announcement> announcements;
     for (const std::string& text : store_.multi_get(keys)) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ class Agreement {
     /// Gives all ranks what each node has, by group rank. `holdings` is called on one rank of each
     /// node, when all ranks have called this.
     [[nodiscard]] std::vector<Announcement> announce(const std::function<Announcement()>& holdings);
-    /// After `announce`: this rank speaks for its node.
+    /// After `announce`: this rank speaks for its node, of whose ranks it is the lowest.
     [[nodiscard]] bool is_leader() const noexcept { return is_leader_; }
 
     /// True if this is what every rank says.
@@ -39,6 +40,8 @@ class Agreement {
     [[nodiscard]] const MemberStore& store() const noexcept { return store_; }
 
    private:
+    /// Learns which nodes there are, and whether this rank speaks for one.
+    void learn_nodes();
     /// Waits until all ranks have come here.
     void meet(const std::string& place);
     /// Waits until the key is there, in slices, so that the end of the round is noticed.
@@ -52,6 +55,7 @@ class Agreement {
     MemberStore store_;
     std::uint64_t announcements_ = 0;
     std::uint64_t votes_ = 0;
+    std::map<std::uint32_t, std::uint32_t> leaders_;  // The lowest rank of each node.
     bool is_leader_ = false;
 };
 

@@ -31,10 +31,15 @@ class Keeper {
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
 
-    /// The memory for the versions of a part, with slots of at least `bytes`. Throws Error
-    /// `system`, with both numbers, if that is beyond the limit.
-    [[nodiscard]] virtual std::shared_ptr<Room> room(const PartId& id, std::uint64_t bytes,
-                                                     bool replicated) = 0;
+    struct RoomWanted {
+        PartId id{};
+        std::uint64_t bytes = 0;  ///< The slots have as many, at least.
+        bool replicated = false;
+        bool fresh = false;  ///< One more, also if there is one that is large enough.
+    };
+    /// The memory for the versions of a part. Throws Error `system`, with both numbers, if that is
+    /// beyond the limit.
+    [[nodiscard]] virtual std::shared_ptr<Room> room(const RoomWanted& wanted) = 0;
     /// Waits until what this process has told is done, as far as `holdings` shows it.
     virtual void settle() = 0;
     /// What this node has of the state.

@@ -5,11 +5,14 @@
 
 namespace regroup::snapshot {
 
-void Look::protect_all_but(const std::optional<Version>& other) noexcept {
-    const auto found = std::ranges::find_if(candidates, [&](const Candidate& candidate) {
-        return candidate.parts == id.parts && candidate.version != other;
-    });
-    kept_before = found == candidates.end() ? std::nullopt : std::optional(found->version);
+std::vector<Version> Look::versions_after(const std::optional<Version>& kept) const {
+    std::vector<Version> versions;
+    for (const Candidate& candidate : candidates) {
+        if (!kept || candidate.version > *kept) {
+            versions.push_back(candidate.version);
+        }
+    }
+    return versions;
 }
 
 std::uint64_t Look::next_history(std::uint64_t now) const noexcept {

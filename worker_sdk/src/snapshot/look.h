@@ -19,16 +19,14 @@ struct Look {
     std::vector<Announcement> announcements{};
     std::vector<Candidate> candidates{};
     std::optional<Version> whole_before{};  ///< The newest whole version of earlier rounds.
-    /// The newest version that may be in the room of this rank and must stay there.
-    std::optional<Version> kept_before{};
     /// The room of this rank has the version that was loaded.
     std::optional<Version> loaded{};
     std::uint64_t history = 0;  ///< 0: not agreed on yet.
     std::uint64_t round = 0;
     std::optional<std::uint64_t> last_step{};  ///< Saved by this rank.
 
-    /// Chooses `kept_before`: the newest candidate with the present number of parts but `other`.
-    void protect_all_but(const std::optional<Version>& other) noexcept;
+    /// What may be loaded and is later than what is kept: it stays until a later version is kept.
+    [[nodiscard]] std::vector<Version> versions_after(const std::optional<Version>& kept) const;
     [[nodiscard]] Version version_of(std::uint64_t step) const noexcept {
         return {history, round, step};
     }

@@ -42,7 +42,7 @@ class OwnKeeper final : public Keeper {
     }
     ~OwnKeeper() override;
 
-    std::shared_ptr<Room> room(const PartId& id, std::uint64_t bytes, bool replicated) override;
+    std::shared_ptr<Room> room(const RoomWanted& wanted) override;
     void settle() override {
         std::unique_lock lock(mutex_);
         static_cast<void>(await_idle(lock, after(now(), kDiskLimit)));
@@ -92,15 +92,16 @@ OwnKeeper::~OwnKeeper() {
     }
 }
 
-std::shared_ptr<Room> OwnKeeper::room(const PartId& id, std::uint64_t bytes, bool /*replicated*/) {
-    const std::uint64_t needed = kSlotsCount * bytes;
+std::shared_ptr<Room> OwnKeeper::room(const RoomWanted& wanted) {
+    const std::uint64_t needed = kSlotsCount * wanted.bytes;
     const std::uint64_t left = available_memory_bytes();
     if (needed > left) {
-        throw Error(Errc::system, "part " + std::to_string(id.part) + " of the snapshots needs " +
-                                      std::to_string(needed) + " bytes for two versions, and " +
-                                      std::to_string(left) + " bytes of memory are left");
+        throw Error(Errc::system, "part " + std::to_string(wanted.id.part) +
+                                      " of the snapshots needs " + std::to_string(needed) +
+                                      " bytes for two versions, and " + std::to_string(left) +
+                                      " bytes of memory are left");
     }
-    Result<std::shared_ptr<Room>> made = Room::create(bytes);
+    Result<std::shared_ptr<Room>> made = Room::create(wanted.bytes);
     if (!made) {
         throw Error(made.error().code, made.error().detail);
     }

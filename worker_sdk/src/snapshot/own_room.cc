@@ -10,18 +10,17 @@ constexpr std::uint64_t kSpareBytes = 65536;
 
 }  // namespace
 
-void OwnRoom::make(Keeper& keeper, const PartId& id, std::uint64_t bytes,
-                   std::uint64_t flexible_bytes, bool replicated) {
-    if (room_ && id_ == id && room_->slot_bytes() >= bytes) {
+void OwnRoom::make(Keeper& keeper, Keeper::RoomWanted wanted, std::uint64_t flexible_bytes) {
+    if (room_ && !wanted.fresh && id_ == wanted.id && room_->slot_bytes() >= wanted.bytes) {
         return;
     }
     // States that are no tensors may have another length each time.
-    const std::uint64_t spare = flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
-    std::shared_ptr<Room> room = keeper.room(id, bytes + spare, replicated);
+    wanted.bytes += flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
+    std::shared_ptr<Room> room = keeper.room(wanted);
     mapping_.reset();
     descriptor_.reset();
     room_ = std::move(room);
-    id_ = id;
+    id_ = std::move(wanted.id);
     descriptor_.emplace(room_->fd());
     mapping_.emplace(room_->slot(0).data() - kRoomPageBytes, room_->bytes());
 }

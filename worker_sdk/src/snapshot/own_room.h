@@ -14,11 +14,9 @@ namespace regroup::snapshot {
 /// The room in which this rank saves, hidden from forked children.
 class OwnRoom {
    public:
-    /// Gets a room with slots of at least `bytes`, unless it has one for this part.
-    /// `flexible_bytes` of them may have another length in the next step. Throws Error as
-    /// Keeper::room; the room is then what it was.
-    void make(Keeper& keeper, const PartId& id, std::uint64_t bytes, std::uint64_t flexible_bytes,
-              bool replicated);
+    /// Gets a room as wanted, unless it has one. `flexible_bytes` of them may have another length
+    /// in the next step. Throws Error as Keeper::room; the room is then what it was.
+    void make(Keeper& keeper, Keeper::RoomWanted wanted, std::uint64_t flexible_bytes);
 
     explicit operator bool() const noexcept { return room_ != nullptr; }
     [[nodiscard]] Room& operator*() const noexcept { return *room_; }

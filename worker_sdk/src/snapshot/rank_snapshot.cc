@@ -32,7 +32,7 @@ constexpr std::uint64_t kSpare = std::uint64_t{4} << 20U;
 
 struct Names {
     std::mutex mutex{};
-    std::set<std::pair<const void*, std::string>> taken{};  // Guarded by mutex.
+    std::set<NameHold::Key> taken{};  // Guarded by mutex.
 };
 
 /// Never destroyed: objects may outlive the destruction of statics.
@@ -56,6 +56,16 @@ std::string folder_of(const SnapshotOptions& options) {
     return options.folder.empty() ? snapshot_folder() : options.folder.string();
 }
 
+SnapshotOptions checked(SnapshotOptions options) {
+    if (!is_state_name(options.name)) {
+        throw Error(Errc::invalid_argument,
+                    "\"" + options.name +
+                        "\" is no name for snapshots: 1 to 64 letters, digits, '-', '_' and '.', "
+                        "and a letter or digit first");
+    }
+    return options;
+}
+
 /// For the operator.
 void say(const std::string& text) {
     std::fprintf(stderr, "regroup: %s\n", printable(text).c_str());
@@ -76,30 +86,25 @@ void require(const Result<void>& done) {
 
 }  // namespace
 
-NameHold::NameHold(const void* round, const std::string& name) : round_(round), name_(name) {
-    if (!is_state_name(name)) {
-        throw Error(Errc::invalid_argument,
-                    "\"" + name +
-                        "\" is no name for snapshots: 1 to 64 letters, digits, '-', '_' and '.', "
-                        "and a letter or digit first");
-    }
+NameHold::NameHold(const Context& context, const std::string& name)
+    : key_(context.round, context.rank, name) {
     const std::lock_guard lock(names().mutex);
-    if (!names().taken.emplace(round, name).second) {
+    if (!names().taken.insert(key_).second) {
         throw Error(Errc::invalid_argument,
-                    "there is another Snapshot \"" + name +
-                        "\" of this round; give it another name, or end the other one first");
+                    "another Snapshot \"" + name +
+                        "\" of this process saves in this round; give one of them another name, or "
+                        "end the other one first");
     }
 }
 
 NameHold::~NameHold() {
     const std::lock_guard lock(names().mutex);
-    names().taken.erase({round_, name_});
+    names().taken.erase(key_);
 }
 
 RankSnapshot::RankSnapshot(const Context& context, SnapshotOptions options)
     : context_(context),
-      options_(std::move(options)),
-      name_hold_(ContextScope::of(context).get(), options_.name),
+      options_(checked(std::move(options))),
       exceptions_(std::uncaught_exceptions()),
       pool_(threads_of(context, options_.threads)),
       keeper_(make_keeper(folder_of(options_), ContextScope::of(context))),
@@ -134,7 +139,6 @@ void RankSnapshot::look_together() {
     if (!look_.candidates.empty()) {
         look_.whole_before = look_.candidates.front().version;
     }
-    look_.protect_all_but(std::nullopt);
     tell_place_of_copies();
     watch_ = std::make_unique<WholeWatch>(
         agreement_.store().under("saves/" + std::to_string(looks_)), look_.savers,
@@ -202,7 +206,6 @@ std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
             look_.whole_before = candidate.version;
             look_.begin(candidate.version.history, context_.round);
             link::note_history_read(candidate.version.history);
-            look_.protect_all_but(candidate.version);
             if (candidate.parts == look_.id.parts) {
                 keep_loaded(*opened);
             }
@@ -265,22 +268,27 @@ std::span<const std::byte> RankSnapshot::bytes(const std::string& name) {
 
 void RankSnapshot::keep_loaded(OpenedVersion& opened) {
     look_.loaded = opened.version();
+    if (!keeper_->outlives_process()) {
+        watch_->begin_from(opened.version());  // It is in the folder.
+        return;
+    }
     if (!look_.saves) {
         return;
     }
     keeper_->whole(look_.id, opened.version(), false);
-    if (!keeper_->outlives_process()) {
-        return;  // It is in the folder.
-    }
     const auto image = opened.image(look_.id.part);
     if (!image) {
         raise(image.error());
     }
-    room_.make(*keeper_, look_.id, image->size(), std::min<std::uint64_t>(image->size(), kSpare),
-               options_.replicated);
+    const std::uint64_t flexible = std::min<std::uint64_t>(image->size(), kSpare);
+    room_.make(*keeper_, room_of(image->size()), flexible);
     if (!room_->find(opened.version())) {
-        const auto slot = slot_for_save(room_->contents(), {}, look_.kept_before);
-        ENSURE(slot);  // One slot at most is protected.
+        auto slot = slot_now({});
+        if (!slot) {
+            make_fresh_room(image->size(), flexible);
+            slot = slot_now({});
+        }
+        ENSURE(slot);
         room_->withdraw(*slot);
         const std::span<std::byte> to = room_->slot(*slot);
         pool_.run(pieces_count(image->size()), [&](std::size_t i) {
@@ -303,20 +311,46 @@ void RankSnapshot::require_later(std::uint64_t step) const {
     }
 }
 
+std::optional<std::size_t> RankSnapshot::slot_now(const WholeWatch::State& state) const {
+    std::vector<Version> needed = state.pending;
+    if (keeper_->outlives_process()) {
+        const std::vector<Version> before = look_.versions_after(state.kept);
+        needed.insert(needed.end(), before.begin(), before.end());
+    }
+    return slot_for_save(room_->contents(), needed, state.kept);
+}
+
+void RankSnapshot::make_fresh_room(std::uint64_t bytes, std::uint64_t flexible) {
+    try {
+        Keeper::RoomWanted wanted = room_of(bytes);
+        wanted.fresh = true;
+        room_.make(*keeper_, wanted, flexible);
+    } catch (const Error& error) {
+        if (error.code() != Errc::system) {
+            throw;
+        }
+        say(std::string(error.what()) +
+            "; only the newest version that was there is kept meanwhile");
+        std::erase_if(look_.candidates, [this](const Candidate& candidate) {
+            return candidate.version != look_.whole_before;
+        });
+    }
+}
+
 std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
     for (;;) {
         agreement_.require_round();
-        const std::vector<SlotContent> contents = room_->contents();
         const WholeWatch::State state = watch_->look();
         if (state.failure) {
             raise(*state.failure);
         }
-        const auto slot =
-            slot_for_save(contents, state.pending, state.kept ? state.kept : look_.kept_before);
-        if (slot) {
+        if (const auto slot = slot_now(state)) {
             return keeper_->await_unread(*slot, deadline) ? slot : std::nullopt;
         }
-        if (state.pending.empty() || !watch_->await_kept(state.pending.front(), deadline)) {
+        if (state.pending.empty()) {
+            // Both slots have what may be loaded again.
+            make_fresh_room(layout_cache_.layout->bytes(), 0);
+        } else if (!watch_->await_kept(state.pending.front(), deadline)) {
             return std::nullopt;
         }
     }
@@ -324,7 +358,7 @@ std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
 
 bool RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble) {
     try {
-        room_.make(*keeper_, look_.id, bytes, flexible, options_.replicated);
+        room_.make(*keeper_, room_of(bytes), flexible);
         return true;
     } catch (const Error& error) {
         // At the first step the program learns that its memory does not suffice. Later, training
@@ -347,6 +381,9 @@ bool RankSnapshot::give_up(std::uint64_t step, const std::string& why) {
 bool RankSnapshot::save(std::uint64_t step) {
     mark_.require("snapshot: save");
     agreement_.require_round();
+    if (!name_hold_) {
+        name_hold_.emplace(context_, options_.name);
+    }
     if (!watch_) {
         look_together();
     }
@@ -414,8 +451,7 @@ std::optional<std::uint64_t> RankSnapshot::whole_step() const {
 
 std::optional<std::uint64_t> RankSnapshot::kept_step() const {
     const auto kept = watch_ ? watch_->look().kept : std::nullopt;
-    const auto newest = kept ? kept : look_.kept_before;
-    return newest ? std::optional(newest->step) : std::nullopt;
+    return kept ? std::optional(kept->step) : std::nullopt;
 }
 
 bool RankSnapshot::wait_until_whole(Duration limit) const {

@@ -10,6 +10,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/snapshot/image.h"
@@ -25,18 +27,19 @@
 
 namespace regroup::snapshot {
 
-/// The name of a state in a round, which one object of this process has.
+/// The right of one object of this process to save a state in a round.
 class NameHold {
    public:
-    /// Throws Error `invalid_argument` for a name that is none, or that another object has.
-    NameHold(const void* round, const std::string& name);
+    /// Throws Error `invalid_argument` if another object has it.
+    NameHold(const Context& context, const std::string& name);
     ~NameHold();
     NameHold(const NameHold&) = delete;
     NameHold& operator=(const NameHold&) = delete;
 
+    using Key = std::tuple<std::uint64_t, std::uint32_t, std::string>;  ///< Round, rank, name.
+
    private:
-    const void* const round_;
-    const std::string name_;
+    const Key key_;
 };
 
 /// The state of one rank in one round: regroup::Snapshot without its shell, and what the interface
@@ -79,13 +82,20 @@ class RankSnapshot {
     bool make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble);
     /// The step is not kept; false.
     bool give_up(std::uint64_t step, const std::string& why);
+    [[nodiscard]] Keeper::RoomWanted room_of(std::uint64_t bytes) const {
+        return {look_.id, bytes, options_.replicated};
+    }
+    /// Where both slots have what may be loaded again. Without memory for it, one is given up.
+    void make_fresh_room(std::uint64_t bytes, std::uint64_t flexible);
+    /// The slot of the room that may be overwritten now.
+    [[nodiscard]] std::optional<std::size_t> slot_now(const WholeWatch::State& state) const;
     [[nodiscard]] std::optional<std::size_t> free_slot(Instant deadline);
     void settle(Duration limit) const;
 
     const ProcessMark mark_;
     const Context context_;
     const SnapshotOptions options_;
-    const NameHold name_hold_;
+    std::optional<NameHold> name_hold_;  // From the first save on.
     const int exceptions_;
     CopyPool pool_;
     Entries entries_;

@@ -80,6 +80,11 @@ void WholeWatch::loaded(const Version& version, bool counts) {
     enqueue(version, {.counts = counts, .is_told = true, .is_whole = true});
 }
 
+void WholeWatch::begin_from(const Version& version) {
+    const std::lock_guard lock(mutex_);
+    state_.whole = state_.kept = version;
+}
+
 void WholeWatch::abandon(const Version& version) {
     enqueue(version, {.is_abandoned = true});
 }

@@ -54,6 +54,8 @@ class WholeWatch {
     /// All ranks have loaded the version, and each has its part of it in its room: it is whole, and
     /// may have to be copied.
     void loaded(const Version& version, bool counts);
+    /// All ranks have loaded the version, and it stays where it is.
+    void begin_from(const Version& version);
     /// This rank does not save its part of the version, so that no rank needs to wait for it.
     void abandon(const Version& version);
 
