@@ -11,10 +11,10 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
+#include "agent/snapshot/held_copies.h"
 #include "agent/snapshot/image_memory.h"
 #include "agent/snapshot/peer_stream.h"
 #include "rendezvous/snapshot/channel.h"
@@ -35,12 +35,8 @@ using MakeMemory = std::function<Result<std::shared_ptr<ImageMemory>>(std::uint6
 Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const snapshot::Ask& ask,
                                                const MakeMemory& make_memory);
 
-/// What this node knows of a state; the peer may not have heard of it yet.
-struct KnownVersions {
-    std::optional<snapshot::Version> whole{};
-    std::optional<snapshot::Version> kept{};
-};
-/// Gives the peer a copy, which it verifies. Blocks. Errors: as above.
+/// Gives the peer a copy, which it verifies. `known`: the peer may not have heard of it yet.
+/// Blocks. Errors: as above.
 Result<void> put_copy(const PeerPlace& place, const snapshot::PartId& id,
                       const snapshot::Version& version, std::span<const std::byte> image,
                       const KnownVersions& known);

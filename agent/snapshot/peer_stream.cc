@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <exception>
+#include <poll.h>
 #include <sys/socket.h>
 #include <tuple>
 #include <utility>
@@ -27,7 +29,7 @@ using boost::system::error_code;
 
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
 constexpr Duration kHandshakeLimit = std::chrono::seconds(10);
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20U;  // Within the patience for each.
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20U;
 
 Failure gone(std::string why) {
     return {Errc::disconnected, std::move(why)};
@@ -60,11 +62,7 @@ std::optional<T> PeerStream::wait(asio::awaitable<T> operation, Duration limit) 
     });
     io_.run_for(limit);
     if (!result) {
-        if (entry_) {
-            ::shutdown(stream_->socket().native_handle(), SHUT_RDWR);
-        } else {
-            stream_->close();
-        }
+        ::shutdown(stream_->socket().native_handle(), SHUT_RDWR);
         io_.run();  // What was in progress ends with an error.
         result.reset();
     }
@@ -85,14 +83,14 @@ Result<std::unique_ptr<PeerStream>> PeerStream::connect(const rendezvous::Endpoi
         return gone("has no usable address: " + error.message());
     }
     net::set_close_on_exec(socket.native_handle());
-    made->stream_ = std::make_unique<security::Stream>(std::move(socket));
+    made->hold(std::move(socket), sockets);
     const auto connected = made->wait(
         connect_to(made->stream_->socket(), tcp::endpoint(address, endpoint.port)), kConnectLimit);
     if (!connected || *connected) {
         return gone("cannot be reached: " +
                     (connected ? connected->message() : std::string("no answer in time")));
     }
-    if (Result<void> opened = made->open(trust, sockets, false); !opened) {
+    if (Result<void> opened = made->open(trust, false); !opened) {
         return opened.error();
     }
     return made;
@@ -111,19 +109,23 @@ Result<std::unique_ptr<PeerStream>> PeerStream::accept(UniqueFd accepted, const 
         return gone("has gone");
     }
     static_cast<void>(accepted.release());
-    made->stream_ = std::make_unique<security::Stream>(std::move(socket));
-    if (Result<void> opened = made->open(trust, sockets, true); !opened) {
+    made->hold(std::move(socket), sockets);
+    if (Result<void> opened = made->open(trust, true); !opened) {
         return opened.error();
     }
     return made;
 }
 
-Result<void> PeerStream::open(const PeerTrust& trust, OpenSockets& sockets, bool is_server) {
+void PeerStream::hold(tcp::socket socket, OpenSockets& sockets) {
+    stream_ = std::make_unique<security::Stream>(std::move(socket));
+    entry_ = std::make_unique<OpenSockets::Entry>(sockets, stream_->socket().native_handle());
+}
+
+Result<void> PeerStream::open(const PeerTrust& trust, bool is_server) {
     tcp::socket& socket = stream_->socket();
     error_code error;
     socket.non_blocking(true, error);
     socket.set_option(tcp::no_delay(true), error);
-    entry_ = std::make_unique<OpenSockets::Entry>(sockets, socket.native_handle());
     if (trust.same_user) {
         const tcp::endpoint ours = socket.local_endpoint(error);
         const tcp::endpoint theirs = error ? tcp::endpoint() : socket.remote_endpoint(error);
@@ -146,44 +148,44 @@ Result<void> PeerStream::open(const PeerTrust& trust, OpenSockets& sockets, bool
     return *shaken;
 }
 
+bool PeerStream::wait_for(short events, Instant last) const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(last - now()).count();
+    pollfd socket{stream_->socket().native_handle(), events, 0};
+    return left > 0 && (::poll(&socket, 1, static_cast<int>(left)) > 0 || errno == EINTR);
+}
+
 Result<void> PeerStream::send(std::span<const std::byte> bytes) {
+    Instant last = after(now(), kPatience);
     while (!bytes.empty()) {
-        const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
-        const auto written =
-            wait(stream_->write(asio::buffer(piece.data(), piece.size())), kPatience);
-        if (!written) {
+        const std::size_t most = std::min(kPieceBytes, bytes.size());
+        const auto sent = stream_->try_write(asio::buffer(bytes.data(), most));
+        if (sent.error) {
+            return gone("closed the connection: " + sent.error.message());
+        }
+        if (sent.count > 0) {
+            bytes = bytes.subspan(sent.count);
+            last = after(now(), kPatience);
+        } else if (!wait_for(sent.wait_for, last)) {
             return gone("took nothing for " + format_duration(kPatience));
         }
-        if (std::get<0>(*written)) {
-            return gone("closed the connection: " + std::get<0>(*written).message());
-        }
-        bytes = bytes.subspan(piece.size());
     }
     return {};
 }
 
-asio::awaitable<bool> PeerStream::read_all(asio::mutable_buffer buffer) {
-    while (buffer.size() > 0) {
-        const auto [error, count] = co_await stream_->read_some(buffer);
-        if (error) {
-            co_return false;
-        }
-        buffer += count;
-    }
-    co_return true;
-}
-
 Result<void> PeerStream::receive(std::span<std::byte> bytes) {
+    Instant last = after(now(), kPatience);
     while (!bytes.empty()) {
-        const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
-        const auto read = wait(read_all(asio::buffer(piece.data(), piece.size())), kPatience);
-        if (!read) {
-            return gone("sent nothing for " + format_duration(kPatience));
-        }
-        if (!*read) {
+        const std::size_t most = std::min(kPieceBytes, bytes.size());
+        const auto got = stream_->try_read(asio::buffer(bytes.data(), most));
+        if (got.error) {
             return gone("closed the connection");
         }
-        bytes = bytes.subspan(piece.size());
+        if (got.count > 0) {
+            bytes = bytes.subspan(got.count);
+            last = after(now(), kPatience);
+        } else if (!wait_for(got.wait_for, last)) {
+            return gone("sent nothing for " + format_duration(kPatience));
+        }
     }
     return {};
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 
 #include "agent/snapshot/open_sockets.h"
 #include "rendezvous/base/clock.h"
@@ -58,8 +59,10 @@ class PeerStream {
     PeerStream() = default;
     template <class T>
     [[nodiscard]] std::optional<T> wait(boost::asio::awaitable<T> operation, Duration limit);
-    Result<void> open(const PeerTrust& trust, OpenSockets& sockets, bool is_server);
-    boost::asio::awaitable<bool> read_all(boost::asio::mutable_buffer buffer);
+    void hold(boost::asio::ip::tcp::socket socket, OpenSockets& sockets);
+    Result<void> open(const PeerTrust& trust, bool is_server);
+    /// Waits until the socket is ready for `events`, at most until `last`. False: it is not.
+    [[nodiscard]] bool wait_for(short events, Instant last) const;
     Result<void> send_text(const std::string& text);
     Result<std::string> receive_text();
 

@@ -13,30 +13,10 @@ using snapshot::PartId;
 using snapshot::Room;
 using snapshot::Version;
 
-namespace {
-
-using WeakImages = std::vector<std::weak_ptr<ImageMemory>>;
-
-void add(WeakImages& images, const std::shared_ptr<ImageMemory>& image) {
-    std::erase_if(images, [](const auto& each) { return each.expired(); });
-    images.push_back(image);
-}
-
-std::uint64_t size_of(const WeakImages& images) {
-    std::uint64_t bytes = 0;
-    for (const auto& each : images) {
-        if (const auto image = each.lock()) {
-            bytes += image->size();
-        }
-    }
-    return bytes;
-}
-
-}  // namespace
-
 void Shelf::begin_round(std::uint64_t round, bool has_other_nodes) {
     const std::lock_guard lock(mutex_);
     round_ = round;
+    copies_.forget_spares();
     has_other_nodes_ = has_other_nodes;
 }
 
@@ -53,13 +33,7 @@ std::uint64_t Shelf::bytes_locked(Counted counted) const {
             }
         }
     }
-    std::uint64_t copies = 0;
-    for (const auto& [id, held] : copies_) {
-        for (const Copy& copy : held) {
-            copies += copy.image->size();
-        }
-    }
-    return charged + size_of(scratch_) + std::max(reserve, copies + size_of(incoming_));
+    return charged + scratch_.bytes() + std::max(reserve, copies_.bytes());
 }
 
 std::uint64_t Shelf::bytes() const {
@@ -87,7 +61,7 @@ Result<std::shared_ptr<ImageMemory>> Shelf::scratch(std::uint64_t bytes) {
         if (bytes_locked() + bytes > limits_.bytes_max && bytes > node_memory_left() / 10 * 9) {
             return too_large(bytes, "the bytes of a snapshot that is read");
         }
-        add(scratch_, *image);
+        scratch_.add(*image);
     }
     if (Result<void> allocated = (*image)->allocate(); !allocated) {
         return allocated.error();
@@ -158,8 +132,8 @@ std::vector<HeldPart> Shelf::parts() const {
             }
         }
     }
-    for (const auto& [id, held] : copies_) {
-        for (const Copy& copy : held) {
+    for (const auto& [id, held] : copies_.all()) {
+        for (const HeldCopies::Copy& copy : held) {
             parts.push_back({id, copy.version, Holding::Place::copy, copy.image->size(), false});
         }
     }
@@ -180,15 +154,22 @@ std::optional<ImageRef> Shelf::find(const PartId& id, const Version& version,
             }
         }
     }
-    if (const auto found = copies_.find(id);
-        place == Holding::Place::copy && found != copies_.end()) {
-        for (const Copy& copy : found->second) {
-            if (copy.version == version) {
-                return ImageRef{copy.image, copy.image->fd(), 0, copy.image->bytes()};
-            }
-        }
+    if (const auto* copy = copies_.find(id, version);
+        place == Holding::Place::copy && copy != nullptr) {
+        return ImageRef{copy->image, copy->image->fd(), 0, copy->image->bytes()};
     }
     return std::nullopt;
+}
+
+std::optional<ImageRef> Shelf::lend(const PartId& id, const Version& version,
+                                    Holding::Place place) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (place == Holding::Place::copy) {
+            copies_.lend(id, version);
+        }
+    }
+    return find(id, version, place);
 }
 
 // ---- Whole and kept versions.
@@ -205,19 +186,19 @@ bool Shelf::set_whole(const std::string& state, const Version& version) {
 
 void Shelf::set_kept(const PartId& id, const Version& version) {
     const std::lock_guard lock(mutex_);
-    Known& known = known_[id.name];
+    KnownVersions& known = known_[id.name];
     if (known.kept && *known.kept >= version) {
         return;
     }
     known.kept = version;
     known.whole = std::max(known.whole.value_or(version), version);
     drop_rooms(id.name, version);
-    drop_copies(id, version);
+    copies_.drop(id, version, round_);
 }
 
-Shelf::Known Shelf::known_locked(const std::string& state) const {
+KnownVersions Shelf::known_locked(const std::string& state) const {
     const auto found = known_.find(state);
-    return found != known_.end() ? found->second : Known();
+    return found != known_.end() ? found->second : KnownVersions();
 }
 
 std::optional<Version> Shelf::whole(const std::string& state) const {
@@ -290,31 +271,7 @@ void Shelf::drop_rooms(const std::string& state, const Version& kept) {
     std::erase_if(rooms_, [](const auto& each) { return each.second.empty(); });
 }
 
-void Shelf::drop_copies(const PartId& kept_id, const Version& kept) {
-    for (auto& [id, held] : copies_) {
-        if (id.name != kept_id.name) {
-            continue;
-        }
-        give_up_copies(held, {kept, kept});
-        std::erase_if(held, [&, parts = id.parts](const Copy& copy) {
-            // Of another number of ranks, or this node holds the copies of other parts now.
-            return copy.version < kept && (parts != kept_id.parts || copy.round < round_);
-        });
-    }
-    std::erase_if(copies_, [](const auto& each) { return each.second.empty(); });
-}
-
 // ---- Copies.
-
-void Shelf::give_up_copies(std::vector<Copy>& copies, const Known& known) {
-    std::vector<Version> held;
-    for (const Copy& copy : copies) {
-        held.push_back(copy.version);
-    }
-    std::erase_if(copies, [&](const Copy& copy) {
-        return snapshot::may_give_up(copy.version, held, known.kept);
-    });
-}
 
 Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const Version& version,
                                                        std::uint64_t bytes) {
@@ -324,32 +281,22 @@ Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const V
     }
     {
         const std::lock_guard lock(mutex_);
-        if (const auto found = copies_.find(id); found != copies_.end()) {
-            std::vector<Copy>& held = found->second;
-            if (std::any_of(held.begin(), held.end(),
-                            [&](const Copy& copy) { return copy.version == version; })) {
-                return std::shared_ptr<ImageMemory>();
-            }
-            const Known known = known_locked(id.name);
-            give_up_copies(held, known);
-            if (held.size() >= kCopiesOfPartMax) {
-                // What an earlier round saved after the version with which this one began was never
-                // whole.
-                std::erase_if(held, [&](const Copy& copy) {
-                    return copy.version.round < version.round && known.whole &&
-                           copy.version > *known.whole;
-                });
-            }
-            if (held.size() >= kCopiesOfPartMax) {
-                return Failure(Errc::overloaded, "both copies of part " + std::to_string(id.part) +
-                                                     " are needed until a later version is kept");
-            }
+        const Result<bool> has_place = copies_.make_place(id, version, known_locked(id.name));
+        if (!has_place) {
+            return has_place.error();
+        }
+        if (!*has_place) {
+            return std::shared_ptr<ImageMemory>();
+        }
+        if (auto spare = copies_.take_spare(id, bytes)) {
+            copies_.begin(spare);
+            return spare;
         }
         // What a room has reserved is there; more has to fit.
         const std::uint64_t before = bytes_locked();
-        add(incoming_, *image);
+        copies_.begin(*image);
         if (bytes_locked() > std::max(before, limits_.bytes_max)) {
-            incoming_.pop_back();
+            copies_.cancel(*image);
             return too_large(bytes, "copies of another node's part");
         }
     }
@@ -362,14 +309,7 @@ Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const V
 void Shelf::keep_copy(const PartId& id, const Version& version,
                       std::shared_ptr<ImageMemory> image) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(incoming_, [&](const auto& each) { return each.lock() == image; });
-    std::vector<Copy>& held = copies_[id];
-    const auto place = std::find_if(held.begin(), held.end(),
-                                    [&](const Copy& copy) { return copy.version >= version; });
-    if (place == held.end() || place->version != version) {
-        held.insert(place, {version, std::move(image), round_});
-    }
-    give_up_copies(held, known_locked(id.name));
+    copies_.keep(id, version, std::move(image), round_, known_locked(id.name));
 }
 
 }  // namespace regroup::agent

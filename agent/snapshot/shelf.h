@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/snapshot/held_copies.h"
 #include "agent/snapshot/image_memory.h"
 #include "rendezvous/snapshot/holdings.h"
 #include "rendezvous/snapshot/room.h"
@@ -62,6 +62,10 @@ class Shelf {
     [[nodiscard]] std::optional<ImageRef> find(const snapshot::PartId& id,
                                                const snapshot::Version& version,
                                                snapshot::Holding::Place place) const;
+    /// As find(), for a worker, which may read it for as long as it likes.
+    [[nodiscard]] std::optional<ImageRef> lend(const snapshot::PartId& id,
+                                               const snapshot::Version& version,
+                                               snapshot::Holding::Place place);
     [[nodiscard]] bool has(const snapshot::PartId& id, const snapshot::Version& version,
                            snapshot::Holding::Place place) const {
         return find(id, version, place).has_value();
@@ -111,8 +115,6 @@ class Shelf {
     [[nodiscard]] std::uint64_t bytes_max() const noexcept { return limits_.bytes_max; }
 
    private:
-    static constexpr std::size_t kCopiesOfPartMax = 2;
-
     struct RoomEntry {
         std::shared_ptr<snapshot::Room> room;
         std::uint64_t round = 0;  ///< In which it was last asked for.
@@ -120,16 +122,6 @@ class Shelf {
         std::uint64_t reserve = 0;  ///< Part of `charge`, for copies of another node's part.
         bool replicated = false;
     };
-    struct Copy {
-        snapshot::Version version;
-        std::shared_ptr<ImageMemory> image;
-        std::uint64_t round = 0;  ///< In which it came.
-    };
-    struct Known {
-        std::optional<snapshot::Version> whole{};
-        std::optional<snapshot::Version> kept{};
-    };
-
     enum class Counted { all, this_round };
     /// With `this_round`: without rooms that no worker of this round has asked for, which go once a
     /// version of this round is kept.
@@ -138,10 +130,8 @@ class Shelf {
     [[nodiscard]] Failure too_large(std::uint64_t wanted, const std::string& what) const;
     [[nodiscard]] RoomEntry charge_for(std::uint64_t bytes, bool replicated) const;
     void drop_rooms(const std::string& state, const snapshot::Version& kept);
-    void drop_copies(const snapshot::PartId& kept_id, const snapshot::Version& kept);
-    static void give_up_copies(std::vector<Copy>& copies, const Known& known);
     void note_copied_locked(const snapshot::PartId& id, const snapshot::Version& version);
-    [[nodiscard]] Known known_locked(const std::string& state) const;
+    [[nodiscard]] KnownVersions known_locked(const std::string& state) const;
 
     const Limits limits_;
     mutable std::mutex mutex_;
@@ -149,13 +139,12 @@ class Shelf {
     std::uint64_t round_ = 0;
     bool has_other_nodes_ = false;
     std::map<snapshot::PartId, std::vector<RoomEntry>> rooms_;  ///< The present one last.
-    std::map<snapshot::PartId, std::vector<Copy>> copies_;      ///< The latest last.
-    std::map<std::string, Known> known_;                        ///< By the name of the state.
+    HeldCopies copies_;
+    std::map<std::string, KnownVersions> known_;  ///< By the name of the state.
     int holds_ = 0;
     std::vector<std::pair<snapshot::PartId, snapshot::Version>> held_back_;  ///< Copied meanwhile.
     std::uint64_t pending_ = 0;  ///< Of rooms that are being made.
-    std::vector<std::weak_ptr<ImageMemory>> scratch_;
-    std::vector<std::weak_ptr<ImageMemory>> incoming_;  ///< Copies that are not complete.
+    LentImages scratch_;
 };
 
 }  // namespace regroup::agent

@@ -202,7 +202,7 @@ struct ActiveSnapshots {
                        : with_file_at(
                              snapshot::Folder(options.folder).file_of(ask.id, ask.version));
         }
-        const auto image = shelf.find(ask.id, ask.version, ask.place);
+        const auto image = shelf.lend(ask.id, ask.version, ask.place);
         return image ? with_file(image->fd, image->offset, image->bytes.size())
                      : refusal(gone(ask));
     }

@@ -5,6 +5,7 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/error.hpp>
@@ -183,6 +184,61 @@ asio::awaitable<std::tuple<Stream::ErrorCode, std::size_t>> Stream::write(
     }
     co_return std::tuple(
         buffer.size() == 0 ? ErrorCode() : ErrorCode(asio::error::operation_aborted), written);
+}
+
+namespace {
+
+Stream::Attempt attempt_of(ssize_t count, short wait_for) {
+    if (count >= 0) {
+        return {.count = static_cast<std::size_t>(count)};
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+        return {.wait_for = wait_for};
+    }
+    return {.error = error_code(errno, boost::system::system_category())};
+}
+
+}  // namespace
+
+Stream::Attempt Stream::tls_failure(int result) {
+    switch (SSL_get_error(ssl_.get(), result)) {
+        case SSL_ERROR_WANT_READ:
+            return {.wait_for = POLLIN};
+        case SSL_ERROR_WANT_WRITE:
+            return {.wait_for = POLLOUT};
+        case SSL_ERROR_SSL:
+            refusal_ = take_handshake_error(ssl_);
+            return {.error = asio::error::connection_aborted};
+        default:
+            ERR_clear_error();
+            return {.error = asio::error::eof};
+    }
+}
+
+Stream::Attempt Stream::try_read(asio::mutable_buffer buffer) {
+    if (!ssl_) {
+        Attempt attempt =
+            attempt_of(::recv(socket_.native_handle(), buffer.data(), buffer.size(), 0), POLLIN);
+        if (attempt.count == 0 && attempt.wait_for == 0 && !attempt.error) {
+            attempt.error = asio::error::eof;
+        }
+        return attempt;
+    }
+    ERR_clear_error();
+    std::size_t count = 0;
+    const int result = SSL_read_ex(ssl_.get(), buffer.data(), buffer.size(), &count);
+    return result == 1 ? Attempt{.count = count} : tls_failure(result);
+}
+
+Stream::Attempt Stream::try_write(asio::const_buffer buffer) {
+    if (!ssl_) {
+        return attempt_of(
+            ::send(socket_.native_handle(), buffer.data(), buffer.size(), MSG_NOSIGNAL), POLLOUT);
+    }
+    ERR_clear_error();
+    std::size_t count = 0;
+    const int result = SSL_write_ex(ssl_.get(), buffer.data(), buffer.size(), &count);
+    return result == 1 ? Attempt{.count = count} : tls_failure(result);
 }
 
 }  // namespace regroup::security

@@ -51,7 +51,21 @@ class Stream {
     boost::asio::awaitable<std::tuple<ErrorCode, std::size_t>> write(
         boost::asio::const_buffer buffer);
 
+    /// What a read or a write achieves without waiting.
+    struct Attempt {
+        std::size_t count = 0;
+        /// What the socket must be ready for before the next one, as poll(2) names it: POLLIN or
+        /// POLLOUT; 0: nothing.
+        short wait_for = 0;
+        ErrorCode error{};
+    };
+    /// For a thread of its own that waits by itself, after the handshake. The socket is
+    /// non-blocking.
+    Attempt try_read(boost::asio::mutable_buffer buffer);
+    Attempt try_write(boost::asio::const_buffer buffer);
+
    private:
+    [[nodiscard]] Attempt tls_failure(int result);
     /// Waits until the socket is ready for what OpenSSL needs after it returned `result`, or
     /// returns the error.
     boost::asio::awaitable<ErrorCode> wait_for(int result);

@@ -253,6 +253,15 @@ TEST_F(SnapshotPeer, ProcessOfAnotherUserGetsNothing) {
     EXPECT_THAT(node_.loop().sentences().front(), saying("was refused", "user 54321"));
 }
 
+TEST_F(SnapshotPeer, AttemptToReachASilentHostEndsWithTheKeeper) {
+    // Nobody answers there, not even with a refusal.
+    std::thread asking(
+        [&] { EXPECT_NE(worker_.image(kPart, version(10), Place::room, "192.0.2.77:7"), ""); });
+    std::this_thread::yield();
+    node_.end();
+    asking.join();
+}
+
 TEST_F(SnapshotPeer, MessagesOfWorkersAreRefused) {
     auto stream = PeerStream::connect(*rendezvous::Endpoint::parse(place().endpoint), place().trust,
                                       sockets_);

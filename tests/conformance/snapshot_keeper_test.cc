@@ -111,6 +111,28 @@ TEST(SnapshotShelf, WorkersDoNotHearOfCopiesDuringAHold) {
     EXPECT_TRUE((*room)->contents().front().is_copied);
 }
 
+TEST(SnapshotShelf, MemoryOfACopyIsUsedAgainUnlessAWorkerHasIt) {
+    Shelf shelf({1 << 30, false});
+    const auto copy = [&](std::uint64_t step) {
+        const auto image = shelf.begin_copy(kPart, version(step), 100);
+        EXPECT_TRUE(image && *image);
+        (*image)->bytes()[0] = std::byte(step);
+        shelf.keep_copy(kPart, version(step), *image);
+        shelf.set_kept(kPart, version(step));
+    };
+    copy(1);
+    copy(2);
+    const auto lent = shelf.lend(kPart, version(2), Place::copy);
+    ASSERT_TRUE(lent);
+    const UniqueFd worker(::dup(lent->fd));
+    const std::uint64_t before = shelf.bytes();
+    for (const std::uint64_t step : {3U, 4U, 5U, 6U}) {
+        copy(step);
+        EXPECT_EQ(bytes_in(worker.get(), 0, 1), std::string(1, '\2'));
+        EXPECT_LE(shelf.bytes(), before + 100);
+    }
+}
+
 TEST(SnapshotShelf, VersionThatWasNeverWholeGivesWayInALaterRound) {
     Shelf shelf({1 << 30, false});
     const auto copy = [&](const Version& version) {
