@@ -395,13 +395,15 @@ TEST(Snapshot, WrongCallsAreRefused) {
 
 TEST(Snapshot, ForkedChildIsRefused) {
     const Context context;
-    Snapshot snapshot(context);
+    auto own = std::make_unique<Snapshot>(context);
+    Snapshot& snapshot = *own;
     std::vector<float> values(10);
     snapshot.add("values", values);
     EXPECT_TRUE(snapshot.save(1));
     const pid_t child = ::fork();
     if (child == 0) {
         const auto error = error_of([&] { snapshot.save(2); });
+        own.reset();
         ::_exit(error && error->code() == Errc::invalid_argument ? 0 : 1);
     }
     int status = 0;

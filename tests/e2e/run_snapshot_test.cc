@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -46,9 +47,6 @@ class RunSnapshot : public EndToEnd {
             EXPECT_EQ(mark.at("loaded"), loaded) << "rank " << rank;
             EXPECT_EQ(mark.at("intact"), "yes") << "rank " << rank;
         }
-    }
-    static std::uint64_t round_of(const Marks& marks) {
-        return marks.empty() ? 0 : std::stoull(marks.begin()->second.at("REGROUP_ROUND"));
     }
 };
 
@@ -105,8 +103,11 @@ TEST_F(RunSnapshot, JobThatIsEndedGoesOnFromTheFolderWithOtherRanks) {
         ASSERT_THAT(await_marks("up", 3), SizeIs(3)) << job.output();
         kept = await_kept(3);
         ASSERT_GT(kept, 0) << job.output();
-        ::kill(job.pid(), SIGTERM);
+        job.signal(SIGTERM);
         job.wait();
+    }
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {  // Marks of the first job.
+        std::filesystem::remove(folder() + "/up.1." + std::to_string(rank));
     }
     Program job = start_one(Words{"--nproc-per-node=2"} + flags);
     const Marks again = await_marks("up", 2);

@@ -2,6 +2,7 @@
 #include <regroup/c_api_snapshot.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,7 @@ using regroup::c_api::Call;
 using regroup::c_api::guarded;
 
 struct regroup_snapshot {
-    regroup::snapshot::RankSnapshot value;
+    std::shared_ptr<regroup::snapshot::RankSnapshot> value;
     std::map<std::string, std::string> bytes{};  // What the states that are no tensors are now.
 };
 
@@ -47,7 +48,7 @@ regroup_errc find_step(const char* function, auto* snapshot, int32_t* found, uin
     return guarded(function, [&](const Call& call) {
         int32_t& is_found = call(found, "found");
         uint64_t& number = call(step, "step");
-        const auto result = find(call(snapshot, "snapshot").value);
+        const auto result = find(*call(snapshot, "snapshot").value);
         is_found = result ? 1 : 0;
         number = result.value_or(0);
     });
@@ -68,7 +69,8 @@ regroup_errc regroup_snapshot_create(const regroup_context* context,
             chosen.folder = options->folder == nullptr ? "" : options->folder;
             chosen.threads = options->threads;
         }
-        result = new regroup_snapshot{{call(context, "context").value, std::move(chosen)}};
+        result = new regroup_snapshot{regroup::snapshot::make_rank_snapshot(
+            call(context, "context").value, std::move(chosen))};
     });
 }
 
@@ -79,7 +81,7 @@ void regroup_snapshot_free(regroup_snapshot* snapshot) {
 regroup_errc regroup_snapshot_add(regroup_snapshot* snapshot,
                                   const regroup_snapshot_tensor* tensor) {
     return guarded(__func__, [&](const Call& call) {
-        call(snapshot, "snapshot").value.add(entry_of(call, call(tensor, "tensor")));
+        call(snapshot, "snapshot").value->add(entry_of(call, call(tensor, "tensor")));
     });
 }
 
@@ -93,7 +95,7 @@ regroup_errc regroup_snapshot_set_bytes(regroup_snapshot* snapshot, const char* 
             regroup::snapshot::Entry entry;
             entry.tensor.name = key;
             entry.save = [&target, key] { return target.bytes.at(key); };
-            target.value.add(std::move(entry));
+            target.value->add(std::move(entry));
         }
         target.bytes[key] = value;
     });
@@ -101,7 +103,7 @@ regroup_errc regroup_snapshot_set_bytes(regroup_snapshot* snapshot, const char* 
 
 regroup_errc regroup_snapshot_clear(regroup_snapshot* snapshot) {
     return guarded(__func__, [&](const Call& call) {
-        call(snapshot, "snapshot").value.clear();
+        call(snapshot, "snapshot").value->clear();
         snapshot->bytes.clear();
     });
 }
@@ -119,7 +121,7 @@ regroup_errc regroup_snapshot_get_bytes(regroup_snapshot* snapshot, const char* 
     return guarded(__func__, [&](const Call& call) {
         const void*& result = call.result(data, "data");
         size_t& count = call(bytes, "bytes");
-        const auto found = call(snapshot, "snapshot").value.bytes(call.text(name, "name"));
+        const auto found = call(snapshot, "snapshot").value->bytes(call.text(name, "name"));
         result = found.data();
         count = found.size();
     });
@@ -131,14 +133,14 @@ regroup_errc regroup_snapshot_read(regroup_snapshot* snapshot,
         regroup_snapshot& source = call(snapshot, "snapshot");
         regroup::snapshot::Entries one;  // Checks it, and completes its box.
         one.add(entry_of(call, call(tensor, "tensor")));
-        source.value.read(one.all().front());
+        source.value->read(one.all().front());
     });
 }
 
 regroup_errc regroup_snapshot_save(regroup_snapshot* snapshot, uint64_t step, int32_t* kept) {
     return guarded(__func__, [&](const Call& call) {
         int32_t& result = call(kept, "kept");
-        result = call(snapshot, "snapshot").value.save(step) ? 1 : 0;
+        result = call(snapshot, "snapshot").value->save(step) ? 1 : 0;
     });
 }
 
@@ -159,6 +161,6 @@ regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot,
     return guarded(__func__, [&](const Call& call) {
         int32_t& result = call(whole, "whole");
         const auto limit = call.timeout(timeout_ms, std::chrono::nanoseconds(0));
-        result = call(snapshot, "snapshot").value.wait_until_whole(limit) ? 1 : 0;
+        result = call(snapshot, "snapshot").value->wait_until_whole(limit) ? 1 : 0;
     });
 }

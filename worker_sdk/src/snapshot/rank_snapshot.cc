@@ -461,4 +461,8 @@ bool RankSnapshot::wait_until_whole(Duration limit) const {
            watch_->await_whole(look_.version_of(*look_.last_step), after(now(), limit));
 }
 
+std::shared_ptr<RankSnapshot> make_rank_snapshot(const Context& context, SnapshotOptions options) {
+    return {new RankSnapshot(context, std::move(options)), OwnerDeleter()};
+}
+
 }  // namespace regroup::snapshot

@@ -112,4 +112,8 @@ class RankSnapshot {
     std::unique_ptr<WholeWatch> watch_;
 };
 
+/// Destroyed only by the process that made it: a forked child has none of the threads.
+[[nodiscard]] std::shared_ptr<RankSnapshot> make_rank_snapshot(const Context& context,
+                                                               SnapshotOptions options);
+
 }  // namespace regroup::snapshot

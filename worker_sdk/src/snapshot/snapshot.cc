@@ -2,34 +2,28 @@
 #include <regroup/error.h>
 #include <regroup/snapshot.h>
 
+#include <memory>
 #include <utility>
 
-#include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/snapshot/rank_snapshot.h"
 
 namespace regroup {
 
 struct Snapshot::Impl {
-    snapshot::RankSnapshot rank;
-    const ProcessMark mark{};
+    std::shared_ptr<snapshot::RankSnapshot> rank;
 };
 
 Snapshot::Snapshot(const Context& context, SnapshotOptions options)
-    : impl_(new Impl{.rank = {context, std::move(options)}}) {}
+    : impl_(new Impl{snapshot::make_rank_snapshot(context, std::move(options))}) {}
 
-Snapshot::~Snapshot() {
-    if (!impl_->mark.is_here()) {
-        // In a forked child: the threads and the connections are those of the parent.
-        static_cast<void>(std::shared_ptr<Impl>(impl_.release(), OwnerDeleter()));
-    }
-}
+Snapshot::~Snapshot() = default;
 
 void Snapshot::add(std::string name, TensorView tensor) {
-    impl_->rank.add(snapshot::entry_of(std::move(name), tensor));
+    impl_->rank->add(snapshot::entry_of(std::move(name), tensor));
 }
 
 void Snapshot::add(std::string name, TensorView tensor, TensorPiece piece) {
-    impl_->rank.add(snapshot::entry_of(std::move(name), tensor, std::move(piece)));
+    impl_->rank->add(snapshot::entry_of(std::move(name), tensor, std::move(piece)));
 }
 
 void Snapshot::add(std::string name, std::function<std::string()> save,
@@ -42,31 +36,31 @@ void Snapshot::add(std::string name, std::function<std::string()> save,
     entry.tensor.name = std::move(name);
     entry.save = std::move(save);
     entry.load = std::move(load);
-    impl_->rank.add(std::move(entry));
+    impl_->rank->add(std::move(entry));
 }
 
 void Snapshot::clear() noexcept {
-    impl_->rank.clear();
+    impl_->rank->clear();
 }
 
 std::optional<std::uint64_t> Snapshot::load() {
-    return impl_->rank.load();
+    return impl_->rank->load();
 }
 
 bool Snapshot::save(std::uint64_t step) {
-    return impl_->rank.save(step);
+    return impl_->rank->save(step);
 }
 
 std::optional<std::uint64_t> Snapshot::whole_step() const {
-    return impl_->rank.whole_step();
+    return impl_->rank->whole_step();
 }
 
 std::optional<std::uint64_t> Snapshot::kept_step() const {
-    return impl_->rank.kept_step();
+    return impl_->rank->kept_step();
 }
 
 bool Snapshot::wait_until_whole(std::chrono::nanoseconds limit) const {
-    return impl_->rank.wait_until_whole(limit);
+    return impl_->rank->wait_until_whole(limit);
 }
 
 }  // namespace regroup
