@@ -48,7 +48,7 @@ class OperationOptions(Structure):
 class ElasticOptions(Structure):
     _fields_ = [("struct_bytes", c_size_t), ("backend", c_char_p), ("timeout_ms", c_int64),
                 ("compare_every", c_uint64), ("straggler_window", c_int32),
-                ("straggler_excess", c_double)]
+                ("straggler_excess", c_double), ("snapshot_every", c_uint64)]
 
 
 class RoundInfo(Structure):

@@ -180,16 +180,19 @@ class ElasticLoop:
     """Runs steps over changing memberships. At most one in a process at a time, used by one thread.
 
     ``timeout``, in seconds, limits each operation. ``compare_every`` compares the replicas every so
-    many steps. ``straggler_window`` is in steps; -1 reports no slow ranks.
+    many steps. ``straggler_window`` is in steps; -1 reports no slow ranks. ``snapshot_every`` saves
+    a snapshot of the registered state every so many steps: when all processes are lost at once, the
+    training goes on from the newest one.
     """
 
     def __init__(self, backend: str = "cpu", *, timeout: Optional[float] = None,
                  compare_every: int = 0, straggler_window: int = 0,
-                 straggler_excess: float = 0.0) -> None:
+                 straggler_excess: float = 0.0, snapshot_every: int = 0) -> None:
         options = _library.ElasticOptions(
             ctypes.sizeof(_library.ElasticOptions), text(backend, "backend"),
             _library.milliseconds(timeout), _library.unsigned(compare_every, "compare_every", 64),
-            straggler_window, straggler_excess)
+            straggler_window, straggler_excess,
+            _library.unsigned(snapshot_every, "snapshot_every", 64))
         self._handle = Handle("elastic", library.regroup_elastic_create, ctypes.byref(options))
         self._kept: List[Any] = []  # C uses these as long as the loop lives.
         self._raised: List[BaseException] = []

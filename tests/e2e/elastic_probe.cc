@@ -6,6 +6,7 @@
 // `done` at the end. The files below are in $PROBE_DIR. The argument chooses what else happens:
 //
 //     beat      rank 0 writes the number of each step to the file `step` (so does `throw`)
+//     keep      the loop saves a snapshot every second step; beats
 //     stall     steps wait while the file `stall` is there
 //     save      a leaving worker saves until the file `disk` is there; the first step of a round
 //               marks `stepped`: before it a new worker has nothing to save
@@ -133,12 +134,12 @@ int train(const std::string& argument) {
     }
     const bool deserts = argument == "desert";
     const bool throws = argument == "throw" || argument == "explain";
-    const bool beats = argument == "beat" || throws;
+    const bool beats = argument == "beat" || argument == "keep" || throws;
     if (argument == "handle") {
         std::signal(SIGTERM, [](int) { handled = 1; });
     }
     pid_t child = 0;
-    regroup::ElasticLoop loop;
+    regroup::ElasticLoop loop({.snapshot_every = argument == "keep" ? 2U : 0U});
     regroup::Context present;
     std::vector<float> weights(2);  // The sum of the samples, and their number.
     loop.register_state("weights", std::span<float>(weights));
@@ -253,7 +254,8 @@ int wait_in_vain() {
         ::poll(nullptr, 0, -1);
     }
     ::poll(nullptr, 0, context.rank == 3 ? 700 : 0);
-    // Rank 3 may have ended, and the agent asked this rank to end, before it hears of its own error.
+    // Rank 3 may have ended, and the agent asked this rank to end, before it hears of its own
+    // error.
     std::signal(SIGTERM, SIG_IGN);
     try {
         group->barrier().wait();

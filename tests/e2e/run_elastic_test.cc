@@ -76,6 +76,22 @@ TEST_F(RunElastic, LostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     EXPECT_THAT(job.output(), saying("rank 2 on", "was ended by SIGKILL", "recovered in"));
 }
 
+TEST_F(RunElastic, LossOfAllProcessesGoesBackToTheNewestSnapshot) {
+    Program job = start_one({"--nproc-per-node=3", "--max-restarts=3"}, {"keep"});
+    const Marks first = await_marks("up", 3);
+    ASSERT_THAT(first, SizeIs(3)) << job.output();
+    ASSERT_TRUE(eventually([&] { return step() >= 20; })) << job.output();
+    for (const auto& [rank, mark] : first) {
+        ::kill(pid_of(mark), SIGKILL);
+    }
+    const Marks second = await_marks("up", 3, 2);
+    ASSERT_THAT(second, SizeIs(3)) << job.output();
+    EXPECT_GE(std::stoull(common(second, "step")), 10) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    expect_whole_training(3);
+}
+
 TEST_F(RunElastic, WorkerDeathReleasesBlockedCollectivesWithinAQuarterOfASecond) {
     constexpr std::int64_t kLimitNs = 250'000'000;
     Program job = start_one({"--nproc-per-node=3", "--max-restarts=1"}, {"die"});

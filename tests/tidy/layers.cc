@@ -252,7 +252,7 @@ const std::vector<Layer>& layers() {
         sdk("spawn", "worker processes that a program starts itself",
             {"base", "store", "link", "rendezvous/files/unique_fd"}),
         sdk("elastic", "the loop that survives",
-            {"base", "group", "link", "ddp", "rendezvous/worker_link/page"}),
+            {"base", "group", "link", "ddp", "snapshot", "rendezvous/worker_link/page"}),
         sdk("c_api", "the interface for C", {"snapshot", "rendezvous/worker_link/worker_place"}),
         {{"examples/torch_ddp"},
          "a program that uses libtorch",

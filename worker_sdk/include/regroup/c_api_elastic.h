@@ -36,6 +36,7 @@ typedef struct regroup_elastic_options {
     uint64_t compare_every;
     int32_t straggler_window;  ///< In steps; 0 means 10, and -1 reports no slow ranks.
     double straggler_excess;   ///< 0 means 0.12; see regroup_elastic_on_straggler.
+    uint64_t snapshot_every;   ///< In steps; 0: no snapshots. See regroup::ElasticOptions.
 } regroup_elastic_options;
 
 /// A round: a period in which membership and ranks are fixed.

@@ -68,6 +68,11 @@ struct ElasticOptions {
     /// A rank is slow if its work takes longer than the median of the others by this fraction. At
     /// least 0; see `ElasticLoop::on_straggler`.
     double straggler_excess = 0.12;
+    /// The loop saves a snapshot (regroup/snapshot.h) of the registered state every so many steps;
+    /// 0: never. When no rank has a state any more, because all processes were lost, training goes
+    /// on from the newest snapshot that is whole, if that is later than what `resume_at` gave. The
+    /// same on every rank.
+    std::uint64_t snapshot_every = 0;
 };
 
 /// A round: a period in which membership and ranks are fixed.

@@ -78,6 +78,7 @@ regroup::ElasticOptions read_options(const Call& call, const regroup_elastic_opt
     if (options.straggler_excess != 0) {
         result.straggler_excess = options.straggler_excess;
     }
+    result.snapshot_every = options.snapshot_every;
     return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <memory>
 #include <variant>
 
 #include "worker_sdk/src/link/assigned_context.h"
@@ -193,6 +194,9 @@ std::optional<ElasticEvent> Loop::train() {
         if (options_.compare_every != 0 && replica_.step() % options_.compare_every == 0) {
             replica_.compare(*round_);
         }
+        if (round_->snapshot && replica_.step() % options_.snapshot_every == 0) {
+            static_cast<void>(round_->snapshot->save(replica_.step()));
+        }
     }
     step_.open();
     state_ = State::in_step;
@@ -218,6 +222,11 @@ void Loop::enter_round() {
     const Instant prepared = now();
     round.form(options_, replica_.orders());
     const Instant formed = now();
+    if (options_.snapshot_every != 0) {
+        round.snapshot = std::make_unique<snapshot::RankSnapshot>(
+            round.context, SnapshotOptions{.name = "elastic", .replicated = true});
+        replica_.add_to(*round.snapshot);
+    }
     replica_.bring(round, std::move(held));
     round.communicator_time = formed - prepared;
     round.state_time = (prepared - began) + (now() - formed);
@@ -230,6 +239,7 @@ void Loop::enter_round() {
 
 /// All ranks have finished.
 void Loop::conclude() {
+    round_->snapshot.reset();
     if (agent_.link) {
         // The others may end before this one: broken connections are normal now.
         round_->scope().on_break({});
@@ -300,6 +310,7 @@ void Loop::give_up_round(const std::string& reason) noexcept {
 void Loop::find_place() {
     const bool at_boundary = state_ == State::at_boundary;
     const std::uint64_t number = round_->number();
+    round_->snapshot.reset();
     replica_.registered().restore_buffers();  // The step that was lost may have changed them.
     if (at_boundary && step_.stage() == Step::Stage::met && agent_.leave_wanted(number)) {
         state_ = State::leaving;

@@ -73,6 +73,15 @@ void RegisteredState::add(std::string name, std::function<std::string()> save,
         {.name = std::move(name), .tensor = {}, .save = std::move(save), .load = std::move(load)});
 }
 
+void RegisteredState::add_to(snapshot::RankSnapshot& snapshot) const {
+    for (const Item& item : items_) {
+        snapshot::Entry entry = snapshot::entry_of(item.name, item.tensor);
+        entry.save = item.save;
+        entry.load = item.load;
+        snapshot.add(std::move(entry));
+    }
+}
+
 std::uint64_t RegisteredState::layout() const noexcept {
     std::string words;
     for (const Item& item : items_) {

@@ -14,6 +14,7 @@
 
 #include "worker_sdk/src/ddp/gradient_device.h"
 #include "worker_sdk/src/elastic/dissent.h"
+#include "worker_sdk/src/snapshot/rank_snapshot.h"
 
 namespace regroup::elastic {
 
@@ -46,6 +47,9 @@ class RegisteredState {
     void keep_buffers();
     /// Gives all buffers their committed value.
     void restore_buffers();
+
+    /// Adds everything to the snapshot, in order.
+    void add_to(snapshot::RankSnapshot& snapshot) const;
 
     /// A hash of the names, in order, and of the tensors' counts and dtypes.
     [[nodiscard]] std::uint64_t layout() const noexcept;

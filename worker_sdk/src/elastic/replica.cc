@@ -6,6 +6,8 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker_sdk/src/elastic/gather.h"
@@ -16,6 +18,8 @@ namespace {
 
 /// How long the others wait until a rank whose replica differs has ended.
 constexpr Duration kLastWords = std::chrono::seconds(1);
+/// The name of the samples that are consumed, in a snapshot.
+constexpr const char* kSamples = "regroup.samples";
 
 }  // namespace
 
@@ -51,6 +55,9 @@ void Replica::bring(const RoundRun& round, Digests held) {
     if (is_state_lost(all)) {
         give_up(round);
     }
+    if (origin.state.condition == Condition::fresh && load_snapshot(round, origin.state)) {
+        return;
+    }
     settle(round, origin.dissent, held);
     const bool receives = condition_ != Condition::whole || step_ != origin.state.step;
     if (origin.is_needed) {
@@ -72,6 +79,35 @@ void Replica::bring(const RoundRun& round, Digests held) {
     }
     link::enter_history(history_);
     agent_.reporter.committed(step_);
+}
+
+void Replica::add_to(snapshot::RankSnapshot& snapshot) {
+    registered_.add_to(snapshot);
+    snapshot::Entry samples;
+    samples.tensor.name = kSamples;
+    samples.save = [this] { return std::to_string(samples_); };
+    samples.load = [this](std::string_view text) { samples_ = std::stoull(std::string(text)); };
+    snapshot.add(std::move(samples));
+}
+
+bool Replica::load_snapshot(const RoundRun& round, const RankState& fresh) {
+    if (!round.snapshot) {
+        return false;
+    }
+    const std::optional<std::uint64_t> found = round.snapshot->open(true);
+    if (!found || *found <= fresh.step) {
+        return false;
+    }
+    condition_ = Condition::torn;
+    agent_.reporter.forget_state();
+    round.snapshot->fill_entries();
+    registered_.keep_buffers();
+    step_ = *found;
+    history_ = fresh.history;
+    condition_ = Condition::whole;
+    link::enter_history(history_);
+    agent_.reporter.committed(step_);
+    return true;
 }
 
 void Replica::compare(const RoundRun& round) {

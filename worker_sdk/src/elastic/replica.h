@@ -29,6 +29,8 @@ class Replica {
     void resume_at(std::uint64_t step, std::uint64_t samples) noexcept;
     /// The digests to bring to `round`. Needs no group: new workers take longer to start anyway.
     [[nodiscard]] Digests digests_held(const RoundRun& round);
+    /// Adds the state and its numbers to the snapshot of the round.
+    void add_to(snapshot::RankSnapshot& snapshot);
     /// Gives all ranks of the round the same state. A collective; `held`: from `digests_held`.
     void bring(const RoundRun& round, Digests held);
     /// Makes sure that all ranks hold the same state. A collective. If they do not, the ranks that
@@ -40,6 +42,8 @@ class Replica {
     void commit(std::uint64_t samples);
 
    private:
+    /// Where no rank has a state: takes that of the newest snapshot, if it has more steps.
+    [[nodiscard]] bool load_snapshot(const RoundRun& round, const RankState& fresh);
     void settle(const RoundRun& round, const Dissent& dissent, const Digests& mine);
     [[noreturn]] void give_up(const RoundRun& round);
 

@@ -15,6 +15,7 @@
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/elastic/pace.h"
 #include "worker_sdk/src/elastic/registered_state.h"
+#include "worker_sdk/src/snapshot/rank_snapshot.h"
 
 namespace regroup::elastic {
 
@@ -42,6 +43,8 @@ struct RoundRun {
     Duration communicator_time{};                 ///< To form the groups.
     Duration state_time{};                        ///< To compare and bring the state.
     std::optional<Pace> pace{};                   ///< From the first step on.
+    /// nullptr if the loop saves none.
+    std::unique_ptr<snapshot::RankSnapshot> snapshot{};
 };
 
 }  // namespace regroup::elastic

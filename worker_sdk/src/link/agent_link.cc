@@ -89,8 +89,8 @@ AgentLink::~AgentLink() {
     page().exiting.store(1);
     stop_.ring();
     thread_.join();
-    if (record_thread_.joinable()) {
-        record_thread_.join();
+    if (records_.thread.joinable()) {
+        records_.thread.join();
     }
 }
 
@@ -172,19 +172,19 @@ void AgentLink::note_gone() {
 }
 
 void AgentLink::save_records(const std::string& prefix) {
-    if (saves_records_.exchange(true)) {
+    if (records_.is_busy.exchange(true)) {
         return;
     }
-    if (record_thread_.joinable()) {
-        record_thread_.join();
+    if (records_.thread.joinable()) {
+        records_.thread.join();
     }
     const auto answer = [this](const worker_link::RecordsSaved& saved) {
-        saves_records_ = false;  // First: an agent with the answer may ask again.
+        records_.is_busy = false;  // First: an agent with the answer may ask again.
         send(saved);
     };
     worker_link::RecordsSaved refused;
     try {
-        record_thread_ = start_helper_thread("regroup-record", [answer, prefix] {
+        records_.thread = start_helper_thread("regroup-record", [answer, prefix] {
             worker_link::RecordsSaved saved;
             try {
                 saved.files = write_all_records(prefix);

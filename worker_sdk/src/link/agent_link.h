@@ -132,10 +132,12 @@ class AgentLink {
     } guarded_;
     bool gone_ = false;
 
-    std::atomic<bool> saves_records_ = false;
-    /// Writes the flight records: a slow disk must not hold up the control thread. Used by the
-    /// control thread, and by the destructor after its end.
-    std::thread record_thread_;
+    /// Writes the flight records: a slow disk must not hold up the control thread. `thread`: used
+    /// by the control thread, and by the destructor after its end.
+    struct {
+        std::atomic<bool> is_busy = false;
+        std::thread thread{};
+    } records_;
 
     std::thread thread_;
 };

@@ -193,7 +193,7 @@ bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
     });
 }
 
-std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
+std::optional<std::uint64_t> RankSnapshot::open(bool for_entries) {
     mark_.require("snapshot: load");
     look_together();
     for (const Candidate& candidate : look_.candidates) {
@@ -222,10 +222,14 @@ std::optional<std::uint64_t> RankSnapshot::choose(bool for_entries) {
 }
 
 std::optional<std::uint64_t> RankSnapshot::load() {
-    const auto step = choose(true);
-    if (!step) {
-        return std::nullopt;
+    const auto step = open(true);
+    if (step) {
+        fill_entries();
     }
+    return step;
+}
+
+void RankSnapshot::fill_entries() {
     std::exception_ptr thrown;
     try {
         for (const Entry& entry : entries_.all()) {
@@ -244,7 +248,6 @@ std::optional<std::uint64_t> RankSnapshot::load() {
     if (thrown) {
         std::rethrow_exception(thrown);
     }
-    return step;
 }
 
 void RankSnapshot::read(const Entry& entry) {
@@ -281,7 +284,7 @@ void RankSnapshot::keep_loaded(OpenedVersion& opened) {
         raise(image.error());
     }
     const std::uint64_t flexible = std::min<std::uint64_t>(image->size(), kSpare);
-    room_.make(*keeper_, room_of(image->size()), flexible);
+    room_.make(*keeper_, {look_.id, image->size(), options_.replicated}, flexible);
     if (!room_->find(opened.version())) {
         auto slot = slot_now({});
         if (!slot) {
@@ -322,9 +325,7 @@ std::optional<std::size_t> RankSnapshot::slot_now(const WholeWatch::State& state
 
 void RankSnapshot::make_fresh_room(std::uint64_t bytes, std::uint64_t flexible) {
     try {
-        Keeper::RoomWanted wanted = room_of(bytes);
-        wanted.fresh = true;
-        room_.make(*keeper_, wanted, flexible);
+        room_.make(*keeper_, {look_.id, bytes, options_.replicated, true}, flexible);
     } catch (const Error& error) {
         if (error.code() != Errc::system) {
             throw;
@@ -358,7 +359,7 @@ std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
 
 bool RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble) {
     try {
-        room_.make(*keeper_, room_of(bytes), flexible);
+        room_.make(*keeper_, {look_.id, bytes, options_.replicated}, flexible);
         return true;
     } catch (const Error& error) {
         // At the first step the program learns that its memory does not suffice. Later, training

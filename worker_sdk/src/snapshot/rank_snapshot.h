@@ -56,8 +56,10 @@ class RankSnapshot {
 
     /// As Snapshot::load.
     std::optional<std::uint64_t> load();
-    /// Chooses the newest whole step, for all ranks together. `read` and `bytes` then read it.
-    std::optional<std::uint64_t> open() { return choose(false); }
+    /// Chooses the newest whole step, for all ranks together. `read` and `bytes` then read it, or,
+    /// with `for_entries` here, `fill_entries` on all ranks.
+    std::optional<std::uint64_t> open(bool for_entries = false);
+    void fill_entries();
     /// Throws Error `invalid_argument` if no step is open, or it has no such tensor.
     void read(const Entry& entry);
     [[nodiscard]] std::span<const std::byte> bytes(const std::string& name);
@@ -72,7 +74,6 @@ class RankSnapshot {
     /// Learns what all nodes have, and begins to count anew.
     void look_together();
     void tell_place_of_copies();
-    std::optional<std::uint64_t> choose(bool for_entries);
     /// True if this rank has all that it needs of the version.
     bool prepare(OpenedVersion& opened, bool for_entries);
     /// Puts the loaded version into the room of this rank, so that it is saved in this round, too.
@@ -82,9 +83,6 @@ class RankSnapshot {
     bool make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble);
     /// The step is not kept; false.
     bool give_up(std::uint64_t step, const std::string& why);
-    [[nodiscard]] Keeper::RoomWanted room_of(std::uint64_t bytes) const {
-        return {look_.id, bytes, options_.replicated};
-    }
     /// Where both slots have what may be loaded again. Without memory for it, one is given up.
     void make_fresh_room(std::uint64_t bytes, std::uint64_t flexible);
     /// The slot of the room that may be overwritten now.
