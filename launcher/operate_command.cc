@@ -189,7 +189,7 @@ class Conversation {
     rendezvous::ControlClient client_;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kOperateFooter =
     "Exit code: 0 for success; 1 if the daemon refuses; 2 for a mistake on the command line;\n"
     "3 if no daemon answers.";
 const std::string kJobHelp = "Name of the job (--rdzv-id). Needed if the daemon has several jobs";
@@ -216,7 +216,7 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
             ? "Exit code: 0 for success; 1 if the daemon refuses, --wait-timeout is over "
               "or the\nnode is lost; 2 for a mistake on the command line; 3 if no "
               "daemon answers."
-            : kFooter;
+            : kOperateFooter;
     flags.group("Flags");
     add_job_flag(flags, kJobHelp, out.observer.job);
     flags.value({"--reason", "TEXT", "", "Reason, shown in messages and in the report of the job",
@@ -306,7 +306,7 @@ CommandEnd status_command(std::span<const std::string> arguments) {
     flags.introduction =
         "Show the jobs of a daemon: nodes, ranks and steps, standbys, quarantined nodes with\n"
         "the reason, used budgets, and the last recoveries. regroup top follows them.";
-    flags.footer = kFooter;
+    flags.footer = kOperateFooter;
     flags.group("Flags");
     add_job_flag(flags, kJobHelp + "; without it all are shown", observer.job);
     flags.toggle({"--json", "", "", "Print a JSON object instead of tables"}, json);

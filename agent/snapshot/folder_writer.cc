@@ -59,7 +59,7 @@ struct FolderWriter::Shared {
     std::mutex mutex;
     // Guarded by it.
     bool is_over = false;
-    int waiting = 0;  ///< Versions, with the one that is being written.
+    std::multiset<std::string> waiting;  ///< States, with the one that is being written.
     std::optional<std::pair<std::string, Version>> running;
     std::map<std::string, Version> written;
 };
@@ -68,32 +68,39 @@ FolderWriter::FolderWriter(std::shared_ptr<Shelf> shelf, Options options)
     : shelf_(shelf),
       shared_(std::make_shared<Shared>(std::move(shelf), std::move(options))),
       interval_(shared_->options.interval),
-      last_(now()) {}
+      began_(now()) {}
 
 FolderWriter::~FolderWriter() {
     give_up();
 }
 
-bool FolderWriter::is_due() const {
+Duration FolderWriter::since_last_locked(const std::string& state) const {
+    const auto found = last_.find(state);
+    return now() - (found != last_.end() ? found->second : began_);
+}
+
+bool FolderWriter::is_due(const std::string& state) const {
     const std::lock_guard lock(mutex_);
-    return now() >= after(last_, interval_);
+    return since_last_locked(state) >= interval_;
 }
 
 void FolderWriter::whole(const std::string& state, const Version& version, bool write) {
     {
         const std::lock_guard lock(mutex_);
         // Workers of another kind may never say that all are to write.
-        const bool is_late = now() >= after(last_, interval_ + interval_ / 2);
+        const bool is_late = since_last_locked(state) >= interval_ + interval_ / 2;
         if ((!write && !is_late) || begun_[state] >= version) {
             return;
         }
-        begun_[state] = version;
-        last_ = now();
-    }
-    {
         // The workers wait until it has been copied in memory, but not for the disk.
-        const std::lock_guard lock(shared_->mutex);
-        if (shared_->waiting > 0) {
+        const std::lock_guard shared_lock(shared_->mutex);
+        const auto own = shared_->waiting.find(state);
+        if (own == shared_->waiting.end() && !shared_->waiting.empty()) {
+            return;  // Another state is being written; this one has its turn with its next version.
+        }
+        begun_[state] = version;
+        last_[state] = now();
+        if (own != shared_->waiting.end()) {
             shared_->too_slow(version);
             return;
         }
@@ -162,7 +169,7 @@ std::vector<FolderWriter::Job> FolderWriter::last_versions(bool at_end) const {
 void FolderWriter::write_now() {
     {
         const std::lock_guard lock(shared_->mutex);
-        if (shared_->waiting > 0) {
+        if (!shared_->waiting.empty()) {
             return;  // The workers do not wait for the disk; finish() writes it.
         }
     }
@@ -203,7 +210,7 @@ void FolderWriter::give_up() {
 void FolderWriter::post(Job job) {
     {
         const std::lock_guard lock(shared_->mutex);
-        ++shared_->waiting;
+        shared_->waiting.insert(job.state);
     }
     const auto posted_job = std::make_shared<Job>(std::move(job));
     const bool posted = thread_.post([shared = shared_, posted_job] {
@@ -211,11 +218,11 @@ void FolderWriter::post(Job job) {
         shared->run(*posted_job);
         posted_job->hold.reset();
         const std::lock_guard lock(shared->mutex);
-        --shared->waiting;
+        shared->waiting.extract(posted_job->state);
     });
     if (!posted) {
         const std::lock_guard lock(shared_->mutex);
-        --shared_->waiting;
+        shared_->waiting.extract(posted_job->state);
         shared_->too_slow(posted_job->version);
     }
 }

@@ -37,7 +37,7 @@ class FolderWriter {
     FolderWriter& operator=(const FolderWriter&) = delete;
 
     /// True if the interval is over.
-    [[nodiscard]] bool is_due() const;
+    [[nodiscard]] bool is_due(const std::string& state) const;
     /// `version` is whole. `write`: all nodes write it. Otherwise it is written only if the
     /// interval has been over for a long time. May be called several times.
     void whole(const std::string& state, const snapshot::Version& version, bool write);
@@ -60,13 +60,16 @@ class FolderWriter {
     struct Shared;
     [[nodiscard]] std::vector<Job> last_versions(bool at_end) const;
     void post(Job job);
+    /// How long ago the last write began, or this object.
+    [[nodiscard]] Duration since_last_locked(const std::string& state) const;
 
     const std::shared_ptr<Shelf> shelf_;
     const std::shared_ptr<Shared> shared_;
     const Duration interval_;
     mutable std::mutex mutex_;
     // Guarded by the mutex.
-    Instant last_;  ///< When the last write began, or this object.
+    const Instant began_;
+    std::map<std::string, Instant> last_;  ///< When the last write began.
     std::map<std::string, snapshot::Version> begun_;
     files::Background thread_;  ///< With low priority.
 };

@@ -213,7 +213,7 @@ struct ActiveSnapshots {
         }
         copier.saved(ask.id, ask.version, ask.replicated);
         Reply reply;
-        reply.answer.write = writer && facts().group_rank == 0 && writer->is_due();
+        reply.answer.write = writer && facts().group_rank == 0 && writer->is_due(ask.id.name);
         return reply;
     }
 

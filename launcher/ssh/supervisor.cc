@@ -16,7 +16,7 @@ namespace {
 
 constexpr Duration kTellLimit = std::chrono::minutes(1);
 constexpr Duration kLifeInterval = std::chrono::seconds(5);
-constexpr std::size_t kReadBytesMax = std::size_t{64} << 10;
+constexpr std::size_t kOutputBytesMax = std::size_t{64} << 10;
 
 // False if the descriptor is not ready in time.
 bool await_ready(int fd, short events, const Clock& clock, Instant deadline) {
@@ -34,7 +34,7 @@ bool await_ready(int fd, short events, const Clock& clock, Instant deadline) {
 }  // namespace
 
 void Supervisor::take_bytes() {
-    std::array<char, kReadBytesMax> bytes{};
+    std::array<char, kOutputBytesMax> bytes{};
     const ssize_t count = ::read(orders_.get(), bytes.data(), bytes.size());
     if (count > 0) {
         frames_.feed({bytes.data(), static_cast<std::size_t>(count)});

@@ -14,10 +14,10 @@ namespace {
 using security::Role;
 using security::Token;
 
-constexpr std::size_t kConnections = 300;
-constexpr std::size_t kMemoryMax = std::size_t{128} << 20U;
+constexpr std::size_t kHttpClientsConnections = 300;
+constexpr std::size_t kHttpClientsMemoryMax = std::size_t{128} << 20U;
 
-class HttpClients : public StrangersTest<kConnections, kMemoryMax> {
+class HttpClients : public StrangersTest<kHttpClientsConnections, kHttpClientsMemoryMax> {
    protected:
     static std::string bearer(const security::Scope& scope) {
         return "Authorization: Bearer " + victim_->token().limited_to(scope).text() + "\r\n";
@@ -42,7 +42,7 @@ TEST_F(HttpClients, SlowRequestsHoldNothingUp) {
     const std::string bytes = request("GET /healthz", "A: " + std::string(4000, 'a') + "\r\n");
     endure([&](Siege& siege) {
         std::vector<int> slow;
-        for (std::size_t i = 0; i < kConnections; ++i) {
+        for (std::size_t i = 0; i < kHttpClientsConnections; ++i) {
             slow.push_back(siege.dial(victim_->daemon(), "GET /"));
         }
         for (std::size_t at = 5; siege.goes_on() && at < bytes.size(); ++at) {
@@ -93,7 +93,7 @@ TEST_F(HttpClients, ConnectionsDisplaceOnlyEachOther) {
         if (Siege::receive(viewer, 12) != "HTTP/1.1 200") {
             return "the observer's token is not accepted";
         }
-        for (std::size_t i = 0; i < 2 * kConnections; ++i) {
+        for (std::size_t i = 0; i < 2 * kHttpClientsConnections; ++i) {
             siege.dial(victim_->daemon(), "GET /");
         }
         while (siege.goes_on()) {

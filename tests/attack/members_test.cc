@@ -23,7 +23,7 @@ using security::Role;
 using security::Token;
 
 /// The limit on the nodes of all jobs is 256 MiB.
-constexpr std::size_t kMemoryMax = std::size_t{512} << 20U;
+constexpr std::size_t kMembersMemoryMax = std::size_t{512} << 20U;
 constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 53U;
 
 std::string frame(const FromAgent& message) {
@@ -36,14 +36,14 @@ class Members : public ::testing::Test {
     static void TearDownTestSuite() {
         // The attacked daemon dies. The job relies on the state that it has kept.
         const Victim::State before = victim_->state();
-        EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMemoryMax)
+        EXPECT_TRUE(has_sanitizer() || victim_->daemon_peak() < kMembersMemoryMax)
             << victim_->daemon_peak();
         victim_->restart_daemon();
         EXPECT_TRUE(victim_->trains_in_round(before.round));
         EXPECT_EQ(victim_->state().round, before.round);
         victim_->kill_worker(before.round, 0);
         EXPECT_TRUE(victim_->trains_in_round(before.round + 1));
-        victim_->finish(kMemoryMax);
+        victim_->finish(kMembersMemoryMax);
         victim_.reset();
     }
 

@@ -22,7 +22,7 @@ namespace {
 using security::Token;
 using testing::read_file;
 
-constexpr std::size_t kMemoryMax = std::size_t{128} << 20U;
+constexpr std::size_t kOtherUserMemoryMax = std::size_t{128} << 20U;
 
 /// The answer of a store: the number of its keys, after a key was set.
 std::string store_requests() {
@@ -61,7 +61,7 @@ class OtherUser : public ::testing::TestWithParam<bool> {
     }
     void TearDown() override {
         if (victim_) {
-            victim_->finish(kMemoryMax);
+            victim_->finish(kOtherUserMemoryMax);
         }
     }
 

@@ -11,7 +11,7 @@ namespace regroup::attack {
 namespace {
 
 constexpr std::size_t kSilent = 200;
-constexpr std::size_t kMemoryMax = std::size_t{256} << 20U;
+constexpr std::size_t kReformingMemoryMax = std::size_t{256} << 20U;
 
 class Reforming : public ::testing::Test {
    protected:
@@ -25,7 +25,7 @@ class Reforming : public ::testing::Test {
     }
     void TearDown() override {
         if (victim_) {
-            victim_->finish(kMemoryMax);
+            victim_->finish(kReformingMemoryMax);
         }
     }
     /// Where anything of the job listens now, on both hosts.

@@ -17,7 +17,7 @@ using store::Opcode;
 using store::Request;
 
 /// The memory of clients has a limit of 512 MiB, and the test stores a quarter of that.
-constexpr std::size_t kMemoryMax = std::size_t{1} << 30U;
+constexpr std::size_t kStoresMemoryMax = std::size_t{1} << 30U;
 
 std::string bytes_of(const Request& request) {
     std::string bytes;
@@ -64,9 +64,9 @@ class Stores : public ::testing::Test {
     }
     static void TearDownTestSuite() {
         for (const pid_t pid : servers_) {
-            EXPECT_TRUE(has_sanitizer() || peak_of(pid) < kMemoryMax) << peak_of(pid);
+            EXPECT_TRUE(has_sanitizer() || peak_of(pid) < kStoresMemoryMax) << peak_of(pid);
         }
-        victim_->finish(kMemoryMax);
+        victim_->finish(kStoresMemoryMax);
         victim_.reset();
     }
     void SetUp() override { ASSERT_GE(targets_.size(), 2U); }

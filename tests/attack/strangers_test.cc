@@ -17,9 +17,9 @@ using rendezvous::Refused;
 using security::Role;
 using security::Token;
 
-constexpr std::size_t kConnections = 3000;
+constexpr std::size_t kStrangersConnections = 3000;
 /// With 2,048 connections that have said nothing, each in the middle of a TLS handshake.
-constexpr std::size_t kMemoryMax = std::size_t{256} << 20U;
+constexpr std::size_t kStrangersMemoryMax = std::size_t{256} << 20U;
 
 /// The first bytes of a TLS client.
 std::string client_hello() {
@@ -38,7 +38,7 @@ std::string client_hello() {
     return hello;
 }
 
-class Strangers : public StrangersTest<kConnections, kMemoryMax> {
+class Strangers : public StrangersTest<kStrangersConnections, kStrangersMemoryMax> {
    protected:
     /// A daemon that refuses must not do what `message` asks for.
     static std::string try_in_vain(Caller& caller, const FromAgent& message) {

@@ -26,7 +26,7 @@ using security::to_base64;
 using testing::EtcdSide;
 using testing::Loop;
 
-const SteadyClock kClock;
+const SteadyClock kJournalClock;
 
 TEST(Base64, ComesBackForEveryLength) {
     std::string bytes;
@@ -177,8 +177,8 @@ TEST_F(EtcdJournalTest, DaemonDecidesOnlyWhatEtcdKept) {
             EtcdJournal::Options options;
             options.endpoints = {{"127.0.0.1", etcd_.port()}};
             options.advertise = "127.0.0.1:" + std::to_string(port);
-            return Result(
-                std::unique_ptr<Journal>(new EtcdJournal(loop_.io(), kClock, std::move(options))));
+            return Result(std::unique_ptr<Journal>(
+                new EtcdJournal(loop_.io(), kJournalClock, std::move(options))));
         };
     };
     testing::DaemonHost host(loop_, {}, 0, with_etcd);

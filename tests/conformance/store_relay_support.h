@@ -22,11 +22,9 @@
 #include "rendezvous/store_relay/relay_client.h"
 #include "rendezvous/store_relay/relay_server.h"
 #include "rendezvous/store_server/store_server.h"
+#include "tests/conformance/store_support.h"
 
 namespace regroup::store {
-
-/// Longer than any operation here takes on a busy machine: a wait of this length has failed.
-constexpr std::chrono::seconds kPatience{60};
 
 inline const std::string kName = "regroup store, round 7";
 

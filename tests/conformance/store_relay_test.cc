@@ -20,7 +20,7 @@ namespace {
 
 using regroup::testing::eventually;
 
-std::string bytes_of(const std::vector<Request>& requests) {
+std::string all_encoded(const std::vector<Request>& requests) {
     std::string bytes;
     encode({Opcode::validate, {}, kMagic}, bytes);
     for (const Request& request : requests) {
@@ -153,7 +153,7 @@ constexpr std::size_t kLongBytes = std::size_t{1} << 20U;
 void ask_for_long_replies(RawSocket& slow, StoreClient& other) {
     ASSERT_TRUE(other.set("long", std::string(kLongBytes, 'x'), kPatience));
     ASSERT_TRUE(*other.check({"long"}, kPatience));
-    slow.send(bytes_of(std::vector<Request>(kLongReplies, Request{Opcode::get, {"/long"}, 0})));
+    slow.send(all_encoded(std::vector<Request>(kLongReplies, Request{Opcode::get, {"/long"}, 0})));
 }
 
 TEST(StoreRelay, SlowReaderKeepsNoOtherWaitingAndGetsAllInTheEnd) {
@@ -227,7 +227,7 @@ TEST(StoreRelay, WorkerThatBreaksTheProtocolIsDisconnectedAlone) {
     RelayNode node(loop, store.port());
     const auto other = node.connect();
     RawSocket confused(node.port());
-    confused.send(bytes_of({}) + "\xFF");
+    confused.send(all_encoded({}) + "\xFF");
     EXPECT_TRUE(confused.is_closed());
     EXPECT_TRUE(other->add("number", 1, kPatience));
     EXPECT_EQ(store.clients(), 1U);
@@ -243,7 +243,7 @@ TEST(StoreRelay, LimitOfTheStoreHoldsForEachWorker) {
     RelayNode node(loop, store.port());
     const auto other = node.connect();
     RawSocket greedy(node.port());
-    greedy.send(bytes_of({{Opcode::set, {"/key", std::string(101, 'x')}, 0}}));
+    greedy.send(all_encoded({{Opcode::set, {"/key", std::string(101, 'x')}, 0}}));
     EXPECT_TRUE(greedy.is_closed());
     EXPECT_FALSE(*other->check({"key"}, kPatience));
 }

@@ -17,7 +17,7 @@
 namespace regroup::store {
 namespace {
 
-std::string bytes_of(const Request& request) {
+std::string bytes_of_request(const Request& request) {
     std::string bytes;
     encode(request, bytes);
     return bytes;
@@ -33,7 +33,7 @@ class StoreTurns : public ::testing::Test {
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
         engine.admit({UniqueFd(ends[0])});
         UniqueFd client(ends[1]);
-        say(client, bytes_of({Opcode::validate, {}, kMagic}));
+        say(client, bytes_of_request({Opcode::validate, {}, kMagic}));
         return client;
     }
     [[nodiscard]] bool is_ready() const {
@@ -78,7 +78,7 @@ class StoreTurns : public ::testing::Test {
                 wait.texts.push_back(std::to_string(i) + "-" + std::to_string(name));
             }
             clients.push_back(connect());
-            say(clients.back(), bytes_of(wait));
+            say(clients.back(), bytes_of_request(wait));
         }
         run();
         EXPECT_LE(most_work, StoreEngine::kTurnWork + kNames + 1);
@@ -97,7 +97,7 @@ TEST_F(StoreTurns, ManyWaitsOfClientsThatHangUpTogetherEndInSlices) {
     const UniqueFd honest = connect();
     run();
     clients.clear();
-    say(honest, bytes_of({Opcode::num_keys, {}, 0}));
+    say(honest, bytes_of_request({Opcode::num_keys, {}, 0}));
     turns = 0;
     most_work = 0;
     turn();
@@ -130,9 +130,9 @@ TEST_F(StoreTurns, ManyRequestsInOnePieceAreExecutedInSeveralTurnsAndInOrder) {
     most_work = 0;
     std::string requests;
     for (int i = 0; i < 100; ++i) {
-        requests += bytes_of({Opcode::list_keys, {}, 0});
+        requests += bytes_of_request({Opcode::list_keys, {}, 0});
     }
-    say(client, requests + bytes_of({Opcode::set, {"last", ""}, 0}));
+    say(client, requests + bytes_of_request({Opcode::set, {"last", ""}, 0}));
     while (is_ready()) {
         turn();
         std::size_t heard = 0;
@@ -143,7 +143,7 @@ TEST_F(StoreTurns, ManyRequestsInOnePieceAreExecutedInSeveralTurnsAndInOrder) {
     const std::size_t one_reply = kKeys * 64 / 64 + 2;
     EXPECT_LE(most_work, StoreEngine::kTurnWork + one_reply);
     EXPECT_GT(turns, 3U);
-    say(client, bytes_of({Opcode::num_keys, {}, 0}));
+    say(client, bytes_of_request({Opcode::num_keys, {}, 0}));
     run();
     std::int64_t keys = 0;
     ASSERT_EQ(::recv(client.get(), &keys, sizeof keys, MSG_DONTWAIT), 8);
@@ -161,16 +161,16 @@ TEST_F(StoreTurns, ClientWithoutASocketThatLeavesHasItsRequestsExecuted) {
         ASSERT_TRUE(engine.set("a rather long name of a key, number " + std::to_string(i), ""));
     }
     const ClientId client = engine.attach(far_end);
-    std::string requests = bytes_of({Opcode::validate, {}, kMagic});
+    std::string requests = bytes_of_request({Opcode::validate, {}, kMagic});
     for (int i = 0; i < 100; ++i) {
-        requests += bytes_of({Opcode::list_keys, {}, 0});
+        requests += bytes_of_request({Opcode::list_keys, {}, 0});
     }
-    engine.receive(client, requests + bytes_of({Opcode::set, {"last", ""}, 0}));
+    engine.receive(client, requests + bytes_of_request({Opcode::set, {"last", ""}, 0}));
     engine.detach(client);
     const UniqueFd other = connect();
     run();
     hear(other);
-    say(other, bytes_of({Opcode::check, {"last"}, 0}));
+    say(other, bytes_of_request({Opcode::check, {"last"}, 0}));
     run();
     std::vector<char> answer(1);
     ASSERT_EQ(::recv(other.get(), answer.data(), 1, MSG_DONTWAIT), 1);

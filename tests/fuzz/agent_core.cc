@@ -11,9 +11,9 @@
 #include "tests/fuzz/values.h"
 #include "tests/simulation/checker.h"
 
+namespace regroup::fuzz_agent_core {
 namespace {
 
-using namespace regroup;
 using namespace regroup::agent;
 
 constexpr int kEventsMax = 300;
@@ -272,13 +272,11 @@ class Shell {
     simulation::Checkers checkers_;
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
-    return random_seeds();
+std::vector<std::string> seeds() {
+    return fuzz::random_seeds();
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     AgentConfig config;
     config.job = "job";
@@ -294,5 +292,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     if (validate(config.policy)) {
         Shell(input, config).run();
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_agent_core

@@ -13,9 +13,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "worker_sdk/src/base/checksum.h"
 
+namespace regroup::fuzz_checkpoint {
 namespace {
-
-using namespace regroup;
 
 constexpr std::string_view kMagic = "RGCKPT03";
 
@@ -58,9 +57,7 @@ class MemoryFile {
     int fd_;
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     std::string body;
     append_u64(body, 3);
     for (const auto& [name, kind, value] :
@@ -73,7 +70,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return {'\xFF' + body, '\0' + framed(body)};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     const bool is_body = input.chance(128) || input.empty();
     const std::string content =
@@ -95,5 +92,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     } catch (const Error& error) {
         fuzz::require(error.code() == Errc::invalid_argument, "a bad file is the caller's mistake");
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_checkpoint

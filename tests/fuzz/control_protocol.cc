@@ -8,9 +8,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/protocol_samples.h"
 
+namespace regroup::fuzz_control_protocol {
 namespace {
-
-using namespace regroup;
 
 template <class Message>
 bool check(std::string_view payload, Result<Message> (*decode)(std::string_view)) {
@@ -33,9 +32,7 @@ void check(std::string_view payload) {
     fuzz::require(!by_daemon || !by_agent, "only one side accepts a message");
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     std::vector<std::string> seeds;
     std::string stream;
     const auto add = [&](const std::string& payload) {
@@ -53,12 +50,12 @@ std::vector<std::string> regroup::fuzz::seeds() {
 }
 
 /// The first byte: the size of the pieces of a stream, or 255 for a single payload.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     const std::size_t piece = input.byte();
     if (piece == 255) {
         check(input.bytes(count));
-        return 0;
+        return;
     }
     protocol::FrameReader reader;
     bool lost = false;
@@ -75,5 +72,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
             check(**payload);
         }
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_control_protocol

@@ -19,9 +19,9 @@
 #include "rendezvous/store/store_wire.h"
 #include "tests/fuzz/values.h"
 
+namespace regroup::fuzz_daemon {
 namespace {
 
-using namespace regroup;
 using namespace regroup::rendezvous;
 
 constexpr std::size_t kConnections = 3;
@@ -198,14 +198,19 @@ class Story {
     std::array<std::optional<Connection>, kConnections> connections_{};
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
-    return random_seeds();
+std::vector<std::string> seeds() {
+    return fuzz::random_seeds();
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     Story(input).run();
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_daemon

@@ -9,9 +9,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/journal_stories.h"
 
+namespace regroup::fuzz_etcd_replies {
 namespace {
 
-using namespace regroup;
 using namespace regroup::journal;
 using nlohmann::json;
 using security::from_base64;
@@ -21,9 +21,7 @@ json pair_of(const std::string& key, const std::string& value) {
     return {{"key", to_base64(key)}, {"value", to_base64(value)}};
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     const StoredJob job = testing::story_of_two_rounds().job();
     const std::string prefix = etcd::job_prefix("/regroup/", job.key);
     json pairs = json::array();
@@ -44,7 +42,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
             R"({"result":{"ID":"7587","TTL":"10"}})"};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     const std::string_view text(reinterpret_cast<const char*>(bytes), count);
     if (const auto decoded = from_base64(text)) {
         fuzz::require(from_base64(to_base64(*decoded)) == decoded, "Base64 loses nothing");
@@ -59,5 +57,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     for (etcd::JobsReader::Job& job : reader.take()) {
         (void)read_all(job.job);
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_etcd_replies

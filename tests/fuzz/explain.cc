@@ -6,6 +6,7 @@
 #include "agent/explain/stack_text.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace regroup::fuzz_explain {
 namespace {
 
 using namespace regroup::agent;
@@ -72,9 +73,7 @@ void check_job(regroup::fuzz::Input& input) {
     check_explanation(facts);
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     NodeFacts node;
     node.world_size = 2;
     node.ranks.resize(2);
@@ -95,12 +94,12 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return all;
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     regroup::fuzz::Input input(bytes, count);
     const std::uint64_t choice = input.below(4);
     if (choice == 3) {
         check_job(input);
-        return 0;
+        return;
     }
     const std::string_view text = input.bytes(count);
     if (choice == 0) {
@@ -114,5 +113,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     } else {
         static_cast<void>(top_frames(text, 7));
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_explain

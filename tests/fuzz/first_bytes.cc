@@ -7,7 +7,10 @@
 #include "rendezvous/store/store_wire.h"
 #include "tests/fuzz/fuzz.h"
 
-std::vector<std::string> regroup::fuzz::seeds() {
+namespace regroup::fuzz_first_bytes {
+namespace {
+
+std::vector<std::string> seeds() {
     std::string greeting;
     store::encode({store::Opcode::validate, {}, store::kMagic}, greeting);
     std::string set;
@@ -15,8 +18,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return {greeting, set, std::string("\0\0\0\x10{\"type\"", 10), "GET / HTTP/1.1"};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
-    using namespace regroup;
+void test(const std::uint8_t* bytes, std::size_t count) {
     using rendezvous::PortProtocol;
     const std::string_view all(reinterpret_cast<const char*>(bytes),
                                std::min<std::size_t>(count, 64));
@@ -36,5 +38,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
         while (!rest.empty() && parser.next(rest)) {
         }
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_first_bytes

@@ -10,9 +10,9 @@
 #include "rendezvous/client/endpoint.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace regroup::fuzz_flag_values {
 namespace {
 
-using namespace regroup;
 using namespace regroup::launcher;
 
 void check_endpoints(const std::string& text) {
@@ -30,9 +30,7 @@ void check_endpoints(const std::string& text) {
     }
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     return {std::string("\0a:29400,b,[::1]:1,2001:db8::7", 30),
             "\x01"
             "1.5",
@@ -59,7 +57,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
 }
 
 /// The first byte: which flag.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     const std::uint64_t flag = input.below(12);
     const std::string text(input.bytes(count));
@@ -119,5 +117,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
                               "an endpoint is read as it is printed");
             }
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_flag_values

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "rendezvous/base/random.h"
 
@@ -42,22 +41,3 @@ std::uint64_t Input::number(std::uint64_t max) {
 }
 
 }  // namespace regroup::fuzz
-
-/// `--write-seeds=FOLDER` as the first argument writes the seeds there and ends: libFuzzer reads
-/// them as files.
-extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-    constexpr std::string_view kFlag = "--write-seeds=";
-    if (*argc < 2 || !std::string_view((*argv)[1]).starts_with(kFlag)) {
-        return 0;
-    }
-    const std::string folder((*argv)[1] + kFlag.size());
-    int number = 0;
-    for (const std::string& seed : regroup::fuzz::seeds()) {
-        std::ofstream file(folder + "/seed-" + std::to_string(number++), std::ios::binary);
-        if (!file.write(seed.data(), static_cast<std::streamsize>(seed.size())).flush()) {
-            std::fprintf(stderr, "cannot write seeds into %s\n", folder.c_str());
-            std::exit(1);
-        }
-    }
-    std::exit(0);
-}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common part of the fuzz targets. A target is one file with LLVMFuzzerTestOneInput, which ends
-// the process when its property does not hold, and with seeds(). libFuzzer drives it in the preset
-// `fuzz`; replay_main.cc drives it in all other builds.
+// The common part of the fuzz targets. A target is one file, with names in a namespace of its own,
+// and is listed in targets.h. In the preset `fuzz` each is a program that libFuzzer drives
+// (fuzzer_main.cc). In all other builds they are one program, which replay_main.cc drives.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,12 @@ inline void require(bool holds, const char* what) {
     }
 }
 
-/// Inputs from which the mutations start, besides the files of the corpus.
-[[nodiscard]] std::vector<std::string> seeds();
+struct Target {
+    /// Inputs from which the mutations start, besides the files of the corpus.
+    std::vector<std::string> (*seeds)();
+    /// Ends the process when a property does not hold for these bytes.
+    void (*test)(const std::uint8_t* bytes, std::size_t count);
+};
 
 /// Random ones, for targets that make choices of their bytes.
 [[nodiscard]] std::vector<std::string> random_seeds();
@@ -75,5 +79,3 @@ class Input {
 };
 
 }  // namespace regroup::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count);

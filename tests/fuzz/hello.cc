@@ -9,9 +9,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "worker_sdk/src/net/handshake.h"
 
+namespace regroup::fuzz_hello {
 namespace {
 
-using namespace regroup;
 using namespace regroup::net;
 
 const security::Key& group_key() {
@@ -114,9 +114,7 @@ void records(fuzz::Input& input) {
     }
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     const auto text = [](char choice, const auto& value) {
         const auto bytes = bytes_of(value);
         return choice + std::string(1, '\xff') +
@@ -129,7 +127,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
             std::string("\2\xff\0\5hello\2\3\3\xff", 12)};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     switch (input.below(3)) {
         case 0:
@@ -141,5 +139,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
         default:
             records(input);
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_hello

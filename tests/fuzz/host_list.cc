@@ -6,9 +6,9 @@
 
 #include "tests/fuzz/fuzz.h"
 
+namespace regroup::fuzz_host_list {
 namespace {
 
-using namespace regroup;
 using namespace regroup::launcher;
 
 std::string joined(const std::vector<std::string>& names) {
@@ -19,9 +19,7 @@ std::string joined(const std::vector<std::string>& names) {
     return list;
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     return {"linux[1,2]",
             "alpha,beta,gamma",
             "c1009a-s17,c1010a-s11",
@@ -35,14 +33,14 @@ std::vector<std::string> regroup::fuzz::seeds() {
             "[1-3]"};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     const std::string text(reinterpret_cast<const char*>(bytes), count);
     const auto names = expand_host_list(text);
     if (!names) {
         fuzz::require(names.error().code == Errc::invalid_argument && !names.error().detail.empty(),
                       "a refusal has a reason");
         fuzz::require(names.error().detail.size() < 200, "a refusal is short");
-        return 0;
+        return;
     }
     fuzz::require(!names->empty() && names->size() <= kHostsMax, "a list has its limits");
     for (const std::string& name : *names) {
@@ -50,5 +48,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     }
     const auto again = expand_host_list(joined(*names));
     fuzz::require(again && *again == *names, "the names of a list are a list of the same names");
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_host_list

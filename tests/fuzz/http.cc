@@ -14,9 +14,9 @@
 #include "rendezvous/http/door.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace regroup::fuzz_http {
 namespace {
 
-using namespace regroup;
 using boost::asio::ip::tcp;
 
 constexpr std::size_t kClients = 2;
@@ -218,14 +218,19 @@ class Story {
     std::array<int, kClients> fds_{-1, -1};
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
-    return random_seeds();
+std::vector<std::string> seeds() {
+    return fuzz::random_seeds();
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     Story(input).run();
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_http

@@ -12,9 +12,9 @@
 #include "rendezvous/protocol/codec.h"
 #include "tests/fuzz/values.h"
 
+namespace regroup::fuzz_job_table {
 namespace {
 
-using namespace regroup;
 using namespace regroup::rendezvous;
 using boost::asio::ip::tcp;
 
@@ -372,14 +372,19 @@ class Story {
     FakeJournal* journal_ = nullptr;
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
-    return random_seeds();
+std::vector<std::string> seeds() {
+    return fuzz::random_seeds();
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     Story(input).run();
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_job_table

@@ -7,9 +7,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/journal_stories.h"
 
+namespace regroup::fuzz_journal {
 namespace {
 
-using namespace regroup;
 using namespace regroup::journal;
 
 std::vector<Entry> read(const std::vector<std::string>& records) {
@@ -41,9 +41,7 @@ std::string replayed(const StoredJob& job) {
     return lines + (result ? std::to_string(result->identical) : result.error().detail);
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     const StoredJob job = testing::story_of_two_rounds().job();
     std::string records;
     for (const std::string& record : to_records(job.entries)) {
@@ -56,7 +54,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return {records, shown(job.entries), table, testing::lines_of(job)};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     std::string_view text(reinterpret_cast<const char*>(bytes), count);
     StoredJob job{{"job", 1}, {}, false};
     while (!text.empty()) {
@@ -75,5 +73,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     fuzz::require(shown(again) == shown(job.entries), "what was read is written and read again");
     fuzz::require(replayed(job) == replayed(job), "a replay is repeatable");
     (void)from_lines({reinterpret_cast<const char*>(bytes), count});
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_journal

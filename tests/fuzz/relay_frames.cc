@@ -7,9 +7,9 @@
 #include "rendezvous/store_relay/mux_frame.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace regroup::fuzz_relay_frames {
 namespace {
 
-using namespace regroup;
 using namespace regroup::store;
 
 /// The frames written again, with the bytes of a data frame in one piece. `refused`: the peer broke
@@ -50,9 +50,7 @@ class Rewriter {
     Outcome outcome_;
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     std::string frames(1, '\3');
     append_mux(frames, 1, MuxKind::open);
     append_mux_data(frames, 1, "a request");
@@ -62,7 +60,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return {frames};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     const std::size_t step = 1 + input.below(20);
     const std::string_view all = input.bytes(count);
@@ -79,5 +77,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     again.take(whole.outcome().frames);
     fuzz::require(!again.outcome().refused && again.outcome().frames == whole.outcome().frames,
                   "frames are read as they are written");
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_relay_frames

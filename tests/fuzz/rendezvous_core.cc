@@ -12,9 +12,9 @@
 #include "tests/simulation/checker.h"
 #include "tests/simulation/job_log.h"
 
+namespace regroup::fuzz_rendezvous_core {
 namespace {
 
-using namespace regroup;
 using namespace regroup::rendezvous;
 
 constexpr int kEventsMax = 300;
@@ -286,18 +286,23 @@ class Story {
     std::uint64_t step_ = 0;
 };
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
-    return random_seeds();
+std::vector<std::string> seeds() {
+    return fuzz::random_seeds();
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     const auto hello = fuzz::received(
         Join{"job", "a", fuzz::make_policy(input), fuzz::make_offer(input, "a"), {}});
     if (hello) {
         Story(input, std::get<Join>(*hello).policy).run();
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_rendezvous_core

@@ -3,7 +3,7 @@
 // Drives a fuzz target where libFuzzer does not: the seeds, the files of the corpus, and then
 // mutations of them. The order follows from the seed, and the time says how far it gets.
 //
-//     fuzz_NAME [--seconds=1] [--seed=1] [--runs=N] [FILE or FOLDER]...
+//     fuzz_replay TARGET [--seconds=1] [--seed=1] [--runs=N] [FILE or FOLDER]...
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -12,17 +12,43 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/random.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/targets.h"
 
 namespace regroup::fuzz {
 namespace {
 
 constexpr std::size_t kBytesMax = 4096;
 constexpr const char* kCrashFile = "fuzz-crash.bin";
+
+const std::map<std::string_view, Target>& targets() {
+    static const std::map<std::string_view, Target> all{
+        {"agent_core", fuzz_agent_core::target()},
+        {"checkpoint", fuzz_checkpoint::target()},
+        {"control_protocol", fuzz_control_protocol::target()},
+        {"daemon", fuzz_daemon::target()},
+        {"etcd_replies", fuzz_etcd_replies::target()},
+        {"explain", fuzz_explain::target()},
+        {"first_bytes", fuzz_first_bytes::target()},
+        {"flag_values", fuzz_flag_values::target()},
+        {"hello", fuzz_hello::target()},
+        {"host_list", fuzz_host_list::target()},
+        {"http", fuzz_http::target()},
+        {"job_table", fuzz_job_table::target()},
+        {"journal", fuzz_journal::target()},
+        {"relay_frames", fuzz_relay_frames::target()},
+        {"rendezvous_core", fuzz_rendezvous_core::target()},
+        {"ssh_launch", fuzz_ssh_launch::target()},
+        {"store", fuzz_store::target()},
+        {"worker_link", fuzz_worker_link::target()},
+        {"worker_wire", fuzz_worker_wire::target()},
+    };
+    return all;
+}
 
 /// The input that runs, for the handler of the crash.
 std::string_view current;
@@ -37,9 +63,9 @@ void save_current(int signal) {
     std::raise(signal);
 }
 
-void run(const std::string& input) {
+void run(const Target& target, const std::string& input) {
     current = input;
-    (void)LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+    target.test(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
 }
 
 std::string mutated(Random& random, const std::vector<std::string>& inputs) {
@@ -98,12 +124,28 @@ bool take_number(std::string_view argument, std::string_view flag, std::uint64_t
     return true;
 }
 
+const Target& chosen(int argc, char** argv) {
+    const auto found = argc < 2 ? targets().end() : targets().find(argv[1]);
+    if (found == targets().end()) {
+        std::fprintf(stderr,
+                     "usage: fuzz_replay TARGET [--seconds=1] [--seed=1] [--runs=N] "
+                     "[FILE or FOLDER]...\nTARGET is one of:");
+        for (const auto& [name, target] : targets()) {
+            std::fprintf(stderr, " %.*s", static_cast<int>(name.size()), name.data());
+        }
+        std::fprintf(stderr, "\n");
+        std::exit(2);
+    }
+    return found->second;
+}
+
 int drive(int argc, char** argv) {
+    const Target& target = chosen(argc, argv);
     std::uint64_t limit_s = 1;
     std::uint64_t seed = 1;
     std::uint64_t runs_max = UINT64_MAX;
     std::vector<std::filesystem::path> files;
-    for (int i = 1; i < argc; ++i) {
+    for (int i = 2; i < argc; ++i) {
         const std::string_view argument = argv[i];
         if (take_number(argument, "--seconds=", limit_s) ||
             take_number(argument, "--seed=", seed) || take_number(argument, "--runs=", runs_max)) {
@@ -118,7 +160,7 @@ int drive(int argc, char** argv) {
         }
     }
     std::sort(files.begin(), files.end());
-    std::vector<std::string> inputs = seeds();
+    std::vector<std::string> inputs = target.seeds();
     for (const std::filesystem::path& file : files) {
         inputs.push_back(read_file(file));
     }
@@ -127,14 +169,14 @@ int drive(int argc, char** argv) {
         std::signal(signal, save_current);
     }
     for (const std::string& input : inputs) {
-        run(input);
+        run(target, input);
     }
     Random random(seed);
     const SteadyClock clock;
     const Instant end = after(clock.now(), std::chrono::seconds(limit_s));
     std::uint64_t runs = 0;
     for (; runs < runs_max && clock.now() < end; ++runs) {
-        run(mutated(random, inputs));
+        run(target, mutated(random, inputs));
     }
     std::printf("%zu inputs and %llu mutations of them\n", inputs.size(),
                 static_cast<unsigned long long>(runs));

@@ -8,9 +8,9 @@
 #include "rendezvous/protocol/framing.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace regroup::fuzz_ssh_launch {
 namespace {
 
-using namespace regroup;
 using namespace regroup::launcher;
 
 constexpr const char* kWord = "word";
@@ -63,9 +63,7 @@ void check_order(const std::string& text) {
                   "an order is read as it is written");
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     std::vector<std::string> all{"a:8,ann@b:4,node[01-03,7]:2,[fd00::7]:8",
                                  "# c\nnode01 slots=10\nuser@node02 slots = 4 max_slots=4 // x\n",
                                  "donner:2\nfoo:8 user=ann\n/* a\n*/ b\n", "a\na\nb\n"};
@@ -85,11 +83,18 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return all;
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     const std::string text(reinterpret_cast<const char*>(bytes), count);
     check_hosts(parse_host_list(text));
     check_hosts(parse_host_file(text, "hosts"));
     check_report(text);
     check_order(text);
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_ssh_launch

@@ -10,9 +10,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory.h"
 
+namespace regroup::fuzz_store {
 namespace {
 
-using namespace regroup;
 using namespace regroup::store;
 
 /// Beyond the charges: the tables of an empty store, four parsers, and one request with its reply.
@@ -194,9 +194,7 @@ std::string make_request(fuzz::Input& input, Dialect dialect) {
     return bytes;
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     std::string greeting;
     encode({Opcode::validate, {}, kMagic}, greeting);
     std::string all('\0' + std::string("\x40\x07", 2) + greeting);
@@ -215,7 +213,7 @@ std::vector<std::string> regroup::fuzz::seeds() {
 
 /// The first byte: the older dialect. Then pieces: a byte that says which client and what, and its
 /// bytes.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     const Dialect older = input.chance(128) ? Dialect::v2_1 : Dialect::v1_13;
     Server server(older);
@@ -244,5 +242,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
             }
         }
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_store

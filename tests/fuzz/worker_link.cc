@@ -5,9 +5,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/worker_link_samples.h"
 
+namespace regroup::fuzz_worker_link {
 namespace {
 
-using namespace regroup;
 using namespace regroup::worker_link;
 
 template <class Message>
@@ -24,9 +24,7 @@ void check(std::string_view packet, Result<Message> (*decode)(std::string_view))
     fuzz::require(*again == *message, "a round trip changes nothing");
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     std::vector<std::string> seeds;
     for (const FromWorker& message : samples_from_worker()) {
         seeds.push_back(encode(message));
@@ -37,9 +35,16 @@ std::vector<std::string> regroup::fuzz::seeds() {
     return seeds;
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     const std::string_view packet(reinterpret_cast<const char*>(bytes), count);
     check(packet, decode_from_worker);
     check(packet, decode_to_worker);
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_worker_link

@@ -6,9 +6,9 @@
 #include "worker_sdk/src/cpu/wire.h"
 #include "worker_sdk/src/group/standing.h"
 
+namespace regroup::fuzz_worker_wire {
 namespace {
 
-using namespace regroup;
 using namespace regroup::cpu;
 
 /// A wire struct that arrives in pieces.
@@ -32,9 +32,7 @@ void check_offer(std::string_view text) {
     }
 }
 
-}  // namespace
-
-std::vector<std::string> regroup::fuzz::seeds() {
+std::vector<std::string> seeds() {
     Standing standing;
     standing.version = 3;
     standing.called = 17;
@@ -45,11 +43,11 @@ std::vector<std::string> regroup::fuzz::seeds() {
             "\x01\x02" + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+void test(const std::uint8_t* bytes, std::size_t count) {
     fuzz::Input input(bytes, count);
     if (input.byte() == 0) {
         check_offer(input.bytes(count));
-        return 0;
+        return;
     }
     constexpr std::uint32_t kRanks = 4;
     const std::uint32_t others[] = {1, 2, 3};
@@ -73,5 +71,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
         (void)standings.explain(std::move(failure), now, others,
                                 [](std::uint32_t other) { return std::to_string(other); });
     }
-    return 0;
 }
+
+}  // namespace
+
+fuzz::Target target() {
+    return {seeds, test};
+}
+
+}  // namespace regroup::fuzz_worker_wire

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes virtual environments with packages from PyPI, for the tests and benchmarks beside PyTorch:
 #
-#     sh tests/pytorch/setup.sh [current|newest|clients ...]
+#     sh tests/pytorch/setup.sh [current|newest|clients|peers ...]
 #
 #     current  build/pytorch: the PyTorch that the documentation is about. The default
 #     newest   build/pytorch-newest: the newest PyTorch
 #     clients  build/pytorch-clients: libraries that train with PyTorch, over build/pytorch
+#     peers    build/pytorch-peers: DLRover, beside which a benchmark runs, over build/pytorch
 #
 # The first run takes some minutes for each. current and newest are 3 GB of downloads and 6 GB of
 # disk, clients is 0.6 GB. Later runs do nothing. An environment appears only when it is complete.
@@ -25,12 +26,12 @@ below= # The folder of build/ whose packages the environment also has.
 case ${1:-current} in
     current)
         venv=$build/pytorch
-        packages="torch==2.14.1 numpy==2.4.6"
+        packages="torch==2.14.1 numpy==2.4.6 safetensors==0.8.0"
         disk_kb=9000000 # The environment, and pip's temporary files.
         ;;
     newest)
         venv=$build/pytorch-newest
-        packages="torch==2.15.0 numpy==2.4.6"
+        packages="torch==2.15.0 numpy==2.4.6 safetensors==0.8.0"
         disk_kb=9000000
         ;;
     clients)
@@ -42,8 +43,16 @@ case ${1:-current} in
         check='import accelerate, lightning, transformers, sklearn'
         below=pytorch
         ;;
+    peers)
+        sh "$0" current
+        venv=$build/pytorch-peers
+        packages="dlrover==0.6.1 grpcio==1.85.3"
+        disk_kb=500000
+        check='from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer'
+        below=pytorch
+        ;;
     *)
-        echo "pytorch: unknown environment '$1'; one of current, newest, clients" >&2
+        echo "pytorch: unknown environment '$1'; one of current, newest, clients, peers" >&2
         exit 2
         ;;
 esac

@@ -127,26 +127,27 @@ TEST(LauncherKubernetes, ProcessOutsideOfAnIndexedJobIsNone) {
     EXPECT_FALSE(pod_of({{"HOSTNAME", "train-0"}, {"POD_IP", "10.0.0.1"}}).has_value());
 }
 
-std::string error_of(const Variables& variables) {
+std::string pod_error_of(const Variables& variables) {
     const auto found = find_kubernetes_allocation(environment_of(with(kPod, variables)));
     return found ? "" : found.error().detail;
 }
 
 TEST(LauncherKubernetes, WrongVariablesAreNamed) {
     for (const char* index : {"two", "-1", "1x", "99999999999"}) {
-        EXPECT_THAT(error_of({{"JOB_COMPLETION_INDEX", index}}), HasSubstr("JOB_COMPLETION_INDEX"));
+        EXPECT_THAT(pod_error_of({{"JOB_COMPLETION_INDEX", index}}),
+                    HasSubstr("JOB_COMPLETION_INDEX"));
     }
     for (const char* address : {"$(POD_IP)", "train-0", "10.0.0.1 "}) {
-        EXPECT_THAT(error_of({{"POD_IP", address}}), HasSubstr("POD_IP")) << address;
+        EXPECT_THAT(pod_error_of({{"POD_IP", address}}), HasSubstr("POD_IP")) << address;
     }
     for (const char* head : {"a:b", "a:0", ":29400", "a:70000", "a:"}) {
-        EXPECT_THAT(error_of({{"REGROUP_HEAD", head}}), HasSubstr("REGROUP_HEAD")) << head;
+        EXPECT_THAT(pod_error_of({{"REGROUP_HEAD", head}}), HasSubstr("REGROUP_HEAD")) << head;
     }
 }
 
 TEST(LauncherKubernetes, JobsThatNameADaemonAsTheirHeadAreNotMadeOneJob) {
     for (const char* head : {"regroup", "regroup:29400", "regroup.ml.svc", "10.0.0.5:29400"}) {
-        const std::string error = error_of({{"REGROUP_HEAD", head}});
+        const std::string error = pod_error_of({{"REGROUP_HEAD", head}});
         EXPECT_THAT(error, saying(head, "--rdzv-id"));
     }
 }

@@ -5,14 +5,26 @@ Not imported by ``import regroup``: this module imports torch. docs/python.md is
 """
 from __future__ import annotations
 
+from typing import Any
+
 from . import backend
 from .elastic import DistributedDataParallel, Elastic, wrap_ddp
 from .loader import Batches
+from .snapshot import Snapshot
 from .state import average_gradients, register_state
 
 __all__ = [
-    "Batches", "DistributedDataParallel", "Elastic", "average_gradients", "register_state",
-    "wrap_ddp"
+    "Batches", "DistributedDataParallel", "Elastic", "Snapshot", "SnapshotReader",
+    "SnapshotWriter", "average_gradients", "register_state", "wrap_ddp"
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Their import of torch.distributed.checkpoint takes long, and old releases lack it.
+    if name in ("SnapshotReader", "SnapshotWriter"):
+        from . import snapshot_storage
+        return getattr(snapshot_storage, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 backend.register()
