@@ -13,6 +13,8 @@ function(regroup_close_over target ours others)
         list(POP_FRONT todo item)
         if(item STREQUAL "regroup_options" OR item MATCHES "^::@")
             continue()  # How we compile, and CMake's own marks, are nobody else's business.
+        elseif(item STREQUAL "nlohmann_json::nlohmann_json")
+            continue()  # Headers, which are compiled in.
         endif()
         set(kind)
         if(TARGET ${item})

@@ -18,6 +18,7 @@ header() {
 }
 xxhash=$(header xxhash.h "${XXHASH_HOME:-}")
 nccl=$(header nccl.h "${NCCL_HOME:-}/include")
+json=$(header nlohmann/json.hpp "${JSON_HOME:-}/include")
 sodium=$(header sodium.h "${SODIUM_HOME:-}/include")
 sodium_archive=
 for place in "${SODIUM_HOME:-}/lib" "/usr/lib/$(uname -m)-linux-gnu" /usr/lib64 /usr/local/lib; do
@@ -36,9 +37,9 @@ OUT=$out/objects LINK_FLAGS=-s sh tests/gpu/gpu.sh build
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/third_party"
 cp "$xxhash" "$nccl" "$sodium" "$sodium_archive" "$folder/third_party"
-cp -r "${sodium%.h}" "$folder/third_party"
+cp -r "${sodium%.h}" "${json%/json.hpp}" "$folder/third_party"
 find "$out/objects" -maxdepth 1 -type f -exec cp {} "$folder/bin" \;
-find LICENSE NOTICE rendezvous/base rendezvous/files rendezvous/security rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
+find LICENSE NOTICE rendezvous/base rendezvous/cgroup rendezvous/files rendezvous/json rendezvous/security rendezvous/snapshot rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
      -type f -name '*[a-zA-Z]' | tar cf - -T - | tar xf - -C "$folder"
 tar czf build/regroup-gpu.tar.gz -C "$out" regroup-gpu
 newest() {

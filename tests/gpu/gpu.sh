@@ -82,6 +82,8 @@ find_tools() {
                        /usr/include /usr/local/include "$wheel/include")
     xxhash=$(folder_with xxhash.h "${XXHASH_HOME:-}/include" "${XXHASH_HOME:-}" third_party \
                          /usr/include /usr/local/include)
+    json=$(folder_with nlohmann/json.hpp "${JSON_HOME:-}/include" "${JSON_HOME:-}" third_party \
+                       /usr/include /usr/local/include)
     sodium=$(folder_with sodium.h "${SODIUM_HOME:-}/include" third_party \
                          /usr/include /usr/local/include)
     sodium_library=$(folder_with libsodium.a "${SODIUM_HOME:-}/lib" third_party \
@@ -98,12 +100,14 @@ find_tools() {
         missing="nccl.h: install libnccl-dev or the Python package nvidia-nccl-cu12, or name its folder in NCCL_HOME"
     elif [ -z "$xxhash" ]; then
         missing="xxhash.h: install libxxhash-dev, or name the folder of this one header in XXHASH_HOME"
+    elif [ -z "$json" ]; then
+        missing="nlohmann/json.hpp: install nlohmann-json3-dev, or name its place in JSON_HOME"
     elif [ -z "$sodium" ]; then
         missing="sodium.h: install libsodium-dev, or name its place in SODIUM_HOME"
     fi
     includes="-I. -Iworker_sdk/include -Irendezvous/base/include"
     system=
-    for folder in "$nccl" "$xxhash" "$sodium" "$CUDA_HOME/include"; do
+    for folder in "$nccl" "$xxhash" "$json" "$sodium" "$CUDA_HOME/include"; do
         # The compiler's own folder must stay where it is in the order. An older nccl.h may lie beside
         # CUDA's headers.
         [ "$folder" = /usr/include ] || system="$system -isystem $folder"
@@ -121,6 +125,7 @@ sdk_sources() {
     find worker_sdk/src \( -name '*.cc' -o -name '*.cu' \) ! -name absent.cc \
          ! -name absent_kernels.cc ! -path '*/c_api/*'
     ls rendezvous/base/*.cc rendezvous/cgroup/*.cc rendezvous/store/*.cc rendezvous/worker_link/*.cc tests/gpu/ranks.cc
+    ls rendezvous/json/*.cc rendezvous/snapshot/*.cc
     ls rendezvous/files/*.cc rendezvous/security/base64.cc rendezvous/security/key.cc rendezvous/security/secret_file.cc
 }
 sources_of() {
