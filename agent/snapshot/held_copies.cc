@@ -46,9 +46,8 @@ Result<bool> HeldCopies::make_place(const PartId& id, const Version& version,
     std::vector<Copy>& held = found->second;
     give_up(id, held, known.kept);
     if (held.size() >= kCopiesOfPartMax) {
-        // What an earlier round saved after the version with which this one began was never whole.
         std::erase_if(held, [&](const Copy& copy) {
-            return copy.version.round < version.round && known.whole && copy.version > *known.whole;
+            return copy.version.round < known.told_in && !known.loadable.contains(copy.version);
         });
     }
     if (held.size() >= kCopiesOfPartMax) {

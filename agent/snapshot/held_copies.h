@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ namespace regroup::agent {
 struct KnownVersions {
     std::optional<snapshot::Version> whole{};  ///< The latest that every rank has saved.
     std::optional<snapshot::Version> kept{};   ///< The latest of which each part is copied, too.
+    /// What workers of `told_in` have said to be whole: nothing else of earlier rounds can ever be
+    /// loaded again.
+    std::set<snapshot::Version> loadable{};
+    std::uint64_t told_in = 0;  ///< A round.
 };
 
 /// Memory that somebody else owns, as long as it does.

@@ -174,13 +174,21 @@ std::optional<ImageRef> Shelf::lend(const PartId& id, const Version& version,
 
 // ---- Whole and kept versions.
 
-bool Shelf::set_whole(const std::string& state, const Version& version) {
+bool Shelf::set_whole(const std::string& state, const Version& version, Teller teller) {
     const std::lock_guard lock(mutex_);
-    std::optional<Version>& whole = known_[state].whole;
-    if (whole && *whole >= version) {
+    KnownVersions& known = known_[state];
+    if (teller == Teller::worker && known.told_in != round_) {
+        known.told_in = round_;
+        known.loadable.clear();
+        known.whole.reset();
+    }
+    if (teller == Teller::worker) {
+        known.loadable.insert(version);
+    }
+    if (known.whole >= version) {
         return false;
     }
-    whole = version;
+    known.whole = version;
     return true;
 }
 

@@ -71,8 +71,10 @@ class Shelf {
         return find(id, version, place).has_value();
     }
 
-    /// Every rank has saved `version`. False if a later one is known.
-    bool set_whole(const std::string& state, const snapshot::Version& version);
+    enum class Teller : std::uint8_t { worker, agent };
+    /// Every rank has saved `version`. In a round, workers first tell what can be loaded of earlier
+    /// rounds: all else is lost. False if a later one is known.
+    bool set_whole(const std::string& state, const snapshot::Version& version, Teller teller);
     [[nodiscard]] std::optional<snapshot::Version> whole(const std::string& state) const;
     /// The state with the latest whole version.
     [[nodiscard]] std::optional<std::string> latest_state() const;

@@ -95,7 +95,7 @@ struct ActiveSnapshots {
           fetches([this](const Ask& ask) { return fetch(ask); }),
           server(io, shelf,
                  {.find = [this](const Ask& ask) { return find(ask); },
-                  .on_whole = [this](const Ask& ask) { whole(ask); },
+                  .on_whole = [this](const Ask& ask) { whole(ask, Shelf::Teller::agent); },
                   .on_kept = [this](const Ask& ask) { shelf.set_kept(ask.id, ask.version); },
                   .say = say}),
           channels([this](const Ask& ask) { return answer(ask); }) {
@@ -145,7 +145,7 @@ struct ActiveSnapshots {
             case Ask::Kind::saved:
                 return saved(ask);
             case Ask::Kind::whole:
-                whole(ask);
+                whole(ask, Shelf::Teller::worker);
                 if (writer) {
                     writer->whole(ask.id.name, ask.version, ask.write);
                 }
@@ -224,8 +224,8 @@ struct ActiveSnapshots {
 
     // ---- On these and on the threads of other agents' connections.
 
-    void whole(const Ask& ask) {
-        if (shelf.set_whole(ask.id.name, ask.version)) {
+    void whole(const Ask& ask, Shelf::Teller teller) {
+        if (shelf.set_whole(ask.id.name, ask.version, teller)) {
             fetches.drop(ask.id.name);
         }
     }

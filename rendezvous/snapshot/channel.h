@@ -31,7 +31,9 @@ struct Ask {
         image,
         /// `version` of part `id` is published in its room. The agent may copy it.
         saved,
-        /// Every rank has saved `version` of the state `id.name`. The agent may write it to the
+        /// Every rank has saved `version` of the state `id.name`, whose parts have the number in
+        /// `id`. At the start of a round one worker of each node tells all versions that can be
+        /// loaded, the latest last. The agent may write it to the
         /// folder.
         whole,
         /// The version is whole, and each part of it copied, where copies are made. The agent may

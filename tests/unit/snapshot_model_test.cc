@@ -48,6 +48,7 @@ struct Rank {
     std::shared_ptr<Room> room{};
     Version next{};  ///< That it saves next.
     std::optional<std::size_t> saving_into{};
+    std::optional<Version> in_flight{};  ///< Not kept yet; there is one at most.
     std::vector<Version> pending{};
     std::optional<Version> kept{};
 };
@@ -72,6 +73,9 @@ class History {
         for (int i = 0; i < events && !::testing::Test::HasFailure(); ++i) {
             happen();
             check();
+        }
+        if (!::testing::Test::HasFailure()) {
+            expect_progress();
         }
     }
     [[nodiscard]] const std::map<std::string, int>& counts() const { return counts_; }
@@ -120,37 +124,44 @@ class History {
         const auto parts = static_cast<std::uint32_t>(nodes_.size()) * workers_;
         for (const auto& node : nodes_) {
             node->shelf->begin_round(round_, nodes_.size() > 1);
+            for (auto candidate = found.rbegin(); candidate != found.rend(); ++candidate) {
+                node->shelf->set_whole(kState, candidate->version, Shelf::Teller::worker);
+            }
             for (std::uint32_t i = 0; i < workers_; ++i) {
                 const auto part = static_cast<std::uint32_t>(ranks_.size());
                 Rank& rank = ranks_.emplace_back(Rank{node, {kState, part, parts}});
                 rank.next = {history, round_, loaded ? loaded->step + 1 : 1};
-                // Of the versions that this room may have: not to be given up before a later one
-                // is kept.
-                const auto before =
-                    std::find_if(found.begin(), found.end(), [&](const Candidate& candidate) {
-                        return candidate.parts == parts && candidate.version != loaded;
-                    });
-                rank.kept = before == found.end() ? std::nullopt : std::optional(before->version);
-                if (loaded && found.front().parts == parts) {
-                    put_in_room(rank, *loaded);
+                for (const Candidate& candidate : found) {
+                    rank.pending.push_back(candidate.version);
                 }
+                take_room(rank, loaded && found.front().parts == parts ? loaded : std::nullopt);
             }
         }
         truth_[{history, round_}] = parts;
     }
 
-    /// The room of a rank has what it has loaded, wherever that came from.
-    void put_in_room(Rank& rank, const Version& loaded) {
-        auto room = rank.node->shelf->room(rank.id, kBytes, false);
+    /// Whatever may be loaded is not given up before a later version is kept. `own`: what was
+    /// loaded, if it has the same parts as this round; the room then has it, wherever it came from.
+    void take_room(Rank& rank, const std::optional<Version>& own) {
+        auto room = rank.node->shelf->room(rank.id, kBytes, false, false);
         ASSERT_TRUE(room) << room.error().detail;
+        rank.in_flight = own;
+        if (own && (*room)->find(*own)) {
+            rank.room = *room;
+            return;
+        }
+        if (!slot_for_save((*room)->contents(), rank.pending, {})) {
+            ++counts_["second rooms"];
+            room = rank.node->shelf->room(rank.id, kBytes, false, true);
+            ASSERT_TRUE(room) << room.error().detail;
+        }
         rank.room = *room;
-        if (!rank.room->find(loaded)) {
-            const auto slot = slot_for_save(rank.room->contents(), {}, rank.kept);
+        if (own) {
+            const auto slot = slot_for_save(rank.room->contents(), rank.pending, {});
             ASSERT_TRUE(slot);
             rank.room->withdraw(*slot);
-            rank.room->publish(*slot, loaded, kBytes);
+            rank.room->publish(*slot, *own, kBytes);
         }
-        rank.pending = {loaded};
     }
 
     void save(Rank& rank, bool is_zombie) {
@@ -159,17 +170,13 @@ class History {
             saved_[rank.next].insert(rank.id.part);
             rank.saving_into.reset();
             rank.pending.push_back(rank.next);
+            rank.in_flight = rank.next;
             ++rank.next.step;
             ++counts_[is_zombie ? "saves of zombies" : "saves"];
             return;
         }
-        if (!rank.room) {
-            auto room = rank.node->shelf->room(rank.id, kBytes, false);
-            ASSERT_TRUE(room) << room.error().detail;
-            rank.room = *room;
-        }
         const auto slot = slot_for_save(rank.room->contents(), rank.pending, rank.kept);
-        if (slot) {
+        if (slot && !rank.in_flight) {
             rank.room->withdraw(*slot);
             rank.saving_into = slot;
         }
@@ -193,11 +200,12 @@ class History {
         for (const Version version : rank.pending) {
             if (was_saved_by_all(version)) {
                 known_whole_ = std::max(known_whole_.value_or(Version{}), version);
-                rank.node->shelf->set_whole(kState, version);
+                rank.node->shelf->set_whole(kState, version, Shelf::Teller::worker);
             }
             if (is_kept(version) && (!rank.kept || *rank.kept < version)) {
                 rank.node->shelf->set_kept(rank.id, version);
                 rank.kept = version;
+                rank.in_flight.reset();
                 std::erase_if(rank.pending, [&](const Version& v) { return v <= version; });
                 ++counts_["versions known to be kept"];
                 return;
@@ -216,15 +224,18 @@ class History {
 
     void begin_copy(Rank& rank) {
         const auto to = holder_for(rank.node);
-        if (!to || !rank.room || rank.room->contents().empty()) {
+        if (!to || !rank.in_flight || !rank.room->find(*rank.in_flight)) {
             return;
         }
-        const Version version = rank.room->contents().front().version;
+        const Version version = *rank.in_flight;
         auto image = to->shelf->begin_copy(rank.id, version, kBytes);
         if (image && *image) {
             transfers_.push_back({to, rank.id, version, *image});
         } else if (image && to->shelf->has(rank.id, version, Holding::Place::copy)) {
             copied_parts_[version].insert(rank.id.part);
+        } else if (!image && gives_up_) {
+            copied_parts_[version].insert(rank.id.part);
+            ++counts_["copies given up"];
         }
     }
 
@@ -294,6 +305,30 @@ class History {
         }
     }
 
+    /// Without further losses, some version of this round is kept soon. Where the holder has no
+    /// place for a copy, the agent gives up after some time.
+    void expect_progress() {
+        for (int i = 0; i < 8; ++i) {
+            gives_up_ = i >= 4;
+            for (Rank& rank : ranks_) {
+                save(rank, false);
+                save(rank, false);
+            }
+            for (Rank& rank : ranks_) {
+                begin_copy(rank);
+            }
+            while (!transfers_.empty()) {
+                end_copy();
+            }
+            for (Rank& rank : ranks_) {
+                learn(rank);
+            }
+        }
+        for (const Rank& rank : ranks_) {
+            EXPECT_TRUE(rank.kept && rank.kept->round == round_) << "part " << rank.id.part;
+        }
+    }
+
     /// The newest version that is whole, and of which each part is on two nodes.
     void note_copied() {
         for (const Candidate& candidate : offered(nodes_)) {
@@ -347,6 +382,7 @@ class History {
     std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> truth_;  // Parts of a round.
     std::map<Version, std::set<std::uint32_t>> saved_;
     std::map<Version, std::set<std::uint32_t>> copied_parts_;
+    bool gives_up_ = false;
     std::optional<Version> known_whole_;
     std::optional<Version> copied_;
     std::map<std::string, int> counts_;
@@ -365,7 +401,7 @@ TEST(SnapshotModel, NoWholeVersionIsLostAndNoOtherIsOffered) {
     }
     for (const auto& [name, count] : total) {
         RecordProperty(name, count);
-        EXPECT_TRUE(HasFailure() || count > 20) << name;
+        EXPECT_TRUE(HasFailure() || count > 0) << name;
     }
 }
 

@@ -78,6 +78,15 @@ void say(const std::string& text) {
     throw Error(failure.code, failure.detail);
 }
 
+void require_later(const Look& look, std::uint64_t step) {
+    if (look.last_step && step <= *look.last_step) {
+        throw Error(Errc::invalid_argument, "snapshot: step " + std::to_string(step) +
+                                                " is saved after step " +
+                                                std::to_string(*look.last_step) +
+                                                "; steps grow within a round, except after load");
+    }
+}
+
 void require(const Result<void>& done) {
     if (!done) {
         raise(done.error());
@@ -170,6 +179,18 @@ void RankSnapshot::tell_place_of_copies() {
     }
 }
 
+void RankSnapshot::tell_loadable(const Version& latest) {
+    if (!agreement_.is_leader() || !keeper_->outlives_process()) {
+        return;
+    }
+    for (auto candidate = look_.candidates.rbegin(); candidate != look_.candidates.rend();
+         ++candidate) {
+        if (candidate->version <= latest) {
+            keeper_->whole({options_.name, 0, candidate->parts}, candidate->version, false);
+        }
+    }
+}
+
 bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
     const auto is_ready = [](const Result<void>& done) {
         // Where a tensor was not saved, the version is good, and the program is wrong.
@@ -206,6 +227,7 @@ std::optional<std::uint64_t> RankSnapshot::open(bool for_entries) {
             look_.whole_before = candidate.version;
             look_.begin(candidate.version.history, context_.round);
             link::note_history_read(candidate.version.history);
+            tell_loadable(candidate.version);
             if (candidate.parts == look_.id.parts) {
                 keep_loaded(*opened);
             }
@@ -278,7 +300,6 @@ void RankSnapshot::keep_loaded(OpenedVersion& opened) {
     if (!look_.saves) {
         return;
     }
-    keeper_->whole(look_.id, opened.version(), false);
     const auto image = opened.image(look_.id.part);
     if (!image) {
         raise(image.error());
@@ -303,15 +324,6 @@ void RankSnapshot::keep_loaded(OpenedVersion& opened) {
     }
     static_cast<void>(keeper_->saved(look_.id, opened.version()));
     watch_->loaded(opened.version(), true);
-}
-
-void RankSnapshot::require_later(std::uint64_t step) const {
-    if (look_.last_step && step <= *look_.last_step) {
-        throw Error(Errc::invalid_argument, "snapshot: step " + std::to_string(step) +
-                                                " is saved after step " +
-                                                std::to_string(*look_.last_step) +
-                                                "; steps grow within a round, except after load");
-    }
 }
 
 std::optional<std::size_t> RankSnapshot::slot_now(const WholeWatch::State& state) const {
@@ -345,14 +357,17 @@ std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
         if (state.failure) {
             raise(*state.failure);
         }
-        if (const auto slot = slot_now(state)) {
+        // One version at a time: while this rank saved the next one, another might not save it
+        // before the present one is kept, and the agents would copy different versions.
+        if (!state.pending.empty()) {
+            if (!watch_->await_kept(state.pending.front(), deadline)) {
+                return std::nullopt;
+            }
+        } else if (const auto slot = slot_now(state)) {
             return keeper_->await_unread(*slot, deadline) ? slot : std::nullopt;
-        }
-        if (state.pending.empty()) {
+        } else {
             // Both slots have what may be loaded again.
             make_fresh_room(layout_cache_.layout->bytes(), 0);
-        } else if (!watch_->await_kept(state.pending.front(), deadline)) {
-            return std::nullopt;
         }
     }
 }
@@ -391,7 +406,7 @@ bool RankSnapshot::save(std::uint64_t step) {
     if (look_.loaded && look_.loaded->step == step && !look_.last_step) {
         return true;  // As loaded.
     }
-    require_later(step);
+    require_later(look_, step);
     if (const auto failure = watch_->look().failure) {
         raise(*failure);
     }
@@ -399,6 +414,9 @@ bool RankSnapshot::save(std::uint64_t step) {
         look_.begin(agreement_.number("history/" + std::to_string(looks_),
                                       look_.next_history(link::new_history())),
                     context_.round);
+        if (!look_.candidates.empty()) {
+            tell_loadable(look_.candidates.front().version);
+        }
     }
     opened_.reset();
     if (!look_.saves) {

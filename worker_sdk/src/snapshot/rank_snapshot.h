@@ -74,11 +74,13 @@ class RankSnapshot {
     /// Learns what all nodes have, and begins to count anew.
     void look_together();
     void tell_place_of_copies();
+    /// Tells the agent what this round may have to load again, up to `latest`. All else of earlier
+    /// rounds may go.
+    void tell_loadable(const Version& latest);
     /// True if this rank has all that it needs of the version.
     bool prepare(OpenedVersion& opened, bool for_entries);
     /// Puts the loaded version into the room of this rank, so that it is saved in this round, too.
     void keep_loaded(OpenedVersion& opened);
-    void require_later(std::uint64_t step) const;
     /// False, and why, if the state has grown and there is no memory for that.
     bool make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble);
     /// The step is not kept; false.
