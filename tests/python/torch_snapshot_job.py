@@ -121,6 +121,8 @@ for step in range(first or 0, steps):
         assert snapshot.save(step), step
     mine = inputs[step] if way == "own" else inputs[step, rank::world]
     die_once(step)
+    if way == "own":
+        dist.barrier()  # Nothing else keeps the ranks together.
     loss = (trained(mine) - mine.square().sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
     loss.backward()
