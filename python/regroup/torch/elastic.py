@@ -85,12 +85,15 @@ class Elastic:
     Random numbers of PyTorch on the CPU begin anew in each step, from ``seed``, the number of the
     step and the rank, so that a step that is done again draws the same. Without ``seed``, it is
     that of rank 0's ``torch.manual_seed``. ``timeout``, in seconds, limits each operation.
-    ``compare_every`` compares the replicas every so many steps.
+    ``compare_every`` compares the replicas every so many steps. ``snapshot_every`` keeps a snapshot
+    of the state every so many steps: when all processes are lost at once, the training goes on from
+    the newest one.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,
                  *parts: Any, wrap: Wrap = wrap_ddp, seed: Optional[int] = None,
-                 timeout: Optional[float] = None, compare_every: int = 0) -> None:
+                 timeout: Optional[float] = None, compare_every: int = 0,
+                 snapshot_every: int = 0) -> None:
         if not isinstance(model, torch.nn.Module):
             raise InvalidArgument(f"the model is a {type(model).__name__}, and not a "
                                   f"torch.nn.Module")
@@ -114,7 +117,8 @@ class Elastic:
         self._store: Any = None
         self._hook: Any = None  # sys.excepthook as it was before torch.distributed.
         #: For what else must be registered, and ``resume_at``.
-        self.loop = ElasticLoop(timeout=timeout, compare_every=compare_every)
+        self.loop = ElasticLoop(timeout=timeout, compare_every=compare_every,
+                                snapshot_every=snapshot_every)
         self.loop.explain = self._explain
         self.loop.before_commit = self._equalize_buffers
         try:

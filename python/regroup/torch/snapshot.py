@@ -207,6 +207,11 @@ class Snapshot:
         """The newest step that every rank has saved, as far as this rank knows."""
         return self._handle.whole_step()
 
+    @property
+    def kept_step(self) -> Optional[int]:
+        """The newest step of which each part is on two nodes, too, as far as this rank knows."""
+        return self._handle.kept_step()
+
     def wait_until_whole(self, timeout: float) -> bool:
         """Waits until every rank has saved what this rank saved last; ``timeout`` in seconds."""
         return self._handle.wait_until_whole(timeout)
