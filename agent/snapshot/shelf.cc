@@ -86,21 +86,22 @@ bool Shelf::fits_locked(std::uint64_t room_bytes) const {
             room_bytes <= node_memory_left() / 10 * 9);
 }
 
-Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes, bool replicated,
-                                          bool fresh) {
+Result<std::shared_ptr<Room>> Shelf::room(const snapshot::RoomWanted& wanted) {
+    const std::uint64_t bytes = wanted.bytes + wanted.spare;
     RoomEntry entry;
     {
         const std::lock_guard lock(mutex_);
-        if (const auto found = rooms_.find(id);
-            !fresh && found != rooms_.end() && found->second.back().room->slot_bytes() >= bytes) {
+        if (const auto found = rooms_.find(wanted.id);
+            !wanted.fresh && found != rooms_.end() &&
+            found->second.back().room->slot_bytes() >= wanted.bytes) {
             found->second.back().round = round_;
             return found->second.back().room;
         }
-        entry = charge_for(bytes, replicated);
+        entry = charge_for(bytes, wanted.replicated);
         if (!fits_locked(entry.charge)) {
             return too_large(
                 entry.charge,
-                "the snapshots of part " + std::to_string(id.part) + " (" +
+                "the snapshots of part " + std::to_string(wanted.id.part) + " (" +
                     health::bytes_text(bytes) + " each, twice" +
                     (limits_.has_folder ? ", once more for the writing of the folder" : "") +
                     (entry.reserve > 0 ? ", and twice for copies of another node" : "") + ")");
@@ -115,7 +116,7 @@ Result<std::shared_ptr<Room>> Shelf::room(const PartId& id, std::uint64_t bytes,
     }
     entry.room = *made;
     entry.round = round_;
-    rooms_[id].push_back(std::move(entry));
+    rooms_[wanted.id].push_back(std::move(entry));
     return made;
 }
 

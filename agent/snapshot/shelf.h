@@ -55,8 +55,7 @@ class Shelf {
     /// See snapshot::Ask::Kind::room. What earlier rounds have left may be beyond the limit until a
     /// version of this round is kept, if the node has the memory. Errors: overloaded, with both
     /// numbers and the flag, if the memory is beyond the limit; system.
-    Result<std::shared_ptr<snapshot::Room>> room(const snapshot::PartId& id, std::uint64_t bytes,
-                                                 bool replicated, bool fresh = false);
+    Result<std::shared_ptr<snapshot::Room>> room(const snapshot::RoomWanted& wanted);
 
     [[nodiscard]] std::vector<HeldPart> parts() const;
     [[nodiscard]] std::optional<ImageRef> find(const snapshot::PartId& id,

@@ -162,10 +162,11 @@ struct ActiveSnapshots {
     }
 
     Reply give_room(const Ask& ask) {
-        auto room = shelf.room(ask.id, ask.bytes, ask.replicated, ask.fresh);
+        const snapshot::RoomWanted wanted{ask.id, ask.bytes, ask.spare, ask.replicated, ask.fresh};
+        auto room = shelf.room(wanted);
         if (!room && room.error().code == Errc::overloaded) {
             fetches.drop_all();  // Workers that still read them have them.
-            room = shelf.room(ask.id, ask.bytes, ask.replicated, ask.fresh);
+            room = shelf.room(wanted);
         }
         return room ? with_file((*room)->fd(), 0, (*room)->bytes()) : refusal(room.error().detail);
     }

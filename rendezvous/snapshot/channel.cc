@@ -30,6 +30,7 @@ std::string encode(const Ask& ask) {
                                     {"round", ask.version.round},
                                     {"step", ask.version.step},
                                     {"bytes", ask.bytes},
+                                    {"spare", ask.spare},
                                     {"place", to_string(ask.place)},
                                     {"endpoint", beginning_of(ask.endpoint, kEndpointBytesMax)},
                                     {"replicated", ask.replicated},
@@ -63,6 +64,7 @@ Result<Ask> decode_ask(std::string_view packet) {
     ask.version = {number_in(object, "history"), number_in(object, "round"),
                    number_in(object, "step")};
     ask.bytes = number_in(object, "bytes");
+    ask.spare = number_in(object, "spare");
     ask.place = *place;
     ask.endpoint = text_in(object, "endpoint");
     ask.replicated = flag_in(object, "replicated");

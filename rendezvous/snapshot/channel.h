@@ -47,14 +47,13 @@ struct Ask {
     Kind kind = Kind::room;
     PartId id{};
     Version version{};
-    std::uint64_t bytes = 0;
     Holding::Place place = Holding::Place::room;
     std::string endpoint{};
-    /// For a room: each node has the same part, so that no other node need hold a copy.
-    bool replicated = false;
     bool header_only = false;
-    /// For a room: one more, also if there is one that is large enough. Those before keep their
-    /// versions until a later one is kept.
+    /// For a room, as in RoomWanted.
+    std::uint64_t bytes = 0;
+    std::uint64_t spare = 0;
+    bool replicated = false;
     bool fresh = false;
     /// For whole: the folder is to have this version. All ranks say the same.
     bool write = false;

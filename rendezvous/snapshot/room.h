@@ -45,6 +45,18 @@ struct RoomPage {
 inline constexpr std::size_t kRoomPageBytes = 4096;
 static_assert(sizeof(RoomPage) <= kRoomPageBytes);
 
+/// What a rank wants for the versions of its part.
+struct RoomWanted {
+    PartId id{};
+    std::uint64_t bytes = 0;  ///< Each slot has as many, at least.
+    std::uint64_t spare = 0;  ///< A new room has so many more: the part may grow.
+    /// Each node has the same part, so that no other node need hold a copy.
+    bool replicated = false;
+    /// One more, also if there is one that is large enough. Those before keep their versions until
+    /// a later one is kept.
+    bool fresh = false;
+};
+
 /// A published slot, as one look at the room finds it.
 struct SlotContent {
     std::size_t slot = 0;

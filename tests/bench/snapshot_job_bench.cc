@@ -62,8 +62,6 @@ class Job {
           size_(size),
           on_first_(on_first),
           endpoint_("127.0.0.1:" + std::to_string(testing::unused_port())) {
-        daemon_ = start({programs_[0], "serve", "--listen=" + endpoint_});
-        static_cast<void>(daemon_->prints("listening on"));
         nodes_[0] = start_node(0);
         nodes_[1] = start_node(1);
     }
@@ -83,10 +81,13 @@ class Job {
     }
     /// Whether both ranks of round `round` are ready.
     [[nodiscard]] bool await_ready(std::size_t round) const {
-        return testing::eventually([&] { return facts("ready").size() >= 2 * round; }, kLimit);
+        return testing::eventually(
+                   [&] { return facts("ready").size() >= 2 * round || !nodes_[0]->running(); },
+                   kLimit) &&
+               nodes_[0]->running();
     }
     void kill_second_worker() const {
-        for (const pid_t pid : testing::children_of(nodes_[1]->pid())) {
+        for (const pid_t pid : nodes_[1]->family()) {
             const auto ready = facts("ready");
             if (std::ranges::any_of(ready, [&](const Fact& fact) { return fact.first == pid; })) {
                 ::kill(pid, SIGKILL);
@@ -113,7 +114,7 @@ class Job {
         const std::string large = std::to_string(size_.megabytes);
         return start({programs_[0], "run", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=100",
                       "--max-node-failures=100", "--restart-delay=0",
-                      "--rdzv-endpoint=" + endpoint_, "--rdzv-id=bench",
+                      "--rdzv-endpoint=" + endpoint_,
                       "--local-addr=127.0.0." + std::to_string(2 + number),
                       "--node-rank=" + std::to_string(number), programs_[1], folder_.path(),
                       on_first_ ? large : "1", on_first_ ? "1" : large,
@@ -125,7 +126,6 @@ class Job {
     bool on_first_;
     std::string endpoint_;
     testing::TemporaryDirectory folder_;
-    std::unique_ptr<Program> daemon_;
     std::unique_ptr<Program> nodes_[2];
 };
 

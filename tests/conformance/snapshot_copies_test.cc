@@ -126,7 +126,7 @@ TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
 TEST(SnapshotCopier, WorkersGoOnWhenNoCopyCanBeMade) {
     Shelf shelf({1 << 30, false});
     shelf.begin_round(1, true);
-    const auto room = shelf.room(kPart, kLong, false);
+    const auto room = shelf.room({.id = kPart, .bytes = kLong});
     ASSERT_TRUE(room);
     (*room)->publish(0, version(10), 100);
     std::mutex mutex;

@@ -36,6 +36,9 @@ TEST(SnapshotKeeper, RoomOutlivesItsWorker) {
     EXPECT_EQ(successor.image(kPart, version(20), Place::room),
               image_of(kPart, version(20), kBytes));
     EXPECT_EQ(successor.room(kPart, kBytes)->contents().size(), 2U);
+    auto roomy =
+        successor.ask({.kind = Ask::Kind::room, .id = kPart, .bytes = 2 * kBytes, .spare = kBytes});
+    EXPECT_EQ((*Room::map(std::move(roomy.file)))->contents().size(), 2U);
     EXPECT_THAT(steps(successor, Place::copy), IsEmpty());
 }
 
@@ -100,7 +103,7 @@ TEST(SnapshotKeeper, WithoutAnotherNodeNoCopyIsAwaited) {
 
 TEST(SnapshotShelf, WorkersDoNotHearOfCopiesDuringAHold) {
     const auto shelf = std::make_shared<Shelf>(Shelf::Limits{1 << 30, false});
-    const auto room = shelf->room(kPart, kBytes, false);
+    const auto room = shelf->room({.id = kPart, .bytes = kBytes});
     ASSERT_TRUE(room);
     (*room)->publish(0, version(10), 100);
     {
@@ -171,12 +174,12 @@ TEST(SnapshotShelf, RoomsOfAnEarlierRoundDoNotStandInTheWayOfNewOnes) {
     constexpr std::uint64_t kMany = 30 << 20;
     Shelf shelf({100 << 20, false});
     shelf.begin_round(1, false);
-    ASSERT_TRUE(shelf.room(kPart, kMany, false));
-    EXPECT_FALSE(shelf.room({"state", 1, 2}, kMany, false));
+    ASSERT_TRUE(shelf.room({.id = kPart, .bytes = kMany}));
+    EXPECT_FALSE(shelf.room({.id = {"state", 1, 2}, .bytes = kMany}));
     shelf.begin_round(2, false);
-    ASSERT_TRUE(shelf.room({"state", 0, 1}, kMany, false));
+    ASSERT_TRUE(shelf.room({.id = {"state", 0, 1}, .bytes = kMany}));
     EXPECT_EQ(shelf.bytes(), 2 * (2 * kMany + snapshot::kRoomPageBytes));
-    EXPECT_FALSE(shelf.room({"state", 1, 2}, kMany, false));
+    EXPECT_FALSE(shelf.room({.id = {"state", 1, 2}, .bytes = kMany}));
 }
 
 TEST(SnapshotKeeper, MalformedMessagesGetAnAnswer) {

@@ -143,7 +143,7 @@ class History {
     /// Whatever may be loaded is not given up before a later version is kept. `own`: what was
     /// loaded, if it has the same parts as this round; the room then has it, wherever it came from.
     void take_room(Rank& rank, const std::optional<Version>& own) {
-        auto room = rank.node->shelf->room(rank.id, kBytes, false, false);
+        auto room = rank.node->shelf->room({.id = rank.id, .bytes = kBytes});
         ASSERT_TRUE(room) << room.error().detail;
         rank.in_flight = own;
         if (own && (*room)->find(*own)) {
@@ -152,7 +152,7 @@ class History {
         }
         if (!slot_for_save((*room)->contents(), rank.pending, {})) {
             ++counts_["second rooms"];
-            room = rank.node->shelf->room(rank.id, kBytes, false, true);
+            room = rank.node->shelf->room({.id = rank.id, .bytes = kBytes, .fresh = true});
             ASSERT_TRUE(room) << room.error().detail;
         }
         rank.room = *room;

@@ -161,6 +161,7 @@ std::shared_ptr<Room> AgentKeeper::room(const RoomWanted& wanted) {
     Reply reply = ask({.kind = Ask::Kind::room,
                        .id = wanted.id,
                        .bytes = wanted.bytes,
+                       .spare = wanted.spare,
                        .replicated = wanted.replicated,
                        .fresh = wanted.fresh},
                       kTransferLimit);

@@ -31,12 +31,6 @@ class Keeper {
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
 
-    struct RoomWanted {
-        PartId id{};
-        std::uint64_t bytes = 0;  ///< The slots have as many, at least.
-        bool replicated = false;
-        bool fresh = false;  ///< One more, also if there is one that is large enough.
-    };
     /// The memory for the versions of a part. Throws Error `system`, with both numbers, if that is
     /// beyond the limit.
     [[nodiscard]] virtual std::shared_ptr<Room> room(const RoomWanted& wanted) = 0;

@@ -93,7 +93,8 @@ OwnKeeper::~OwnKeeper() {
 }
 
 std::shared_ptr<Room> OwnKeeper::room(const RoomWanted& wanted) {
-    const std::uint64_t needed = kSlotsCount * wanted.bytes;
+    const std::uint64_t bytes = wanted.bytes + wanted.spare;
+    const std::uint64_t needed = kSlotsCount * bytes;
     const std::uint64_t left = available_memory_bytes();
     if (needed > left) {
         throw Error(Errc::system, "part " + std::to_string(wanted.id.part) +
@@ -101,7 +102,7 @@ std::shared_ptr<Room> OwnKeeper::room(const RoomWanted& wanted) {
                                       " bytes for two versions, and " + std::to_string(left) +
                                       " bytes of memory are left");
     }
-    Result<std::shared_ptr<Room>> made = Room::create(wanted.bytes);
+    Result<std::shared_ptr<Room>> made = Room::create(bytes);
     if (!made) {
         throw Error(made.error().code, made.error().detail);
     }

@@ -10,12 +10,12 @@ constexpr std::uint64_t kSpareBytes = 65536;
 
 }  // namespace
 
-void OwnRoom::make(Keeper& keeper, Keeper::RoomWanted wanted, std::uint64_t flexible_bytes) {
+void OwnRoom::make(Keeper& keeper, RoomWanted wanted, std::uint64_t flexible_bytes) {
     if (room_ && !wanted.fresh && id_ == wanted.id && room_->slot_bytes() >= wanted.bytes) {
         return;
     }
     // States that are no tensors may have another length each time.
-    wanted.bytes += flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
+    wanted.spare = flexible_bytes == 0 ? 0 : flexible_bytes / 4 + kSpareBytes;
     std::shared_ptr<Room> room = keeper.room(wanted);
     mapping_.reset();
     descriptor_.reset();

@@ -16,7 +16,7 @@ class OwnRoom {
    public:
     /// Gets a room as wanted, unless it has one. `flexible_bytes` of them may have another length
     /// in the next step. Throws Error as Keeper::room; the room is then what it was.
-    void make(Keeper& keeper, Keeper::RoomWanted wanted, std::uint64_t flexible_bytes);
+    void make(Keeper& keeper, RoomWanted wanted, std::uint64_t flexible_bytes);
 
     explicit operator bool() const noexcept { return room_ != nullptr; }
     [[nodiscard]] Room& operator*() const noexcept { return *room_; }

@@ -305,7 +305,9 @@ void RankSnapshot::keep_loaded(OpenedVersion& opened) {
         raise(image.error());
     }
     const std::uint64_t flexible = std::min<std::uint64_t>(image->size(), kSpare);
-    room_.make(*keeper_, {look_.id, image->size(), options_.replicated}, flexible);
+    room_.make(*keeper_,
+               {.id = look_.id, .bytes = image->size(), .replicated = options_.replicated},
+               flexible);
     if (!room_->find(opened.version())) {
         auto slot = slot_now({});
         if (!slot) {
@@ -337,7 +339,10 @@ std::optional<std::size_t> RankSnapshot::slot_now(const WholeWatch::State& state
 
 void RankSnapshot::make_fresh_room(std::uint64_t bytes, std::uint64_t flexible) {
     try {
-        room_.make(*keeper_, {look_.id, bytes, options_.replicated, true}, flexible);
+        room_.make(
+            *keeper_,
+            {.id = look_.id, .bytes = bytes, .replicated = options_.replicated, .fresh = true},
+            flexible);
     } catch (const Error& error) {
         if (error.code() != Errc::system) {
             throw;
@@ -374,7 +379,8 @@ std::optional<std::size_t> RankSnapshot::free_slot(Instant deadline) {
 
 bool RankSnapshot::make_room(std::uint64_t bytes, std::uint64_t flexible, std::string& trouble) {
     try {
-        room_.make(*keeper_, {look_.id, bytes, options_.replicated}, flexible);
+        room_.make(*keeper_, {.id = look_.id, .bytes = bytes, .replicated = options_.replicated},
+                   flexible);
         return true;
     } catch (const Error& error) {
         // At the first step the program learns that its memory does not suffice. Later, training
