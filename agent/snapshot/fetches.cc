@@ -10,7 +10,7 @@ struct Fetches::Entry {
 };
 
 Fetches::Image Fetches::get(const snapshot::Ask& ask) {
-    const Key key{ask.id, ask.version, ask.place, ask.endpoint, ask.header_only};
+    const Key key = key_of(ask);
     std::unique_lock lock(mutex_);
     auto& place = entries_[key];
     const bool is_mine = place == nullptr;
@@ -32,6 +32,14 @@ Fetches::Image Fetches::get(const snapshot::Ask& ask) {
     }
     done_.notify_all();
     return image;
+}
+
+std::shared_ptr<ImageMemory> Fetches::find(const snapshot::Ask& ask) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key_of(ask));
+    return found != entries_.end() && found->second->image && *found->second->image
+               ? **found->second->image
+               : nullptr;
 }
 
 void Fetches::drop(const std::string& state) {

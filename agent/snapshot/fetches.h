@@ -27,6 +27,8 @@ class Fetches {
     /// The image that `ask` names. Blocks while this thread or another one fetches it. One that
     /// could not be fetched is tried again by the next call.
     Image get(const snapshot::Ask& ask);
+    /// Null if it was not fetched, or is dropped.
+    [[nodiscard]] std::shared_ptr<ImageMemory> find(const snapshot::Ask& ask);
     /// The workers have what they need of this state; those that still read it keep their memory.
     void drop(const std::string& state);
     void drop_all();
@@ -35,6 +37,9 @@ class Fetches {
     using Key = std::tuple<snapshot::PartId, snapshot::Version, snapshot::Holding::Place,
                            std::string, bool>;
     struct Entry;
+    [[nodiscard]] static Key key_of(const snapshot::Ask& ask) {
+        return {ask.id, ask.version, ask.place, ask.endpoint, ask.header_only};
+    }
 
     Get get_;
     std::mutex mutex_;

@@ -123,11 +123,11 @@ void HeldCopies::lend(const PartId& id, const Version& version) {
     }
 }
 
-std::uint64_t HeldCopies::bytes() const {
+std::uint64_t HeldCopies::bytes(std::uint64_t round) const {
     std::uint64_t bytes = incoming_.bytes();
     for (const auto& [id, held] : copies_) {
         for (const Copy& copy : held) {
-            bytes += copy.image->size();
+            bytes += copy.round >= round ? copy.image->size() : 0;
         }
     }
     for (const auto& [id, spare] : spares_) {

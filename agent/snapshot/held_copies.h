@@ -73,7 +73,8 @@ class HeldCopies {
     [[nodiscard]] const std::map<snapshot::PartId, std::vector<Copy>>& all() const noexcept {
         return copies_;
     }
-    [[nodiscard]] std::uint64_t bytes() const;
+    /// Of copies that came in `round` or later, of those that are coming, and of spares.
+    [[nodiscard]] std::uint64_t bytes(std::uint64_t round = 0) const;
 
    private:
     static constexpr std::size_t kCopiesOfPartMax = 2;

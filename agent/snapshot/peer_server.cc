@@ -94,6 +94,7 @@ bool PeerServer::answer(PeerStream& stream, const Ask& ask) {
             return take(stream, ask);
         case Ask::Kind::room:
         case Ask::Kind::holdings:
+        case Ask::Kind::adopt:
         case Ask::Kind::copies_to:
             break;
     }

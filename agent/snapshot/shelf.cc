@@ -33,7 +33,8 @@ std::uint64_t Shelf::bytes_locked(Counted counted) const {
             }
         }
     }
-    return charged + scratch_.bytes() + std::max(reserve, copies_.bytes());
+    return counted == Counted::all ? charged + scratch_.bytes() + std::max(reserve, copies_.bytes())
+                                   : charged + std::max(reserve, copies_.bytes(round_));
 }
 
 std::uint64_t Shelf::bytes() const {
@@ -319,6 +320,14 @@ void Shelf::keep_copy(const PartId& id, const Version& version,
                       std::shared_ptr<ImageMemory> image) {
     const std::lock_guard lock(mutex_);
     copies_.keep(id, version, std::move(image), round_, known_locked(id.name));
+}
+
+void Shelf::adopt(const PartId& id, const Version& version, std::shared_ptr<ImageMemory> image) {
+    const std::lock_guard lock(mutex_);
+    scratch_.remove(image);
+    // As what an earlier round has left.
+    copies_.keep(id, version, std::move(image), 0, known_locked(id.name));
+    copies_.lend(id, version);
 }
 
 }  // namespace regroup::agent

@@ -107,6 +107,11 @@ class Shelf {
     void keep_copy(const snapshot::PartId& id, const snapshot::Version& version,
                    std::shared_ptr<ImageMemory> image);
 
+    /// A worker has loaded this part, which was fetched into memory of `scratch`: it is kept until
+    /// a later version is kept.
+    void adopt(const snapshot::PartId& id, const snapshot::Version& version,
+               std::shared_ptr<ImageMemory> image);
+
     /// Memory for an image that workers read, or that is written to the folder. It may go beyond
     /// the limit if the node has the memory. Errors: overloaded.
     Result<std::shared_ptr<ImageMemory>> scratch(std::uint64_t bytes);
@@ -124,8 +129,8 @@ class Shelf {
         bool replicated = false;
     };
     enum class Counted { all, this_round };
-    /// With `this_round`: without rooms that no worker of this round has asked for, which go once a
-    /// version of this round is kept.
+    /// With `this_round`: without what goes once a version of this round is kept, or is not for
+    /// long.
     [[nodiscard]] std::uint64_t bytes_locked(Counted counted = Counted::all) const;
     [[nodiscard]] bool fits_locked(std::uint64_t room_bytes) const;
     [[nodiscard]] Failure too_large(std::uint64_t wanted, const std::string& what) const;

@@ -142,6 +142,8 @@ struct ActiveSnapshots {
                 return with_text(snapshot::encode(holdings(ask.id.name)));
             case Ask::Kind::image:
                 return give_image(ask);
+            case Ask::Kind::adopt:
+                return adopt(ask);
             case Ask::Kind::saved:
                 return saved(ask);
             case Ask::Kind::whole:
@@ -206,6 +208,15 @@ struct ActiveSnapshots {
         const auto image = shelf.lend(ask.id, ask.version, ask.place);
         return image ? with_file(image->fd, image->offset, image->bytes.size())
                      : refusal(gone(ask));
+    }
+
+    Reply adopt(const Ask& ask) {
+        auto image = fetches.find(ask);
+        if (!image) {
+            return refusal(gone(ask));
+        }
+        shelf.adopt(ask.id, ask.version, std::move(image));
+        return {};
     }
 
     Reply saved(const Ask& ask) {

@@ -18,7 +18,8 @@ constexpr std::size_t kEndpointBytesMax = 512;
 }  // namespace
 
 std::string_view to_string(Ask::Kind kind) noexcept {
-    return name_in({"room", "holdings", "image", "saved", "whole", "kept", "copies_to"}, kind);
+    return name_in({"room", "holdings", "image", "adopt", "saved", "whole", "kept", "copies_to"},
+                   kind);
 }
 
 std::string encode(const Ask& ask) {

@@ -29,19 +29,20 @@ struct Ask {
         /// this node. Answer: a file in which the image has `bytes` from `offset` on. With
         /// `header_only`, perhaps no more than its header.
         image,
+        /// The image that the agent has fetched for the same question is undamaged, and the part
+        /// is that of the worker: the agent keeps it until a later version is kept.
+        adopt,
         /// `version` of part `id` is published in its room. The agent may copy it.
         saved,
         /// Every rank has saved `version` of the state `id.name`, whose parts have the number in
         /// `id`. At the start of a round one worker of each node tells all versions that can be
-        /// loaded, the latest last. The agent may write it to the
-        /// folder.
+        /// loaded, the latest last. The agent may write it to the folder.
         whole,
         /// The version is whole, and each part of it copied, where copies are made. The agent may
         /// give up earlier ones.
         kept,
         /// In this round, the agent at `endpoint` holds the copies of this node's parts; empty:
-        /// none
-        /// does.
+        /// none does.
         copies_to,
     };
     Kind kind = Kind::room;

@@ -106,6 +106,25 @@ TEST_P(SnapshotCopies, WorkersReadImagesOfAnotherNode) {
                 saying(endpoint, "cannot be reached"));
 }
 
+TEST_P(SnapshotCopies, AdoptedImageStaysUntilALaterVersionIsKept) {
+    const auto room = on_a_.room(kPart, 2 * kLong);
+    on_a_.save(*room, kPart, version(10), kLong);
+    const std::string endpoint = on_a_.holdings().endpoint;
+    const Ask adopt{
+        .kind = Ask::Kind::adopt, .id = kPart, .version = version(10), .endpoint = endpoint};
+    EXPECT_THAT(on_b_.ask(adopt).answer.error, saying("step 10", "any more"));  // Not fetched.
+    const std::string image = image_of(kPart, version(10), kLong);
+    EXPECT_EQ(on_b_.image(kPart, version(10), Place::room, endpoint), image);
+    EXPECT_EQ(on_b_.ask(adopt).answer.error, "");
+    a_.end();
+    EXPECT_THAT(copies_on_b(), ElementsAre(10));
+    EXPECT_EQ(on_b_.image(kPart, version(10), Place::copy), image);
+    on_b_.whole(kPart, version(20));
+    EXPECT_THAT(copies_on_b(), ElementsAre(10));
+    on_b_.kept(kPart, version(20));
+    EXPECT_THAT(copies_on_b(), ElementsAre());
+}
+
 TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
     if (GetParam() == StoreMode::local) {
         return;  // There, all processes of this user are trusted.

@@ -75,8 +75,17 @@ TEST(SnapshotHoldings, AnnouncementsSurviveTheWay) {
 }
 
 TEST(SnapshotHoldings, AsksSurviveTheWay) {
-    const Ask said{
-        Ask::Kind::image, {"state", 3, 8}, {1, 2, 3}, 99, Place::copy, "[::1]:7", true, true, true};
+    const Ask said{Ask::Kind::adopt,
+                   {"state", 3, 8},
+                   {1, 2, 3},
+                   Place::copy,
+                   "[::1]:7",
+                   true,
+                   99,
+                   7,
+                   true,
+                   true,
+                   true};
     const auto heard = decode_ask(encode(said));
     ASSERT_TRUE(heard) << heard.error().detail;
     EXPECT_EQ(*heard, said);

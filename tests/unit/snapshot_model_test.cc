@@ -141,7 +141,8 @@ class History {
     }
 
     /// Whatever may be loaded is not given up before a later version is kept. `own`: what was
-    /// loaded, if it has the same parts as this round; the room then has it, wherever it came from.
+    /// loaded, if it has the same parts as this round. The room then has it, or the memory into
+    /// which it came from another node.
     void take_room(Rank& rank, const std::optional<Version>& own) {
         auto room = rank.node->shelf->room({.id = rank.id, .bytes = kBytes});
         ASSERT_TRUE(room) << room.error().detail;
@@ -156,7 +157,11 @@ class History {
             ASSERT_TRUE(room) << room.error().detail;
         }
         rank.room = *room;
-        if (own) {
+        if (own && !rank.node->shelf->has(rank.id, *own, Holding::Place::copy)) {
+            ++counts_["adopted"];
+            rank.node->shelf->adopt(rank.id, *own, *rank.node->shelf->scratch(kBytes));
+            copied_parts_[*own].insert(rank.id.part);
+        } else if (own) {
             const auto slot = slot_for_save(rank.room->contents(), rank.pending, {});
             ASSERT_TRUE(slot);
             rank.room->withdraw(*slot);

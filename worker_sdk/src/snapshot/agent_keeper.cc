@@ -65,6 +65,15 @@ class MappedAnswer {
     const std::uint64_t bytes_;
 };
 
+Ask question(Ask::Kind kind, const Keeper::Wanted& wanted) {
+    return {.kind = kind,
+            .id = wanted.id,
+            .version = wanted.version,
+            .place = wanted.place,
+            .endpoint = wanted.endpoint,
+            .header_only = wanted.header_only};
+}
+
 /// The agent keeps what this worker saves.
 class AgentKeeper final : public Keeper {
    public:
@@ -81,6 +90,7 @@ class AgentKeeper final : public Keeper {
     void settle() override {}
     Announcement holdings(const std::string& name) override;
     Result<HeldImage> image(const Wanted& wanted) override;
+    bool adopt(const Wanted& wanted) override;
     bool saved(const PartId& id, const Version& version) override {
         return tell({.kind = Ask::Kind::saved, .id = id, .version = version});
     }
@@ -210,17 +220,15 @@ Announcement AgentKeeper::holdings(const std::string& name) {
 }
 
 Result<HeldImage> AgentKeeper::image(const Wanted& wanted) {
-    const Reply reply = ask({.kind = Ask::Kind::image,
-                             .id = wanted.id,
-                             .version = wanted.version,
-                             .place = wanted.place,
-                             .endpoint = wanted.endpoint,
-                             .header_only = wanted.header_only},
-                            kTransferLimit);
+    const Reply reply = ask(question(Ask::Kind::image, wanted), kTransferLimit);
     if (!reply.answer.error.empty()) {
         return Failure(Errc::disconnected, reply.answer.error);
     }
     return MappedAnswer::map(reply.file, reply.answer.offset, reply.answer.bytes);
+}
+
+bool AgentKeeper::adopt(const Wanted& wanted) {
+    return ask(question(Ask::Kind::adopt, wanted), kAnswerLimit).answer.error.empty();
 }
 
 }  // namespace

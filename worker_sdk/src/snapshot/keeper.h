@@ -49,6 +49,10 @@ class Keeper {
     /// Errors: a sentence about why there is none.
     [[nodiscard]] virtual Result<HeldImage> image(const Wanted& wanted) = 0;
 
+    /// The image that `image` gave for `wanted` is undamaged, and the part that of this worker: it
+    /// stays where it is until a later version is kept. False: it does not.
+    virtual bool adopt(const Wanted& wanted) = 0;
+
     /// The version is published in its room. True: it is time to write a version to the folder.
     virtual bool saved(const PartId& id, const Version& version) = 0;
     /// Every rank has saved the version. `write`: the folder is to have it.

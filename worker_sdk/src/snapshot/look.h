@@ -19,7 +19,7 @@ struct Look {
     std::vector<Announcement> announcements{};
     std::vector<Candidate> candidates{};
     std::optional<Version> whole_before{};  ///< The newest whole version of earlier rounds.
-    /// The room of this rank has the version that was loaded.
+    /// What was loaded, if this node keeps the part of this rank.
     std::optional<Version> loaded{};
     std::uint64_t history = 0;  ///< 0: not agreed on yet.
     std::uint64_t round = 0;

@@ -61,12 +61,10 @@ std::string OpenedVersion::place_of(std::uint32_t part, const Source& source) co
            ", " + std::string(words_of(source.place)) + ",";
 }
 
-Result<HeldImage> OpenedVersion::open_from(std::uint32_t part, const Source& source,
-                                           bool header_only, ImageHeader& header) {
+Result<Keeper::Wanted> OpenedVersion::question_to(const Source& source, std::uint32_t part) const {
     Keeper::Wanted wanted{.id = {reader_.name, part, candidate_.parts},
                           .version = candidate_.version,
-                          .place = source.place,
-                          .header_only = header_only};
+                          .place = source.place};
     if (source.node != reader_.node) {
         for (const Announcement& each : announcements_) {
             wanted.endpoint = each.node == source.node ? each.endpoint : wanted.endpoint;
@@ -76,12 +74,16 @@ Result<HeldImage> OpenedVersion::open_from(std::uint32_t part, const Source& sou
             return Failure(Errc::disconnected, "cannot be reached from here");
         }
     }
+    return wanted;
+}
+
+Result<HeldImage> OpenedVersion::open_from(const Keeper::Wanted& wanted, ImageHeader& header) {
     Result<HeldImage> image = keeper_.image(wanted);
     if (!image) {
         return Failure(Errc::disconnected, "cannot be read: " + image.error().detail);
     }
-    Result<ImageHeader> read =
-        header_only ? read_header(image->bytes) : verify_image(image->bytes, reader_.threads);
+    Result<ImageHeader> read = wanted.header_only ? read_header(image->bytes)
+                                                  : verify_image(image->bytes, reader_.threads);
     if (!read) {
         return read.error();
     }
@@ -104,7 +106,14 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
             continue;
         }
         ImageHeader header;
-        Result<HeldImage> image = open_from(part, sources[i], header_only, header);
+        Result<Keeper::Wanted> wanted = question_to(sources[i], part);
+        Result<HeldImage> image = Failure(Errc::disconnected, "");
+        if (wanted) {
+            wanted->header_only = header_only;
+            image = open_from(*wanted, header);
+        } else {
+            image = wanted.error();
+        }
         if (!image) {
             opened.bad_sources.insert(i);
             report_(place_of(part, sources[i]) + " " + image.error().detail);
@@ -117,6 +126,7 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
         }
         if (!header_only) {
             opened.image = *std::move(image);
+            opened.wanted = *std::move(wanted);
         }
         return {};
     }
@@ -218,6 +228,15 @@ Result<std::span<const std::byte>> OpenedVersion::image(std::uint32_t part) {
         return opened.error();
     }
     return parts_[part].image->bytes;
+}
+
+std::optional<Keeper::Wanted> OpenedVersion::fetched(std::uint32_t part) const {
+    const auto found = parts_.find(part);
+    if (found == parts_.end() || !found->second.image || found->second.wanted.endpoint.empty() ||
+        found->second.wanted.place == Holding::Place::folder) {
+        return std::nullopt;
+    }
+    return found->second.wanted;
 }
 
 Result<void> OpenedVersion::prepare(const Entry& entry) {

@@ -45,6 +45,8 @@ class OpenedVersion {
     [[nodiscard]] Result<void> verify_share();
     /// The image of a part, verified. Valid while this object lives. Errors likewise.
     [[nodiscard]] Result<std::span<const std::byte>> image(std::uint32_t part);
+    /// Where that image came from, if it was fetched from the memory of another node.
+    [[nodiscard]] std::optional<Keeper::Wanted> fetched(std::uint32_t part) const;
     /// Gets and verifies all parts from which `entry` is read. Errors: the same, or
     /// `invalid_argument`: not all of it was saved, or it was saved with another type or shape.
     [[nodiscard]] Result<void> prepare(const Entry& entry);
@@ -61,6 +63,7 @@ class OpenedVersion {
         /// Of the header, the pieces of each tensor.
         std::map<std::string_view, std::vector<const TensorEntry*>> tensors{};
         std::optional<HeldImage> image{};  // Verified.
+        Keeper::Wanted wanted{};           // Of the image.
         std::set<std::size_t> bad_sources{};
     };
     /// A piece of the wanted box, and the part that has it.
@@ -70,8 +73,9 @@ class OpenedVersion {
         Box box{};
     };
     [[nodiscard]] Result<void> open(std::uint32_t part, bool header_only);
-    [[nodiscard]] Result<HeldImage> open_from(std::uint32_t part, const Source& source,
-                                              bool header_only, ImageHeader& header);
+    [[nodiscard]] Result<Keeper::Wanted> question_to(const Source& source,
+                                                     std::uint32_t part) const;
+    [[nodiscard]] Result<HeldImage> open_from(const Keeper::Wanted& wanted, ImageHeader& header);
     /// Takes what a part has of the missing boxes. `found`: about another tensor of that name.
     void take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
               std::vector<Take>& takes, std::string& found);

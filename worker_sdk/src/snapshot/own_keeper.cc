@@ -49,6 +49,7 @@ class OwnKeeper final : public Keeper {
     }
     Announcement holdings(const std::string& name) override;
     Result<HeldImage> image(const Wanted& wanted) override;
+    bool adopt(const Wanted& /*wanted*/) override { return false; }
     bool saved(const PartId& /*id*/, const Version& /*version*/) override { return false; }
     void whole(const PartId& id, const Version& version, bool write) override;
     void kept(const PartId& /*id*/, const Version& /*version*/) override {}

@@ -304,6 +304,11 @@ void RankSnapshot::keep_loaded(OpenedVersion& opened) {
     if (!image) {
         raise(image.error());
     }
+    // What came from another node stays in the memory into which it came: it is on two nodes.
+    if (const auto fetched = opened.fetched(look_.id.part); fetched && keeper_->adopt(*fetched)) {
+        watch_->loaded(opened.version(), true);
+        return;
+    }
     const std::uint64_t flexible = std::min<std::uint64_t>(image->size(), kSpare);
     room_.make(*keeper_,
                {.id = look_.id, .bytes = image->size(), .replicated = options_.replicated},
