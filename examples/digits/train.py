@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads digits: an ordinary script for torchrun, which saves a snapshot after each epoch.
+"""Reads digits: an ordinary script for torchrun, which saves a checkpoint after each epoch.
 
     regroup run --standalone --nproc-per-node=2 --max-restarts=3 train.py
 """
@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from model import data_sets, make_model, right_answers, sum_of
 
-parser = argparse.ArgumentParser(description="reads digits, and saves a snapshot after each epoch")
+parser = argparse.ArgumentParser(description="reads digits, and saves a checkpoint after each epoch")
 parser.add_argument("--epochs", type=int, default=20)
-parser.add_argument("--snapshot", default="snapshot.pt")
+parser.add_argument("--checkpoint", default="checkpoint.pt")
 parser.add_argument("--pause", type=float, default=0.0, help="seconds after each epoch")
 args = parser.parse_args()
 
@@ -26,11 +26,11 @@ train, test = data_sets()
 model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
 first = 0
-if os.path.exists(args.snapshot):
-    snapshot = torch.load(args.snapshot)
-    model.load_state_dict(snapshot["model"])
-    optimizer.load_state_dict(snapshot["optimizer"])
-    first = snapshot["epoch"]
+if os.path.exists(args.checkpoint):
+    checkpoint = torch.load(args.checkpoint)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    first = checkpoint["epoch"]
 print(f"rank {rank} of {dist.get_world_size()}, pid {os.getpid()}, from epoch {first}", flush=True)
 
 replica = DistributedDataParallel(model)
@@ -44,10 +44,10 @@ for epoch in range(first, args.epochs):
         torch.nn.functional.cross_entropy(replica(images), labels).backward()
         optimizer.step()
     if rank == 0:
-        part = args.snapshot + ".part"
+        part = args.checkpoint + ".part"
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
                     "epoch": epoch + 1}, part)
-        os.replace(part, args.snapshot)
+        os.replace(part, args.checkpoint)
         print(f"epoch {epoch + 1}: reads {right_answers(model, test)}", flush=True)
     time.sleep(args.pause)  # As if it were larger.
     dist.barrier()  # Nobody begins the next epoch before this one is saved.

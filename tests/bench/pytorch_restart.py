@@ -4,7 +4,7 @@ stages, under torchrun and under regroup with and without --preload:
 
     python pytorch_restart.py REGROUP [FAILURES [WORKERS]]
 
-The script reads a snapshot after each start. One job of each contestant lives through all failures;
+The script reads a checkpoint after each start. One job of each contestant lives through all failures;
 the contestants take turns, so all meet the same load.
 """
 import time
@@ -15,7 +15,7 @@ import json
 import os
 import sys
 
-STAGES = ["stopped", "started", "imported", "group", "snapshot", "step"]
+STAGES = ["stopped", "started", "imported", "group", "checkpoint", "step"]
 
 
 def train():
@@ -33,15 +33,15 @@ def train():
                                 torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     folder = os.environ["RESTART_FOLDER"]
-    snapshot = os.path.join(folder, "snapshot.pt")
+    checkpoint = os.path.join(folder, "checkpoint.pt")
     step = 0
-    if os.path.exists(snapshot):
-        state = torch.load(snapshot)
+    if os.path.exists(checkpoint):
+        state = torch.load(checkpoint)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
     parallel = DistributedDataParallel(model)
-    stamps["snapshot"] = time.time()
+    stamps["checkpoint"] = time.time()
     inputs, targets = torch.randn(32, 256), torch.randint(0, 10, (32,))
     while True:
         optimizer.zero_grad()
@@ -56,8 +56,8 @@ def train():
             os.rename(place + ".part", place)
         if rank == 0 and step % 10 == 0:
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
-                        "step": step}, snapshot + ".part")
-            os.rename(snapshot + ".part", snapshot)
+                        "step": step}, checkpoint + ".part")
+            os.rename(checkpoint + ".part", checkpoint)
         time.sleep(0.05)  # Other contestants wait meanwhile.
 
 
@@ -157,7 +157,7 @@ def main():
         for job in jobs:
             job.end()
     titles = {"stopped": "all workers ended", "started": "new ones begin", "imported": "imported",
-              "group": "group formed", "snapshot": "snapshot read", "step": "first step"}
+              "group": "group formed", "checkpoint": "checkpoint read", "step": "first step"}
     print("| | " + " | ".join(titles[stage] for stage in STAGES) + " | worst first step |")
     print("|---" * (len(STAGES) + 2) + "|")
     for job in jobs:
