@@ -5,7 +5,9 @@
 
 WAY is the kind of model: ddp (DistributedDataParallel), own (each rank trains a model of its own),
 sharded (fully_shard), dcp (the same through torch.distributed.checkpoint). KILL is STEP:RANK: that
-rank kills itself there, once. The parameters at the end do not depend on kills.
+rank kills itself there, once. The parameters at the end do not depend on kills. A sharded model
+begins with the files of FOLDER/theirs if they are there; with FOLDER/write, PyTorch writes them at
+the end.
 """
 import hashlib
 import os
@@ -113,6 +115,8 @@ else:
 trained = torch.nn.parallel.DistributedDataParallel(model) if way == "ddp" else model
 
 first = snapshot.load()
+if first is None and os.path.isdir(os.path.join(folder, "theirs")):
+    snapshot.load_files(os.path.join(folder, "theirs"))
 say(f"loaded {first} of {world} {describe(model)}")
 data = torch.Generator().manual_seed(0)
 inputs = torch.randn(1000, BATCH, 8, generator=data)
@@ -131,5 +135,9 @@ for step in range(first or 0, steps):
         scheduler.step()
 assert snapshot.save(steps)
 assert snapshot.wait_until_whole(60)
+if os.path.exists(os.path.join(folder, "write")):
+    from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
+    save(model.state_dict(), storage_writer=HuggingFaceStorageWriter(
+        os.path.join(folder, "written"), save_distributed=True))
 say(f"result {describe(model)} lr {optimizer.param_groups[0]['lr']:.6f}")
 dist.destroy_process_group()

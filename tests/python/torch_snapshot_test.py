@@ -105,6 +105,40 @@ class TorchSnapshot(FolderTest):
         self.assertTrue(torch.equal(torch.cat(pieces), state["model.0.weight"]))
         self.assertGreater(state["model.0.weight"].abs().sum().item(), 0)
 
+    @needs_shards
+    @unittest.skipUnless(package("safetensors"), "needs safetensors")
+    def test_models_begin_with_the_files_of_pytorchs_own_writer(self):
+        with open(f"{self.folder}/write", "w", encoding="utf-8"):
+            written = self.results(self.train("sharded", "3", ranks=3), 3)["0"]
+        os.remove(f"{self.folder}/write")
+        self.assertEqual(len(glob.glob(f"{self.folder}/written/*.safetensors")), 3)
+        os.rename(f"{self.folder}/written", f"{self.folder}/theirs")
+        output = self.train("sharded", "0")  # No step: the parameters stay.
+        self.assertEqual(self.loaded(output), ["None"], output)
+        read = self.results(output)["0"]
+        self.assertEqual(read.split(" lr")[0], written.split(" lr")[0], output)
+
+    def test_files_that_do_not_fit_are_refused(self):
+        from regroup.errors import InvalidArgument
+        from regroup.torch.safetensors_files import SafetensorsFolder
+        with self.assertRaisesRegex(InvalidArgument, "no .safetensors file"):
+            SafetensorsFolder(self.folder)
+        text = b'{"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}'
+        for damage in (text[:-1], text.replace(b"F32", b"F3"), text.replace(b"16", b"32"),
+                       text.replace(b"[2,2]", b"[2,3]"), b"[]", b"{"):
+            with open(f"{self.folder}/model.safetensors", "wb") as file:
+                file.write(len(damage).to_bytes(8, "little") + damage + bytes(16))
+            with self.assertRaisesRegex(InvalidArgument, "is no safetensors file", msg=damage):
+                SafetensorsFolder(self.folder)
+        with open(f"{self.folder}/model.safetensors", "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text
+                       + torch.arange(4.0).numpy().tobytes())
+        files = SafetensorsFolder(self.folder)
+        target = torch.zeros(2, 1, dtype=torch.float64)
+        files.read("w", target, (0, 1))
+        self.assertEqual(target.tolist(), [[1], [3]])
+        self.assertFalse(files.has_all_of("w", target, (1, 1)))
+
 
 @needs_torch
 @needs_shards

@@ -2,25 +2,19 @@
 """Snapshots of models and optimizers of PyTorch, replicated or divided among the ranks."""
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 
 from ..context import Context
 from ..errors import InvalidArgument
 from ..snapshot import SnapshotHandle
+from .safetensors_files import NAMES as DTYPES, SafetensorsFolder
 from .values import decode, encode
 
 __all__ = ["Snapshot"]
-
-#: The names of safetensors.
-DTYPES: Dict[torch.dtype, str] = {
-    getattr(torch, ours): theirs for ours, theirs in (
-        ("bool", "BOOL"), ("uint8", "U8"), ("int8", "I8"), ("int16", "I16"), ("uint16", "U16"),
-        ("float16", "F16"), ("bfloat16", "BF16"), ("int32", "I32"), ("uint32", "U32"),
-        ("float32", "F32"), ("float64", "F64"), ("int64", "I64"), ("uint64", "U64"),
-        ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2")) if hasattr(torch, ours)}
 
 #: Where a part keeps what is no tensor.
 _VALUES = "regroup.values"
@@ -201,6 +195,33 @@ class Snapshot:
         for key in self._parts:
             self._load_part(key, *values[key])
         return step
+
+    def load_files(self, folder: Union[str, "os.PathLike[str]"]) -> None:
+        """Fills the models from the safetensors files of a folder: a model of Hugging Face, what
+        torch.distributed.checkpoint has written with ``HuggingFaceStorageWriter``, or a version in
+        the folder of snapshots. A training begins so; it goes on by ``load``. The names in the
+        files may begin with that of the part, such as "model.". Each rank reads what it has of the
+        model, and casts it. If a tensor is not there, InvalidArgument names it, and nothing has
+        changed. Only ``load`` verifies hashes."""
+        files = SafetensorsFolder(folder)
+        found = []
+        for key, part in self._parts.items():
+            if not isinstance(part, torch.nn.Module):
+                continue
+            for name, tensor in self._state_of(key).items():
+                box = box_of(tensor, name) if isinstance(tensor, torch.Tensor) else None
+                if box is None:
+                    continue
+                theirs = f"{key}.{name}" if f"{key}.{name}" in files else name
+                if theirs not in files:
+                    raise InvalidArgument(f"{os.fspath(folder)} has no tensor {name} of {key}")
+                if not files.has_all_of(theirs, box.memory, box.offset):
+                    raise InvalidArgument(f"{os.fspath(folder)} does not have all of {theirs}, of "
+                                          f"which {key} has {tuple(box.memory.shape)} from "
+                                          f"{box.offset}")
+                found.append((theirs, box))
+        for name, box in found:
+            files.read(name, box.memory, box.offset)
 
     @property
     def whole_step(self) -> Optional[int]:

@@ -35,8 +35,9 @@ class SnapshotWriter(StorageWriter):  # type: ignore[misc]
                 torch.distributed.checkpoint.save(state_dict, storage_writer=writer)
             ...
 
-    All ranks make it together, and save together, by ``save`` or ``async_save``. ``kept`` says whether the last save was kept; see
-    regroup.torch.Snapshot.save. Keyword arguments are those of regroup.Snapshot.
+    All ranks make it together, and save together, by ``save`` or ``async_save``. ``kept`` says
+    whether the last save was kept; see regroup.torch.Snapshot.save. Keyword arguments are those of
+    regroup.Snapshot.
     """
 
     def __init__(self, step: int = 0, *, context: Optional[Context] = None, name: str = "dcp",
