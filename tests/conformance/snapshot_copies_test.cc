@@ -126,6 +126,27 @@ TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
     EXPECT_THAT(a_.loop().sentences().front(), HasSubstr("was refused"));
 }
 
+TEST_P(SnapshotCopies, SilentStrangersDoNotKeepNodesApart) {
+    if (GetParam() == StoreMode::local) {
+        return;  // There, a stranger is known at once.
+    }
+    const auto room = on_a_.room(kPart, 2 * kLong);
+    on_a_.save(*room, kPart, version(10), kLong);
+    const std::string endpoint = on_a_.holdings().endpoint;
+    const auto place = rendezvous::Endpoint::parse(endpoint);
+    boost::asio::io_context io;
+    std::vector<boost::asio::ip::tcp::socket> strangers;
+    for (int i = 0; i < 200; ++i) {
+        strangers.emplace_back(io).connect(
+            {boost::asio::ip::make_address(place->host), place->port});
+    }
+    // Less than what a stranger has for a handshake.
+    SnapshotNode node("c", {.fetch_limit = std::chrono::seconds(5)}, StoreMode::relay);
+    node.begin(1, 1, 2);
+    EXPECT_EQ(node.open().image(kPart, version(10), Place::room, endpoint),
+              image_of(kPart, version(10), kLong));
+}
+
 TEST(SnapshotCopier, WorkersGoOnWhenNoCopyCanBeMade) {
     Shelf shelf({1 << 30, false});
     shelf.begin_round(1, true);
