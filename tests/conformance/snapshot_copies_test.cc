@@ -130,8 +130,8 @@ TEST_P(SnapshotCopies, SilentStrangersDoNotKeepNodesApart) {
     if (GetParam() == StoreMode::local) {
         return;  // There, a stranger is known at once.
     }
-    const auto room = on_a_.room(kPart, 2 * kLong);
-    on_a_.save(*room, kPart, version(10), kLong);
+    const auto room = on_a_.room(kPart, kLong);
+    on_a_.save(*room, kPart, version(10), 2000);
     const std::string endpoint = on_a_.holdings().endpoint;
     const auto place = rendezvous::Endpoint::parse(endpoint);
     boost::asio::io_context io;
@@ -144,7 +144,7 @@ TEST_P(SnapshotCopies, SilentStrangersDoNotKeepNodesApart) {
     SnapshotNode node("c", {.fetch_limit = std::chrono::seconds(5)}, StoreMode::relay);
     node.begin(1, 1, 2);
     EXPECT_EQ(node.open().image(kPart, version(10), Place::room, endpoint),
-              image_of(kPart, version(10), kLong));
+              image_of(kPart, version(10), 2000));
 }
 
 TEST(SnapshotCopier, WorkersGoOnWhenNoCopyCanBeMade) {
