@@ -55,6 +55,7 @@ void PeerServer::tell_refusal(const std::string& why) {
     const int told = ++refusals_told_;
     if (told <= kToldMax && !sockets_.is_stopped()) {
         handlers_.say("a connection for snapshots was refused: the other end " + why +
+                      "; an agent that is still in another round is refused, too, and tries again" +
                       (told < kToldMax ? "" : " (further ones of this round are not told)"));
     }
 }
