@@ -33,11 +33,17 @@ void OpenSockets::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
     shut_down_locked();
+    stopping_.notify_all();
 }
 
 bool OpenSockets::is_stopped() const {
     const std::lock_guard lock(mutex_);
     return stopped_;
+}
+
+bool OpenSockets::await_stop(Duration limit) const {
+    std::unique_lock lock(mutex_);
+    return stopping_.wait_for(lock, limit, [this] { return stopped_; });
 }
 
 }  // namespace regroup::agent

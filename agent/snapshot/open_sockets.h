@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
 #include <set>
+
+#include "rendezvous/base/clock.h"
 
 namespace regroup::agent {
 
@@ -28,11 +31,14 @@ class OpenSockets {
     /// Shuts down all sockets, and each that comes later at once.
     void stop();
     [[nodiscard]] bool is_stopped() const;
+    /// Waits until `stop`, at most for `limit`. False: it was not called.
+    [[nodiscard]] bool await_stop(Duration limit) const;
 
    private:
     void shut_down_locked();
 
     mutable std::mutex mutex_;
+    mutable std::condition_variable stopping_;
     std::multiset<int> fds_;
     bool stopped_ = false;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/snapshot/peer_client.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace regroup::agent {
@@ -28,6 +29,8 @@ Result<std::unique_ptr<PeerStream>> connect(const PeerPlace& place) {
                   : Result<std::unique_ptr<PeerStream>>(about(place, stream.error()));
 }
 
+using Image = Result<std::shared_ptr<ImageMemory>>;
+
 Result<Answer> exchange(const PeerPlace& place, PeerStream& stream, const Ask& ask) {
     if (Result<void> sent = stream.send(ask); !sent) {
         return about(place, sent.error());
@@ -42,10 +45,7 @@ Result<Answer> exchange(const PeerPlace& place, PeerStream& stream, const Ask& a
     return answer;
 }
 
-}  // namespace
-
-Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const Ask& ask,
-                                               const MakeMemory& make_memory) {
+Image get_once(const PeerPlace& place, const Ask& ask, const MakeMemory& make_memory) {
     Result<std::unique_ptr<PeerStream>> stream = connect(place);
     if (!stream) {
         return stream.error();
@@ -54,7 +54,7 @@ Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const Ask
     if (!answer) {
         return answer.error();
     }
-    Result<std::shared_ptr<ImageMemory>> image = make_memory(answer->bytes);
+    Image image = make_memory(answer->bytes);
     if (!image) {
         return image;
     }
@@ -62,6 +62,22 @@ Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const Ask
         return about(place, received.error());
     }
     return image;
+}
+
+}  // namespace
+
+Image get_image(const PeerPlace& place, const Ask& ask, const MakeMemory& make_memory,
+                Duration limit) {
+    constexpr Duration kPauseMin = std::chrono::milliseconds(50);
+    constexpr Duration kPauseMax = std::chrono::seconds(1);
+    const Instant deadline = after(now(), limit);
+    for (Duration pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
+        Image image = get_once(place, ask, make_memory);
+        if (image || image.error().code != Errc::disconnected || after(now(), pause) >= deadline ||
+            place.sockets.await_stop(pause)) {
+            return image;
+        }
+    }
 }
 
 Result<void> put_copy(const PeerPlace& place, const snapshot::PartId& id,

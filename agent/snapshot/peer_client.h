@@ -17,6 +17,7 @@
 #include "agent/snapshot/held_copies.h"
 #include "agent/snapshot/image_memory.h"
 #include "agent/snapshot/peer_stream.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/snapshot/channel.h"
 
 namespace regroup::agent {
@@ -30,10 +31,11 @@ struct PeerPlace {
 
 using MakeMemory = std::function<Result<std::shared_ptr<ImageMemory>>(std::uint64_t bytes)>;
 
-/// Gets the image that `ask` names, in memory from `make_memory`. It is not verified. Blocks.
-/// Errors: disconnected, overloaded, with a sentence that names the peer.
+/// Gets the image that `ask` names, in memory from `make_memory`. It is not verified. While the
+/// peer cannot be reached, it tries again until `limit` has passed. Blocks. Errors: disconnected,
+/// overloaded, with a sentence that names the peer.
 Result<std::shared_ptr<ImageMemory>> get_image(const PeerPlace& place, const snapshot::Ask& ask,
-                                               const MakeMemory& make_memory);
+                                               const MakeMemory& make_memory, Duration limit);
 
 /// Gives the peer a copy, which it verifies. `known`: the peer may not have heard of it yet.
 /// Blocks. Errors: as above.

@@ -55,29 +55,35 @@ void PeerServer::tell_refusal(const std::string& why) {
     const int told = ++refusals_told_;
     if (told <= kToldMax && !sockets_.is_stopped()) {
         handlers_.say("a connection for snapshots was refused: the other end " + why +
+                      "; an agent that is still in another round is refused, too, and tries again" +
                       (told < kToldMax ? "" : " (further ones of this round are not told)"));
     }
 }
 
 void PeerServer::accepted(int fd) {
+    auto visit = std::make_shared<std::unique_ptr<Entrance::Visit>>(
+        std::make_unique<Entrance::Visit>(entrance_, fd));
     auto socket = std::make_shared<UniqueFd>(fd);
     // One that cannot be served is closed; the peer tries again.
-    static_cast<void>(
-        threads_.start([this, socket, trust = trust_] { serve(std::move(*socket), trust); }));
+    static_cast<void>(threads_.start([this, socket, visit, trust = trust_] {
+        serve(std::move(*socket), trust, std::move(*visit));
+    }));
 }
 
-void PeerServer::serve(UniqueFd socket, const PeerTrust& trust) {
+void PeerServer::serve(UniqueFd socket, const PeerTrust& trust,
+                       std::unique_ptr<Entrance::Visit> visit) {
     const auto stream = PeerStream::accept(std::move(socket), trust, sockets_);
+    visit.reset();
     if (!stream) {
         tell_refusal(stream.error().detail);
         return;
     }
-    for (;;) {
-        const Result<Ask> ask = (*stream)->receive_ask();
-        if (!ask || !answer(**stream, *ask)) {
-            return;
+    if (served_.fetch_add(1) < kServedMax) {
+        for (Result<Ask> ask = (*stream)->receive_ask(); ask && answer(**stream, *ask);) {
+            ask = (*stream)->receive_ask();
         }
     }
+    served_.fetch_sub(1);
 }
 
 bool PeerServer::answer(PeerStream& stream, const Ask& ask) {

@@ -11,6 +11,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/snapshot/entrance.h"
 #include "agent/snapshot/image_memory.h"
 #include "agent/snapshot/open_sockets.h"
 #include "agent/snapshot/peer_stream.h"
@@ -51,7 +52,7 @@ class PeerServer {
    private:
     void accepted(int fd);
     void tell_refusal(const std::string& why);
-    void serve(UniqueFd socket, const PeerTrust& trust);
+    void serve(UniqueFd socket, const PeerTrust& trust, std::unique_ptr<Entrance::Visit> visit);
     /// False if the connection has ended.
     [[nodiscard]] bool answer(PeerStream& stream, const snapshot::Ask& ask);
     [[nodiscard]] bool give(PeerStream& stream, const snapshot::Ask& ask);
@@ -64,9 +65,12 @@ class PeerServer {
     std::uint16_t port_ = 0;
     net::AcceptLoop accept_loop_;
     OpenSockets sockets_;
-    SessionThreads threads_{kConnectionsMax};
+    std::atomic<std::size_t> served_{0};  ///< Connections of peers that are trusted.
+    Entrance entrance_{kEnteringMax};
+    SessionThreads threads_{kServedMax + 2 * kEnteringMax};
 
-    static constexpr std::size_t kConnectionsMax = 64;
+    static constexpr std::size_t kServedMax = 64;
+    static constexpr std::size_t kEnteringMax = 64;
 };
 
 }  // namespace regroup::agent

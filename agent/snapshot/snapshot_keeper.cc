@@ -260,11 +260,14 @@ struct ActiveSnapshots {
         return ImageRef{owner, -1, 0, owner->bytes()};
     }
 
+    /// The training would lose a step for want of the part, while the network may fail only for a
+    /// moment, or the peer have too many connections.
     Fetches::Image fetch(const Ask& ask) {
         Ask there = ask;
         there.endpoint.clear();
-        return get_image({ask.endpoint, facts().trust, sockets}, there,
-                         [this](std::uint64_t bytes) { return shelf.scratch(bytes); });
+        return get_image(
+            {ask.endpoint, facts().trust, sockets}, there,
+            [this](std::uint64_t bytes) { return shelf.scratch(bytes); }, options.fetch_limit);
     }
 
     static constexpr const char* kNoFolder =

@@ -81,6 +81,13 @@ bool Breaker::act(std::size_t number, const Fault& fault) {
                 signal(pid, SIGKILL);
             }
             return true;
+        case F::kill_workers: {
+            const std::vector<pid_t> workers = cluster_.node(fault.node).workers();
+            for (const pid_t pid : workers) {
+                signal(pid, SIGKILL);
+            }
+            return !workers.empty();
+        }
         case F::stop_worker:
             return stop(number, cluster_.node(fault.node).worker(fault.other));
         case F::stop_agent:

@@ -4,7 +4,7 @@
 // step is lost:
 //
 //     chaos PROGRAMS [--seed=N] [--seconds=N] [--nodes=N] [--workers=N] [--faults=KIND,...]
-//           [--form=in-place|restarted|slow-end] [--standbys=N] [--keep=DIR] [--list]
+//           [--form=in-place|restarted|slow-end|snapshots] [--standbys=N] [--keep=DIR] [--list]
 //
 // The seed also decides the form of the job and the standbys, unless flags do. PROGRAMS are
 // --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/testing.md describes the faults and
@@ -52,7 +52,8 @@ std::optional<FaultKind> kind_of(const std::string& name) {
 }
 
 std::optional<JobForm> form_of(const std::string& name) {
-    for (const JobForm form : {JobForm::in_place, JobForm::restarted, JobForm::slow_end}) {
+    for (const JobForm form :
+         {JobForm::in_place, JobForm::restarted, JobForm::slow_end, JobForm::snapshots}) {
         if (to_string(form) == name) {
             return form;
         }
@@ -122,12 +123,12 @@ bool parse(std::span<char*> words, Options& options) {
             return false;
         }
     }
-    const JobTraits drawn = draw_traits(options.schedule.seed);
-    options.cluster.traits.form = options.form.value_or(drawn.form);
-    options.cluster.traits.standbys = options.schedule.standbys =
-        options.standbys.value_or(drawn.standbys);
-    options.schedule.ahead =
-        options.schedule.standbys > 0 && options.cluster.traits.form == JobForm::in_place;
+    JobTraits& traits = options.cluster.traits;
+    traits = draw_traits(options.schedule.seed);
+    traits.form = options.form.value_or(traits.form);
+    traits.standbys = options.schedule.standbys = options.standbys.value_or(traits.standbys);
+    options.schedule.snapshots = traits.form == JobForm::snapshots;
+    options.schedule.ahead = options.schedule.standbys > 0 && traits.form == JobForm::in_place;
     if (options.schedule.standbys + 2 > options.schedule.nodes) {
         std::fprintf(stderr, "chaos: %u nodes are too few for %u standbys\n",
                      options.schedule.nodes, options.schedule.standbys);
@@ -138,13 +139,21 @@ bool parse(std::span<char*> words, Options& options) {
             !options.cluster.delay_proxy.empty() && !options.cluster.clock_shim.empty());
 }
 
+std::string details_of(const JobTraits& traits) {
+    if (traits.form != JobForm::snapshots) {
+        return "";
+    }
+    return " (one step in " + std::to_string(traits.save_interval) + ", " +
+           (traits.has_snapshot_folder ? "with a folder)" : "in memory alone)");
+}
+
 void print_schedule(const Options& options, const std::vector<Fault>& schedule) {
     std::printf(
-        "chaos: seed %llu, %lld s, %u nodes x %u workers, form %s, %u standbys, %zu faults\n",
+        "chaos: seed %llu, %lld s, %u nodes x %u workers, form %s%s, %u standbys, %zu faults\n",
         static_cast<unsigned long long>(options.schedule.seed),
         static_cast<long long>(options.schedule.lasts.count() / 1000), options.schedule.nodes,
         options.cluster.workers, std::string(to_string(options.cluster.traits.form)).c_str(),
-        options.schedule.standbys, schedule.size());
+        details_of(options.cluster.traits).c_str(), options.schedule.standbys, schedule.size());
     for (const Fault& fault : schedule) {
         std::printf("  %s\n", describe(fault).c_str());
     }
@@ -221,7 +230,8 @@ int run(Options options) {
     std::string missing = missing_here();
     testing::TemporaryDirectory scratch;
     options.cluster.folder = scratch.path();
-    options.cluster.floats = kFloats;
+    // Where the job goes back to an earlier step, other ranks may repeat it in another order.
+    options.cluster.floats = options.schedule.snapshots ? 0 : kFloats;
     if (const auto left = leave_mount_namespace(); missing.empty() && !left) {
         missing = left.error().detail;
     }
@@ -263,7 +273,8 @@ int main(int argc, char** argv) {
                      "usage: chaos --regroup=F --worker=F --delay-proxy=F --clock-shim=F "
                      "[--seed=N] [--seconds=N]\n             [--nodes=N] [--workers=N] "
                      "[--faults=KIND,...] [--gap-ms=N]\n             "
-                     "[--form=in-place|restarted|slow-end] [--standbys=N] [--keep=DIR] [--list]\n");
+                     "[--form=in-place|restarted|slow-end|snapshots] [--standbys=N] [--keep=DIR] "
+                     "[--list]\n");
         return 2;
     }
     return regroup::chaos::run(options);

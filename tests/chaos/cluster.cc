@@ -130,13 +130,21 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         // wait in the back-off most of the time.
         command.emplace_back("--restart-delay=0");
     }
+    const bool has_snapshots = plan_.traits.form == JobForm::snapshots;
+    if (has_snapshots && plan_.traits.has_snapshot_folder) {
+        command.push_back("--snapshot-dir=" + snapshot_folder());
+        command.emplace_back("--snapshot-interval=2");
+    }
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());
     for (const std::string& word :
          {plan_.worker, "--records=" + step_logs(), "--end=" + path("end"),
           "--floats=" + std::to_string(plan_.floats)}) {
         command.push_back(word);
     }
-    if (plan_.traits.form != JobForm::in_place) {
+    if (has_snapshots) {
+        command.push_back("--save-interval=" + std::to_string(plan_.traits.save_interval));
+        command.push_back("--snapshot-folder=" + snapshot_folder());
+    } else if (plan_.traits.form != JobForm::in_place) {
         command.emplace_back(plan_.traits.form == JobForm::slow_end ? "--slow-end" : "--restarted");
         command.push_back("--checkpoint=" + path("checkpoint"));
     }
@@ -219,10 +227,15 @@ pid_t ClusterNode::agent() const {
     return children.empty() ? 0 : children.front();
 }
 
-pid_t ClusterNode::worker(std::uint32_t number) const {
+std::vector<pid_t> ClusterNode::workers() const {
     const pid_t parent = agent();
     std::vector<pid_t> children = parent != 0 ? testing::children_of(parent) : std::vector<pid_t>{};
     std::erase_if(children, [](pid_t pid) { return !testing::is_alive(pid); });
+    return children;
+}
+
+pid_t ClusterNode::worker(std::uint32_t number) const {
+    const std::vector<pid_t> children = workers();
     return children.empty() ? 0 : children.at(number % children.size());
 }
 

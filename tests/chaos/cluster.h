@@ -48,6 +48,8 @@ struct ClusterNode {
     [[nodiscard]] bool is_up() const;
     [[nodiscard]] pid_t warden() const;
     [[nodiscard]] pid_t agent() const;
+    /// Its living workers.
+    [[nodiscard]] std::vector<pid_t> workers() const;
     /// The worker `number` modulo their number.
     [[nodiscard]] pid_t worker(std::uint32_t number) const;
     /// All processes, in an order in which none can react to the end of another.
@@ -103,6 +105,8 @@ class Cluster {
     }
     [[nodiscard]] std::string state_disk() const { return plan_.folder + "/state"; }
     [[nodiscard]] std::string step_logs() const { return plan_.folder + "/steps"; }
+    /// Which all nodes share.
+    [[nodiscard]] std::string snapshot_folder() const { return plan_.folder + "/snapshots"; }
 
     static constexpr const char* kJob = "chaos";
 

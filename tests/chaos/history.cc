@@ -14,7 +14,8 @@ namespace {
 
 class Judge {
    public:
-    explicit Judge(const std::vector<std::uint64_t>& digests) : digests_(digests) {}
+    Judge(const std::vector<std::uint64_t>& digests, bool may_go_back)
+        : digests_(digests), may_go_back_(may_go_back) {}
 
     History run(const std::vector<ProcessLog>& logs) {
         for (const ProcessLog& log : logs) {
@@ -122,7 +123,7 @@ class Judge {
         std::optional<std::uint64_t> most;
         for (const auto& [round, seen] : result_.rounds) {
             const std::uint64_t next = most ? *most + 1 : 0;
-            if (seen.first_step > next || seen.first_step + 1 < next) {
+            if (seen.first_step > next || (seen.first_step + 1 < next && !may_go_back_)) {
                 wrong("round " + std::to_string(round) + " began with step " +
                       std::to_string(seen.first_step) + ", after step " +
                       (most ? std::to_string(*most) : "none"));
@@ -144,7 +145,9 @@ class Judge {
         return end.step + 1 == steps && end.round > result_.rounds.rbegin()->first && !knew_more;
     }
     void check_end(const std::vector<ProcessLog>& logs) {
-        const std::uint64_t steps = steps_of(logs);
+        const std::uint64_t steps = may_go_back_ && !result_.rounds.empty()
+                                        ? result_.rounds.rbegin()->second.last_step + 1
+                                        : steps_of(logs);
         std::set<std::uint32_t> ranks;
         std::set<std::uint64_t> ends;
         std::uint32_t world_size = 0;
@@ -174,6 +177,7 @@ class Judge {
     }
 
     const std::vector<std::uint64_t>& digests_;
+    const bool may_go_back_;
     History result_;
     /// Ranks that applied a step, by round and step.
     std::map<std::uint64_t, std::map<std::uint64_t, std::set<std::uint32_t>>> ranks_;
@@ -181,8 +185,9 @@ class Judge {
 
 }  // namespace
 
-History judge(const std::vector<ProcessLog>& logs, const std::vector<std::uint64_t>& digests) {
-    return Judge(digests).run(logs);
+History judge(const std::vector<ProcessLog>& logs, const std::vector<std::uint64_t>& digests,
+              bool may_go_back) {
+    return Judge(digests, may_go_back).run(logs);
 }
 
 std::uint64_t steps_of(const std::vector<ProcessLog>& logs) {

@@ -43,8 +43,9 @@ struct History {
 /// - a round in which only some ranks applied a step, unless it was its last step;
 /// - ranks of the last round that did not all end after the same step. It must be the last step.
 ///   It may be the one before if only lost ranks applied the last one, and the round ended first.
+/// With `may_go_back`, a round may begin with any step after the first one, up to the next.
 [[nodiscard]] History judge(const std::vector<ProcessLog>& logs,
-                            const std::vector<std::uint64_t>& digests);
+                            const std::vector<std::uint64_t>& digests, bool may_go_back = false);
 
 /// The digests after steps 0, 1, ... of an undisturbed run, computed by this process.
 [[nodiscard]] std::vector<std::uint64_t> undisturbed(std::uint64_t steps, std::size_t weights);

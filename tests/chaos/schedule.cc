@@ -59,6 +59,7 @@ constexpr std::array<Habit, kFaultKinds> kHabits{{
      Ms(0), Ms(0)},
     {F::kill_taker, "kill-taker", "the agent is killed as it takes a lost node's place", 3, Ms(200),
      Ms(4000)},
+    {F::kill_workers, "kill-workers", "all workers are killed", 4, Ms(0), Ms(0)},
 }};
 
 const Habit& habit_of(FaultKind kind) {
@@ -158,7 +159,8 @@ bool aims_at_standby(FaultKind kind) noexcept {
 bool may_have(const SchedulePlan& plan, FaultKind kind) {
     const bool is_asked_for =
         plan.kinds.empty() || std::count(plan.kinds.begin(), plan.kinds.end(), kind) > 0;
-    return is_asked_for && (plan.ahead || kind != F::kill_standby_worker);
+    return is_asked_for && (plan.ahead || kind != F::kill_standby_worker) &&
+           (plan.snapshots || kind != F::kill_workers);
 }
 
 std::string_view to_string(JobForm form) noexcept {
@@ -169,17 +171,23 @@ std::string_view to_string(JobForm form) noexcept {
             return "restarted";
         case JobForm::slow_end:
             return "slow-end";
+        case JobForm::snapshots:
+            return "snapshots";
     }
     return "unknown";
 }
 
 JobTraits draw_traits(std::uint64_t seed) {
     constexpr std::array kForms{JobForm::in_place, JobForm::in_place, JobForm::restarted,
-                                JobForm::slow_end, JobForm::slow_end};
+                                JobForm::slow_end, JobForm::slow_end, JobForm::snapshots,
+                                JobForm::snapshots};
+    constexpr std::uint64_t kIntervalMax = 3;
     Random random(seed ^ kTraitsStream);
     JobTraits traits;
     traits.form = kForms.at(random.below(kForms.size()));
     traits.standbys = static_cast<std::uint32_t>(random.below(2));
+    traits.save_interval = 1 + random.below(kIntervalMax);
+    traits.has_snapshot_folder = random.below(2) == 0;
     return traits;
 }
 
@@ -307,8 +315,14 @@ class Scheduler {
         }
         return true;
     }
-    /// Another worker is killed while the round of the first one ends.
+    /// Another worker is killed while the round of the first one ends, or another node is lost with
+    /// the first one.
     void follow(const Fault& first) {
+        if (plan_.snapshots && first.kind == F::kill_node && followers_.below(2) == 0) {
+            Fault other = first;
+            aim(other, followers_);
+            return;
+        }
         constexpr milliseconds kSoonest(20);
         constexpr milliseconds kLatest(1500);
         if (first.kind != F::kill_worker || followers_.below(2) == 0) {

@@ -36,9 +36,10 @@ enum class FaultKind : std::uint8_t {
     fill_disk,            ///< A node's run directory is full.
     fill_daemon_disk,     ///< The daemon's state directory is full.
     kill_standby_worker,  ///< SIGKILL to a worker that a standby has started ahead.
-    kill_taker,  ///< SIGKILL to the agent of the standby that takes the place of a lost node.
+    kill_taker,    ///< SIGKILL to the agent of the standby that takes the place of a lost node.
+    kill_workers,  ///< SIGKILL to all workers of a node at once.
 };
-inline constexpr std::size_t kFaultKinds = 23;
+inline constexpr std::size_t kFaultKinds = 24;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
 /// True if the fault hits a node, not the daemon.
 [[nodiscard]] bool hits_node(FaultKind kind) noexcept;
@@ -68,6 +69,7 @@ struct SchedulePlan {
     std::uint32_t nodes = 5;
     std::uint32_t standbys = 0;  ///< Maximum number of waiting standbys. One node always waits.
     bool ahead = false;          ///< Standbys have started their workers ahead.
+    bool snapshots = false;      ///< The agents keep the training state, and not the workers.
     /// Shortest and longest time between the beginnings of faults.
     milliseconds gap_min{400};
     milliseconds gap_max{4000};
@@ -83,7 +85,8 @@ struct SchedulePlan {
 /// are standbys, are undisturbed. All but one of these were undisturbed before, so that the
 /// training state survives in memory. All other nodes, the daemon and any standby may be broken at
 /// the same time. A second worker is often killed soon after a first one, while its replacement
-/// starts. The slow node of `slow_line` is the last one.
+/// starts. The slow node of `slow_line` is the last one. With
+/// `snapshots`, another node is often lost at the same instant as a first one.
 [[nodiscard]] std::vector<Fault> make_schedule(const SchedulePlan& plan);
 
 /// How the workers of a round end.
@@ -91,6 +94,7 @@ enum class JobForm : std::uint8_t {
     in_place,   ///< They keep their processes.
     restarted,  ///< They end, and resume from a checkpoint.
     slow_end,   ///< The same, and they are slow to begin and to end.
+    snapshots,  ///< They end, and resume from a snapshot that the agents keep.
 };
 [[nodiscard]] std::string_view to_string(JobForm form) noexcept;
 
@@ -98,6 +102,9 @@ enum class JobForm : std::uint8_t {
 struct JobTraits {
     JobForm form = JobForm::in_place;
     std::uint32_t standbys = 0;
+    // Of the form `snapshots`:
+    std::uint64_t save_interval = 1;   ///< In steps.
+    bool has_snapshot_folder = false;  ///< The agents write snapshots to a folder, too.
 };
 /// Drawn at random from the seed.
 [[nodiscard]] JobTraits draw_traits(std::uint64_t seed);

@@ -20,7 +20,8 @@ SchedulePlan plan_of(std::uint64_t seed) {
             .lasts = std::chrono::minutes(10),
             .nodes = kNodes,
             .standbys = 1,
-            .ahead = true};
+            .ahead = true,
+            .snapshots = true};
 }
 
 TEST(Schedule, SeedDeterminesTheSchedule) {
@@ -113,7 +114,28 @@ TEST(Traits, EveryFormAndNumberOfStandbysIsDrawn) {
         EXPECT_EQ(traits.form, draw_traits(seed).form);
         seen.insert({traits.form, traits.standbys});
     }
-    EXPECT_EQ(seen.size(), 6U);
+    EXPECT_EQ(seen.size(), 8U);
+}
+
+TEST(Schedule, OnlyWhereAgentsKeepTheStateAreTwoNodesLostAtOnceAndAllWorkersKilled) {
+    for (const bool snapshots : {false, true}) {
+        int pairs = 0;
+        int kills = 0;
+        for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+            SchedulePlan plan = plan_of(seed);
+            plan.snapshots = snapshots;
+            milliseconds last{};
+            for (const Fault& fault : make_schedule(plan)) {
+                kills += fault.kind == FaultKind::kill_workers ? 1 : 0;
+                if (fault.kind == FaultKind::kill_node) {
+                    pairs += fault.at == last ? 1 : 0;
+                    last = fault.at;
+                }
+            }
+        }
+        EXPECT_EQ(pairs > 10, snapshots);
+        EXPECT_EQ(kills > 10, snapshots);
+    }
 }
 
 TEST(Schedule, OnlyRequestedKindsAreScheduled) {

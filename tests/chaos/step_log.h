@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/chaos/record_file.h"
+
 namespace regroup::chaos {
 
 enum class RecordKind : std::uint32_t {
@@ -17,7 +19,7 @@ enum class RecordKind : std::uint32_t {
     left,      ///< This node leaves.
 };
 
-/// One record. On disk it has the same bytes, since writer and reader come from one build.
+/// One record.
 struct Record {
     RecordKind kind = RecordKind::step;
     std::uint32_t rank = 0;
@@ -37,22 +39,16 @@ static_assert(sizeof(Record) == 72);
 class StepLog {
    public:
     explicit StepLog(const std::string& directory);
-    ~StepLog();
-    StepLog(const StepLog&) = delete;
-    StepLog& operator=(const StepLog&) = delete;
 
     /// Fills in the time.
     void write(Record record);
 
    private:
-    int fd_ = -1;
+    RecordFile file_;
 };
 
 /// One process and its records, in its order.
-struct ProcessLog {
-    std::string name;
-    std::vector<Record> records;
-};
+using ProcessLog = Records<Record>;
 
 /// All logs in `directory`, by name. Incomplete records of killed processes are left out.
 [[nodiscard]] std::vector<ProcessLog> read_step_logs(const std::string& directory);

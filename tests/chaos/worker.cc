@@ -4,6 +4,7 @@
 //
 //     chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] [--weights=N]
 //                  [--floats=N] [--restarted|--slow-end --checkpoint=FILE]
+//                  [--save-interval=N --snapshot-folder=DIR]
 #include "tests/chaos/worker.h"
 
 #include <regroup/checkpoint.h>
@@ -53,10 +54,13 @@ bool parse(std::span<char*> words, JobOptions& options) {
             options.step_us = std::atoll(number.c_str());
         } else if (take(word, "weights", number)) {
             options.weights = std::strtoull(number.c_str(), nullptr, 10);
+        } else if (take(word, "save-interval", number)) {
+            options.save_interval = std::strtoull(number.c_str(), nullptr, 10);
         } else if (take(word, "floats", number)) {
             options.floats = std::strtoull(number.c_str(), nullptr, 10);
         } else if (!take(word, "records", options.logs) && !take(word, "end", options.end) &&
-                   !take(word, "checkpoint", options.checkpoint)) {
+                   !take(word, "checkpoint", options.checkpoint) &&
+                   !take(word, "snapshot-folder", options.snapshot_folder)) {
             return false;
         }
     }
@@ -208,7 +212,8 @@ int main(int argc, char** argv) {
     if (!parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1), options)) {
         std::fprintf(stderr,
                      "usage: chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] "
-                     "[--weights=N] [--floats=N] [--restarted|--slow-end --checkpoint=FILE]\n");
+                     "[--weights=N] [--floats=N] [--restarted|--slow-end --checkpoint=FILE] "
+                     "[--save-interval=N --snapshot-folder=DIR]\n");
         return 2;
     }
     if (options.slow_end) {
@@ -216,6 +221,9 @@ int main(int argc, char** argv) {
     }
     try {
         Job job(options);
+        if (options.save_interval > 0) {
+            return train_from_snapshots(job);
+        }
         return options.restarted ? train_restarted(job) : train_in_place(job);
     } catch (const regroup::Error& error) {
         pass_unless_ending();

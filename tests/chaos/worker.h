@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the chaos job: common parts of its two forms, elastic and restarted.
+// A rank of the chaos job: common parts of its forms, elastic, restarted and with snapshots.
 #pragma once
 
 #include <regroup/context.h>
@@ -30,8 +30,11 @@ struct JobOptions {
     std::int64_t step_us = 10'000;  ///< Additional duration of a step.
     std::size_t weights = 256;
     std::size_t floats = 0;
-    bool restarted = false;  ///< The form that is restarted.
-    bool slow_end = false;   ///< It is slow to begin, and to end after SIGTERM.
+    /// The form with snapshots saves one in so many steps; 0: another form.
+    std::uint64_t save_interval = 0;
+    std::string snapshot_folder;  ///< Where the agents may write them.
+    bool restarted = false;       ///< The form that is restarted.
+    bool slow_end = false;        ///< It is slow to begin, and to end after SIGTERM.
 };
 
 /// Makes SIGTERM end this process slowly: it stops training, cleans up for a random time, which may
@@ -74,8 +77,9 @@ class Job {
     Dial end_;
 };
 
-/// Both return the exit code of the process.
+/// All return the exit code of the process.
 int train_in_place(Job& job);
 int train_restarted(Job& job);
+int train_from_snapshots(Job& job);
 
 }  // namespace regroup::chaos

@@ -13,6 +13,9 @@ namespace regroup::agent {
 namespace {
 
 constexpr std::size_t kLong = 9'000'000;  // Three pieces of a connection.
+/// Asks for a part once.
+const SnapshotOptions kImpatient{.fetch_limit = Duration::zero()};
+
 /// Two nodes of one round. Parametrised by how they trust each other.
 class SnapshotCopies : public ::testing::TestWithParam<StoreMode> {
    protected:
@@ -41,7 +44,7 @@ class SnapshotCopies : public ::testing::TestWithParam<StoreMode> {
     }
 
     SnapshotNode a_{"a", {}, GetParam()};
-    SnapshotNode b_{"b", {}, GetParam()};
+    SnapshotNode b_{"b", kImpatient, GetParam()};
     WorkerChannel on_a_ = a_.open();
     WorkerChannel on_b_ = b_.open();
 };
@@ -131,7 +134,7 @@ TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
     }
     const auto room = on_a_.room(kPart, 2 * kLong);
     on_a_.save(*room, kPart, version(10), kLong);
-    SnapshotNode stranger("c", {}, StoreMode::relay);
+    SnapshotNode stranger("c", kImpatient, StoreMode::relay);
     stranger.begin(1, 1, 2, "another secret of that many letters");
     WorkerChannel its_worker = stranger.open();
     const std::string endpoint = on_a_.holdings().endpoint;
@@ -140,6 +143,27 @@ TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
     EXPECT_LT(why.size(), 1000U);
     EXPECT_TRUE(wait_until([&] { return !a_.loop().sentences().empty(); }));
     EXPECT_THAT(a_.loop().sentences().front(), HasSubstr("was refused"));
+}
+
+TEST_P(SnapshotCopies, SilentStrangersDoNotKeepNodesApart) {
+    if (GetParam() == StoreMode::local) {
+        return;  // There, a stranger is known at once.
+    }
+    const auto room = on_a_.room(kPart, kLong);
+    on_a_.save(*room, kPart, version(10), 2000);
+    const std::string endpoint = on_a_.holdings().endpoint;
+    const auto place = rendezvous::Endpoint::parse(endpoint);
+    boost::asio::io_context io;
+    std::vector<boost::asio::ip::tcp::socket> strangers;
+    for (int i = 0; i < 200; ++i) {
+        strangers.emplace_back(io).connect(
+            {boost::asio::ip::make_address(place->host), place->port});
+    }
+    // Less than what a stranger has for a handshake.
+    SnapshotNode node("c", {.fetch_limit = std::chrono::seconds(5)}, StoreMode::relay);
+    node.begin(1, 1, 2);
+    EXPECT_EQ(node.open().image(kPart, version(10), Place::room, endpoint),
+              image_of(kPart, version(10), 2000));
 }
 
 TEST(SnapshotCopier, WorkersGoOnWhenNoCopyCanBeMade) {
@@ -186,7 +210,7 @@ class SnapshotPeer : public ::testing::Test {
     }
 
     OpenSockets sockets_;
-    SnapshotNode node_{"b"};
+    SnapshotNode node_{"b", kImpatient};
     WorkerChannel worker_ = node_.open();
 };
 
@@ -244,6 +268,28 @@ TEST_F(SnapshotPeer, ServerThatGoesAwayInTheMiddleIsAnError) {
     server.join();
     EXPECT_THAT(worker_.image(kPart, version(10), Place::room, "nowhere"),
                 saying("'nowhere' is no address"));
+}
+
+TEST_F(SnapshotPeer, NodeThatCannotBeReachedIsAskedAgain) {
+    SnapshotNode patient("c", {.fetch_limit = std::chrono::minutes(1)});
+    patient.begin(1, 0, 2);
+    WorkerChannel worker = patient.open();
+    boost::asio::io_context io;
+    boost::asio::ip::tcp::acceptor acceptor = store::listen(io);
+    const std::string image = image_of(kPart, version(10), 2000);
+    std::thread server([&] {
+        acceptor.accept().close();  // As a node with too many connections does.
+        auto socket = acceptor.accept();
+        auto stream = PeerStream::accept(UniqueFd(socket.release()), {.same_user = true}, sockets_);
+        ASSERT_TRUE(stream);
+        ASSERT_TRUE((*stream)->receive_ask());
+        ASSERT_TRUE((*stream)->send(Answer{.bytes = image.size()}));
+        ASSERT_TRUE((*stream)->send(std::as_bytes(std::span(image))));
+    });
+    EXPECT_EQ(worker.image(kPart, version(10), Place::room,
+                           "127.0.0.1:" + std::to_string(acceptor.local_endpoint().port())),
+              image);
+    server.join();
 }
 
 TEST_F(SnapshotPeer, ProcessOfAnotherUserGetsNothing) {

@@ -42,6 +42,7 @@ const std::map<std::string_view, Target>& targets() {
         {"journal", fuzz_journal::target()},
         {"relay_frames", fuzz_relay_frames::target()},
         {"rendezvous_core", fuzz_rendezvous_core::target()},
+        {"snapshot", fuzz_snapshot::target()},
         {"ssh_launch", fuzz_ssh_launch::target()},
         {"store", fuzz_store::target()},
         {"worker_link", fuzz_worker_link::target()},

@@ -21,6 +21,7 @@ namespace regroup::fuzz_job_table { fuzz::Target target(); }
 namespace regroup::fuzz_journal { fuzz::Target target(); }
 namespace regroup::fuzz_relay_frames { fuzz::Target target(); }
 namespace regroup::fuzz_rendezvous_core { fuzz::Target target(); }
+namespace regroup::fuzz_snapshot { fuzz::Target target(); }
 namespace regroup::fuzz_ssh_launch { fuzz::Target target(); }
 namespace regroup::fuzz_store { fuzz::Target target(); }
 namespace regroup::fuzz_worker_link { fuzz::Target target(); }
