@@ -176,9 +176,9 @@ std::vector<std::string> seeds() {
         add(Kind::packet, encode(Ask{.kind = static_cast<Ask::Kind>(kind),
                                      .id = {"state", 1, 3},
                                      .version = {17, 2, 40},
-                                     .bytes = 4096,
                                      .place = Holding::Place::copy,
                                      .endpoint = "10.0.0.2:4711",
+                                     .bytes = 4096,
                                      .write = true}));
     }
     add(Kind::packet, encode(Answer{"the agent has no memory", 4096, 1 << 20, true}));
