@@ -7,7 +7,8 @@ WAY is how it trains: plain (batch normalisation, dropout, a scheduler); loader 
 process that loads data); amp (gradients accumulated over parts of the batch, autocast to bfloat16,
 a GradScaler, clipping, groups of parameters); compile (a compiled module); stock (PyTorch's own
 DistributedDataParallel, and a sub-group); many (the same, and rank 0 reports what it uses); hang
-(rank 1 sleeps once in a section). KILL is STEP:RANK: that rank kills itself there, once.
+(rank 1 sleeps once in a section); kept (snapshots, and the rank that dies kills all others before).
+KILL is STEP:RANK: that rank kills itself there, once.
 """
 import contextlib
 import faulthandler
@@ -50,6 +51,10 @@ def die_once(step, point):
     if point == step.number % 3 and kills.get(step.number) == step.rank \
             and not os.path.exists(mark):
         open(mark, "w").close()
+        if way == "kept":
+            for rank in set(range(step.world_size)) - {step.rank}:
+                with open(os.path.join(folder, f"pid.{rank}"), encoding="ascii") as file:
+                    os.kill(int(file.read()), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -99,7 +104,10 @@ if way == "compile":
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.5)
 parts = [scheduler] if scaler is None else [scheduler, scaler]
 elastic = Elastic(model, optimizer, *parts, seed=5,
-                  wrap=wrap_stock if way in ("stock", "many") else wrap_ddp)
+                  wrap=wrap_stock if way in ("stock", "many") else wrap_ddp,
+                  snapshot_every=4 if way == "kept" else 0)
+with open(os.path.join(folder, f"pid.{os.environ['LOCAL_RANK']}"), "w", encoding="ascii") as file:
+    file.write(str(os.getpid()))
 options = {"num_workers": 1} if way == "loader" else {}
 batches = elastic.batches(Points(), BATCH, **options)
 loss_function = torch.nn.functional.mse_loss

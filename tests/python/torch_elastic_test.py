@@ -58,6 +58,14 @@ class TorchElastic(FolderTest):
     def test_process_that_loads_data_is_started_again(self):
         self.expect_same_result("loader", "7:1", "17:1")
 
+    def test_loss_of_all_processes_goes_back_to_the_newest_snapshot(self):
+        expected = self.results(self.train("plain"), 2)
+        output = self.train("kept", "15:1")
+        self.assertEqual(self.results(output, 2), expected)
+        begun = re.findall(r"^\[\S+ round (\d+) of rank 0 of 2 from step (\d+),", output,
+                           re.MULTILINE)
+        self.assertEqual(begun, [("1", "0"), ("2", "12")], output)
+
     @needs_new_torch
     def test_accumulated_16_bit_gradients_and_scale_survive(self):
         self.expect_same_result("amp", "6:1", "13:1", "20:1")
