@@ -74,6 +74,8 @@ class Dcp:
     def __init__(self, model, optimizer):
         from regroup.torch import SnapshotWriter
         self.model, self.optimizer, self.writer = model, optimizer, SnapshotWriter()
+        self.saving = None
+        self.group = dist.new_group()  # The training uses the other one meanwhile.
 
     def state(self):
         from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -93,12 +95,25 @@ class Dcp:
         return reader.step
 
     def save(self, step):
+        """Every other step while the training goes on."""
         import torch.distributed.checkpoint as dcp
+        self.end_saving()
         self.writer.step = step
-        dcp.save(self.state(), storage_writer=self.writer)
-        return self.writer.kept
+        if step % 2 == 0:
+            dcp.save(self.state(), storage_writer=self.writer)
+        else:
+            self.saving = dcp.async_save(self.state(), storage_writer=self.writer,
+                                         process_group=self.group)
+        return step % 2 == 1 or self.writer.kept
+
+    def end_saving(self):
+        if self.saving is not None:
+            self.saving.result()
+            assert self.writer.kept
+        self.saving = None
 
     def wait_until_whole(self, timeout):
+        self.end_saving()
         return self.writer.wait_until_whole(timeout)
 
 

@@ -34,8 +34,9 @@ class TorchSnapshot(FolderTest):
     def loaded(self, output):
         return re.findall(r"^\[\S+ rank 0: loaded (\w+)", output, re.MULTILINE)
 
-    def expect_same_result(self, way):
-        """All processes end twice, and begin again from the newest snapshot."""
+    def expect_same_result(self, way, *last):
+        """All processes end twice, and begin again from the newest snapshot: 15, or one of
+        ``last``."""
         folder = f"--snapshot-dir={self.folder}/kept"
         first = self.train(way, "3", flags=[folder])  # Decides about the first parameters.
         self.assertEqual(self.loaded(first), ["None"])
@@ -47,7 +48,8 @@ class TorchSnapshot(FolderTest):
         undisturbed = self.train(way, "20", flags=[folder])
         output = self.train(way, "20", "7:1", "16:0", flags=[f"--snapshot-dir={copy}"])
         self.assertEqual(self.loaded(undisturbed), ["3"], undisturbed)
-        self.assertEqual(self.loaded(output), ["3", "6", "15"], output)
+        self.assertEqual(self.loaded(output)[:2], ["3", "6"], output)
+        self.assertIn(self.loaded(output)[2], ["15", *last], output)
         self.assertEqual(self.results(output), self.results(undisturbed), output)
 
     def test_ddp_goes_on_from_the_newest_step(self):
@@ -62,7 +64,7 @@ class TorchSnapshot(FolderTest):
 
     @needs_shards
     def test_distributed_checkpoint_goes_on_from_the_newest_step(self):
-        self.expect_same_result("dcp")
+        self.expect_same_result("dcp", "12")  # Step 15 may still be on its way.
 
     def expect_other_world(self, way, *worlds):
         folder = f"--snapshot-dir={self.folder}/kept"
