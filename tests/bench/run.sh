@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs all benchmarks one after the other: launch, the moments of a job, restart, death notices,
-# recovery, elastic steps, the rendezvous' state machine, the journal, the store, copies, all-reduce,
-# messages, rendezvous traffic, data-parallel steps, PyTorch's back ends and all-reduce on slow links. The peers are torchrun,
-# mpirun, Redis, gloo and PyTorch's DistributedDataParallel:
+# recovery, elastic steps, the rendezvous' state machine, the journal, the store, copies, snapshots,
+# all-reduce, messages, rendezvous traffic, data-parallel steps, PyTorch's back ends and all-reduce on
+# slow links. The peers are torchrun, mpirun, Redis, gloo, torch.load, DLRover and PyTorch's
+# DistributedDataParallel:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -26,7 +27,7 @@ for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/resta
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/copy_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
         "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
         "$bench/metrics_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
-        "$chaos_worker"; do
+        "$bench/snapshot_bench" "$bench/snapshot_job_bench" "$bench/snapshot_worker" "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make bench" >&2; exit 1; }
 done
 
@@ -52,6 +53,19 @@ $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
 echo
 $prefix "$bench/copy_bench"
+echo
+$prefix "$regroup" run --standalone --nproc-per-node=1 "$bench/snapshot_bench"
+echo
+$prefix "$bench/snapshot_job_bench" "$regroup" "$bench/snapshot_worker"
+echo
+peers=$build/../pytorch-peers/bin/python
+if [ -x "$peers" ]; then
+    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
+        $prefix "$regroup" run --standalone --nproc-per-node=1 --max-restarts=1 "$peers" \
+        "$here/snapshot_peers.py"
+else
+    echo "snapshot_peers: left out, since there is no $peers (sh tests/pytorch/setup.sh peers)"
+fi
 echo
 $prefix "$bench/all_reduce_bench" "$here/all_reduce_peer.py" \
     "2.14=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
