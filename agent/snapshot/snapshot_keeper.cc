@@ -179,9 +179,10 @@ struct ActiveSnapshots {
         for (const HeldPart& held : shelf.parts()) {
             if (held.id.name == state) {
                 announcement.holdings.push_back(
-                    {held.place, held.id.part, held.id.parts, held.version, held.bytes});
+                    {held.place, held.id.part, held.id.parts, held.version});
             }
         }
+        announcement.holdings = snapshot::joined(announcement.holdings);
         if (!options.folder.empty()) {
             for (const Holding& holding : snapshot::Folder(options.folder).list(state)) {
                 announcement.holdings.push_back(holding);
