@@ -10,7 +10,7 @@ struct Fetches::Entry {
 };
 
 Fetches::Image Fetches::get(const snapshot::Ask& ask) {
-    const Key key{ask.id, ask.version, ask.place, ask.endpoint, ask.header_only};
+    const Key key{ask.id, ask.version, ask.place, ask.endpoint, ask.header_only, ask.patient};
     std::unique_lock lock(mutex_);
     auto& place = entries_[key];
     const bool is_mine = place == nullptr;

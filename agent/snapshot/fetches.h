@@ -33,7 +33,7 @@ class Fetches {
 
    private:
     using Key = std::tuple<snapshot::PartId, snapshot::Version, snapshot::Holding::Place,
-                           std::string, bool>;
+                           std::string, bool, bool>;
     struct Entry;
 
     Get get_;

@@ -94,7 +94,8 @@ class Snapshot {
     /// then nothing has changed. A collective; blocks.
     ///
     /// Throws Error: `invalid_argument` if the newest whole step has no such tensor, or one of
-    /// another shape or type; `fenced` if the round is over; as the store of the context.
+    /// another shape or type; `disconnected` if some of it is on a node that cannot be reached: a
+    /// later round may have it; `fenced` if the round is over; as the store of the context.
     std::optional<std::uint64_t> load();
 
     /// Copies the state of `step`; returns when it may be changed again. Never gives up the newest

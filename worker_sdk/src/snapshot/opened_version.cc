@@ -61,27 +61,28 @@ std::string OpenedVersion::place_of(std::uint32_t part, const Source& source) co
            ", " + std::string(words_of(source.place)) + ",";
 }
 
-Result<HeldImage> OpenedVersion::open_from(std::uint32_t part, const Source& source,
-                                           bool header_only, ImageHeader& header) {
+Result<HeldImage> OpenedVersion::open_from(std::uint32_t part, const Source& source, Way way,
+                                           ImageHeader& header) {
     Keeper::Wanted wanted{.id = {reader_.name, part, candidate_.parts},
                           .version = candidate_.version,
                           .place = source.place,
-                          .header_only = header_only};
+                          .header_only = way.header_only,
+                          .patient = way.patient};
     if (source.node != reader_.node) {
         for (const Announcement& each : announcements_) {
             wanted.endpoint = each.node == source.node ? each.endpoint : wanted.endpoint;
         }
         // Without an endpoint, only a folder that both nodes share can have it.
         if (wanted.endpoint.empty() && source.place != Holding::Place::folder) {
-            return Failure(Errc::disconnected, "cannot be reached from here");
+            return Failure(Errc::overloaded, "cannot be reached from here");
         }
     }
     Result<HeldImage> image = keeper_.image(wanted);
     if (!image) {
-        return Failure(Errc::disconnected, "cannot be read: " + image.error().detail);
+        return Failure(image.error().code, "cannot be read: " + image.error().detail);
     }
     Result<ImageHeader> read =
-        header_only ? read_header(image->bytes) : verify_image(image->bytes, reader_.threads);
+        way.header_only ? read_header(image->bytes) : verify_image(image->bytes, reader_.threads);
     if (!read) {
         return read.error();
     }
@@ -99,30 +100,38 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
         return {};
     }
     const std::vector<Source> sources = candidate_.order(part, reader_.node);
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-        if (opened.bad_sources.contains(i)) {
-            continue;
+    // All of them once, before the training waits for one.
+    for (const bool patient : {false, true}) {
+        for (std::size_t i = 0; i < sources.size(); ++i) {
+            if (patient ? !opened.unreachable.contains(i) : opened.bad_sources.contains(i)) {
+                continue;
+            }
+            ImageHeader header;
+            Result<HeldImage> image = open_from(part, sources[i], {header_only, patient}, header);
+            if (image) {
+                opened.header = std::move(header);
+                opened.tensors.clear();
+                for (const TensorEntry& tensor : opened.header->tensors) {
+                    opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
+                }
+                if (!header_only) {
+                    opened.image = *std::move(image);
+                }
+                return {};
+            }
+            opened.unreachable.erase(i);
+            if (image.error().code == Errc::disconnected) {
+                opened.unreachable.insert(i);
+            }
+            if (opened.bad_sources.insert(i).second) {
+                report_(place_of(part, sources[i]) + " " + image.error().detail);
+            }
         }
-        ImageHeader header;
-        Result<HeldImage> image = open_from(part, sources[i], header_only, header);
-        if (!image) {
-            opened.bad_sources.insert(i);
-            report_(place_of(part, sources[i]) + " " + image.error().detail);
-            continue;
-        }
-        opened.header = std::move(header);
-        opened.tensors.clear();
-        for (const TensorEntry& tensor : opened.header->tensors) {
-            opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
-        }
-        if (!header_only) {
-            opened.image = *std::move(image);
-        }
-        return {};
     }
-    return Failure(Errc::disconnected, "no undamaged copy of part " + std::to_string(part) +
-                                           " of " + to_string(candidate_.version) +
-                                           " of the state \"" + reader_.name + "\" is left");
+    return Failure(opened.unreachable.empty() ? Errc::overloaded : Errc::disconnected,
+                   "no undamaged copy of part " + std::to_string(part) + " of " +
+                       to_string(candidate_.version) + " of the state \"" + reader_.name +
+                       (opened.unreachable.empty() ? "\" is left" : "\" can be reached"));
 }
 
 Result<void> OpenedVersion::verify_share() {

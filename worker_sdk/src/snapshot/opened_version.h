@@ -41,7 +41,8 @@ class OpenedVersion {
     [[nodiscard]] std::uint32_t parts() const noexcept { return candidate_.parts; }
 
     /// Gets and verifies the parts that fall to this rank: together, the ranks verify all parts.
-    /// Errors: `disconnected`, naming the part that no source has undamaged.
+    /// Errors: `overloaded`, naming the part that no source has undamaged; `disconnected` if one of
+    /// the sources cannot be reached.
     [[nodiscard]] Result<void> verify_share();
     /// The image of a part, verified. Valid while this object lives. Errors likewise.
     [[nodiscard]] Result<std::span<const std::byte>> image(std::uint32_t part);
@@ -62,6 +63,7 @@ class OpenedVersion {
         std::map<std::string_view, std::vector<const TensorEntry*>> tensors{};
         std::optional<HeldImage> image{};  // Verified.
         std::set<std::size_t> bad_sources{};
+        std::set<std::size_t> unreachable{};  ///< Of these, those that may have it.
     };
     /// A piece of the wanted box, and the part that has it.
     struct Take {
@@ -70,8 +72,13 @@ class OpenedVersion {
         Box box{};
     };
     [[nodiscard]] Result<void> open(std::uint32_t part, bool header_only);
-    [[nodiscard]] Result<HeldImage> open_from(std::uint32_t part, const Source& source,
-                                              bool header_only, ImageHeader& header);
+    /// Whether to ask for the header alone, and to wait for a node that cannot be reached.
+    struct Way {
+        bool header_only = false;
+        bool patient = false;
+    };
+    [[nodiscard]] Result<HeldImage> open_from(std::uint32_t part, const Source& source, Way way,
+                                              ImageHeader& header);
     /// Takes what a part has of the missing boxes. `found`: about another tensor of that name.
     void take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
               std::vector<Take>& takes, std::string& found);
