@@ -35,10 +35,10 @@ class Fetches {
 
    private:
     using Key = std::tuple<snapshot::PartId, snapshot::Version, snapshot::Holding::Place,
-                           std::string, bool>;
+                           std::string, bool, bool>;
     struct Entry;
     [[nodiscard]] static Key key_of(const snapshot::Ask& ask) {
-        return {ask.id, ask.version, ask.place, ask.endpoint, ask.header_only};
+        return {ask.id, ask.version, ask.place, ask.endpoint, ask.header_only, ask.patient};
     }
 
     Get get_;

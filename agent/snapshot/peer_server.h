@@ -69,7 +69,8 @@ class PeerServer {
     Entrance entrance_{kEnteringMax};
     SessionThreads threads_{kServedMax + 2 * kEnteringMax};
 
-    static constexpr std::size_t kServedMax = 64;
+    /// Where the number of ranks has changed, all nodes may need the same part at once.
+    static constexpr std::size_t kServedMax = 1024;
     static constexpr std::size_t kEnteringMax = 64;
 };
 

@@ -182,9 +182,10 @@ struct ActiveSnapshots {
         for (const HeldPart& held : shelf.parts()) {
             if (held.id.name == state) {
                 announcement.holdings.push_back(
-                    {held.place, held.id.part, held.id.parts, held.version, held.bytes});
+                    {held.place, held.id.part, held.id.parts, held.version});
             }
         }
+        announcement.holdings = snapshot::joined(announcement.holdings);
         if (!options.folder.empty()) {
             for (const Holding& holding : snapshot::Folder(options.folder).list(state)) {
                 announcement.holdings.push_back(holding);
@@ -196,8 +197,12 @@ struct ActiveSnapshots {
     Reply give_image(const Ask& ask) {
         if (!ask.endpoint.empty() && ask.endpoint != facts().endpoint) {
             const Fetches::Image image = fetches.get(ask);
-            return image ? with_file((*image)->fd(), 0, (*image)->size())
-                         : refusal(image.error().detail);
+            if (image) {
+                return with_file((*image)->fd(), 0, (*image)->size());
+            }
+            Reply reply = refusal(image.error().detail);
+            reply.answer.unreachable = image.error().code == Errc::disconnected;
+            return reply;
         }
         if (ask.place == Holding::Place::folder) {
             return options.folder.empty()
@@ -260,14 +265,13 @@ struct ActiveSnapshots {
         return ImageRef{owner, -1, 0, owner->bytes()};
     }
 
-    /// The training would lose a step for want of the part, while the network may fail only for a
-    /// moment, or the peer have too many connections.
     Fetches::Image fetch(const Ask& ask) {
         Ask there = ask;
         there.endpoint.clear();
         return get_image(
             {ask.endpoint, facts().trust, sockets}, there,
-            [this](std::uint64_t bytes) { return shelf.scratch(bytes); }, options.fetch_limit);
+            [this](std::uint64_t bytes) { return shelf.scratch(bytes); },
+            ask.patient ? options.fetch_limit : Duration::zero());
     }
 
     static constexpr const char* kNoFolder =

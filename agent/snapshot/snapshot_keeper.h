@@ -21,7 +21,7 @@ struct SnapshotOptions {
     std::filesystem::path folder{};                ///< --snapshot-dir; empty: none.
     std::optional<std::uint64_t> memory_max{};     ///< In bytes; nothing: half of what is left.
     Duration interval = std::chrono::minutes(10);  ///< Between two versions in the folder.
-    /// For how long a part is asked for while its node cannot be reached.
+    /// How long a worker waits for a part that only a node has which cannot be reached now.
     Duration fetch_limit = std::chrono::seconds(15);
 };
 

@@ -37,14 +37,16 @@ std::string encode(const Ask& ask) {
                                     {"replicated", ask.replicated},
                                     {"header_only", ask.header_only},
                                     {"fresh", ask.fresh},
-                                    {"write", ask.write}});
+                                    {"write", ask.write},
+                                    {"patient", ask.patient}});
 }
 
 std::string encode(const Answer& answer) {
     return json_text(nlohmann::json{{"error", beginning_of(answer.error, kErrorBytesMax)},
                                     {"offset", answer.offset},
                                     {"bytes", answer.bytes},
-                                    {"write", answer.write}});
+                                    {"write", answer.write},
+                                    {"unreachable", answer.unreachable}});
 }
 
 Result<Ask> decode_ask(std::string_view packet) {
@@ -72,6 +74,7 @@ Result<Ask> decode_ask(std::string_view packet) {
     ask.header_only = flag_in(object, "header_only");
     ask.fresh = flag_in(object, "fresh");
     ask.write = flag_in(object, "write");
+    ask.patient = flag_in(object, "patient");
     return ask;
 }
 
@@ -81,7 +84,7 @@ Result<Answer> decode_answer(std::string_view packet) {
         return invalid_argument("the agent's answer about a snapshot is malformed");
     }
     return Answer{text_in(object, "error"), number_in(object, "offset"), number_in(object, "bytes"),
-                  flag_in(object, "write")};
+                  flag_in(object, "write"), flag_in(object, "unreachable")};
 }
 
 }  // namespace regroup::snapshot

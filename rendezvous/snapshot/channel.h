@@ -58,6 +58,9 @@ struct Ask {
     bool fresh = false;
     /// For whole: the folder is to have this version. All ranks say the same.
     bool write = false;
+    /// For image: there is no other node to ask, so that this one is asked for a while if it cannot
+    /// be reached.
+    bool patient = false;
 
     friend bool operator==(const Ask&, const Ask&) = default;
 };
@@ -70,6 +73,8 @@ struct Answer {
     /// To saved: the time has come to write a version to the folder. Only the agent of group rank 0
     /// says so, so that all agents write the same version.
     bool write = false;
+    /// With an error to image: the node may have it, but cannot be reached.
+    bool unreachable = false;
 
     friend bool operator==(const Answer&, const Answer&) = default;
 };

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <map>
 #include <optional>
+#include <set>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -216,19 +217,19 @@ Result<void> Folder::write_index(const PartId& id, const Version& version) const
 std::vector<Holding> Folder::list(const std::string& name) const {
     std::vector<Holding> holdings;
     for (const auto& [version, folder] : versions_in(path_ / name)) {
+        std::set<std::pair<std::uint32_t, std::uint32_t>> found;  // By their number, the part.
         std::error_code error;
         for (fs::directory_iterator at(folder, error), end; !error && at != end;
              at.increment(error)) {
-            std::error_code unknown;
-            const auto part = part_in(at->path().filename().string());
-            const std::uint64_t bytes = part ? at->file_size(unknown) : 0;
-            if (part && !unknown) {
-                holdings.push_back(
-                    {Holding::Place::folder, part->part, part->parts, version, bytes});
+            if (const auto part = part_in(at->path().filename().string())) {
+                found.emplace(part->parts, part->part);
             }
         }
+        for (const auto& [parts, part] : found) {
+            holdings.push_back({Holding::Place::folder, part, parts, version});
+        }
     }
-    return holdings;
+    return joined(holdings);
 }
 
 void Folder::prune(const std::string& name) const {

@@ -15,7 +15,7 @@
 
 namespace regroup::snapshot {
 
-/// A part that exists on a node.
+/// Parts of one version that exist on a node, one after the other.
 struct Holding {
     enum class Place : std::uint8_t {
         room,    ///< Saved by a worker of this node, in memory.
@@ -23,14 +23,17 @@ struct Holding {
         folder,  ///< In a file of the folder for snapshots.
     };
     Place place = Place::room;
-    std::uint32_t part = 0;
-    std::uint32_t parts = 1;
+    std::uint32_t part = 0;   ///< The first of them.
+    std::uint32_t parts = 1;  ///< Of the version.
     Version version{};
-    std::uint64_t bytes = 0;
+    std::uint32_t count = 1;  ///< How many are here.
 
     friend bool operator==(const Holding&, const Holding&) = default;
 };
 [[nodiscard]] std::string_view to_string(Holding::Place place) noexcept;
+/// The same, with parts that follow each other in one element: all ranks get the lists of all
+/// nodes, and a folder has the parts of all ranks.
+[[nodiscard]] std::vector<Holding> joined(const std::vector<Holding>& holdings);
 
 /// What one node has of the state of one name.
 struct Announcement {
@@ -55,11 +58,18 @@ struct Source {
 };
 /// A version that is whole, if what is announced is right.
 struct Candidate {
+    struct Run {
+        Source source{};
+        std::uint32_t part = 0;  ///< The first.
+        std::uint32_t count = 1;
+    };
     Version version{};
     std::uint32_t parts = 1;
-    std::vector<std::vector<Source>> sources{};  ///< Of each part; at least one.
+    std::vector<Run> runs{};  ///< Each part is in one at least.
 
-    /// The sources of a part in the order in which `node` tries them: its own memory, the memory of
+    /// The sources of a part; at least one.
+    [[nodiscard]] std::vector<Source> sources(std::uint32_t part) const;
+    /// The same in the order in which `node` tries them: its own memory, the memory of
     /// other nodes, its own folder, those of other nodes.
     [[nodiscard]] std::vector<Source> order(std::uint32_t part, std::uint32_t node) const;
 };

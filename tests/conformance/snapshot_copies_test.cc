@@ -13,9 +13,6 @@ namespace regroup::agent {
 namespace {
 
 constexpr std::size_t kLong = 9'000'000;  // Three pieces of a connection.
-/// Asks for a part once.
-const SnapshotOptions kImpatient{.fetch_limit = Duration::zero()};
-
 /// Two nodes of one round. Parametrised by how they trust each other.
 class SnapshotCopies : public ::testing::TestWithParam<StoreMode> {
    protected:
@@ -44,7 +41,7 @@ class SnapshotCopies : public ::testing::TestWithParam<StoreMode> {
     }
 
     SnapshotNode a_{"a", {}, GetParam()};
-    SnapshotNode b_{"b", kImpatient, GetParam()};
+    SnapshotNode b_{"b", {}, GetParam()};
     WorkerChannel on_a_ = a_.open();
     WorkerChannel on_b_ = b_.open();
 };
@@ -134,7 +131,7 @@ TEST_P(SnapshotCopies, StrangerWithoutTheKeyOfTheRoundGetsNothing) {
     }
     const auto room = on_a_.room(kPart, 2 * kLong);
     on_a_.save(*room, kPart, version(10), kLong);
-    SnapshotNode stranger("c", kImpatient, StoreMode::relay);
+    SnapshotNode stranger("c", {}, StoreMode::relay);
     stranger.begin(1, 1, 2, "another secret of that many letters");
     WorkerChannel its_worker = stranger.open();
     const std::string endpoint = on_a_.holdings().endpoint;
@@ -162,7 +159,7 @@ TEST_P(SnapshotCopies, SilentStrangersDoNotKeepNodesApart) {
     // Less than what a stranger has for a handshake.
     SnapshotNode node("c", {.fetch_limit = std::chrono::seconds(5)}, StoreMode::relay);
     node.begin(1, 1, 2);
-    EXPECT_EQ(node.open().image(kPart, version(10), Place::room, endpoint),
+    EXPECT_EQ(node.open().image(kPart, version(10), Place::room, endpoint, true),
               image_of(kPart, version(10), 2000));
 }
 
@@ -210,7 +207,7 @@ class SnapshotPeer : public ::testing::Test {
     }
 
     OpenSockets sockets_;
-    SnapshotNode node_{"b", kImpatient};
+    SnapshotNode node_{"b"};
     WorkerChannel worker_ = node_.open();
 };
 
@@ -286,9 +283,8 @@ TEST_F(SnapshotPeer, NodeThatCannotBeReachedIsAskedAgain) {
         ASSERT_TRUE((*stream)->send(Answer{.bytes = image.size()}));
         ASSERT_TRUE((*stream)->send(std::as_bytes(std::span(image))));
     });
-    EXPECT_EQ(worker.image(kPart, version(10), Place::room,
-                           "127.0.0.1:" + std::to_string(acceptor.local_endpoint().port())),
-              image);
+    const std::string endpoint = "127.0.0.1:" + std::to_string(acceptor.local_endpoint().port());
+    EXPECT_EQ(worker.image(kPart, version(10), Place::room, endpoint, true), image);
     server.join();
 }
 

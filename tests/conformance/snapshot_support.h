@@ -156,12 +156,13 @@ class WorkerChannel {
     }
     /// The image as bytes; else the error.
     std::string image(const PartId& id, const Version& version, Holding::Place place,
-                      const std::string& endpoint = "") {
+                      const std::string& endpoint = "", bool patient = false) {
         const Reply reply = ask({.kind = Ask::Kind::image,
                                  .id = id,
                                  .version = version,
                                  .place = place,
-                                 .endpoint = endpoint});
+                                 .endpoint = endpoint,
+                                 .patient = patient});
         return reply.answer.error.empty()
                    ? bytes_in(reply.file.get(), reply.answer.offset, reply.answer.bytes)
                    : reply.answer.error;

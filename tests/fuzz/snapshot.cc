@@ -56,12 +56,14 @@ void check_announcement(std::string_view text) {
     for (const Candidate& candidate : candidates({*said, other})) {
         fuzz::require(!last || candidate.version <= *last, "the latest candidate is the first");
         last = candidate.version;
-        fuzz::require(candidate.sources.size() == candidate.parts, "each part has its sources");
-        for (std::uint32_t part = 0; part < candidate.parts; ++part) {
+        // Of many parts, the first and the last ones.
+        constexpr std::uint32_t kLooked = 64;
+        for (std::uint32_t i = 0; i < std::min(candidate.parts, 2 * kLooked); ++i) {
+            const std::uint32_t part = i < kLooked ? i : candidate.parts - 1 - (i - kLooked);
             const std::vector<Source> order = candidate.order(part, other.node);
-            fuzz::require(
-                !order.empty() && std::ranges::is_permutation(order, candidate.sources.at(part)),
-                "each source is tried once");
+            fuzz::require(!order.empty(), "each part has a source");
+            fuzz::require(std::ranges::is_permutation(order, candidate.sources(part)),
+                          "each source is tried once");
         }
     }
 }
@@ -185,7 +187,7 @@ std::vector<std::string> seeds() {
     Announcement announcement{3, "node-c", "10.0.0.2:4711", {}};
     for (std::uint32_t part = 0; part < 3; ++part) {
         announcement.holdings.push_back(
-            {static_cast<Holding::Place>(part), part, 3, {17, 2, 40}, 4096});
+            {static_cast<Holding::Place>(part), part, 3, {17, 2, 40}, 3 - part});
     }
     add(Kind::announcement, encode(announcement));
     add(Kind::image, sample_image());

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using Place = Holding::Place;
 
 Holding holding(Place place, std::uint32_t part, std::uint32_t parts, std::uint64_t step) {
-    return {place, part, parts, {1, 1, step}, 100};
+    return {place, part, parts, {1, 1, step}};
 }
 Announcement node(std::uint32_t number, std::vector<Holding> holdings) {
     return {number, "n" + std::to_string(number), "10.0.0.1:1", std::move(holdings)};
@@ -67,11 +67,51 @@ TEST(SnapshotHoldings, AnnouncementsSurviveTheWay) {
     const auto heard = decode_announcement(encode(said));
     ASSERT_TRUE(heard) << heard.error().detail;
     EXPECT_EQ(*heard, said);
-    for (const char* text : {"", "{}", "[]", R"({"holdings":[{"place":"room","parts":0}]})",
-                             R"({"holdings":[{"place":"moon","parts":1}]})",
-                             R"({"holdings":[{"place":"room","part":2,"parts":2}]})"}) {
+    for (const char* text :
+         {"", "{}", "[]", R"({"holdings":[{"place":"room","parts":0,"count":1}]})",
+          R"({"holdings":[{"place":"moon","parts":1,"count":1}]})",
+          R"({"holdings":[{"place":"room","parts":1}]})",
+          R"({"holdings":[{"place":"room","part":2,"parts":2,"count":1}]})",
+          R"({"holdings":[{"place":"room","part":1,"parts":2,"count":2}]})"}) {
         EXPECT_FALSE(decode_announcement(text)) << text;
     }
+}
+
+TEST(SnapshotHoldings, PartsThatFollowEachOtherAreOneElement) {
+    Holding run = holding(Place::room, 2, 8, 20);
+    run.count = 2;
+    EXPECT_THAT(joined({holding(Place::room, 2, 8, 20), holding(Place::room, 2, 8, 10),
+                        holding(Place::room, 3, 8, 20), holding(Place::copy, 4, 8, 20),
+                        holding(Place::room, 5, 8, 20), holding(Place::room, 6, 9, 20)}),
+                ElementsAre(run, holding(Place::room, 2, 8, 10), holding(Place::copy, 4, 8, 20),
+                            holding(Place::room, 5, 8, 20), holding(Place::room, 6, 9, 20)));
+}
+
+TEST(SnapshotHoldings, AnnouncementOfAFolderIsShortWhateverTheNumberOfRanks) {
+    Announcement said = node(0, {});
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+        for (std::uint32_t part = 0; part < 4096; ++part) {
+            said.holdings.push_back(holding(Place::folder, part, 4096, step));
+        }
+    }
+    said.holdings = joined(said.holdings);
+    EXPECT_LT(encode(said).size(), 1000U);
+    const auto found = candidates({said, node(1, {holding(Place::room, 7, 4096, 5)})});
+    ASSERT_EQ(found.size(), 5U);
+    EXPECT_THAT(found.front().sources(7),
+                ElementsAre(Source{0, Place::folder}, Source{1, Place::room}));
+    EXPECT_THAT(found.front().sources(4095), ElementsAre(Source{0, Place::folder}));
+}
+
+TEST(SnapshotHoldings, VersionWithAGapIsNoCandidate) {
+    Holding first = holding(Place::folder, 0, 6, 20);
+    first.count = 3;
+    Holding last = holding(Place::copy, 4, 6, 20);
+    last.count = 2;
+    EXPECT_TRUE(candidates({node(0, {first}), node(1, {last})}).empty());
+    last.part = 2;
+    last.count = 4;
+    EXPECT_THAT(steps_of(candidates({node(0, {first}), node(1, {last})})), ElementsAre(20));
 }
 
 TEST(SnapshotHoldings, AsksSurviveTheWay) {

@@ -100,9 +100,9 @@ class History {
             Announcement& said = announcements.emplace_back();
             said.node = static_cast<std::uint32_t>(i);
             for (const HeldPart& part : nodes[i]->shelf->parts()) {
-                said.holdings.push_back(
-                    {part.place, part.id.part, part.id.parts, part.version, part.bytes});
+                said.holdings.push_back({part.place, part.id.part, part.id.parts, part.version});
             }
+            said.holdings = joined(said.holdings);
         }
         return candidates(announcements);
     }
@@ -337,12 +337,13 @@ class History {
     /// The newest version that is whole, and of which each part is on two nodes.
     void note_copied() {
         for (const Candidate& candidate : offered(nodes_)) {
-            const bool is_copied = std::all_of(
-                candidate.sources.begin(), candidate.sources.end(), [](const auto& sources) {
-                    return std::any_of(sources.begin(), sources.end(), [&](const Source& source) {
-                        return source.node != sources.front().node;
-                    });
-                });
+            bool is_copied = true;
+            for (std::uint32_t part = 0; part < candidate.parts; ++part) {
+                const std::vector<Source> sources = candidate.sources(part);
+                is_copied = is_copied && std::ranges::any_of(sources, [&](const Source& source) {
+                                return source.node != sources.front().node;
+                            });
+            }
             if (is_copied && known_whole_ && candidate.version <= *known_whole_) {
                 copied_ = std::max(copied_.value_or(Version{}), candidate.version);
                 return;

@@ -94,7 +94,8 @@ class Snapshot {
     /// then nothing has changed. A collective; blocks.
     ///
     /// Throws Error: `invalid_argument` if the newest whole step has no such tensor, or one of
-    /// another shape or type; `fenced` if the round is over; as the store of the context.
+    /// another shape or type; `disconnected` if some of it is on a node that cannot be reached: a
+    /// later round may have it; `fenced` if the round is over; as the store of the context.
     std::optional<std::uint64_t> load();
 
     /// Copies the state of `step`; returns when it may be changed again. Never gives up the newest
@@ -110,7 +111,8 @@ class Snapshot {
     /// The newest step that every rank has saved, as far as this rank knows.
     [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
     /// The newest step that every rank has saved, and of which each part is on two nodes, as far as
-    /// this rank knows. Without other nodes, as whole_step.
+    /// this rank knows. Without other nodes, as whole_step; also while no copy could be made for
+    /// 10 s, which the launcher says: training goes on without copies then.
     [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     /// Waits until every rank has saved what this rank saved last. False if that takes longer.
     [[nodiscard]] bool wait_until_whole(std::chrono::nanoseconds limit) const;

@@ -37,11 +37,11 @@ class MappedAnswer {
     static Result<HeldImage> map(const UniqueFd& file, std::uint64_t offset, std::uint64_t bytes) {
         struct stat status{};
         if (!file || ::fstat(file.get(), &status) != 0) {
-            return Failure(Errc::disconnected, "the agent has sent no file");
+            return Failure(Errc::system, "the agent has sent no file");
         }
         const auto size = static_cast<std::uint64_t>(std::max<off_t>(0, status.st_size));
         if (bytes == 0 || offset > size || bytes > size - offset) {
-            return Failure(Errc::disconnected, "the agent has sent a file that is too short");
+            return Failure(Errc::system, "the agent has sent a file that is too short");
         }
         const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
         const std::uint64_t begin = offset / page * page;
@@ -71,7 +71,8 @@ Ask question(Ask::Kind kind, const Keeper::Wanted& wanted) {
             .version = wanted.version,
             .place = wanted.place,
             .endpoint = wanted.endpoint,
-            .header_only = wanted.header_only};
+            .header_only = wanted.header_only,
+            .patient = wanted.patient};
 }
 
 /// The agent keeps what this worker saves.
@@ -222,7 +223,8 @@ Announcement AgentKeeper::holdings(const std::string& name) {
 Result<HeldImage> AgentKeeper::image(const Wanted& wanted) {
     const Reply reply = ask(question(Ask::Kind::image, wanted), kTransferLimit);
     if (!reply.answer.error.empty()) {
-        return Failure(Errc::disconnected, reply.answer.error);
+        return Failure(reply.answer.unreachable ? Errc::disconnected : Errc::overloaded,
+                       reply.answer.error);
     }
     return MappedAnswer::map(reply.file, reply.answer.offset, reply.answer.bytes);
 }

@@ -45,8 +45,10 @@ class Keeper {
         Holding::Place place = Holding::Place::room;
         std::string endpoint{};  ///< Empty: on this node.
         bool header_only = false;
+        bool patient = false;  ///< Waits for a node that cannot be reached.
     };
-    /// Errors: a sentence about why there is none.
+    /// Errors: a sentence about why there is none; `disconnected` if the node may have it, but
+    /// cannot be reached.
     [[nodiscard]] virtual Result<HeldImage> image(const Wanted& wanted) = 0;
 
     /// The image that `image` gave for `wanted` is undamaged, and the part that of this worker: it

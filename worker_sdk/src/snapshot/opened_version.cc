@@ -71,7 +71,7 @@ Result<Keeper::Wanted> OpenedVersion::question_to(const Source& source, std::uin
         }
         // Without an endpoint, only a folder that both nodes share can have it.
         if (wanted.endpoint.empty() && source.place != Holding::Place::folder) {
-            return Failure(Errc::disconnected, "cannot be reached from here");
+            return Failure(Errc::overloaded, "cannot be reached from here");
         }
     }
     return wanted;
@@ -80,7 +80,7 @@ Result<Keeper::Wanted> OpenedVersion::question_to(const Source& source, std::uin
 Result<HeldImage> OpenedVersion::open_from(const Keeper::Wanted& wanted, ImageHeader& header) {
     Result<HeldImage> image = keeper_.image(wanted);
     if (!image) {
-        return Failure(Errc::disconnected, "cannot be read: " + image.error().detail);
+        return Failure(image.error().code, "cannot be read: " + image.error().detail);
     }
     Result<ImageHeader> read = wanted.header_only ? read_header(image->bytes)
                                                   : verify_image(image->bytes, reader_.threads);
@@ -101,38 +101,45 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
         return {};
     }
     const std::vector<Source> sources = candidate_.order(part, reader_.node);
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-        if (opened.bad_sources.contains(i)) {
-            continue;
+    // All of them once, before the training waits for one.
+    for (const bool patient : {false, true}) {
+        for (std::size_t i = 0; i < sources.size(); ++i) {
+            if (patient ? !opened.unreachable.contains(i) : opened.bad_sources.contains(i)) {
+                continue;
+            }
+            ImageHeader header;
+            Result<Keeper::Wanted> wanted = question_to(sources[i], part);
+            if (wanted) {
+                wanted->header_only = header_only;
+                wanted->patient = patient;
+            }
+            Result<HeldImage> image =
+                wanted ? open_from(*wanted, header) : Result<HeldImage>(wanted.error());
+            if (image) {
+                opened.header = std::move(header);
+                opened.tensors.clear();
+                for (const TensorEntry& tensor : opened.header->tensors) {
+                    opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
+                }
+                if (!header_only) {
+                    opened.image = *std::move(image);
+                    opened.wanted = *std::move(wanted);
+                }
+                return {};
+            }
+            opened.unreachable.erase(i);
+            if (image.error().code == Errc::disconnected) {
+                opened.unreachable.insert(i);
+            }
+            if (opened.bad_sources.insert(i).second) {
+                report_(place_of(part, sources[i]) + " " + image.error().detail);
+            }
         }
-        ImageHeader header;
-        Result<Keeper::Wanted> wanted = question_to(sources[i], part);
-        Result<HeldImage> image = Failure(Errc::disconnected, "");
-        if (wanted) {
-            wanted->header_only = header_only;
-            image = open_from(*wanted, header);
-        } else {
-            image = wanted.error();
-        }
-        if (!image) {
-            opened.bad_sources.insert(i);
-            report_(place_of(part, sources[i]) + " " + image.error().detail);
-            continue;
-        }
-        opened.header = std::move(header);
-        opened.tensors.clear();
-        for (const TensorEntry& tensor : opened.header->tensors) {
-            opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
-        }
-        if (!header_only) {
-            opened.image = *std::move(image);
-            opened.wanted = *std::move(wanted);
-        }
-        return {};
     }
-    return Failure(Errc::disconnected, "no undamaged copy of part " + std::to_string(part) +
-                                           " of " + to_string(candidate_.version) +
-                                           " of the state \"" + reader_.name + "\" is left");
+    return Failure(opened.unreachable.empty() ? Errc::overloaded : Errc::disconnected,
+                   "no undamaged copy of part " + std::to_string(part) + " of " +
+                       to_string(candidate_.version) + " of the state \"" + reader_.name +
+                       (opened.unreachable.empty() ? "\" is left" : "\" can be reached"));
 }
 
 Result<void> OpenedVersion::verify_share() {

@@ -41,7 +41,8 @@ class OpenedVersion {
     [[nodiscard]] std::uint32_t parts() const noexcept { return candidate_.parts; }
 
     /// Gets and verifies the parts that fall to this rank: together, the ranks verify all parts.
-    /// Errors: `disconnected`, naming the part that no source has undamaged.
+    /// Errors: `overloaded`, naming the part that no source has undamaged; `disconnected` if one of
+    /// the sources cannot be reached.
     [[nodiscard]] Result<void> verify_share();
     /// The image of a part, verified. Valid while this object lives. Errors likewise.
     [[nodiscard]] Result<std::span<const std::byte>> image(std::uint32_t part);
@@ -65,6 +66,7 @@ class OpenedVersion {
         std::optional<HeldImage> image{};  // Verified.
         Keeper::Wanted wanted{};           // Of the image.
         std::set<std::size_t> bad_sources{};
+        std::set<std::size_t> unreachable{};  ///< Of these, those that may have it.
     };
     /// A piece of the wanted box, and the part that has it.
     struct Take {

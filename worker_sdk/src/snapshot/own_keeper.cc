@@ -123,7 +123,7 @@ Announcement OwnKeeper::holdings(const std::string& name) {
 
 Result<HeldImage> OwnKeeper::image(const Wanted& wanted) {
     if (!folder_ || wanted.place != Holding::Place::folder) {
-        return Failure(Errc::disconnected, "no folder of this process has it");
+        return Failure(Errc::overloaded, "no folder of this process has it");
     }
     Result<MappedFile> file = MappedFile::open(folder_->file_of(wanted.id, wanted.version));
     if (!file) {

@@ -191,27 +191,32 @@ void RankSnapshot::tell_loadable(const Version& latest) {
     }
 }
 
-bool RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
-    const auto is_ready = [](const Result<void>& done) {
+RankSnapshot::Readiness RankSnapshot::prepare(OpenedVersion& opened, bool for_entries) {
+    Readiness readiness = Readiness::ready;
+    const auto is_ready = [&readiness](const Result<void>& done) {
         // Where a tensor was not saved, the version is good, and the program is wrong.
         if (!done && done.error().code != Errc::invalid_argument) {
             say("snapshot: " + done.error().detail);
+            readiness =
+                done.error().code == Errc::disconnected ? Readiness::unreachable : Readiness::lost;
             return false;
         }
         return true;
     };
     if (!is_ready(opened.verify_share())) {
-        return false;
+        return readiness;
     }
     if (look_.saves && opened.parts() == look_.id.parts) {
         const auto own = opened.image(look_.id.part);
         if (!is_ready(own ? Result<void>() : Result<void>(own.error()))) {
-            return false;
+            return readiness;
         }
     }
-    return !for_entries || std::ranges::all_of(entries_.all(), [&](const Entry& entry) {
-        return is_ready(opened.prepare(entry));
-    });
+    if (for_entries) {
+        static_cast<void>(std::ranges::all_of(
+            entries_.all(), [&](const Entry& entry) { return is_ready(opened.prepare(entry)); }));
+    }
+    return readiness;
 }
 
 std::optional<std::uint64_t> RankSnapshot::open(bool for_entries) {
@@ -223,7 +228,8 @@ std::optional<std::uint64_t> RankSnapshot::open(bool for_entries) {
             OpenedVersion::Reader{options_.name, context_.group_rank, context_.rank,
                                   context_.world_size, pool_.threads()},
             [](const std::string& text) { say("snapshot: " + text); });
-        if (agreement_.all(prepare(*opened, for_entries))) {
+        const Readiness readiness = prepare(*opened, for_entries);
+        if (agreement_.all(readiness == Readiness::ready)) {
             look_.whole_before = candidate.version;
             look_.begin(candidate.version.history, context_.round);
             link::note_history_read(candidate.version.history);
@@ -233,6 +239,14 @@ std::optional<std::uint64_t> RankSnapshot::open(bool for_entries) {
             }
             opened_ = std::move(opened);
             return candidate.version.step;
+        }
+        // An earlier step, or none, would cost more than another round.
+        if (!agreement_.all(readiness != Readiness::unreachable)) {
+            throw Error(Errc::disconnected,
+                        "snapshot: some of " + to_string(candidate.version) + " of the state \"" +
+                            options_.name +
+                            "\" is on a node that other nodes cannot reach; look at the network "
+                            "between them");
         }
         if (context_.rank == 0) {
             say("snapshot: " + to_string(candidate.version) + " of the state \"" + options_.name +

@@ -77,8 +77,9 @@ class RankSnapshot {
     /// Tells the agent what this round may have to load again, up to `latest`. All else of earlier
     /// rounds may go.
     void tell_loadable(const Version& latest);
-    /// True if this rank has all that it needs of the version.
-    bool prepare(OpenedVersion& opened, bool for_entries);
+    enum class Readiness : std::uint8_t { ready, lost, unreachable };
+    /// Whether this rank has all that it needs of the version.
+    Readiness prepare(OpenedVersion& opened, bool for_entries);
     /// Puts the loaded version into the room of this rank, so that it is saved in this round, too.
     void keep_loaded(OpenedVersion& opened);
     /// False, and why, if the state has grown and there is no memory for that.
