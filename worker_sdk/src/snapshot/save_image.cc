@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -43,6 +44,7 @@ ImageLayout layout_of(const PartId& id, const ImageContent& content) {
 void save_image(const ImageLayout& layout, const Version& version, const ImageContent& content,
                 std::span<std::byte> slot, CopyPool& pool) {
     std::vector<CopiedPiece> pieces;
+    std::map<int, std::unique_ptr<ddp::GradientDevice>> devices;
     for (std::size_t i = 0; i < content.entries.size(); ++i) {
         const Entry& entry = content.entries[i];
         const TensorEntry& place = layout.tensors()[i];
@@ -54,7 +56,11 @@ void save_image(const ImageLayout& layout, const Version& version, const ImageCo
         } else if (is_on_host) {
             from = {static_cast<const std::byte*>(entry.data), place.bytes};
         } else if (place.bytes > 0) {
-            ddp::make_gradient_device(entry.device, {})->read(to.data(), entry.data, place.bytes);
+            auto& device = devices[entry.device.index];
+            if (!device) {
+                device = ddp::make_gradient_device(entry.device, {});
+            }
+            device->read(to.data(), entry.data, place.bytes);
         }
         for (std::size_t at = 0; at < place.bytes; at += kPieceBytes) {
             const std::size_t bytes = std::min<std::size_t>(kPieceBytes, place.bytes - at);
