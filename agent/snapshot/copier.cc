@@ -74,7 +74,7 @@ void Copier::set_target(Target target) {
     target_ = std::move(target);
     reset_locked();
     if (target_->endpoint.empty()) {
-        go_on_without_copies_locked();
+        go_on_without_copies_locked(false);
         wanted_.clear();
     }
     start_locked();
@@ -84,7 +84,7 @@ void Copier::saved(const PartId& id, const Version& version, bool replicated) {
     const std::lock_guard lock(mutex_);
     const bool has_no_place = target_ && target_->endpoint.empty();
     if (replicated || has_no_place || has_given_up_) {
-        shelf_.note_copied(id, version);
+        shelf_.note_copied(id, version, !replicated && !has_no_place);
     }
     if (replicated || has_no_place) {
         return;
@@ -94,9 +94,9 @@ void Copier::saved(const PartId& id, const Version& version, bool replicated) {
     start_locked();
 }
 
-void Copier::go_on_without_copies_locked() {
+void Copier::go_on_without_copies_locked(bool in_vain) {
     for (const auto& [id, version] : wanted_) {
-        shelf_.note_copied(id, version);
+        shelf_.note_copied(id, version, in_vain);
     }
 }
 
@@ -121,7 +121,7 @@ void Copier::start_locked() {
             say_("this node's snapshots have no copy on another node: " +
                  system_failure("a thread", error.code().value()).detail);
             has_given_up_ = true;
-            go_on_without_copies_locked();
+            go_on_without_copies_locked(true);
         }
     }
 }
@@ -214,7 +214,7 @@ void Copier::failed(const Target& target, const std::string& why) {
     if (when < after(*failing_since_, give_up_after_)) {
         return;
     }
-    go_on_without_copies_locked();
+    go_on_without_copies_locked(true);
     if (!std::exchange(has_given_up_, true)) {
         say_("this node's snapshots have no copy on another node: " + why +
              "; the workers go on without, and this node tries again until the round ends");

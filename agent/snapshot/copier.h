@@ -60,7 +60,8 @@ class Copier {
     void run();
     void start_locked();
     void reset_locked();
-    void go_on_without_copies_locked();
+    /// `in_vain`: they were to be made.
+    void go_on_without_copies_locked(bool in_vain);
     /// The part to copy next, if there is one and a place to copy it to.
     [[nodiscard]] std::optional<snapshot::PartId> next_locked() const;
     void copy(const snapshot::PartId& id, const snapshot::Version& version, const Target& target);

@@ -230,12 +230,12 @@ std::optional<Version> Shelf::kept(const std::string& state) const {
     return known_locked(state).kept;
 }
 
-void Shelf::note_copied(const PartId& id, const Version& version) {
+void Shelf::note_copied(const PartId& id, const Version& version, bool in_vain) {
     const std::lock_guard lock(mutex_);
     if (holds_ > 0) {
-        held_back_.emplace_back(id, version);
+        held_back_.push_back({id, version, in_vain});
     } else {
-        note_copied_locked(id, version);
+        note_copied_locked({id, version, in_vain});
     }
 }
 
@@ -247,16 +247,16 @@ Shelf::Hold::Hold(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {
 Shelf::Hold::~Hold() {
     const std::lock_guard lock(shelf_->mutex_);
     if (--shelf_->holds_ == 0) {
-        for (const auto& [id, version] : std::exchange(shelf_->held_back_, {})) {
-            shelf_->note_copied_locked(id, version);
+        for (const Copied& copied : std::exchange(shelf_->held_back_, {})) {
+            shelf_->note_copied_locked(copied);
         }
     }
 }
 
-void Shelf::note_copied_locked(const PartId& id, const Version& version) {
-    if (const auto found = rooms_.find(id); found != rooms_.end()) {
+void Shelf::note_copied_locked(const Copied& copied) {
+    if (const auto found = rooms_.find(copied.id); found != rooms_.end()) {
         for (const RoomEntry& entry : found->second) {
-            entry.room->note_copied(version);
+            entry.room->note_copied(copied.version, copied.in_vain);
         }
     }
 }

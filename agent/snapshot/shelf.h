@@ -81,9 +81,10 @@ class Shelf {
     /// the number of its parts.
     void set_kept(const snapshot::PartId& id, const snapshot::Version& version);
     [[nodiscard]] std::optional<snapshot::Version> kept(const std::string& state) const;
-    /// Another node has a copy of what is in the room, or none is to be made: tells the worker,
-    /// unless there is a Hold.
-    void note_copied(const snapshot::PartId& id, const snapshot::Version& version);
+    /// Another node has a copy of what is in the room, or none is to be made, or the worker is to
+    /// go on without it (`in_vain`): tells the worker, unless there is a Hold.
+    void note_copied(const snapshot::PartId& id, const snapshot::Version& version,
+                     bool in_vain = false);
     /// While there is one, workers do not hear that their parts are copied. So no later version is
     /// kept, and no worker of any node overwrites the last two versions.
     class Hold {
@@ -136,7 +137,12 @@ class Shelf {
     [[nodiscard]] Failure too_large(std::uint64_t wanted, const std::string& what) const;
     [[nodiscard]] RoomEntry charge_for(std::uint64_t bytes, bool replicated) const;
     void drop_rooms(const std::string& state, const snapshot::Version& kept);
-    void note_copied_locked(const snapshot::PartId& id, const snapshot::Version& version);
+    struct Copied {
+        snapshot::PartId id;
+        snapshot::Version version;
+        bool in_vain = false;
+    };
+    void note_copied_locked(const Copied& copied);
     [[nodiscard]] KnownVersions known_locked(const std::string& state) const;
 
     const Limits limits_;
@@ -148,8 +154,8 @@ class Shelf {
     HeldCopies copies_;
     std::map<std::string, KnownVersions> known_;  ///< By the name of the state.
     int holds_ = 0;
-    std::vector<std::pair<snapshot::PartId, snapshot::Version>> held_back_;  ///< Copied meanwhile.
-    std::uint64_t pending_ = 0;  ///< Of rooms that are being made.
+    std::vector<Copied> held_back_;  ///< Meanwhile.
+    std::uint64_t pending_ = 0;      ///< Of rooms that are being made.
     LentImages scratch_;
 };
 

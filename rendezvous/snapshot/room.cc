@@ -112,10 +112,12 @@ std::vector<SlotContent> Room::contents() const {
     for (std::size_t i = 0; i < kSlotsCount; ++i) {
         const SlotPage& slot = page().slots[i];
         const std::uint64_t number = slot.number.load(std::memory_order_acquire);
+        const std::uint64_t copied = slot.copied.load();
         const SlotContent content{i,
                                   {slot.history.load(), slot.round.load(), slot.step.load()},
                                   slot.bytes.load(),
-                                  slot.copied.load() == number};
+                                  (copied & ~SlotPage::kNoCopy) == number,
+                                  (copied & SlotPage::kNoCopy) != 0};
         if (number != 0 && content.bytes <= slot_bytes_) {
             found.emplace_back(number, content);
         }
@@ -162,14 +164,14 @@ void Room::publish(std::size_t slot, const Version& version, std::uint64_t bytes
     content.number.store(latest + 1, std::memory_order_release);
 }
 
-bool Room::note_copied(const Version& version) noexcept {
+bool Room::note_copied(const Version& version, bool in_vain) noexcept {
     for (SlotPage& slot : page().slots) {
         const std::uint64_t number = slot.number.load(std::memory_order_acquire);
         if (number != 0 &&
             version == Version{slot.history.load(), slot.round.load(), slot.step.load()}) {
             // If the worker has withdrawn the slot meanwhile, the number is no longer that of its
             // content.
-            slot.copied.store(number);
+            slot.copied.store(in_vain ? number | SlotPage::kNoCopy : number);
             return true;
         }
     }

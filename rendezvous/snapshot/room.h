@@ -36,8 +36,10 @@ struct SlotPage {
     std::atomic<std::uint64_t> round{0};
     std::atomic<std::uint64_t> step{0};
     /// The agent writes it: the `number` of the content of which another node has a copy, or no
-    /// copy is to be made.
+    /// copy is to be made; with kNoCopy if one was to be made in vain.
     std::atomic<std::uint64_t> copied{0};
+
+    static constexpr std::uint64_t kNoCopy = std::uint64_t{1} << 63U;
 };
 struct RoomPage {
     std::array<SlotPage, kSlotsCount> slots{};
@@ -62,7 +64,8 @@ struct SlotContent {
     std::size_t slot = 0;
     Version version{};
     std::uint64_t bytes = 0;
-    bool is_copied = false;  ///< Another node has a copy, or no copy is to be made.
+    bool is_copied = false;    ///< Another node has a copy, or the worker is to go on without.
+    bool has_no_copy = false;  ///< Of these: a copy was to be made, in vain.
 };
 
 /// The slot that a worker may overwrite with its next version: an empty one, else the one that is
@@ -109,9 +112,9 @@ class Room {
     void withdraw(std::size_t slot) noexcept;
     /// The slot holds an image of `bytes` bytes, complete.
     void publish(std::size_t slot, const Version& version, std::uint64_t bytes) noexcept;
-    /// For the agent: another node has a copy of that version, or no copy is to be made. False if
-    /// no slot has it. Any thread.
-    bool note_copied(const Version& version) noexcept;
+    /// For the agent: another node has a copy of that version, or no copy is to be made; or, with
+    /// `in_vain`, the worker is to go on without the copy. False if no slot has it. Any thread.
+    bool note_copied(const Version& version, bool in_vain = false) noexcept;
 
    private:
     Room(UniqueFd file, std::byte* memory, std::uint64_t slot_bytes) noexcept

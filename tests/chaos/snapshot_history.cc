@@ -22,9 +22,9 @@ struct LoadRound {
     std::uint32_t nodes = 0;
     std::int64_t begun_at = std::numeric_limits<std::int64_t>::max();
     std::map<std::uint32_t, std::int64_t> agents;            ///< By group rank.
-    std::map<std::uint32_t, SnapshotRecord> loaded;          ///< By rank.
     std::map<std::uint64_t, std::set<std::uint32_t>> saved;  ///< Ranks, by step.
     std::uint64_t folder_step = kNoStep;
+    std::uint64_t loaded_step = kNoStep;
 
     /// The agent with the copies of what that node has saved; 0 if it is not known.
     [[nodiscard]] std::int64_t holder(std::uint32_t node) const {
@@ -99,7 +99,7 @@ class LoadJudge {
         }
     }
 
-    /// Takes in all that was told before `at`; what ranks load is told to their round at once.
+    /// Takes in all that was told before `at`.
     void hear_until(std::int64_t at) {
         for (; heard_ < records_.size() && records_[heard_].at < at; ++heard_) {
             const SnapshotRecord& record = records_[heard_];
@@ -117,7 +117,12 @@ class LoadJudge {
             if (record.event == SnapshotEvent::kept && newer(kept_)) {
                 kept_ = Known{record.round, record.step};
             }
-            const bool is_whole = record.event == SnapshotEvent::whole ||
+            if (record.event == SnapshotEvent::loaded) {
+                round.loaded_step = record.step;
+            }
+            // What was loaded is where it was before, and maybe nowhere else.
+            const bool is_new = record.step != round.loaded_step;
+            const bool is_whole = (record.event == SnapshotEvent::whole && is_new) ||
                                   (record.event == SnapshotEvent::saved && round.has(record.step));
             if (is_whole && newer(whole_)) {
                 whole_ = Known{record.round, record.step};

@@ -123,6 +123,16 @@ TEST_F(SnapshotJudge, AgentOfARoundBetweenCounts) {
     EXPECT_THAT(judged().lost, IsEmpty());
 }
 
+TEST_F(SnapshotJudge, LoadedStepIsWhereItWasBefore) {
+    saved_ten_kept_five({11, 21, 31});  // What was on 1 is on 21, and three ranks load it.
+    load(10);
+    tell_all(SnapshotEvent::whole, 10);
+    begin(3, {11, 22, 31});
+    load(kNoStep);
+    EXPECT_THAT(judged().too_old, IsEmpty());
+    EXPECT_EQ(judged().excused, 1U);
+}
+
 TEST_F(SnapshotJudge, RanksMustLoadTheSameAndAllOfIt) {
     saved_ten_kept_five({1, 11, 21, 31});
     load(10);

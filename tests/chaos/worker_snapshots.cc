@@ -4,11 +4,12 @@
 // a piece of a large tensor whose elements tell the step.
 #include <regroup/snapshot.h>
 
-#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "tests/chaos/snapshot_history.h"

@@ -183,9 +183,11 @@ TEST(SnapshotCopier, WorkersGoOnWhenNoCopyCanBeMade) {
     EXPECT_FALSE((*room)->contents().front().is_copied);
     copier.set_target({"127.0.0.1:1", {.same_user = true}});
     EXPECT_TRUE(wait_until([&] { return (*room)->contents().front().is_copied; }));
+    EXPECT_TRUE((*room)->contents().front().has_no_copy);
     (*room)->publish(1, version(20), 100);
     copier.saved(kPart, version(20), false);  // Does not wait for the failure.
     EXPECT_TRUE((*room)->contents().front().is_copied);
+    EXPECT_TRUE((*room)->contents().front().has_no_copy);
     EXPECT_TRUE(wait_until([&] {
         const std::lock_guard lock(mutex);
         return said.size() == 1;

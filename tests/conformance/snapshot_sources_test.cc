@@ -58,7 +58,7 @@ class ToldNodes : public Keeper {
     bool saved(const PartId& /*id*/, const Version& /*version*/) override { return false; }
     void whole(const PartId& /*id*/, const Version& /*version*/, bool /*write*/) override {}
     void kept(const PartId& /*id*/, const Version& /*version*/) override {}
-    bool is_copied(const Version& /*version*/) override { return true; }
+    Copied is_copied(const Version& /*version*/) override { return Copied::yes; }
     bool outlives_process() const noexcept override { return true; }
     void copies_to(const std::string& /*name*/, const std::string& /*endpoint*/) override {}
     bool await_unread(std::size_t /*slot*/, Instant /*deadline*/) override { return true; }

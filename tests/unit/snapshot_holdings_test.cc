@@ -174,8 +174,14 @@ TEST(SnapshotRoom, CopyIsOfOneVersionOnly) {
     EXPECT_FALSE((*room)->find(first)->is_copied);
     EXPECT_TRUE((*room)->note_copied(first));
     EXPECT_TRUE((*room)->find(first)->is_copied);
+    EXPECT_FALSE((*room)->find(first)->has_no_copy);
     (*room)->publish(0, second, 100);
     EXPECT_FALSE((*room)->find(second)->is_copied);
+    EXPECT_TRUE((*room)->note_copied(second, true));
+    EXPECT_TRUE((*room)->find(second)->is_copied);
+    EXPECT_TRUE((*room)->find(second)->has_no_copy);
+    EXPECT_TRUE((*room)->note_copied(second));
+    EXPECT_FALSE((*room)->find(second)->has_no_copy);
 }
 
 }  // namespace

@@ -111,8 +111,8 @@ class Snapshot {
     /// The newest step that every rank has saved, as far as this rank knows.
     [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
     /// The newest step that every rank has saved, and of which each part is on two nodes, as far as
-    /// this rank knows. Without other nodes, as whole_step; also while no copy could be made for
-    /// 10 s, which the launcher says: training goes on without copies then.
+    /// this rank knows. Without other nodes, as whole_step. Stands still while the training goes on
+    /// without copies, because none could be made for 10 s.
     [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     /// Waits until every rank has saved what this rank saved last. False if that takes longer.
     [[nodiscard]] bool wait_until_whole(std::chrono::nanoseconds limit) const;

@@ -102,7 +102,7 @@ class AgentKeeper final : public Keeper {
     void kept(const PartId& id, const Version& version) override {
         static_cast<void>(tell({.kind = Ask::Kind::kept, .id = id, .version = version}));
     }
-    bool is_copied(const Version& version) override;
+    Copied is_copied(const Version& version) override;
     bool outlives_process() const noexcept override { return true; }
     void copies_to(const std::string& name, const std::string& endpoint) override {
         static_cast<void>(
@@ -189,17 +189,19 @@ std::shared_ptr<Room> AgentKeeper::room(const RoomWanted& wanted) {
     return *mapped;
 }
 
-bool AgentKeeper::is_copied(const Version& version) {
+Keeper::Copied AgentKeeper::is_copied(const Version& version) {
     const std::lock_guard lock(rooms_mutex_);
     for (auto room = rooms_.begin(); room != rooms_.end(); ++room) {
         if (const auto content = (*room)->find(version)) {
             if (content->is_copied) {
                 rooms_.erase(rooms_.begin(), room);  // Smaller ones, with earlier versions.
             }
-            return content->is_copied;
+            return !content->is_copied    ? Copied::no
+                   : content->has_no_copy ? Copied::in_vain
+                                          : Copied::yes;
         }
     }
-    return true;  // Overwritten, since a later version is kept.
+    return Copied::yes;  // Overwritten, since a later version is kept.
 }
 
 Announcement AgentKeeper::holdings(const std::string& name) {

@@ -61,9 +61,10 @@ class Keeper {
     virtual void whole(const PartId& id, const Version& version, bool write) = 0;
     /// The version is whole, and each part of it copied: earlier ones may go.
     virtual void kept(const PartId& id, const Version& version) = 0;
-    /// Another node has a copy of the version that this process has saved, or no copy is to be
-    /// made.
-    [[nodiscard]] virtual bool is_copied(const Version& version) = 0;
+    enum class Copied : std::uint8_t { no, yes, in_vain };
+    /// `yes`: another node has a copy of the version that this process has saved, or no copy is to
+    /// be made. `in_vain`: the training is to go on without the copy.
+    [[nodiscard]] virtual Copied is_copied(const Version& version) = 0;
     /// What is in memory outlives this process.
     [[nodiscard]] virtual bool outlives_process() const noexcept = 0;
     /// The agent at `endpoint` holds the copies of this node's parts; empty: none does.

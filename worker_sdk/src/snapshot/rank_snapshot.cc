@@ -494,8 +494,8 @@ std::optional<std::uint64_t> RankSnapshot::whole_step() const {
 }
 
 std::optional<std::uint64_t> RankSnapshot::kept_step() const {
-    const auto kept = watch_ ? watch_->look().kept : std::nullopt;
-    return kept ? std::optional(kept->step) : std::nullopt;
+    const auto copied = watch_ ? watch_->look().copied : std::nullopt;
+    return copied ? std::optional(copied->step) : std::nullopt;
 }
 
 bool RankSnapshot::wait_until_whole(Duration limit) const {

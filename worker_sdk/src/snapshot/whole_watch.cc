@@ -24,10 +24,14 @@ constexpr Duration kStoreSlice = std::chrono::milliseconds(50);
 constexpr std::size_t kVerdictsKept = 8;
 /// Added to the count of a version by a rank that wants it in the folder.
 constexpr std::int64_t kWrite = std::int64_t{1} << 32U;
+/// Added to the count of copies by a rank whose part could not be copied.
+constexpr std::int64_t kInVain = std::int64_t{1} << 32U;
 
 constexpr std::string_view kWholeVerdict = "whole";
 constexpr std::string_view kWriteVerdict = "whole write";
 constexpr std::string_view kAbandonedVerdict = "abandoned";
+constexpr std::string_view kKept = "kept";
+constexpr std::string_view kKeptWithoutCopies = "kept without copies";
 
 std::string key_of(const char* what, const Version& version) {
     return std::string(what) + "/" + std::to_string(version.round) + "." +
@@ -82,7 +86,7 @@ void WholeWatch::loaded(const Version& version, bool counts) {
 
 void WholeWatch::begin_from(const Version& version) {
     const std::lock_guard lock(mutex_);
-    state_.whole = state_.kept = version;
+    state_.whole = state_.kept = state_.copied = version;
 }
 
 void WholeWatch::abandon(const Version& version) {
@@ -132,8 +136,12 @@ void WholeWatch::watch_until_stopped() {
                 if (!each.is_told) {
                     tell(version, each);
                 }
-                if (each.is_whole && each.counts && !each.is_copied && hooks_.is_copied(version)) {
-                    tell_copied(version);
+                if (!each.is_whole || !each.counts || each.is_copied) {
+                    continue;
+                }
+                const Keeper::Copied copied = hooks_.is_copied(version);
+                if (copied != Keeper::Copied::no) {
+                    tell_copied(version, copied == Keeper::Copied::in_vain);
                 }
             }
             if (await_change(pending.begin()->first, pending.begin()->second)) {
@@ -170,9 +178,11 @@ void WholeWatch::tell(const Version& version, const Pending& pending) {
     }
 }
 
-void WholeWatch::tell_copied(const Version& version) {
-    if (store_.add(key_of("copied", version), 1) == static_cast<std::int64_t>(parts_)) {
-        store_.set(key_of("kept", version), "kept");
+void WholeWatch::tell_copied(const Version& version, bool in_vain) {
+    const std::int64_t count = store_.add(key_of("copied", version), in_vain ? kInVain + 1 : 1);
+    if (count % kInVain == static_cast<std::int64_t>(parts_)) {
+        store_.set(key_of("kept", version),
+                   std::string(count < kInVain ? kKept : kKeptWithoutCopies));
     }
     const std::lock_guard lock(mutex_);
     if (const auto found = pending_.find(version); found != pending_.end()) {
@@ -240,9 +250,13 @@ void WholeWatch::take_verdict(const Version& version, const Pending& pending) {
 }
 
 void WholeWatch::take_kept(const Version& version) {
+    const bool has_copies = store_.get(key_of("kept", version)) == kKept;
     hooks_.on_kept(version);
     const std::lock_guard lock(mutex_);
     state_.kept = std::max(version, state_.kept.value_or(version));
+    if (has_copies) {
+        state_.copied = std::max(version, state_.copied.value_or(version));
+    }
     pending_.erase(pending_.begin(), pending_.upper_bound(version));
     changed_.notify_all();
 }

@@ -17,6 +17,7 @@
 #include "rendezvous/base/result.h"
 #include "rendezvous/snapshot/version.h"
 #include "worker_sdk/src/base/round_scope.h"
+#include "worker_sdk/src/snapshot/keeper.h"
 #include "worker_sdk/src/store/member_store.h"
 
 namespace regroup::snapshot {
@@ -27,15 +28,15 @@ namespace regroup::snapshot {
 ///     saved/VERSION    how many parts are saved, and how many ranks want it in the folder
 ///     whole/VERSION    "whole" or "whole write" from the rank that saved the last part, or
 ///                      "abandoned" from a rank that could not save its part; the first one counts
-///     copied/VERSION   how many parts are copied
-///     kept/VERSION     "kept" from the rank whose part was copied last
+///     copied/VERSION   how many parts are copied, and how many are not to be waited for
+///     kept/VERSION     "kept", or "kept without copies", from the rank whose part came last
 ///
 /// Any thread.
 class WholeWatch {
    public:
     struct Hooks {
         /// Of this rank's part: another node has a copy, or no copy is to be made.
-        std::function<bool(const Version&)> is_copied{};
+        std::function<Keeper::Copied(const Version&)> is_copied{};
         /// `write`: some rank wants the version in the folder.
         std::function<void(const Version&, bool write)> on_whole{};
         std::function<void(const Version&)> on_kept{};
@@ -61,7 +62,8 @@ class WholeWatch {
 
     struct State {
         std::optional<Version> whole{};    ///< The newest one that is whole.
-        std::optional<Version> kept{};     ///< The newest one that is kept.
+        std::optional<Version> kept{};     ///< The newest one that is kept,
+        std::optional<Version> copied{};   ///< and that with all its copies.
         std::vector<Version> pending{};    ///< Saved or loaded, and not known to be kept.
         std::optional<Failure> failure{};  ///< Nothing more will be known.
     };
@@ -87,7 +89,7 @@ class WholeWatch {
     void enqueue(const Version& version, const Pending& pending);
     void watch_until_stopped();
     void tell(const Version& version, const Pending& pending);
-    void tell_copied(const Version& version);
+    void tell_copied(const Version& version, bool in_vain);
     /// Waits for what the agent or the store will know next about the version. False: it is too
     /// early to look at the store.
     bool await_change(const Version& version, const Pending& pending);
