@@ -46,7 +46,7 @@ struct Size {
     int failures;
 };
 
-/// A line that a rank wrote: "loaded PID STEP SECONDS" and the others of snapshot_worker.cc.
+/// A line that a rank wrote: "loaded RANK STEP SECONDS" and the others of snapshot_worker.cc.
 struct Fact {
     std::string kind;
     double first = 0;
@@ -129,13 +129,15 @@ class Job {
     std::unique_ptr<Program> nodes_[2];
 };
 
-/// The time of `load` of the rank with the state: the longer one of a round.
+/// The time of `load` of the rank with the state.
 std::optional<double> load_of_round(const Job& job, std::size_t round) {
     const auto loaded = job.facts("loaded");
-    if (loaded.size() < 2 * round || loaded[2 * round - 1].second == 0) {
-        return std::nullopt;
+    for (std::size_t i = 2 * round - 2; i < loaded.size(); ++i) {
+        if (loaded[i].first == 1 && loaded[i].second > 0) {
+            return loaded[i].third;
+        }
     }
-    return std::max(loaded[2 * round - 2].third, loaded[2 * round - 1].third);
+    return std::nullopt;
 }
 
 /// Seconds for `bytes` through a socket of the loopback, into memory that was touched before.

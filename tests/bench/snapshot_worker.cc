@@ -4,9 +4,9 @@
 //
 //     snapshot_worker FOLDER MEGABYTES_OF_RANK_0 MEGABYTES_OF_OTHERS STEP_MS BLOCKS
 //
-// Loads, and appends "loaded PID STEP SECONDS" to FOLDER/facts. Then, BLOCKS times, ten steps after
-// a save and ten without one, by turns; rank 0 appends "steps SECONDS_WITH SECONDS_WITHOUT" for
-// each pair. At last all save, and append "ready PID STEP" when that is kept. In a step, rank 0
+// Loads, and appends "loaded RANK STEP SECONDS" to FOLDER/facts. Then, BLOCKS times, ten steps
+// after a save and ten without one, by turns; rank 0 appends "steps SECONDS_WITH SECONDS_WITHOUT"
+// for each pair. At last all save, and append "ready PID STEP" when that is kept. In a step, rank 0
 // does work of one thread that goes through memory; the others wait.
 #include <regroup/regroup.h>
 
@@ -125,7 +125,8 @@ void run(const Arguments& arguments) {
     std::uint64_t step = 0;
     const double seconds = seconds_of([&] { step = snapshot.load().value_or(0); });
     const std::string who = std::to_string(::getpid()) + " ";
-    note(arguments.folder, "loaded " + who + std::to_string(step) + " " + std::to_string(seconds));
+    note(arguments.folder, "loaded " + std::to_string(context.rank) + " " + std::to_string(step) +
+                               " " + std::to_string(seconds));
     const auto group = regroup::ProcessGroup::create("cpu", context);
     measure_steps(arguments, context, *group, snapshot, step);
     save(snapshot, ++step);
