@@ -181,7 +181,9 @@ void handle(AgentState& node, Instant now, const rendezvous::Assign& message) {
 
 void handle(AgentState& node, Instant now, const rendezvous::Stop& message) {
     abandon(node, message.round);
-    if (runs(node, message.round)) {
+    if (runs(node, message.round) && message.planned) {
+        begin_planned_stop(node, now, ToldByDaemon{message.reason});
+    } else if (runs(node, message.round)) {
         begin_stopping(node, now, ToldByDaemon{message.reason});
     } else {
         tell(node, now);

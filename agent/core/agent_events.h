@@ -33,9 +33,11 @@ struct WorkerExited {
     RoundId round = RoundId::none;  ///< The round of its launch; none: ahead of a round.
     std::uint32_t local_rank = 0;
     std::optional<WorkerFailure> failure;
-    bool finished = false;  ///< An elastic worker has said that its training is finished.
-    /// For a worker that exited with success and had not finished: its end as a failure. It counts
-    /// as one if the worker was in the middle of its training. Else empty.
+    /// An elastic worker has said that its training is finished; one that `stops` has ended with
+    /// success without having been told to stop.
+    bool finished = false;
+    /// For an elastic worker, or one that `stops`, that exited with success and had not finished:
+    /// its end as a failure. It counts as one if nobody had asked it to end. Else empty.
     std::optional<WorkerFailure> unfinished{};
     std::uint64_t step = 0;  ///< The last step in its page, committed or received.
 };
@@ -55,6 +57,8 @@ struct WorkerAttached {
     /// The program can be started ahead of a round: the launched process itself has the SDK, not a
     /// process below it, which may get its rank from a command line.
     bool may_wait = false;
+    /// It is not elastic, and asks in each step whether to stop.
+    bool stops = false;
 };
 /// An elastic worker, or one that was started ahead, has left `round` (none: it was in no round)
 /// and waits for the next one.
@@ -164,7 +168,8 @@ struct EndRound {
     Cause cause;
 };
 /// Tell the workers of `round` to suspend at the next step boundary; with `leave`, to save their
-/// state there and end, within `limit`. If the round breaks before, they suspend.
+/// state there and end, within `limit`. If the round breaks before, they suspend. Workers that ask
+/// in each step whether to stop end with success at a step on which all ranks agree.
 struct PauseWorkers {
     RoundId round = RoundId::none;
     bool leave = false;

@@ -27,6 +27,9 @@ bool would_drain(const AgentState& node) {
     if (is_quitting(node) || node.leave.signal != 0) {
         return false;
     }
+    if (is_in_round(node) && node.workers.all_stop()) {
+        return true;
+    }
     if (!node.link.up) {
         // The workers agree on a step boundary among themselves.
         return is_in_round(node) ? node.report.elastic && node.workers.any_alive()
@@ -137,12 +140,25 @@ void begin_leaving(AgentState& node, Instant now, LeaveStage stage, const Cause&
     }
 }
 
+namespace {
+
+// The workers have stopped at an agreed step, and only the daemon's word is missing.
+bool has_stopped_in_order(const AgentState& node) {
+    return node.leave.stage == LeaveStage::asked && node.report.state == NodeState::stopped &&
+           !node.workers.any_alive() && node.leave.saved > 0 && node.leave.failed == 0;
+}
+
+}  // namespace
+
 // After a signal, half of the time is for the answer of the daemon, and a quarter for saving
 // without a step boundary. An absent daemon may return soon, and may know of a later state.
 Instant leave_deadline(const AgentState& node) {
     const AgentState::Leave& leave = node.leave;
     const Duration time = node.config.policy.shutdown_timeout;
     if (leave.stage == LeaveStage::asked && leave.signal != 0) {
+        if (has_stopped_in_order(node) && !node.link.up) {
+            return node.link.heard_at;
+        }
         if (node.report.state == NodeState::finished || !node.workers.any_can_save()) {
             return leave.until;
         }
@@ -162,6 +178,8 @@ void go_on_leaving(AgentState& node, Instant now) {
         quit(node, now, Quit{0, 0, {QuitCause::finished, why_leaving(node)}});
     } else if (node.leave.stage == LeaveStage::saving && is_quitting(node)) {
         end_workers(node, now);
+    } else if (has_stopped_in_order(node)) {
+        quit_drained(node, now);
     } else if (node.leave.stage == LeaveStage::saving || now >= node.leave.until) {
         QuitReason reason{QuitCause::save_timeout, why_leaving(node)};
         reason.limit = node.leave.signal != 0 ? node.config.policy.shutdown_timeout
@@ -235,6 +253,9 @@ void handle(AgentState& node, Instant now, const QuitRequested& event) {
             node.grace.kill_at = std::min(node.grace.kill_at, node.leave.until);
             node.grace.tell_at = Instant::max();
         }
+        if (node.workers.all_stop()) {
+            ask_to_stop(node, now, AskedBySignal{event.signal});  // Also without a daemon.
+        }
         tell(node, now);
         return;
     }
@@ -244,6 +265,12 @@ void handle(AgentState& node, Instant now, const QuitRequested& event) {
         node.report.draining = event.words;
         node.leave.why = why;
         quit_drained(node, now);  // It has no state.
+        return;
+    }
+    if (!is_in_round(node) && !node.workers.any_alive() && node.round.any_stopped) {
+        node.report.draining = event.words;
+        node.leave.why = why;
+        quit_drained(node, now);  // A scheduler signals all processes, and the workers were first.
         return;
     }
     Quit how{128 + event.signal, event.signal, {QuitCause::asked, why}};

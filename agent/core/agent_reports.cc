@@ -27,6 +27,7 @@ void handle(AgentState& node, Instant now, const WorkerAttached& event) {
     const bool is_through = worker.elastic && !event.elastic;
     worker.elastic = event.elastic;
     worker.may_wait = event.may_wait;
+    worker.stops = event.stops;
     if (is_through) {
         // The worker has finished its training. It needs its peers no more, reaches no step
         // boundary any more, and ends like a program without the SDK.

@@ -80,25 +80,52 @@ void refuse(AgentState& node, RoundId round) {
     node.report.store_spent = true;
 }
 
-// Elastic workers are asked to suspend. The others end with the round.
-void begin_stopping(AgentState& node, Instant now, const Cause& cause) {
+namespace {
+
+// False if no worker has to leave the round.
+bool enter_stopping(AgentState& node, Instant now) {
     if (node.report.state != NodeState::running) {
-        return;
+        return false;
     }
     node.report.state = NodeState::stopping;
     node.round.ended_at = std::min(node.round.ended_at, now);
     node.round.pausing = false;
     if (node.workers.all_out()) {
-        return;
+        return false;
     }
     node.report.at_work = Duration::zero();
     node.grace = {};
     node.grace.kill_at = after(now, node.config.policy.shutdown_timeout);
+    return true;
+}
+
+}  // namespace
+
+// Elastic workers are asked to suspend. The others end with the round.
+void begin_stopping(AgentState& node, Instant now, const Cause& cause) {
+    if (!enter_stopping(node, now)) {
+        return;
+    }
     if (node.leave.stage == LeaveStage::at_boundary || node.leave.stage == LeaveStage::saving) {
         // Some are saving already.
         node.grace.kill_at = std::max(node.grace.kill_at, node.leave.until);
     }
     order_workers(node, &cause);
+}
+
+// The round is not over for the workers: they still train, and may write checkpoints.
+void begin_planned_stop(AgentState& node, Instant now, const Cause& cause) {
+    if (!node.workers.all_stop()) {
+        begin_stopping(node, now, cause);
+    } else if (enter_stopping(node, now)) {
+        node.round.is_agreed = true;
+        node.workers.stop_at_agreed_step();
+        if (node.leave.signal == 0) {
+            ask_to_stop(node, now, cause);
+        } else {
+            node.grace.kill_at = std::min(node.grace.kill_at, node.leave.until);
+        }
+    }
 }
 
 namespace {
@@ -138,9 +165,10 @@ void settle(AgentState& node, Instant now) {
         return;
     }
     node.link.give_up_at = Instant::max();  // The next wait has the whole join timeout.
-    // The training may have finished at this step boundary.
-    const bool finished = node.report.state == NodeState::running && !node.workers.any_alive() &&
-                          node.leave.saved == 0;
+    // The training may have finished at this step boundary, or before the ranks could stop.
+    const bool as_planned = node.round.is_agreed && !node.round.any_stopped && !node.report.failure;
+    const bool finished = (node.report.state == NodeState::running || as_planned) &&
+                          !node.workers.any_alive() && node.leave.saved == 0;
     node.report.state = finished ? NodeState::finished : NodeState::stopped;
     if (!leave_between_rounds(node, now)) {
         begin_next(node, now);

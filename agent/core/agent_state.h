@@ -49,6 +49,8 @@ struct AgentState {
         Assignment assignment;
         Instant ended_at = Instant::max();  ///< Time of the first sign of its end.
         bool pausing = false;               ///< Its workers suspend at a step boundary.
+        bool is_agreed = false;             ///< Its workers end at a step on which ranks agree.
+        bool any_stopped = false;           ///< One has ended so.
         /// The report of rank 0. Sent again on each new connection until the daemon answers.
         std::optional<rendezvous::Resumed> resumed{};
         Instant resumed_at{};
@@ -148,6 +150,9 @@ void give_up(AgentState& node, Instant now);  ///< --join-timeout is over.
 [[nodiscard]] bool names_spent_store(const AgentState& node, const Assignment& assignment);
 void begin_round(AgentState& node, Instant now, const Assignment& assignment);
 void begin_stopping(AgentState& node, Instant now, const Cause& cause);
+/// The same for a planned end. If all workers ask in each step whether to stop, they end at a step
+/// on which all ranks agree.
+void begin_planned_stop(AgentState& node, Instant now, const Cause& cause);
 /// `round` and all earlier rounds will never begin on this node.
 void abandon(AgentState& node, RoundId round);
 /// The same, because the store of the round is not available.
@@ -164,6 +169,8 @@ void handle(AgentState& node, Instant now, const WorkerEnding& event);
                                                       const WorkerExited& exited);
 /// Gives each worker its next order. `cause`: the cause of the round's end, if it ends now.
 void order_workers(AgentState& node, const Cause* cause = nullptr);
+/// Tells workers that ask for it to stop.
+void ask_to_stop(AgentState& node, Instant now, const Cause& cause);
 void kill_workers(AgentState& node, Instant now);
 void end_for_unkillable(AgentState& node, Instant now);
 [[nodiscard]] bool keeps_ahead(const AgentState& node);

@@ -54,6 +54,14 @@ void order_workers(AgentState& node, const Cause* cause) {
     }
 }
 
+void ask_to_stop(AgentState& node, Instant now, const Cause& cause) {
+    node.grace.kill_at = std::min(
+        {node.grace.kill_at, node.leave.until, after(now, node.config.policy.shutdown_timeout)});
+    const bool leaves = node.leave.signal != 0;
+    node.effects.push_back(
+        PauseWorkers{node.report.round, leaves, node.grace.kill_at - now, cause});
+}
+
 void kill_workers(AgentState& node, Instant now) {
     if (node.grace.resist_at == Instant::max()) {
         node.grace.resist_at = after(now, kResistLimit);
@@ -159,8 +167,12 @@ bool was_stopped_by_us(const AgentState& node, const Worker& worker, const Worke
 void judge(AgentState& node, Instant now, const Worker& lost, const WorkerFailure& failure) {
     if (node.report.state == NodeState::running) {
         node.report.failure = failure;
-        check_node(node, now);
-        begin_stopping(node, now, failure);
+        if (failure.has_stopped()) {
+            begin_planned_stop(node, now, failure);  // The others are about to end as well.
+        } else {
+            check_node(node, now);
+            begin_stopping(node, now, failure);
+        }
         if (!is_ready(node)) {
             tell(node, now);  // Else the daemon hears of it at once, when the node is ready.
         }
@@ -209,8 +221,8 @@ std::optional<WorkerFailure> failure_in(const AgentState& node, const WorkerExit
     }
     const Worker& worker = node.workers[exited.local_rank];
     std::optional<WorkerFailure> failure = exited.failure;
-    if (worker.in_round() && worker.elastic && node.leave.stage == LeaveStage::member &&
-        !exited.finished && exited.unfinished &&
+    if (worker.in_round() && (worker.elastic || worker.stops) &&
+        node.leave.stage == LeaveStage::member && !exited.finished && exited.unfinished &&
         (node.report.state == NodeState::running || exited.unfinished->announced)) {
         failure = exited.unfinished;
     }
@@ -229,6 +241,7 @@ void handle(AgentState& node, Instant now, const WorkerExited& event) {
     }
     const std::optional<WorkerFailure> failure = failure_in(node, event);
     const Worker lost = std::exchange(worker, Worker{});
+    node.round.any_stopped = node.round.any_stopped || (lost.stops && event.unfinished);
     if (!node.workers.any_alive()) {
         node.report.held_step = 0;
     }

@@ -16,7 +16,7 @@ enum class WorkerState : std::uint8_t {
     gone,        ///< It has no process.
     idle,        ///< It was started ahead of a round.
     training,    ///< It has a place in a round.
-    suspending,  ///< It was told that its round is over.
+    suspending,  ///< It was told that its round is over; or to stop, if it asks for that.
     suspended,   ///< It is out of its round, and keeps its state.
     saving,      ///< It saves its state, and will end.
     ending,      ///< It was sent a signal to end it.
@@ -47,6 +47,7 @@ struct Worker {
     RoundId round = RoundId::none;
     bool elastic = false;    ///< It keeps its process when rounds change.
     bool may_wait = false;   ///< Another process like it can be started ahead of a round.
+    bool stops = false;      ///< It asks in each step whether to stop.
     std::uint64_t step = 0;  ///< The committed step when it suspended.
     int signal = 0;          ///< The signal that asked it to end.
     /// The reason why it was killed, if the round hung on it.

@@ -70,6 +70,14 @@ Workers::Orders Workers::order(Wanted wanted, int signal) {
     return orders;
 }
 
+void Workers::stop_at_agreed_step() {
+    for (Worker& worker : workers_) {
+        if (worker.state == WorkerState::training) {
+            worker.state = WorkerState::suspending;
+        }
+    }
+}
+
 Workers::LocalRanks Workers::force() {
     LocalRanks forced;
     for (std::uint32_t local_rank = 0; local_rank < size(); ++local_rank) {

@@ -40,6 +40,12 @@ class Workers {
         return std::ranges::all_of(workers_,
                                    [](const Worker& w) { return w.alive() && w.elastic; });
     }
+    /// True if every live worker asks in each step whether to stop.
+    [[nodiscard]] bool all_stop() const {
+        return any_alive() && std::ranges::all_of(workers_, [](const Worker& w) {
+                   return !w.alive() || (w.stops && !w.elastic);
+               });
+    }
     /// The highest step of suspended workers.
     [[nodiscard]] std::uint64_t held_step() const;
 
@@ -55,6 +61,9 @@ class Workers {
         LocalRanks suspended, terminated, killed;
     };
     [[nodiscard]] Orders order(Wanted wanted, int signal);
+    /// Marks the training workers as suspending: they were told to stop at a step on which all
+    /// ranks agree.
+    void stop_at_agreed_step();
     /// Marks the workers that are not out of their round as ending, for SIGKILL.
     [[nodiscard]] LocalRanks force();
 

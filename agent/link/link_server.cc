@@ -253,7 +253,7 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
             }
         }
     }
-    handlers_.on_hello(key, connection->pid, hello.elastic, is_new);
+    handlers_.on_hello(key, connection->pid, hello, is_new);
     const auto now = slots_.find(key);
     return now != slots_.end() && now->second.connection == connection;
 }

@@ -30,7 +30,9 @@ class LinkServer {
     struct Handlers {
         /// The process `pid` has said Hello as the worker of that key, and has its page. `is_new`:
         /// it had no link before.
-        std::function<void(std::uint64_t key, pid_t pid, bool elastic, bool is_new)> on_hello;
+        std::function<void(std::uint64_t key, pid_t pid, const worker_link::Hello& hello,
+                           bool is_new)>
+            on_hello;
         /// Any other message.
         std::function<void(std::uint64_t key, const worker_link::FromWorker& message)> on_message;
         /// A message to print: the dropped connection, and the reason.

@@ -31,6 +31,9 @@ std::string end_text(const rendezvous::WorkerFailure& failure) {
     if (failure.kind == rendezvous::FailureKind::hang && failure.unfinished) {
         return "exited with code 0, and the others did not go on without it";
     }
+    if (failure.has_stopped()) {
+        return "stopped with the other ranks, because one of them was asked to stop";
+    }
     if (failure.unfinished) {
         return "exited with code 0 before its training was finished";
     }

@@ -234,10 +234,10 @@ void Narrator::round_begins(const Assignment& assignment) {
 }
 
 void Narrator::pauses(const AgentView& node, const PauseWorkers& effect) {
-    std::string text =
-        (effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
-        (node.runs() ? " at the next step boundary: " : ", saving what state it has: ") +
-        text_of(effect.cause);
+    std::string text = (effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
+                       (node.runs() || !effect.leave ? " at the next step boundary: "
+                                                     : ", saving what state it has: ") +
+                       text_of(effect.cause);
     if (text != last_pause_) {  // The core repeats the effect for workers that suspend later.
         console_.say_of_job(text, "", "");
         last_pause_ = std::move(text);
@@ -277,8 +277,10 @@ void Narrator::failed(const AgentView& node, const WorkerFailure& failure, bool 
     } else if (!failure_ && (node.runs() || (failure.announced && !node.leaving))) {
         console_.say(describe(failure) +
                      (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : ""));
-        failure_ = failure;
-        failure_round_ = node.report.round;
+        if (!failure.has_stopped()) {  // Nothing is wrong with it.
+            failure_ = failure;
+            failure_round_ = node.report.round;
+        }
     }
 }
 

@@ -174,7 +174,7 @@ bool WorkerGroup::would_only_end(int signal) const {
 // A worker that was started ahead counts as elastic: it is started ahead only if the others are.
 bool WorkerGroup::WorkerProcess::would_only_end(int signal) const {
     const bool waits = assignment.round == RoundId::none;
-    return (elastic || waits) && pid != 0 && has_default(pid, signal);
+    return (elastic || stops || waits) && pid != 0 && has_default(pid, signal);
 }
 
 // ---- Ends.
@@ -189,13 +189,18 @@ void WorkerGroup::ended(std::uint64_t key, const WorkerEnd& end) {
     output_.drain(worker.local_rank);
     const ExitStatus& status = end.status;
     WorkerExited exited{worker.launched_in, worker.local_rank, {}};
-    exited.finished = worker.page && (*worker.page)->finished.load() != 0;
+    const bool has_stopped = worker.page && (*worker.page)->stopped.load() != 0;
+    exited.finished = worker.page && ((*worker.page)->finished.load() != 0 ||
+                                      (worker.stops && status.success() && !has_stopped));
     exited.step = worker.page ? (*worker.page)->step.load() : 0;
     if (!status.success()) {
         exited.failure = failure_of(worker, end);
-    } else if (worker.elastic && !exited.finished) {
+    } else if ((worker.elastic || worker.stops) && !exited.finished) {
         exited.unfinished = failure_of(worker, {ExitStatus::exited(1)});
         exited.unfinished->unfinished = true;
+        if (!worker.elastic) {
+            exited.unfinished->kind = rendezvous::FailureKind::retry;
+        }
     }
     record(status.success()      ? WorkerEvent::State::succeeded
            : worker.asked_to_end ? WorkerEvent::State::terminated

@@ -96,6 +96,7 @@ class WorkerGroup {
         std::shared_ptr<SharedPage> page;  ///< Null without a link.
         std::string error_file;
         bool elastic = false;
+        bool stops = false;  ///< It asks in each step whether to stop.
         bool asked_to_end = false;
         std::optional<OwnReport> own_report;
         std::optional<HangKill> hang;
@@ -115,7 +116,7 @@ class WorkerGroup {
     [[nodiscard]] WorkerFailure failure_of(const WorkerProcess& worker, const WorkerEnd& end) const;
     void record(WorkerEvent::State state, const WorkerProcess& worker, int exit_code) const;
 
-    void hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new);
+    void hear_hello(std::uint64_t key, pid_t pid, const worker_link::Hello& hello, bool is_new);
     void hear(std::uint64_t key, const worker_link::FromWorker& message);
     void open_snapshots(std::uint64_t key);
 

@@ -59,9 +59,8 @@ bool runs(pid_t pid, const std::string& executable) {
 Result<void> WorkerGroup::open() {
     starter_.start_fork_server();
     LinkServer::Handlers handlers;
-    handlers.on_hello = [this](std::uint64_t key, pid_t pid, bool elastic, bool is_new) {
-        hear_hello(key, pid, elastic, is_new);
-    };
+    handlers.on_hello = [this](std::uint64_t key, pid_t pid, const worker_link::Hello& hello,
+                               bool is_new) { hear_hello(key, pid, hello, is_new); };
     handlers.on_message = [this](std::uint64_t key, const worker_link::FromWorker& message) {
         hear(key, message);
     };
@@ -161,20 +160,22 @@ void WorkerGroup::save_records(std::uint32_t local_rank, const std::string& pref
 
 // ---- Messages from workers.
 
-void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new) {
+void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, const worker_link::Hello& hello,
+                             bool is_new) {
     const auto found = workers_.find(key);
     if (found == workers_.end()) {
         return;
     }
     WorkerProcess& worker = found->second;
     const bool is_own_process = worker.pid == pid;  // Not a child of it.
-    worker.elastic = elastic;
-    ends_.set_elastic(key, elastic);
+    worker.elastic = hello.elastic;
+    worker.stops = hello.stops;
+    ends_.set_elastic(key, hello.elastic);
     if (is_new && is_own_process) {
         ends_.watch_page(key, worker.page);
     }
     const bool may_wait = is_own_process && runs(pid, options_.command.executable);
-    on_event_(WorkerAttached{worker.local_rank, elastic, may_wait});
+    on_event_(WorkerAttached{worker.local_rank, hello.elastic, may_wait, hello.stops});
 }
 
 void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message) {

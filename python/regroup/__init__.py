@@ -22,6 +22,7 @@ from .errors import (Closed, DeadlineExceeded, Disconnected, Error, Fenced, Inva
 from .process_group import ProcessGroup, Work
 from .sampler import DistributedSampler
 from .snapshot import Snapshot
+from .stop import stop_requested
 from .store import Store
 
 __version__ = _library.version
@@ -30,7 +31,8 @@ __all__ = [
     "Checkpoint", "Closed", "Context", "DeadlineExceeded", "Disconnected",
     "DistributedDataParallel", "DistributedSampler", "ElasticLeave", "ElasticLoop", "ElasticRound",
     "ElasticStep", "Error", "Fenced", "InvalidArgument", "Overloaded", "ProcessGroup",
-    "Snapshot", "Store", "SystemFailure", "Work", "flight_record", "report_fatal", "save_flight_record"
+    "Snapshot", "Store", "SystemFailure", "Work", "flight_record", "report_fatal",
+    "save_flight_record", "stop_requested"
 ]
 
 _FATAL_KINDS = ("user_error", "retry", "bad_node")

@@ -192,6 +192,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "checkpoint_get_integer": (_H, _T, _I64),
     "checkpoint_get_number": (_H, _T, _F64),
     "checkpoint_get_tensor": (_H, _T, Tensor),
+    "stop_requested": (_H, c_uint64, _I32),
     "snapshot_create": (_H, POINTER(SnapshotOptions), _HANDLE),
     "snapshot_add": (_H, POINTER(SnapshotTensor)),
     "snapshot_set_bytes": (_H, _T, _T, c_size_t),

@@ -23,6 +23,15 @@ bool is_stale(const Job& job, const Node& node) {
                            (job.round.has_committed && node.left_before != job.round.id));
 }
 
+// Nothing has failed, so that workers that ask for it may still stop at an agreed step.
+bool ends_as_planned(const Round& round) {
+    if (round.stopped_for_change()) {
+        return true;
+    }
+    const std::optional<WorkerFailure> failure = round.evidence.judge(*round.end).failure;
+    return failure && failure->has_stopped();
+}
+
 FromDaemon desired_of_member(const Job& job, Instant now, const NodeId& id, const Node& node) {
     const Round& round = job.round;
     const NodeReport& report = node.report;
@@ -45,7 +54,8 @@ FromDaemon desired_of_member(const Job& job, Instant now, const NodeId& id, cons
         }
         return may_be_saving(job, id)
                    ? FromDaemon(Prepare{round.id, true, round.change->cause, true})
-                   : FromDaemon(Stop{std::max(round.id, report.round), round.cause_of_end()});
+                   : FromDaemon(Stop{std::max(round.id, report.round), round.cause_of_end(),
+                                     ends_as_planned(round)});
     }
     if (std::optional<FromDaemon> order = round.hang.order_for(id, round.id)) {
         return *std::move(order);

@@ -280,6 +280,9 @@ struct Assign {
 struct Stop {
     RoundId round = RoundId::none;
     Cause reason{};
+    /// Nothing has failed: workers that ask in each step whether to stop may end at a step on which
+    /// all ranks agree.
+    bool planned = false;
 };
 /// The round is to change without losing a step: workers suspend at the next step boundary, then
 /// the node reports `stopped`. With `leave`, the workers of the node save their state there and

@@ -67,6 +67,11 @@ struct WorkerFailure {
     bool by_silence = false;
     PeerError peer_error = PeerError::none;
 
+    /// It ended in order at a step at which all ranks stop, because one of them was asked to
+    /// (stop_requested), and not by its node.
+    [[nodiscard]] bool has_stopped() const noexcept {
+        return unfinished && kind == FailureKind::retry;
+    }
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 

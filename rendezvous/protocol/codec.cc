@@ -76,6 +76,7 @@ template <class Io>
 void visit_fields(Io& io, Visited<Io, Stop>& message) {
     io.round("round", message.round);
     io.words("reason", message.reason, kWritten);
+    io.flag("planned", message.planned);
 }
 template <class Io>
 void visit_fields(Io& io, Visited<Io, Prepare>& message) {

@@ -73,7 +73,8 @@ std::string line(const Assign& message) {
            ", because " + describe(a.reason);
 }
 std::string line(const Stop& stop) {
-    return round_text(stop.round) + ": " + describe(stop.reason);
+    return round_text(stop.round) + (stop.planned ? ", as planned: " : ": ") +
+           describe(stop.reason);
 }
 std::string line(const Prepare& prepare) {
     return round_text(prepare.round) + (prepare.leave ? ", to leave: " : ": ") +

@@ -196,6 +196,9 @@ std::string describe(const WorkerFailure& failure) {
     if (failure.signal != 0) {
         return who + " was ended by " + signal_name(failure.signal) + own_words(failure);
     }
+    if (failure.has_stopped()) {
+        return who + " stopped with the other ranks, because one of them was asked to stop";
+    }
     if (failure.unfinished) {
         return who + " exited with code 0 before its training was finished" + own_words(failure);
     }

@@ -192,6 +192,7 @@ void visit_fields(Visitor& fields, M& m) {
         fields.name("worker_id", m.worker_id);
         fields.number("version", m.version, true);
         fields.flag("elastic", m.elastic);
+        fields.flag("stops", m.stops);
     } else if constexpr (Is<M, Suspended>) {
         fields.number("round", m.round, true);
         fields.number("step", m.step);

@@ -43,12 +43,15 @@ inline constexpr std::size_t kMessageLimit = 16384;
 
 /// The first message. `elastic`: the worker takes part in several rounds (ElasticLoop), so the
 /// agent suspends it at the end of a round instead of ending it. Sent again with `elastic` set when
-/// the loop begins, and without it when the training is finished.
+/// the loop begins, and without it when the training is finished. `stops`: a worker that is not
+/// elastic asks in each step whether to stop (stop_requested), so Pause makes all ranks end with
+/// success at the same step; sent again with `stops` when it has asked first.
 struct Hello {
     static constexpr std::string_view kName = "hello";
     std::string worker_id;
     std::uint32_t version = kLinkVersion;
     bool elastic = false;
+    bool stops = false;
 
     friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -156,8 +159,9 @@ struct EndRound {
 
     friend bool operator==(const EndRound&, const EndRound&) = default;
 };
-/// The worker suspends at the next step boundary. With `leave` it saves the state within `limit_ms`
-/// and ends, at the place that WorkerPage::leaving gives. Sent again when that place has changed.
+/// The worker suspends at the next step boundary; one that `stops` ends there. With `leave` it
+/// saves the state within `limit_ms` and ends, at the place that WorkerPage::leaving gives. Sent
+/// again when that place has changed.
 struct Pause {
     static constexpr std::string_view kName = "pause";
     std::uint64_t round = 0;

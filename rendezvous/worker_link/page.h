@@ -132,6 +132,9 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     /// A PeerError; written before the program hears of the error, and cleared when a round begins.
     /// In what was unused space before: an older worker leaves it at `none`.
     std::atomic<std::uint32_t> peer_error{0};
+    /// 1 once the program has learned that all ranks stop here, because a stop was asked for: if it
+    /// ends with success, its training is not finished. In what was unused space before.
+    std::atomic<std::uint32_t> stopped{0};
 
     alignas(64) TelemetryBlock telemetry{};
     alignas(64) TransferBlock transfer{};

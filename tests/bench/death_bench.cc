@@ -56,7 +56,8 @@ class Observer {
 
     std::optional<Notice> observe(std::size_t megabytes) {
         auto server = agent::LinkServer::open(
-            io_, {.on_hello = [&](std::uint64_t, pid_t, bool, bool) { attached_ = true; },
+            io_, {.on_hello = [&](std::uint64_t, pid_t, const worker_link::Hello&,
+                                  bool) { attached_ = true; },
                   .on_message = [](std::uint64_t, const worker_link::FromWorker&) {},
                   .on_trouble =
                       [](const std::string& line) {

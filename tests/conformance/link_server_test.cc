@@ -34,7 +34,9 @@ class LinkServerTest : public ::testing::Test {
    protected:
     void SetUp() override {
         LinkServer::Handlers handlers;
-        handlers.on_hello = [this](std::uint64_t, pid_t, bool, bool) { ++hellos_; };
+        handlers.on_hello = [this](std::uint64_t, pid_t, const worker_link::Hello&, bool) {
+            ++hellos_;
+        };
         handlers.on_message = [this](std::uint64_t, const worker_link::FromWorker&) { ++words_; };
         handlers.on_trouble = [this](const std::string& line) { troubles_.push_back(line); };
         auto server = LinkServer::open(io_, std::move(handlers));

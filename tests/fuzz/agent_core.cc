@@ -76,7 +76,9 @@ class Shell {
             case 8:
                 if (worker.alive) {
                     worker.attached = true;
-                    step(WorkerAttached{local_rank, input_.chance(224), input_.chance(128)});
+                    const std::uint8_t flags = input_.byte();
+                    const bool elastic = (flags & 6U) != 0;
+                    step(WorkerAttached{local_rank, elastic, (flags & 1U) != 0, !elastic});
                 }
                 break;
             case 9:

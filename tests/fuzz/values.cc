@@ -272,7 +272,7 @@ FromDaemon make_order(Input& input, const Near& near, std::uint16_t own_port) {
         case 1:
             return Assign{make_assignment(input, near, own_port)};
         case 2:
-            return Stop{make_round(input, near.round), {}};
+            return Stop{make_round(input, near.round), {}, input.chance(128)};
         case 3: {
             const std::uint8_t flags = input.byte();
             return Prepare{make_round(input, near.round),

@@ -11,10 +11,10 @@ from support import HERE, main, needs_numpy, run_program, torch
 class Page(unittest.TestCase):
     def test_programs_run(self):
         with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as file:
-            training, model, groups, state = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+            training, model, groups, state, stop = re.findall(r"```python\n(.*?)```", file.read(), re.S)
         code, output = run_program(training.replace("time.sleep(0.02)", "time.sleep(0)"))
         self.assertEqual((code, output.count("y = 3.000 x + 1.000")), (0, 2), output)
-        for program in (groups, state):
+        for program in (groups, state, stop):
             code, output = run_program(program)
             self.assertEqual(code, 0, output)
         if torch:

@@ -249,6 +249,7 @@ const std::vector<Layer>& layers() {
         sdk("snapshot", "snapshots of the training's state",
             {"base", "net", "store", "link", "context", "ddp", "rendezvous/snapshot",
              "rendezvous/worker_link", "rendezvous/files/unique_fd"}),
+        sdk("stop", "the agreed stop of plain loops", {"base", "net", "store", "link"}),
         sdk("spawn", "worker processes that a program starts itself",
             {"base", "store", "link", "rendezvous/files/unique_fd"}),
         sdk("elastic", "the loop that survives",

@@ -226,7 +226,7 @@ inline std::vector<rendezvous::FromAgent> samples_from_agent() {
 inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
     return {
         rendezvous::Assign{sample_assignment(), 1764105600123},
-        rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
+        rendezvous::Stop{rendezvous::RoundId{4}, "node node4 joined", true},
         rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1", true, true},
         rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
         rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},

@@ -238,11 +238,43 @@ TEST_F(RendezvousPlanned, DrainOfNonElasticWorkersStopsTheRound) {
     job.run({"a", "b"});
     job.drain("b");
     EXPECT_EQ(job.core.phase(), Phase::ending);
+    EXPECT_TRUE(job.heard<Stop>("a").planned) << "they may agree on a step at which they stop";
+    EXPECT_TRUE(job.heard<Stop>("b").planned);
     job.report("b", NodeState::stopped);
     job.report("a", NodeState::stopped);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 1U);
     EXPECT_TRUE(job.heard<Prepare>("b").leave);
+}
+
+TEST_F(RendezvousPlanned, StopIsNotPlannedAfterAFailure) {
+    job.run({"a", "b"});
+    job.fail("b", crash_on("b"));
+    EXPECT_FALSE(job.heard<Stop>("a").planned);
+}
+
+TEST_F(RendezvousPlanned, FailureDuringAPlannedStopEndsItForThoseWhoHaveNotHeardOfIt) {
+    job.run({"a", "b"});
+    job.drain("b");
+    job.fail("b", crash_on("b"));
+    job.clear();
+    job.beat("a");
+    EXPECT_FALSE(job.heard<Stop>("a").planned);
+}
+
+// Its ranks were asked by somebody else, and all ranks stop.
+TEST_F(RendezvousPlanned, RanksOfOtherNodesMaySaveWhenTheFirstHaveStopped) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.restarts_max = 0;
+    begin(policy, {"a", "b"});
+    job.run({"a", "b"});
+    WorkerFailure stopped = error_on("b");
+    stopped.unfinished = true;
+    stopped.kind = FailureKind::retry;
+    job.fail("b", stopped);
+    EXPECT_TRUE(job.heard<Stop>("a").planned);
+    job.confirm_stopped({"a", "b"});
+    EXPECT_EQ(job.core.round(), RoundId{2}) << "that is charged to nothing";
 }
 
 TEST_F(RendezvousPlanned, DrainBeforeTheFirstStepDoesNotCutTheRecoveryShort) {

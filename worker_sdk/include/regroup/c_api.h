@@ -110,6 +110,12 @@ regroup_errc regroup_context_cuda_device(const regroup_context* context, int32_t
 regroup_errc regroup_context_get(const regroup_context* context, regroup_context_info* info);
 void regroup_context_free(regroup_context* context);
 
+/// `*requested` becomes 1 if all ranks stop before `step`, which is the same step on all of them,
+/// else 0; regroup::stop_requested. `context`: NULL for that of the environment; that of the first
+/// call of the process counts.
+regroup_errc regroup_stop_requested(const regroup_context* context, uint64_t step,
+                                    int32_t* requested);
+
 // The key-value store of a round. Keys are texts; values are bytes.
 
 typedef struct regroup_store regroup_store;

@@ -27,6 +27,7 @@
 #include <regroup/sharded_optimizer.h>          // ShardedOptimizer: ZeRO, stage 1
 #include <regroup/snapshot.h>                   // Snapshot: state kept beside the workers
 #include <regroup/spawn.h>                      // spawn: processes of one function
+#include <regroup/stop.h>                       // stop_requested: all ranks stop at one step
 #include <regroup/store.h>                      // Store: the key-value store of a round
 #include <regroup/sync_batch_norm.h>            // SyncBatchNorm: statistics of all ranks
 #include <regroup/tensor_view.h>                // TensorView, DType

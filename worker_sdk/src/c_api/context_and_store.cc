@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/context.h>
 #include <regroup/cuda.h>
+#include <regroup/stop.h>
 #include <regroup/store.h>
 
 #include <type_traits>
@@ -88,6 +89,16 @@ regroup_errc regroup_context_get(const regroup_context* context, regroup_context
 
 void regroup_context_free(regroup_context* context) {
     delete context;
+}
+
+regroup_errc regroup_stop_requested(const regroup_context* context, uint64_t step,
+                                    int32_t* requested) {
+    return guarded(__func__, [&](const Call& call) {
+        int32_t& result = call(requested, "requested");
+        const bool stops = context == nullptr ? regroup::stop_requested(step)
+                                              : regroup::stop_requested(step, context->value);
+        result = stops ? 1 : 0;
+    });
 }
 
 regroup_errc regroup_context_store(const regroup_context* context, regroup_store** store) {

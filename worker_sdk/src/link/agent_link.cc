@@ -9,6 +9,7 @@
 #include <future>
 #include <limits>
 #include <memory>
+#include <unistd.h>
 #include <utility>
 
 #include "rendezvous/base/printable.h"
@@ -29,6 +30,15 @@ constexpr const char* kGone = "the agent that started this worker is gone";
 bool post(const UniqueFd& socket, const FromWorker& message) noexcept {
     return worker_link::send_packet(socket.get(), worker_link::encode(message),
                                     worker_link::WhenFull::wait);
+}
+
+/// Wakes up the reader of an eventfd, if there is one.
+void add_to(int bell) noexcept {
+    const std::uint64_t one = 1;
+    if (bell >= 0) {
+        // Fails only when the counter is full; its reader wakes up then.
+        [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
+    }
 }
 
 }  // namespace
@@ -134,7 +144,8 @@ void AgentLink::take(const worker_link::ToWorker& message, UniqueFd descriptor) 
         }
     } else if (const auto* const pause = std::get_if<worker_link::Pause>(&message)) {
         const std::lock_guard lock(mutex_);
-        pause_ = *pause;
+        pause_.last = *pause;
+        add_to(pause_.bell);
     } else if (const auto* const over = std::get_if<worker_link::EndRound>(&message)) {
         interrupt_guarded(over->round,
                           "round " + std::to_string(over->round) + " is over: " + over->reason);
@@ -211,6 +222,20 @@ void AgentLink::declare_elastic(bool elastic) noexcept {
     send(hello);
 }
 
+void AgentLink::declare_stops(int bell) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        pause_.bell = bell;
+        if (pause_.last) {
+            add_to(bell);
+        }
+    }
+    worker_link::Hello hello;
+    hello.worker_id = worker_id_;
+    hello.stops = true;
+    send(hello);
+}
+
 bool AgentLink::await_end(std::uint64_t round, Instant deadline) {
     std::unique_lock lock(mutex_);
     return changed_.wait_until(lock, deadline, [&] { return ended(round) || gone_; });
@@ -238,8 +263,8 @@ void AgentLink::unguard() noexcept {
 
 std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [&] { return pause_.has_value() || gone_; });
-    return pause_;
+    changed_.wait_until(lock, deadline, [&] { return pause_.last.has_value() || gone_; });
+    return pause_.last;
 }
 
 AgentLink::Place AgentLink::await_place(std::uint64_t round) {

@@ -52,12 +52,20 @@ class AgentLink {
     /// sent it to the whole node, the agent soon asks this worker to leave, and the signal has no
     /// other effect. Otherwise the signal ends the process.
     [[nodiscard]] SigtermPutOff put_off_sigterm() const noexcept { return sigterm_.put_off(); }
+    /// The same with another reader: the signal adds to `bell`, an eventfd.
+    [[nodiscard]] SigtermPutOff put_off_sigterm(int bell) const noexcept {
+        return sigterm_.put_off(bell);
+    }
 
     /// Sends if the agent is there; otherwise does nothing. Never blocks for long.
     void send(const FromWorker& message) noexcept;
     /// Says whether this worker takes part in several rounds: true from the start of its loop until
     /// the training is finished.
     void declare_elastic(bool elastic) noexcept;
+    /// Says that this worker, which is not elastic, ends in order at a step on which all ranks
+    /// agree when its agent asks for a pause. `bell`, an eventfd that lasts as long as the process,
+    /// is rung then.
+    void declare_stops(int bell) noexcept;
 
     /// Whether `round` is over, as far as is known on this node.
     [[nodiscard]] bool ended(std::uint64_t round) const noexcept {
@@ -125,7 +133,10 @@ class AgentLink {
     std::condition_variable changed_;
     // Guarded by mutex_.
     std::optional<AssignWorker> place_;
-    std::optional<worker_link::Pause> pause_;
+    struct {
+        std::optional<worker_link::Pause> last{};
+        int bell = -1;  ///< An eventfd, or -1.
+    } pause_;
     struct {
         std::uint64_t round = 0;
         std::shared_ptr<RoundScope> scope{};

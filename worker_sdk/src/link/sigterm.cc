@@ -51,7 +51,8 @@ bool is_default(const struct sigaction& action) noexcept {
     return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
 }
 
-/// This process ends by the signal, unless its program handles it.
+}  // namespace
+
 void deliver_sigterm() noexcept {
     struct sigaction present{};
     if (::sigaction(SIGTERM, nullptr, &present) == 0 && is_ours(present)) {
@@ -61,11 +62,9 @@ void deliver_sigterm() noexcept {
     }
 }
 
-}  // namespace
-
 SigtermPutOff::SigtermPutOff(pid_t agent, int bell) noexcept {
     struct sigaction before{};
-    if (agent <= 0 || agent == ::getpid() || in_use.exchange(true)) {
+    if (agent == 0 || agent == ::getpid() || in_use.exchange(true)) {
         return;
     }
     if (::sigaction(SIGTERM, nullptr, &before) != 0 || !is_default(before)) {

@@ -18,6 +18,9 @@ namespace regroup::link {
 /// of this process ends by SIGTERM as usual. One object at a time; a second one does nothing.
 class SigtermPutOff {
    public:
+    /// In the place of the agent's pid, for a process that has no agent.
+    static constexpr pid_t kNoAgent = -1;
+
     /// `bell` is an eventfd that outlives this object. Nothing is deferred if the agent's pid is 0
     /// (not visible from here) or that of this process, since its signals cannot be recognised.
     SigtermPutOff(pid_t agent, int bell) noexcept;
@@ -33,12 +36,16 @@ class SigtermPutOff {
     bool active_ = false;
 };
 
+/// This process ends by SIGTERM, unless its program handles it by now.
+void deliver_sigterm() noexcept;
+
 /// Decides about the SIGTERMs that were put off. One thread, but for `put_off`.
 class SigtermBell {
    public:
     explicit SigtermBell(pid_t agent) noexcept : agent_(agent) {}
 
     [[nodiscard]] SigtermPutOff put_off() const noexcept { return {agent_, bell_.descriptor()}; }
+    [[nodiscard]] SigtermPutOff put_off(int bell) const noexcept { return {agent_, bell}; }
 
     void watch(net::PollSet& poll) { bell_.watch(poll); }
     /// When `decide` is due even if the bell does not ring.
