@@ -42,10 +42,12 @@ std::shared_ptr<ImageMemory> Fetches::find(const snapshot::Ask& ask) {
                : nullptr;
 }
 
-void Fetches::drop(const std::string& state) {
+void Fetches::drop(const std::string& state, const snapshot::Version& whole) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(entries_,
-                  [&](const auto& each) { return std::get<0>(each.first).name == state; });
+    std::erase_if(entries_, [&](const auto& each) {
+        return std::get<snapshot::PartId>(each.first).name == state &&
+               std::get<snapshot::Version>(each.first) < whole;
+    });
 }
 
 void Fetches::drop_all() {

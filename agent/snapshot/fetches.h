@@ -29,8 +29,9 @@ class Fetches {
     Image get(const snapshot::Ask& ask);
     /// Null if it was not fetched, or is dropped.
     [[nodiscard]] std::shared_ptr<ImageMemory> find(const snapshot::Ask& ask);
-    /// The workers have what they need of this state; those that still read it keep their memory.
-    void drop(const std::string& state);
+    /// The workers have what they need of versions before `whole`; those that still read them keep
+    /// their memory.
+    void drop(const std::string& state, const snapshot::Version& whole);
     void drop_all();
 
    private:

@@ -309,7 +309,7 @@ Result<FolderWriter::Shared::Source> FolderWriter::Shared::take(const Job& job,
                                                                 const HeldPart& part) const {
     std::optional<ImageRef> image = shelf->find(part.id, part.version, part.place);
     if (image && !job.at_end && part.place == Holding::Place::room) {
-        if (const auto copy = shelf->scratch(part.bytes)) {
+        if (const auto copy = shelf->scratch(part.bytes); copy && (*copy)->allocate()) {
             std::memcpy((*copy)->bytes().data(), image->bytes.data(), part.bytes);
             image = ImageRef{*copy, (*copy)->fd(), 0, (*copy)->bytes()};
         }

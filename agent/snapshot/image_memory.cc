@@ -8,10 +8,12 @@
 #include <limits>
 #include <string>
 #include <sys/mman.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
 #include "rendezvous/cgroup/cgroup.h"
+#include "rendezvous/files/background.h"
 
 namespace regroup::agent {
 
@@ -38,11 +40,51 @@ ImageMemory::~ImageMemory() {
     ::munmap(memory_, bytes_);
 }
 
-Result<void> ImageMemory::allocate() {
-    if (::fallocate(file_.get(), 0, 0, static_cast<off_t>(bytes_)) != 0) {
-        return system_failure("fallocate of " + std::to_string(bytes_) + " bytes of memory", errno);
+Result<void> ImageMemory::allocate(std::uint64_t begin, std::uint64_t bytes) {
+    if (::fallocate(file_.get(), 0, static_cast<off_t>(begin), static_cast<off_t>(bytes)) != 0) {
+        return system_failure("fallocate of " + std::to_string(bytes) + " bytes of memory", errno);
     }
     return {};
+}
+
+AllocationAhead::AllocationAhead(ImageMemory& image) : image_(image) {
+    const files::AllSignalsBlocked blocked;
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {  // Then the one who waits does it.
+        run();
+    }
+}
+
+AllocationAhead::~AllocationAhead() {
+    {
+        const std::lock_guard lock(mutex_);
+        is_over_ = true;
+    }
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+}
+
+void AllocationAhead::run() {
+    constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20U;
+    std::unique_lock lock(mutex_);
+    while (taken_ < image_.size() && outcome_ && !is_over_) {
+        const std::uint64_t begin = taken_;
+        const std::uint64_t bytes = std::min(kStepBytes, image_.size() - begin);
+        lock.unlock();
+        Result<void> outcome = image_.allocate(begin, bytes);
+        lock.lock();
+        outcome_ = std::move(outcome);
+        taken_ = begin + bytes;
+        changed_.notify_all();
+    }
+}
+
+Result<void> AllocationAhead::await(std::uint64_t bytes) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return taken_ >= bytes || !outcome_; });
+    return outcome_;
 }
 
 std::uint64_t node_memory_left() {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <thread>
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/files/unique_fd.h"
@@ -20,9 +23,11 @@ class ImageMemory {
     ImageMemory(const ImageMemory&) = delete;
     ImageMemory& operator=(const ImageMemory&) = delete;
 
-    /// Takes the memory, so that a shortage is an error and no signal later. Blocks. Errors:
-    /// system.
-    Result<void> allocate();
+    /// Takes the memory, so that a shortage is an error and no signal later. Blocks while the
+    /// kernel clears it. Errors: system.
+    Result<void> allocate() { return allocate(0, bytes_); }
+    /// The same for some of it.
+    Result<void> allocate(std::uint64_t begin, std::uint64_t bytes);
 
     [[nodiscard]] int fd() const noexcept { return file_.get(); }
     [[nodiscard]] std::span<std::byte> bytes() noexcept { return {memory_, bytes_}; }
@@ -35,6 +40,32 @@ class ImageMemory {
     UniqueFd file_;
     std::byte* memory_;
     std::uint64_t bytes_;
+};
+
+/// Takes the memory of an image on a thread of its own, from the beginning on: the kernel needs as
+/// long to clear it as a fast network to fill it.
+class AllocationAhead {
+   public:
+    /// `image` outlives this.
+    explicit AllocationAhead(ImageMemory& image);
+    ~AllocationAhead();
+    AllocationAhead(const AllocationAhead&) = delete;
+    AllocationAhead& operator=(const AllocationAhead&) = delete;
+
+    /// Waits until the first `bytes` are there. Errors: system.
+    Result<void> await(std::uint64_t bytes);
+
+   private:
+    void run();
+
+    ImageMemory& image_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    // Guarded by mutex_.
+    std::uint64_t taken_ = 0;
+    Result<void> outcome_{};
+    bool is_over_ = false;
+    std::thread thread_;
 };
 
 /// The memory that this node has left: what the kernel can give, within the limits of the cgroups.

@@ -8,6 +8,8 @@ namespace regroup::agent {
 
 namespace {
 
+constexpr std::size_t kAwaitedBytes = std::size_t{16} << 20U;
+
 using snapshot::Answer;
 using snapshot::Ask;
 
@@ -58,8 +60,16 @@ Image get_once(const PeerPlace& place, const Ask& ask, const MakeMemory& make_me
     if (!image) {
         return image;
     }
-    if (Result<void> received = (*stream)->receive((*image)->bytes()); !received) {
-        return about(place, received.error());
+    AllocationAhead allocation(**image);
+    for (std::span<std::byte> left = (*image)->bytes(); !left.empty();) {
+        const std::span<std::byte> piece = left.first(std::min(kAwaitedBytes, left.size()));
+        left = left.subspan(piece.size());
+        if (Result<void> there = allocation.await((*image)->size() - left.size()); !there) {
+            return there.error();
+        }
+        if (Result<void> received = (*stream)->receive(piece); !received) {
+            return about(place, received.error());
+        }
     }
     return image;
 }

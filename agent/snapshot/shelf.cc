@@ -56,17 +56,12 @@ Result<std::shared_ptr<ImageMemory>> Shelf::scratch(std::uint64_t bytes) {
     if (!image) {
         return image;
     }
-    {
-        const std::lock_guard lock(mutex_);
-        // The program cannot go on without it, so only the memory of the node is a limit.
-        if (bytes_locked() + bytes > limits_.bytes_max && bytes > node_memory_left() / 10 * 9) {
-            return too_large(bytes, "the bytes of a snapshot that is read");
-        }
-        scratch_.add(*image);
+    const std::lock_guard lock(mutex_);
+    // The program cannot go on without it, so only the memory of the node is a limit.
+    if (bytes_locked() + bytes > limits_.bytes_max && bytes > node_memory_left() / 10 * 9) {
+        return too_large(bytes, "the bytes of a snapshot that is read");
     }
-    if (Result<void> allocated = (*image)->allocate(); !allocated) {
-        return allocated.error();
-    }
+    scratch_.add(*image);
     return image;
 }
 

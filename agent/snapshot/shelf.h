@@ -113,8 +113,8 @@ class Shelf {
     void adopt(const snapshot::PartId& id, const snapshot::Version& version,
                std::shared_ptr<ImageMemory> image);
 
-    /// Memory for an image that workers read, or that is written to the folder. It may go beyond
-    /// the limit if the node has the memory. Errors: overloaded.
+    /// Memory for an image that workers read, or that is written to the folder; not allocated yet.
+    /// It may go beyond the limit if the node has the memory. Errors: overloaded.
     Result<std::shared_ptr<ImageMemory>> scratch(std::uint64_t bytes);
 
     /// All that is counted against the limit.

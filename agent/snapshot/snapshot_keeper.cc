@@ -243,7 +243,7 @@ struct ActiveSnapshots {
 
     void whole(const Ask& ask, Shelf::Teller teller) {
         if (shelf.set_whole(ask.id.name, ask.version, teller)) {
-            fetches.drop(ask.id.name);
+            fetches.drop(ask.id.name, ask.version);
         }
     }
 

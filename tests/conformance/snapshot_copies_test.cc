@@ -115,6 +115,7 @@ TEST_P(SnapshotCopies, AdoptedImageStaysUntilALaterVersionIsKept) {
     EXPECT_THAT(on_b_.ask(adopt).answer.error, saying("step 10", "any more"));  // Not fetched.
     const std::string image = image_of(kPart, version(10), kLong);
     EXPECT_EQ(on_b_.image(kPart, version(10), Place::room, endpoint), image);
+    on_b_.whole(kPart, version(10));  // Can be loaded: all workers say so at the start of a round.
     EXPECT_EQ(on_b_.ask(adopt).answer.error, "");
     a_.end();
     EXPECT_THAT(copies_on_b(), ElementsAre(10));
