@@ -330,6 +330,12 @@ void visit_fields(Io& io, Visited<Io, Assignment>& assignment) {
     io.integer("group_world_size", a.group_world_size, kRequired);
     io.integer("first_rank", a.first_rank, kRequired);
     io.integer("world_size", a.world_size, kRequired);
+    if constexpr (Io::kReads) {
+        constexpr std::uint32_t kWorldMax = std::uint32_t{1} << 31U;
+        if (a.first_rank >= a.world_size || a.world_size > kWorldMax) {
+            io.complain("first_rank", "is no rank of the world");
+        }
+    }
     // With a single role, the usual case, role ranks equal ranks.
     const Presence of_role =
         unless(a.role_first_rank == a.first_rank && a.role_world_size == a.world_size);

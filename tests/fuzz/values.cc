@@ -55,8 +55,8 @@ Assignment make_assignment(Input& input, const Near& near, std::uint16_t own_por
     assignment.round = make_round(input, RoundId{number(near.round) + 1});
     assignment.group_rank = small<std::uint32_t>(input);
     assignment.group_world_size = small<std::uint32_t>(input);
-    assignment.first_rank = small<std::uint32_t>(input);
     assignment.world_size = small<std::uint32_t>(input);
+    assignment.first_rank = static_cast<std::uint32_t>(input.number(assignment.world_size));
     assignment.master_addr = "10.0.0.1";
     assignment.master_port =
         input.chance(64) ? static_cast<std::uint16_t>(input.number(65535)) : own_port;

@@ -274,10 +274,20 @@ TEST(ProtocolCodec, ClosedKeepsEveryOutcome) {
 TEST(ProtocolCodec, LargestRoundsAndRanksSurvive) {
     Assignment assignment = sample_assignment();
     assignment.round = RoundId{std::uint64_t{1} << 53U};
-    assignment.first_rank = 4294967294U;
-    assignment.world_size = 4294967295U;
+    assignment.first_rank = 2147483647U;
+    assignment.world_size = 2147483648U;
     assignment.master_port = 65535;
     expect_kept(Assign{assignment});
+}
+
+TEST(ProtocolCodec, RankBeyondTheWorldIsRefused) {
+    for (const auto& [first, world] : {std::pair(4U, 4U), std::pair(0U, 0U), std::pair(0U, ~0U)}) {
+        Assignment assignment = sample_assignment();
+        assignment.first_rank = first;
+        assignment.world_size = world;
+        const auto decoded = decode_from_daemon(encode(FromDaemon(Assign{assignment})));
+        EXPECT_FALSE(decoded) << first << " of " << world;
+    }
 }
 
 // ---- Tolerance.
