@@ -81,9 +81,7 @@ class Job {
         add_to(at(rank).bell());
     }
     /// Waits until all ranks have answered.
-    void await_decision() const {
-        contexts_.back().store()->wait({"stop/0.0/1/step"}, kPatience);
-    }
+    void await_decision() const { contexts_.back().store()->wait({"stop/0.0/1/step"}, kPatience); }
     /// Why the signal ends a rank after all.
     [[nodiscard]] std::string await_end_by_signal() {
         const Instant deadline = after(SteadyClock().now(), kPatience);
