@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <sched.h>
-#include <set>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
@@ -29,17 +27,6 @@ constexpr Duration kSettleLimit = std::chrono::seconds(10);
 constexpr unsigned kThreadsMax = 64;
 /// Of a room that is made before what is saved is known.
 constexpr std::uint64_t kSpare = std::uint64_t{4} << 20U;
-
-struct Names {
-    std::mutex mutex{};
-    std::set<NameHold::Key> taken{};  // Guarded by mutex.
-};
-
-/// Never destroyed: objects may outlive the destruction of statics.
-Names& names() {
-    static Names* const only = new Names();
-    return *only;
-}
 
 unsigned threads_of(const Context& context, unsigned wanted) {
     if (wanted != 0) {
@@ -94,22 +81,6 @@ void require(const Result<void>& done) {
 }
 
 }  // namespace
-
-NameHold::NameHold(const Context& context, const std::string& name)
-    : key_(context.round, context.rank, name) {
-    const std::lock_guard lock(names().mutex);
-    if (!names().taken.insert(key_).second) {
-        throw Error(Errc::invalid_argument,
-                    "another Snapshot \"" + name +
-                        "\" of this process saves in this round; give one of them another name, or "
-                        "end the other one first");
-    }
-}
-
-NameHold::~NameHold() {
-    const std::lock_guard lock(names().mutex);
-    names().taken.erase(key_);
-}
 
 RankSnapshot::RankSnapshot(const Context& context, SnapshotOptions options)
     : context_(context),

@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,26 +20,12 @@
 #include "worker_sdk/src/snapshot/entries.h"
 #include "worker_sdk/src/snapshot/keeper.h"
 #include "worker_sdk/src/snapshot/look.h"
+#include "worker_sdk/src/snapshot/name_hold.h"
 #include "worker_sdk/src/snapshot/opened_version.h"
 #include "worker_sdk/src/snapshot/own_room.h"
 #include "worker_sdk/src/snapshot/whole_watch.h"
 
 namespace regroup::snapshot {
-
-/// The right of one object of this process to save a state in a round.
-class NameHold {
-   public:
-    /// Throws Error `invalid_argument` if another object has it.
-    NameHold(const Context& context, const std::string& name);
-    ~NameHold();
-    NameHold(const NameHold&) = delete;
-    NameHold& operator=(const NameHold&) = delete;
-
-    using Key = std::tuple<std::uint64_t, std::uint32_t, std::string>;  ///< Round, rank, name.
-
-   private:
-    const Key key_;
-};
 
 /// The state of one rank in one round: regroup::Snapshot without its shell, and what the interface
 /// for C has beyond it. One thread.
