@@ -15,12 +15,12 @@
 
 namespace regroup::agent {
 
-/// What is known of a state.
+/// The versions of a state that an agent has heard of.
 struct KnownVersions {
     std::optional<snapshot::Version> whole{};  ///< The latest that every rank has saved.
     std::optional<snapshot::Version> kept{};   ///< The latest of which each part is copied, too.
-    /// What workers of `told_in` have said to be whole: nothing else of earlier rounds can ever be
-    /// loaded again.
+    /// Workers of `told_in` have said that these are whole: nothing else of earlier rounds can
+    /// ever be loaded again.
     std::set<snapshot::Version> loadable{};
     std::uint64_t told_in = 0;  ///< A round.
 };

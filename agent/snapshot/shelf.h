@@ -52,8 +52,8 @@ class Shelf {
 
     void begin_round(std::uint64_t round, bool has_other_nodes);
 
-    /// See snapshot::Ask::Kind::room. What earlier rounds have left may be beyond the limit until a
-    /// version of this round is kept, if the node has the memory. Errors: overloaded, with both
+    /// See snapshot::Ask::Kind::room. The remains of earlier rounds may be beyond the limit until
+    /// a version of this round is kept, if the node has the memory. Errors: overloaded, with both
     /// numbers and the flag, if the memory is beyond the limit; system.
     Result<std::shared_ptr<snapshot::Room>> room(const snapshot::RoomWanted& wanted);
 

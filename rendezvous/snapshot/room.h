@@ -47,7 +47,7 @@ struct RoomPage {
 inline constexpr std::size_t kRoomPageBytes = 4096;
 static_assert(sizeof(RoomPage) <= kRoomPageBytes);
 
-/// What a rank wants for the versions of its part.
+/// The memory that a rank wants for the versions of its part.
 struct RoomWanted {
     PartId id{};
     std::uint64_t bytes = 0;  ///< Each slot has as many, at least.

@@ -18,7 +18,7 @@ __all__ = ["Snapshot"]
 
 #: Where a part keeps what is no tensor.
 _VALUES = "regroup.values"
-#: What wrappers put into names.
+#: Wrappers put these into names.
 _WRAPPED = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 

@@ -19,13 +19,13 @@ struct Look {
     std::vector<Announcement> announcements{};
     std::vector<Candidate> candidates{};
     std::optional<Version> whole_before{};  ///< The newest whole version of earlier rounds.
-    /// What was loaded, if this node keeps the part of this rank.
+    /// The loaded version, if this node keeps the part of this rank.
     std::optional<Version> loaded{};
     std::uint64_t history = 0;  ///< 0: not agreed on yet.
     std::uint64_t round = 0;
     std::optional<std::uint64_t> last_step{};  ///< Saved by this rank.
 
-    /// What may be loaded and is later than what is kept: it stays until a later version is kept.
+    /// Versions that may be loaded and are later than `kept`: they stay until a later one is kept.
     [[nodiscard]] std::vector<Version> versions_after(const std::optional<Version>& kept) const;
     [[nodiscard]] Version version_of(std::uint64_t step) const noexcept {
         return {history, round, step};

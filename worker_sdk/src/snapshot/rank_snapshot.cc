@@ -289,7 +289,7 @@ void RankSnapshot::keep_loaded(OpenedVersion& opened) {
     if (!image) {
         raise(image.error());
     }
-    // What came from another node stays in the memory into which it came: it is on two nodes.
+    // A part from another node stays in the memory into which it came: it is on two nodes.
     if (const auto fetched = opened.fetched(look_.id.part); fetched && keeper_->adopt(*fetched)) {
         watch_->loaded(opened.version(), true);
         return;

@@ -14,7 +14,7 @@
 
 namespace regroup::stopping {
 
-/// What the ranks of a round tell each other in its store about a stop:
+/// The ranks of a round tell each other in its store about a stop:
 ///
 ///     asked          why the ranks are to stop, from the first rank that was asked
 ///     answer/RANK    the first step that RANK had not begun when it heard of it, or when it ended
@@ -38,7 +38,7 @@ class StopBoard {
     void answer(std::uint64_t next);
     [[nodiscard]] std::uint64_t step();
     void count_heard();
-    /// Who has not answered within `limit`.
+    /// The ranks that have not answered within `limit`.
     [[nodiscard]] std::string silence(Duration limit);
 
    private:
