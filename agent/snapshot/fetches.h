@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,7 +16,8 @@
 
 namespace regroup::agent {
 
-/// Images from other nodes, each fetched once for all workers of this node. Any thread.
+/// Images from other nodes, and ranges of them, each fetched once for all workers of this node. Any
+/// thread.
 class Fetches {
    public:
     using Image = Result<std::shared_ptr<ImageMemory>>;
@@ -36,10 +38,10 @@ class Fetches {
 
    private:
     using Key = std::tuple<snapshot::PartId, snapshot::Version, snapshot::Holding::Place,
-                           std::string, bool, bool>;
+                           std::string, std::uint64_t, std::uint64_t, bool>;
     struct Entry;
     [[nodiscard]] static Key key_of(const snapshot::Ask& ask) {
-        return {ask.id, ask.version, ask.place, ask.endpoint, ask.header_only, ask.patient};
+        return {ask.id, ask.version, ask.place, ask.endpoint, ask.begin, ask.bytes, ask.patient};
     }
 
     Get get_;

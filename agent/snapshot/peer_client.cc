@@ -56,6 +56,9 @@ Image get_once(const PeerPlace& place, const Ask& ask, const MakeMemory& make_me
     if (!answer) {
         return answer.error();
     }
+    if (ask.bytes != 0 && answer->bytes > ask.bytes) {
+        return about(place, Failure(Errc::overloaded, "gives more bytes than it was asked for"));
+    }
     Image image = make_memory(answer->bytes);
     if (!image) {
         return image;

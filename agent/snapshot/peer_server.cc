@@ -112,14 +112,11 @@ bool PeerServer::give(PeerStream& stream, const Ask& ask) {
     if (!image) {
         return fails(stream, image.error().detail);
     }
-    std::span<const std::byte> bytes = image->bytes;
-    if (ask.header_only) {
-        const Result<std::uint64_t> header = snapshot::header_bytes(bytes);
-        if (!header) {
-            return fails(stream, header.error().detail);
-        }
-        bytes = bytes.first(std::min<std::uint64_t>(*header, bytes.size()));
+    const auto [begin, count] = range_of(ask, image->bytes.size());
+    if (count == 0) {
+        return fails(stream, "the image ends before byte " + std::to_string(ask.begin));
     }
+    const std::span<const std::byte> bytes = image->bytes.subspan(begin, count);
     return stream.send(Answer{.bytes = bytes.size()}) && stream.send(bytes);
 }
 

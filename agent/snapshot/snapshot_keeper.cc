@@ -40,12 +40,11 @@ UniqueFd copy_of(int fd) {
     return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
-Reply with_file(int fd, std::uint64_t offset, std::uint64_t bytes) {
-    Reply reply{Answer{.offset = offset, .bytes = bytes}, copy_of(fd)};
-    if (!reply.file) {
+Reply with_file(UniqueFd file, const snapshot::Range& range) {
+    if (!file) {
         return refusal(system_failure("a descriptor for a snapshot", errno).detail);
     }
-    return reply;
+    return {Answer{.offset = range.begin, .bytes = range.bytes}, std::move(file)};
 }
 
 Reply with_text(const std::string& text) {
@@ -57,13 +56,13 @@ Reply with_text(const std::string& text) {
     return {Answer{.bytes = text.size()}, std::move(file)};
 }
 
-Reply with_file_at(const std::filesystem::path& path) {
+Reply with_file_at(const std::filesystem::path& path, const Ask& ask) {
     UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status{};
     if (!file || ::fstat(file.get(), &status) != 0) {
         return refusal(system_failure("open " + path.string(), errno).detail);
     }
-    return {Answer{.bytes = static_cast<std::uint64_t>(status.st_size)}, std::move(file)};
+    return with_file(std::move(file), range_of(ask, static_cast<std::uint64_t>(status.st_size)));
 }
 
 std::uint64_t memory_max(const SnapshotOptions& options) {
@@ -170,7 +169,8 @@ struct ActiveSnapshots {
             fetches.drop_all();  // Workers that still read them have them.
             room = shelf.room(wanted);
         }
-        return room ? with_file((*room)->fd(), 0, (*room)->bytes()) : refusal(room.error().detail);
+        return room ? with_file(copy_of((*room)->fd()), {0, (*room)->bytes()})
+                    : refusal(room.error().detail);
     }
 
     snapshot::Announcement holdings(const std::string& state) {
@@ -198,7 +198,7 @@ struct ActiveSnapshots {
         if (!ask.endpoint.empty() && ask.endpoint != facts().endpoint) {
             const Fetches::Image image = fetches.get(ask);
             if (image) {
-                return with_file((*image)->fd(), 0, (*image)->size());
+                return with_file(copy_of((*image)->fd()), {0, (*image)->size()});
             }
             Reply reply = refusal(image.error().detail);
             reply.answer.unreachable = image.error().code == Errc::disconnected;
@@ -207,12 +207,15 @@ struct ActiveSnapshots {
         if (ask.place == Holding::Place::folder) {
             return options.folder.empty()
                        ? refusal(kNoFolder)
-                       : with_file_at(
-                             snapshot::Folder(options.folder).file_of(ask.id, ask.version));
+                       : with_file_at(snapshot::Folder(options.folder).file_of(ask.id, ask.version),
+                                      ask);
         }
         const auto image = shelf.lend(ask.id, ask.version, ask.place);
-        return image ? with_file(image->fd, image->offset, image->bytes.size())
-                     : refusal(gone(ask));
+        if (!image) {
+            return refusal(gone(ask));
+        }
+        const snapshot::Range range = range_of(ask, image->bytes.size());
+        return with_file(copy_of(image->fd), {image->offset + range.begin, range.bytes});
     }
 
     Reply adopt(const Ask& ask) {

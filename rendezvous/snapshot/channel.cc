@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/snapshot/channel.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/names.h"
@@ -22,6 +24,12 @@ std::string_view to_string(Ask::Kind kind) noexcept {
                    kind);
 }
 
+Range range_of(const Ask& ask, std::uint64_t bytes) noexcept {
+    const std::uint64_t begin = std::min(ask.begin, bytes);
+    const std::uint64_t left = bytes - begin;
+    return {begin, ask.bytes == 0 ? left : std::min(ask.bytes, left)};
+}
+
 std::string encode(const Ask& ask) {
     return json_text(nlohmann::json{{"ask", to_string(ask.kind)},
                                     {"state", ask.id.name},
@@ -30,12 +38,12 @@ std::string encode(const Ask& ask) {
                                     {"history", ask.version.history},
                                     {"round", ask.version.round},
                                     {"step", ask.version.step},
+                                    {"begin", ask.begin},
                                     {"bytes", ask.bytes},
                                     {"spare", ask.spare},
                                     {"place", to_string(ask.place)},
                                     {"endpoint", beginning_of(ask.endpoint, kEndpointBytesMax)},
                                     {"replicated", ask.replicated},
-                                    {"header_only", ask.header_only},
                                     {"fresh", ask.fresh},
                                     {"write", ask.write},
                                     {"patient", ask.patient}});
@@ -66,12 +74,12 @@ Result<Ask> decode_ask(std::string_view packet) {
     ask.id.parts = static_cast<std::uint32_t>(parts);
     ask.version = {number_in(object, "history"), number_in(object, "round"),
                    number_in(object, "step")};
+    ask.begin = number_in(object, "begin");
     ask.bytes = number_in(object, "bytes");
     ask.spare = number_in(object, "spare");
     ask.place = *place;
     ask.endpoint = text_in(object, "endpoint");
     ask.replicated = flag_in(object, "replicated");
-    ask.header_only = flag_in(object, "header_only");
     ask.fresh = flag_in(object, "fresh");
     ask.write = flag_in(object, "write");
     ask.patient = flag_in(object, "patient");

@@ -25,11 +25,12 @@ struct Ask {
         /// What this node has of the state `id.name`. Answer: an Announcement, in a file of
         /// `bytes`.
         holdings,
-        /// The image of `version` of part `id` from `place` on the node at `endpoint`; empty: on
-        /// this node. Answer: a file in which the image has `bytes` from `offset` on. With
-        /// `header_only`, perhaps no more than its header.
+        /// Of the image of `version` of part `id`, from `place` on the node at `endpoint` (empty:
+        /// on this node), `bytes` from `begin` on, or as many as there are; 0: all. Answer: a file
+        /// in which they are the `bytes` from `offset` on.
         image,
-        /// The image that the agent has fetched for the same question is undamaged, and the part
+        /// The whole image that the agent has fetched for the same question is undamaged, and the
+        /// part
         /// is that of the worker: the agent keeps it until a later version is kept.
         adopt,
         /// `version` of part `id` is published in its room. The agent may copy it.
@@ -50,9 +51,9 @@ struct Ask {
     Version version{};
     Holding::Place place = Holding::Place::room;
     std::string endpoint{};
-    bool header_only = false;
-    /// For a room, as in RoomWanted.
+    std::uint64_t begin = 0;
     std::uint64_t bytes = 0;
+    /// For a room, as in RoomWanted.
     std::uint64_t spare = 0;
     bool replicated = false;
     bool fresh = false;
@@ -65,6 +66,14 @@ struct Ask {
     friend bool operator==(const Ask&, const Ask&) = default;
 };
 [[nodiscard]] std::string_view to_string(Ask::Kind kind) noexcept;
+
+/// Bytes of an image, or of a file.
+struct Range {
+    std::uint64_t begin = 0;
+    std::uint64_t bytes = 0;
+};
+/// Of the `bytes` of an image, those that `ask` wants; `bytes` 0: there are none.
+[[nodiscard]] Range range_of(const Ask& ask, std::uint64_t bytes) noexcept;
 
 struct Answer {
     std::string error{};  ///< A sentence; empty: it has been done.

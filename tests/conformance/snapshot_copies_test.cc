@@ -88,13 +88,6 @@ TEST_P(SnapshotCopies, WorkersReadImagesOfAnotherNode) {
     const std::string endpoint = on_a_.holdings().endpoint;
     const std::string image = image_of(kPart, version(10), kLong);
     EXPECT_EQ(on_b_.image(kPart, version(10), Place::room, endpoint), image);
-    const auto header = on_b_.ask({.kind = Ask::Kind::image,
-                                   .id = kPart,
-                                   .version = version(10),
-                                   .endpoint = endpoint,
-                                   .header_only = true});
-    EXPECT_EQ(bytes_in(header.file.get(), 0, header.answer.bytes),
-              image.substr(0, image.size() - kLong));
     EXPECT_THAT(on_b_.image(kPart, version(11), Place::room, endpoint),
                 saying(endpoint, "step 11", "any more"));
     a_.end();
@@ -104,6 +97,34 @@ TEST_P(SnapshotCopies, WorkersReadImagesOfAnotherNode) {
     other.whole(kPart, version(11));
     EXPECT_THAT(other.image(kPart, version(10), Place::room, endpoint),
                 saying(endpoint, "cannot be reached"));
+}
+
+TEST_P(SnapshotCopies, WorkersReadRangesOfAnImage) {
+    const auto room = on_a_.room(kPart, 2 * kLong);
+    on_a_.save(*room, kPart, version(10), kLong);
+    const std::string image = image_of(kPart, version(10), kLong);
+    const auto range = [&](WorkerChannel& worker, std::uint64_t begin, std::uint64_t bytes) {
+        const auto reply = worker.ask({.kind = Ask::Kind::image,
+                                       .id = kPart,
+                                       .version = version(10),
+                                       .endpoint = on_a_.holdings().endpoint,
+                                       .begin = begin,
+                                       .bytes = bytes});
+        EXPECT_EQ(reply.answer.error, "");
+        return bytes_in(reply.file.get(), reply.answer.offset, reply.answer.bytes);
+    };
+    for (WorkerChannel* const worker : {&on_a_, &on_b_}) {
+        EXPECT_EQ(range(*worker, 0, 100), image.substr(0, 100));
+        EXPECT_EQ(range(*worker, 5'000, 8'000), image.substr(5'000, 8'000));
+        EXPECT_EQ(range(*worker, image.size() - 3, 8'000), image.substr(image.size() - 3));
+    }
+    const auto beyond = on_b_.ask({.kind = Ask::Kind::image,
+                                   .id = kPart,
+                                   .version = version(10),
+                                   .endpoint = on_a_.holdings().endpoint,
+                                   .begin = image.size(),
+                                   .bytes = 1});
+    EXPECT_THAT(beyond.answer.error, saying("ends before byte"));
 }
 
 TEST_P(SnapshotCopies, AdoptedImageStaysUntilALaterVersionIsKept) {

@@ -71,7 +71,8 @@ Ask question(Ask::Kind kind, const Keeper::Wanted& wanted) {
             .version = wanted.version,
             .place = wanted.place,
             .endpoint = wanted.endpoint,
-            .header_only = wanted.header_only,
+            .begin = wanted.begin,
+            .bytes = wanted.bytes,
             .patient = wanted.patient};
 }
 

@@ -16,7 +16,7 @@
 
 namespace regroup::snapshot {
 
-/// An image, or the beginning of one, which stays in memory while this object lives.
+/// An image, or a range of one, which stays in memory while this object lives.
 struct HeldImage {
     std::shared_ptr<const void> owner{};
     std::span<const std::byte> bytes{};
@@ -43,16 +43,17 @@ class Keeper {
         PartId id{};
         Version version{};
         Holding::Place place = Holding::Place::room;
-        std::string endpoint{};  ///< Empty: on this node.
-        bool header_only = false;
-        bool patient = false;  ///< Waits for a node that cannot be reached.
+        std::string endpoint{};   ///< Empty: on this node.
+        std::uint64_t begin = 0;  ///< Of the bytes that are wanted.
+        std::uint64_t bytes = 0;  ///< Or as many as there are; 0: all.
+        bool patient = false;     ///< Waits for a node that cannot be reached.
     };
     /// Errors: a sentence about why there is none; `disconnected` if the node may have it, but
     /// cannot be reached.
     [[nodiscard]] virtual Result<HeldImage> image(const Wanted& wanted) = 0;
 
-    /// The image that `image` gave for `wanted` is undamaged, and the part that of this worker: it
-    /// stays where it is until a later version is kept. False: it does not.
+    /// The whole image that `image` gave for `wanted` is undamaged, and the part that of this
+    /// worker: it stays where it is until a later version is kept. False: it does not.
     virtual bool adopt(const Wanted& wanted) = 0;
 
     /// The version is published in its room. True: it is time to write a version to the folder.

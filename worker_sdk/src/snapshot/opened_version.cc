@@ -14,6 +14,12 @@
 namespace regroup::snapshot {
 namespace {
 
+/// The first question for a header asks for so many bytes.
+constexpr std::uint64_t kHeaderGuess = std::uint64_t{256} << 10U;
+/// A question to another node takes about as long as so many bytes. Once the tensors of a part that
+/// were got alone have cost half as much as the whole image, the whole image is got.
+constexpr std::uint64_t kQuestionCost = std::uint64_t{1} << 20U;
+
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
     std::string text = "[";
     for (const std::uint64_t size : shape) {
@@ -77,27 +83,106 @@ Result<Keeper::Wanted> OpenedVersion::question_to(const Source& source, std::uin
     return wanted;
 }
 
-Result<HeldImage> OpenedVersion::open_from(const Keeper::Wanted& wanted, ImageHeader& header) {
+bool OpenedVersion::has(const Part& part, const Need& need) {
+    if (part.image) {
+        return true;
+    }
+    return !need.image && part.header && (need.tensor.empty() || part.alone.contains(need.tensor));
+}
+
+Result<HeldImage> OpenedVersion::image_from(const Keeper::Wanted& wanted) {
     Result<HeldImage> image = keeper_.image(wanted);
     if (!image) {
         return Failure(image.error().code, "cannot be read: " + image.error().detail);
     }
-    Result<ImageHeader> read = wanted.header_only ? read_header(image->bytes)
-                                                  : verify_image(image->bytes, reader_.threads);
-    if (!read) {
-        return read.error();
-    }
-    if (read->id != wanted.id || read->version != candidate_.version) {
-        return invalid_argument("is damaged: its header says that it is part " +
-                                std::to_string(read->id.part) + " of " + to_string(read->version));
-    }
-    header = *std::move(read);
     return image;
 }
 
-Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
+Result<ImageHeader> OpenedVersion::header_from(Keeper::Wanted wanted) {
+    wanted.bytes = kHeaderGuess;
+    Result<HeldImage> beginning = image_from(wanted);
+    if (!beginning) {
+        return beginning.error();
+    }
+    const Result<std::uint64_t> bytes = header_bytes(beginning->bytes);
+    if (!bytes) {
+        return bytes.error();
+    }
+    if (*bytes > beginning->bytes.size()) {
+        wanted.bytes = *bytes;
+        beginning = image_from(wanted);
+    }
+    return beginning ? read_header(beginning->bytes) : Result<ImageHeader>(beginning.error());
+}
+
+Result<void> OpenedVersion::set_header(Part& opened, std::size_t source, Result<ImageHeader> read) {
+    if (!read) {
+        return read.error();
+    }
+    opened.header = *std::move(read);
+    opened.source = source;
+    opened.alone.clear();
+    opened.tensors.clear();
+    for (const TensorEntry& tensor : opened.header->tensors) {
+        opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
+    }
+    return {};
+}
+
+Result<void> OpenedVersion::open_from(std::size_t source, Keeper::Wanted wanted, const Need& need,
+                                      Part& opened) {
+    const auto checked = [&](Result<ImageHeader> read) {
+        if (read && (read->id != wanted.id || read->version != candidate_.version)) {
+            return Result<ImageHeader>(invalid_argument(
+                "is damaged: its header says that it is part " + std::to_string(read->id.part) +
+                " of " + to_string(read->version)));
+        }
+        return read;
+    };
+    if (need.image) {
+        Result<HeldImage> image = image_from(wanted);
+        if (!image) {
+            return image.error();
+        }
+        const Result<void> read =
+            set_header(opened, source, checked(verify_image(image->bytes, reader_.threads)));
+        if (read) {
+            opened.image = *std::move(image);
+            opened.wanted = std::move(wanted);
+        }
+        return read;
+    }
+    if (!opened.header || opened.source != source) {
+        if (Result<void> read = set_header(opened, source, checked(header_from(wanted))); !read) {
+            return read;
+        }
+    }
+    // Another source may have another header: then there may be no such tensor.
+    const TensorEntry* const tensor =
+        need.tensor.empty() ? nullptr : opened.header->find(need.tensor);
+    if (tensor == nullptr) {
+        return {};
+    }
+    HeldImage held;
+    if (tensor->bytes > 0) {
+        wanted.begin = tensor->begin;
+        wanted.bytes = tensor->bytes;
+        Result<HeldImage> got = image_from(wanted);
+        if (!got) {
+            return got.error();
+        }
+        held = *std::move(got);
+    }
+    if (held.bytes.size() != tensor->bytes || hash_of_tensor(held.bytes) != tensor->hash) {
+        return invalid_argument("is damaged: tensor " + tensor->name + " has another hash");
+    }
+    opened.alone[tensor->name] = std::move(held);
+    return {};
+}
+
+Result<void> OpenedVersion::open(std::uint32_t part, const Need& need) {
     Part& opened = parts_[part];
-    if (opened.image || (header_only && opened.header)) {
+    if (has(opened, need)) {
         return {};
     }
     const std::vector<Source> sources = candidate_.order(part, reader_.node);
@@ -107,32 +192,21 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
             if (patient ? !opened.unreachable.contains(i) : opened.bad_sources.contains(i)) {
                 continue;
             }
-            ImageHeader header;
             Result<Keeper::Wanted> wanted = question_to(sources[i], part);
             if (wanted) {
-                wanted->header_only = header_only;
                 wanted->patient = patient;
             }
-            Result<HeldImage> image =
-                wanted ? open_from(*wanted, header) : Result<HeldImage>(wanted.error());
-            if (image) {
-                opened.header = std::move(header);
-                opened.tensors.clear();
-                for (const TensorEntry& tensor : opened.header->tensors) {
-                    opened.tensors[tensor_name(tensor.name)].push_back(&tensor);
-                }
-                if (!header_only) {
-                    opened.image = *std::move(image);
-                    opened.wanted = *std::move(wanted);
-                }
+            const Result<void> done =
+                wanted ? open_from(i, *wanted, need, opened) : Result<void>(wanted.error());
+            if (done) {
                 return {};
             }
             opened.unreachable.erase(i);
-            if (image.error().code == Errc::disconnected) {
+            if (done.error().code == Errc::disconnected) {
                 opened.unreachable.insert(i);
             }
             if (opened.bad_sources.insert(i).second) {
-                report_(place_of(part, sources[i]) + " " + image.error().detail);
+                report_(place_of(part, sources[i]) + " " + done.error().detail);
             }
         }
     }
@@ -142,11 +216,24 @@ Result<void> OpenedVersion::open(std::uint32_t part, bool header_only) {
                        (opened.unreachable.empty() ? "\" is left" : "\" can be reached"));
 }
 
+Result<void> OpenedVersion::get(std::uint32_t part, const TensorEntry& entry) {
+    Part& opened = parts_[part];
+    opened.cost += kQuestionCost + entry.bytes;
+    return opened.cost > opened.header->bytes / 2 ? open(part, {.image = true})
+                                                  : open(part, {.tensor = entry.name});
+}
+
+std::span<const std::byte> OpenedVersion::data(std::uint32_t part, const TensorEntry& entry) const {
+    const Part& opened = parts_.at(part);
+    return opened.image ? opened.image->bytes.subspan(entry.begin, entry.bytes)
+                        : opened.alone.at(entry.name).bytes;
+}
+
 Result<void> OpenedVersion::verify_share() {
     const auto end = static_cast<std::uint32_t>((std::uint64_t{reader_.rank} + 1) *
                                                 candidate_.parts / reader_.world_size);
     for (std::uint32_t part = first_part(); part < end; ++part) {
-        if (Result<void> opened = open(part, false); !opened) {
+        if (Result<void> opened = open(part, {.image = true}); !opened) {
             return opened;
         }
     }
@@ -189,7 +276,7 @@ Result<std::vector<OpenedVersion::Take>> OpenedVersion::plan(const TensorEntry& 
     // The own part first, and its neighbours: there the pieces are likely to be.
     for (std::uint32_t i = 0; i < candidate_.parts && !missing.empty(); ++i) {
         const std::uint32_t part = (first_part() + i) % candidate_.parts;
-        if (Result<void> opened = open(part, true); !opened) {
+        if (Result<void> opened = open(part, {}); !opened) {
             return opened.error();
         }
         take(part, wanted, missing, takes, found);
@@ -213,25 +300,21 @@ Result<std::vector<OpenedVersion::Take>> OpenedVersion::plan_verified(const Tens
         if (!takes) {
             return takes;
         }
-        bool is_verified = true;
-        for (const Take& take : *takes) {
-            if (!parts_[take.part].image) {
-                // The plan is made again, from the header that is verified with its data.
-                is_verified = false;
-                if (Result<void> opened = open(take.part, false); !opened) {
-                    return opened.error();
-                }
-                break;
-            }
-        }
-        if (is_verified) {
+        const auto missing = std::ranges::find_if(*takes, [this](const Take& take) {
+            return !has(parts_[take.part], {.tensor = take.from->name});
+        });
+        if (missing == takes->end()) {
             return takes;
+        }
+        // The plan is made again: another source may have another header.
+        if (Result<void> got = get(missing->part, *missing->from); !got) {
+            return got.error();
         }
     }
 }
 
 Result<std::span<const std::byte>> OpenedVersion::image(std::uint32_t part) {
-    if (Result<void> opened = open(part, false); !opened) {
+    if (Result<void> opened = open(part, {.image = true}); !opened) {
         return opened.error();
     }
     return parts_[part].image->bytes;
@@ -256,21 +339,19 @@ Result<void> OpenedVersion::prepare(const Entry& entry) {
 }
 
 Result<std::span<const std::byte>> OpenedVersion::bytes(const std::string& name) {
-    // With another number of ranks, no part is that of this rank.
-    const bool has_own = candidate_.parts == reader_.world_size;
-    for (std::uint32_t i = 0; i < candidate_.parts + (has_own ? 1 : 0); ++i) {
-        const std::uint32_t part = !has_own ? i : i == 0 ? reader_.rank : i - 1;
-        if (Result<void> opened = open(part, true); !opened) {
+    for (std::uint32_t i = 0; i <= candidate_.parts; ++i) {
+        const std::uint32_t part = i == 0 ? first_part() : i - 1;
+        if (Result<void> opened = open(part, {}); !opened) {
             return opened.error();
         }
-        if (!parts_[part].tensors.contains(name)) {
-            continue;
+        while (const TensorEntry* const entry = parts_[part].header->find(name)) {
+            if (has(parts_[part], {.tensor = name})) {
+                return data(part, *entry);
+            }
+            if (Result<void> got = get(part, *entry); !got) {
+                return got.error();
+            }
         }
-        if (Result<void> opened = open(part, false); !opened) {
-            return opened.error();
-        }
-        const TensorEntry& entry = *parts_[part].tensors.at(name).front();
-        return parts_[part].image->bytes.subspan(entry.begin, entry.bytes);
     }
     return invalid_argument("\"" + name + "\": " + to_string(candidate_.version) +
                             " of the state \"" + reader_.name + "\" has no such entry");
@@ -286,8 +367,7 @@ Result<void> OpenedVersion::read(const Entry& entry, CopyPool& pool) {
     std::vector<std::byte> staged;
     auto* target = static_cast<std::byte*>(entry.data);
     for (const Take& take : *takes) {
-        const auto data =
-            parts_[take.part].image->bytes.subspan(take.from->begin, take.from->bytes);
+        const auto data = this->data(take.part, *take.from);
         const Box from = Box::of(*take.from);
         const bool is_same = take.box == whole && from == whole;
         if (is_same && is_on_host) {

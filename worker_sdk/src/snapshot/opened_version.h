@@ -21,8 +21,8 @@
 
 namespace regroup::snapshot {
 
-/// One version, from which this rank reads what it needs. It gets each part when it is first
-/// needed, from the first source that has it undamaged. One thread.
+/// One version, from which this rank reads what it needs. It gets each part, or some tensors of it,
+/// when they are first needed, from the first source that has them undamaged. One thread.
 class OpenedVersion {
    public:
     struct Reader {
@@ -48,12 +48,12 @@ class OpenedVersion {
     [[nodiscard]] Result<std::span<const std::byte>> image(std::uint32_t part);
     /// Where that image came from, if it was fetched from the memory of another node.
     [[nodiscard]] std::optional<Keeper::Wanted> fetched(std::uint32_t part) const;
-    /// Gets and verifies all parts from which `entry` is read. Errors: the same, or
-    /// `invalid_argument`: not all of it was saved, or it was saved with another type or shape.
+    /// Gets and verifies all from which `entry` is read. Errors: the same, or `invalid_argument`:
+    /// not all of it was saved, or it was saved with another type or shape.
     [[nodiscard]] Result<void> prepare(const Entry& entry);
-    /// The bytes of a state that is no tensor: those of this rank if the number of ranks is the
-    /// same and it has saved some, else those of the lowest part that has some. Valid while this
-    /// object lives. Errors likewise.
+    /// The bytes of a state that is no tensor: those of the first part that falls to this rank (its
+    /// own, if the number of ranks is the same), if it has some, else those of the lowest part that
+    /// has some. Valid while this object lives. Errors likewise.
     [[nodiscard]] Result<std::span<const std::byte>> bytes(const std::string& name);
     /// Copies the tensor of the entry to its place. Errors likewise; `system` if a GPU fails.
     [[nodiscard]] Result<void> read(const Entry& entry, CopyPool& pool);
@@ -63,8 +63,12 @@ class OpenedVersion {
         std::optional<ImageHeader> header{};
         /// Of the header, the pieces of each tensor.
         std::map<std::string_view, std::vector<const TensorEntry*>> tensors{};
-        std::optional<HeldImage> image{};  // Verified.
-        Keeper::Wanted wanted{};           // Of the image.
+        std::size_t source = 0;            ///< Of the header.
+        std::optional<HeldImage> image{};  ///< Verified.
+        Keeper::Wanted wanted{};           ///< Of the image.
+        /// Of tensors that were got alone, by their names in the header; verified.
+        std::map<std::string, HeldImage, std::less<>> alone{};
+        std::uint64_t cost = 0;  ///< Of getting them, in bytes.
         std::set<std::size_t> bad_sources{};
         std::set<std::size_t> unreachable{};  ///< Of these, those that may have it.
     };
@@ -74,10 +78,27 @@ class OpenedVersion {
         const TensorEntry* from = nullptr;
         Box box{};
     };
-    [[nodiscard]] Result<void> open(std::uint32_t part, bool header_only);
+    /// What is needed of a part: the whole image, or a tensor of that name in the header, or, with
+    /// neither, the header.
+    struct Need {
+        bool image = false;
+        std::string tensor{};
+    };
+    [[nodiscard]] static bool has(const Part& part, const Need& need);
+    [[nodiscard]] Result<void> open(std::uint32_t part, const Need& need);
     [[nodiscard]] Result<Keeper::Wanted> question_to(const Source& source,
                                                      std::uint32_t part) const;
-    [[nodiscard]] Result<HeldImage> open_from(const Keeper::Wanted& wanted, ImageHeader& header);
+    [[nodiscard]] Result<void> open_from(std::size_t source, Keeper::Wanted wanted,
+                                         const Need& need, Part& opened);
+    [[nodiscard]] Result<HeldImage> image_from(const Keeper::Wanted& wanted);
+    [[nodiscard]] Result<ImageHeader> header_from(Keeper::Wanted wanted);
+    [[nodiscard]] Result<void> set_header(Part& opened, std::size_t source,
+                                          Result<ImageHeader> read);
+    /// Gets the tensor, alone or with the whole image. The header may then be another one.
+    [[nodiscard]] Result<void> get(std::uint32_t part, const TensorEntry& entry);
+    /// Of a tensor that is there.
+    [[nodiscard]] std::span<const std::byte> data(std::uint32_t part,
+                                                  const TensorEntry& entry) const;
     /// Takes what a part has of the missing boxes. `found`: about another tensor of that name.
     void take(std::uint32_t part, const TensorEntry& wanted, std::vector<Box>& missing,
               std::vector<Take>& takes, std::string& found);

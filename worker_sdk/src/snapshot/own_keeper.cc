@@ -130,7 +130,11 @@ Result<HeldImage> OwnKeeper::image(const Wanted& wanted) {
         return file.error();
     }
     const auto held = std::make_shared<MappedFile>(std::move(*file));
-    return HeldImage{held, held->bytes()};
+    const std::span<const std::byte> all = held->bytes();
+    const std::uint64_t begin = std::min<std::uint64_t>(wanted.begin, all.size());
+    const std::uint64_t left = all.size() - begin;
+    return HeldImage{held,
+                     all.subspan(begin, wanted.bytes == 0 ? left : std::min(wanted.bytes, left))};
 }
 
 void OwnKeeper::whole(const PartId& id, const Version& version, bool /*write*/) {
