@@ -243,6 +243,10 @@ void read_assigned_table(FieldReader& table, std::vector<Assigned>& out) {
     ranks->flag("by_role", by_role);
     table.adopt(*ranks);
     for (std::size_t i = 0; i < nodes.size() && !table.complaint(); ++i) {
+        if (first[i] >= common.world_size) {
+            table.complain("ranks", "has one that is no rank of the world");
+            break;
+        }
         Assignment assignment = common;
         assignment.group_rank = group[i];
         assignment.first_rank = first[i];
