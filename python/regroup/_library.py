@@ -160,6 +160,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "step_commit": (_H, Apply, c_void_p),
     "step_commit_begin": (_H,),
     "step_commit_end": (_H,),
+    "step_pauses": (_H, _I32),
     "step_finish": (_H,),
     "step_report": (_H, _T, c_double),
     "step_section_begin": (_H, _T),
@@ -203,6 +204,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "snapshot_whole_step": (_H, _I32, _U64),
     "snapshot_kept_step": (_H, _I32, _U64),
     "snapshot_wait_until_whole": (_H, c_int64, _I32),
+    "snapshot_wait_until_kept": (_H, c_int64, _I32),
     "snapshot_open": (_H, _I32, _U64),
     "snapshot_read": (_H, POINTER(SnapshotTensor)),
 }

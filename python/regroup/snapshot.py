@@ -88,14 +88,19 @@ class SnapshotHandle:
         return self._found(library.regroup_snapshot_kept_step)
 
     def wait_until_whole(self, timeout: float) -> bool:
-        """``timeout`` is in seconds."""
-        whole = ctypes.c_int32()
-        blocking(library.regroup_snapshot_wait_until_whole, self._handle(),
-                 _library.milliseconds(timeout), ctypes.byref(whole))
-        return bool(whole.value)
+        return self._waited(library.regroup_snapshot_wait_until_whole, timeout)
+
+    def wait_until_kept(self, timeout: float) -> bool:
+        return self._waited(library.regroup_snapshot_wait_until_kept, timeout)
 
     def close(self) -> None:
         self._handle.free()
+
+    def _waited(self, function: Any, timeout: float) -> bool:
+        """``timeout`` is in seconds."""
+        in_time = ctypes.c_int32()
+        blocking(function, self._handle(), _library.milliseconds(timeout), ctypes.byref(in_time))
+        return bool(in_time.value)
 
     def _found(self, function: Any) -> Optional[int]:
         found, step = ctypes.c_int32(), ctypes.c_uint64()
@@ -182,6 +187,11 @@ class Snapshot:
     def wait_until_whole(self, timeout: float) -> bool:
         """Waits until every rank has saved what this rank saved last, for ``timeout`` seconds."""
         return self._handle.wait_until_whole(timeout)
+
+    def wait_until_kept(self, timeout: float) -> bool:
+        """Waits until that is kept, as ``kept_step`` says. False if that takes longer, or no copy
+        is made."""
+        return self._handle.wait_until_kept(timeout)
 
     def open(self) -> Optional[int]:
         """``load`` in two parts, for a program that learns from the snapshot what to read: chooses

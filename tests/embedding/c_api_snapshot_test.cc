@@ -93,6 +93,9 @@ TEST(CApiSnapshot, SavedPiecesAreReadByOneRank) {
             EXPECT_EQ(regroup_snapshot_whole_step(own.get(), &flag, &step), REGROUP_OK);
             EXPECT_EQ(flag, 1);
             EXPECT_EQ(step, 12);
+            flag = 0;  // Without an agent there is nothing to copy.
+            EXPECT_EQ(regroup_snapshot_wait_until_kept(own.get(), 60'000, &flag), REGROUP_OK);
+            EXPECT_EQ(flag, 1);
         });
     }
     threads.clear();

@@ -46,10 +46,13 @@ TEST_F(ElasticLoopTest, DrainSuspendsAllRanksAtTheSameStep) {
 TEST_F(ElasticLoopTest, JobGrowsWithoutRepeatingAStep) {
     Script script;
     std::atomic<int> repeated = 0;
+    std::atomic<int> pauses = 0;
     script.before_reduction = [&](Rank& rank, ElasticStep& step) {
         repeated += rank.replica.history.size() == step.number() ? 0 : 1;
+        EXPECT_FALSE(step.pauses());
     };
-    script.after_commit = [this](Rank& rank, ElasticStep& step) {
+    script.after_commit = [&](Rank& rank, ElasticStep& step) {
+        pauses += step.pauses() ? 1 : 0;
         if (rank.round == 1 && step.number() == 4 && rank.name == "a") {
             agent_.pause("a", 1, false);
         }
@@ -60,6 +63,7 @@ TEST_F(ElasticLoopTest, JobGrowsWithoutRepeatingAStep) {
     assign({"a", "b", "new"}, script);
     expect_complete({"a", "b", "new"});
     EXPECT_EQ(repeated, 0);
+    EXPECT_EQ(pauses, 2);  // Both ranks know of one boundary.
     EXPECT_EQ(finished("new").rounds.front().second, suspended.step);
 }
 

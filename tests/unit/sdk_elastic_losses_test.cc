@@ -59,6 +59,38 @@ TEST_P(ElasticLoopDeath, StepOfADeadPeerIsRepeatedWithoutIt) {
     EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 5)));
 }
 
+TEST_F(ElasticLoopTest, RanksGoBackToTheStepThatTheyHaveLoaded) {
+    constexpr std::uint64_t kSaved = 3;
+    struct Place {
+        ElasticLoop* loop = nullptr;
+        Replica saved{};
+    };
+    std::map<std::string, Place> places{{"a", {}}, {"b", {}}, {"c", {}}};
+    Script script = dies("c", &Script::before_commit, 5);
+    script.before_run = [&](Rank& rank, ElasticLoop& loop) { places.at(rank.name).loop = &loop; };
+    script.before_reduction = [&](Rank& rank, ElasticStep& step) {
+        if (rank.round == 1 && step.number() == kSaved) {
+            places.at(rank.name).saved = rank.replica;
+        }
+    };
+    script.on_round = [&](Rank& rank, const ElasticRound& round) {
+        if (!round.first) {
+            EXPECT_EQ(round.step, 5U);
+            rank.replica = places.at(rank.name).saved;
+            places.at(rank.name).loop->resume_at(kSaved, kSaved * kBatch);
+            EXPECT_EQ(round.step, kSaved);
+        }
+    };
+    script.after_commit = [&](Rank& rank, ElasticStep& step) {
+        EXPECT_THROW(places.at(rank.name).loop->resume_at(0, 0), Error);
+        EXPECT_FALSE(step.pauses());
+    };
+    assign({"a", "b", "c"}, script);
+    lose("c", {"a", "b"});
+    assign({"a", "b"});
+    expect_complete({"a", "b"});
+}
+
 TEST_F(ElasticLoopTest, StepOfAPeerThatDiesAfterItsCommitIsRepeated) {
     assign({"a", "b", "c"}, dies("c", &Script::after_commit, 5));
     lose("c", {"a", "b"});

@@ -237,6 +237,11 @@ class Snapshot:
         """Waits until every rank has saved what this rank saved last; ``timeout`` in seconds."""
         return self._handle.wait_until_whole(timeout)
 
+    def wait_until_kept(self, timeout: float) -> bool:
+        """Waits until that is kept, as ``kept_step`` says. False if that takes longer, or no copy
+        is made."""
+        return self._handle.wait_until_kept(timeout)
+
     def close(self) -> None:
         """What is saved stays with the agent."""
         self._handle.close()

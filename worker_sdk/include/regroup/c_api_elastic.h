@@ -118,7 +118,8 @@ regroup_errc regroup_elastic_register_value(regroup_elastic* loop, const char* n
                                             regroup_save_value save, regroup_load_value load,
                                             void* user);
 /// Continues from a checkpoint: so many steps and samples count as done. Before
-/// regroup_elastic_run.
+/// regroup_elastic_run, or in on_round, or after REGROUP_EVENT_ROUND, on all ranks alike; see
+/// regroup::ElasticLoop::resume_at.
 regroup_errc regroup_elastic_resume_at(regroup_elastic* loop, uint64_t step, uint64_t samples);
 /// `listener` is called on rank 0 when the work of a rank takes longer than the median of the
 /// others by `straggler_excess`; `excess` is a fraction. Before regroup_elastic_run.
@@ -170,6 +171,9 @@ regroup_errc regroup_step_commit(regroup_step* step, regroup_errc (*apply)(void*
 /// between them. If it fails there, the state is half changed, and training ends.
 regroup_errc regroup_step_commit_begin(regroup_step* step);
 regroup_errc regroup_step_commit_end(regroup_step* step);
+/// After the commit. `*pauses` is 1 if the round ends at this step boundary, because a node leaves
+/// or joins; the same on all ranks. See regroup::ElasticStep::pauses.
+regroup_errc regroup_step_pauses(const regroup_step* step, int32_t* pauses);
 /// Ends the training, without committing this step. All ranks must call it in the same step.
 regroup_errc regroup_step_finish(regroup_step* step);
 /// Shows a number of this step, such as the loss, to those who watch the job; only that of rank 0

@@ -68,6 +68,11 @@ regroup_errc regroup_snapshot_kept_step(const regroup_snapshot* snapshot, int32_
 regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot, int64_t timeout_ms,
                                                int32_t* whole);
 
+/// The same until it is kept, as regroup_snapshot_kept_step says. `kept`: 0 if that takes longer,
+/// or no copy is made.
+regroup_errc regroup_snapshot_wait_until_kept(const regroup_snapshot* snapshot, int64_t timeout_ms,
+                                              int32_t* kept);
+
 /// regroup_snapshot_load in two parts, for a program that learns from the snapshot what to read.
 /// Chooses the newest whole step, for all ranks together.
 regroup_errc regroup_snapshot_open(regroup_snapshot* snapshot, int32_t* found, uint64_t* step);

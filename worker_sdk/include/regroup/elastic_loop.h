@@ -112,6 +112,10 @@ class ElasticStep {
     /// them. If it fails there, the state is half changed, and training ends.
     void begin_commit();
     void end_commit();
+    /// After the commit: the round ends at this step boundary, because a node leaves or joins; the
+    /// same on all ranks. State that is divided among the ranks can be saved now, while all of them
+    /// are here.
+    [[nodiscard]] bool pauses() const noexcept;
     /// Ends the training: `run` returns when every rank has called it, without committing this
     /// step. All ranks must call it in the same step. If some do not, `run` throws Error
     /// `invalid_argument`, which names them, and the launcher ends the job without a restart.
@@ -252,7 +256,10 @@ class ElasticLoop {
     /// finishes. Costs a copy in each step.
     void register_buffer(std::string name, TensorView tensor);
 
-    /// Continues from a checkpoint: so many steps and samples count as done. Before `run`.
+    /// Continues from a checkpoint: so many steps and samples count as done. Before `run`, or in
+    /// `on_round`, on all ranks alike: there, a program whose state is divided among the ranks, so
+    /// that a loss has taken some of it, goes back to what it has loaded, to an earlier step, too.
+    /// The registered state stays as it is. Throws Error `invalid_argument` elsewhere.
     void resume_at(std::uint64_t step, std::uint64_t samples);
 
     /// `listener` is called on rank 0 when the work of a rank takes longer than the median of the

@@ -116,6 +116,8 @@ class Snapshot {
     [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     /// Waits until every rank has saved what this rank saved last. False if that takes longer.
     [[nodiscard]] bool wait_until_whole(std::chrono::nanoseconds limit) const;
+    /// Waits until that is kept, as kept_step says. False if that takes longer, or no copy is made.
+    [[nodiscard]] bool wait_until_kept(std::chrono::nanoseconds limit) const;
 
    private:
     struct Impl;

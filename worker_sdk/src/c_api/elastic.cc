@@ -370,6 +370,12 @@ regroup_errc regroup_step_commit_end(regroup_step* step) {
     return end_step(__func__, step, [](regroup::ElasticStep& opened) { opened.end_commit(); });
 }
 
+regroup_errc regroup_step_pauses(const regroup_step* step, int32_t* pauses) {
+    return guarded(__func__, [&](const Call& call) {
+        call(pauses, "pauses") = call(step, "step").value.pauses() ? 1 : 0;
+    });
+}
+
 regroup_errc regroup_step_finish(regroup_step* step) {
     return end_step(__func__, step, [](regroup::ElasticStep& opened) { opened.finish(); });
 }

@@ -164,3 +164,12 @@ regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot,
         result = call(snapshot, "snapshot").value->wait_until_whole(limit) ? 1 : 0;
     });
 }
+
+regroup_errc regroup_snapshot_wait_until_kept(const regroup_snapshot* snapshot, int64_t timeout_ms,
+                                              int32_t* kept) {
+    return guarded(__func__, [&](const Call& call) {
+        int32_t& result = call(kept, "kept");
+        const auto limit = call.timeout(timeout_ms, std::chrono::nanoseconds(0));
+        result = call(snapshot, "snapshot").value->wait_until_kept(limit) ? 1 : 0;
+    });
+}

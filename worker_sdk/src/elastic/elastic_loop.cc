@@ -91,6 +91,10 @@ void ElasticStep::end_commit() {
     loop_->step().end_commit();
 }
 
+bool ElasticStep::pauses() const noexcept {
+    return loop_->step().pauses();
+}
+
 void ElasticStep::finish() {
     loop_->step().finish();
 }

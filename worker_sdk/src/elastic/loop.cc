@@ -77,10 +77,15 @@ Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLin
 Loop::~Loop() = default;
 
 void Loop::resume_at(std::uint64_t step, std::uint64_t samples) {
-    if (state_ != State::created) {
-        throw Error(Errc::invalid_argument, "resume_at() after run()");
+    if (state_ != State::created && state_ != State::entered) {
+        throw Error(Errc::invalid_argument,
+                    "resume_at() after run(), and not at the beginning of a round");
     }
     replica_.resume_at(step, samples);
+    if (state_ == State::entered) {
+        agent_.reporter.committed(step);
+        shown_round_.step = step;
+    }
 }
 
 Ending Loop::run(const ElasticCallbacks& callbacks) {

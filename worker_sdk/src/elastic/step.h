@@ -47,8 +47,10 @@ class Step {
     void begin_round(RoundRun& round) noexcept;
     void open() noexcept;
     [[nodiscard]] Stage stage() const noexcept { return stage_; }
-    /// Whether the round ends behind this step, which is committed.
-    [[nodiscard]] bool pauses() const noexcept { return result_.pauses; }
+    /// Whether this step is committed, and the round ends behind it.
+    [[nodiscard]] bool pauses() const noexcept {
+        return (stage_ == Stage::committed || stage_ == Stage::met) && result_.pauses;
+    }
     /// Explains `error` in a sentence if only some ranks have called finish(); else returns an
     /// empty text. `wait_failed`: this rank has waited in vain in this round.
     [[nodiscard]] std::string explain(const Error& error, bool wait_failed) const;

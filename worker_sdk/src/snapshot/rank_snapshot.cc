@@ -475,6 +475,15 @@ bool RankSnapshot::wait_until_whole(Duration limit) const {
            watch_->await_whole(look_.version_of(*look_.last_step), after(now(), limit));
 }
 
+bool RankSnapshot::wait_until_kept(Duration limit) const {
+    mark_.require("snapshot: wait_until_kept");
+    if (!look_.last_step) {
+        return true;
+    }
+    const Version version = look_.version_of(*look_.last_step);
+    return watch_->await_kept(version, after(now(), limit)) && watch_->look().copied == version;
+}
+
 std::shared_ptr<RankSnapshot> make_rank_snapshot(const Context& context, SnapshotOptions options) {
     return {new RankSnapshot(context, std::move(options)), OwnerDeleter()};
 }

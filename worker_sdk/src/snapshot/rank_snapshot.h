@@ -54,6 +54,7 @@ class RankSnapshot {
     [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
     [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     [[nodiscard]] bool wait_until_whole(Duration limit) const;
+    [[nodiscard]] bool wait_until_kept(Duration limit) const;
 
    private:
     /// Learns what all nodes have, and begins to count anew.

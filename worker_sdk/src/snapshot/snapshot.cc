@@ -63,4 +63,8 @@ bool Snapshot::wait_until_whole(std::chrono::nanoseconds limit) const {
     return impl_->rank->wait_until_whole(limit);
 }
 
+bool Snapshot::wait_until_kept(std::chrono::nanoseconds limit) const {
+    return impl_->rank->wait_until_kept(limit);
+}
+
 }  // namespace regroup
