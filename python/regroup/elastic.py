@@ -122,7 +122,7 @@ class ElasticStep:
         raised: List[BaseException] = []
         callback = _library.Apply(lambda _: _code(from_c(apply), raised)) if apply else None
         _run(raised, library.regroup_step_commit, self._open(), callback or _library.Apply(), None)
-        self._has_ended = True
+        self._committed()
 
     @contextlib.contextmanager
     def update(self) -> Iterator[None]:
@@ -132,12 +132,25 @@ class ElasticStep:
         blocking(library.regroup_step_commit_begin, self._open())
         yield
         blocking(library.regroup_step_commit_end, self._open())
+        self._committed()
+
+    def _committed(self) -> None:
         self._has_ended = True
+        if self._loop.after_commit is not None:
+            info = result(library.regroup_step_get, self._open())
+            self._loop.after_commit(self, info.number, info.samples_begin)
 
     def _prepare(self) -> None:
         self._open()
         if self._loop.before_commit is not None:
             self._loop.before_commit()
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the round ends behind this step, which is committed, because a node leaves or
+        joins; the same on all ranks. State that is divided among the ranks can be saved now, while
+        all of them are here."""
+        return bool(result(library.regroup_step_pauses, self._open()))
 
     def finish(self) -> None:
         """Ends the training, without committing this step. All ranks call it in the same step."""
@@ -204,6 +217,9 @@ class ElasticLoop:
         self.explain: Optional[Callable[[Exception], Exception]] = None
         #: Called in each step of ``steps`` before it is committed. It may call collectives.
         self.before_commit: Optional[Callable[[], None]] = None
+        #: Called in each step of ``steps`` after it is committed, with the step, and the numbers of
+        #: committed steps and of the samples that they have consumed. It may call collectives.
+        self.after_commit: Optional[Callable[[ElasticStep, int, int], None]] = None
 
     def register_state(self, name: str, tensor: Any = None, *,
                        save: Optional[Callable[[], bytes]] = None,
@@ -253,7 +269,9 @@ class ElasticLoop:
         self._kept.append((callbacks, saved))
 
     def resume_at(self, step: int, samples: int) -> None:
-        """Continues from a checkpoint: so many steps and samples count as done. Before ``run``."""
+        """Continues from a checkpoint: so many steps and samples count as done. Before ``run``, or
+        in ``on_round``, on all ranks alike: there, a program whose state is divided among the ranks
+        goes back to what it has loaded, to an earlier step, too."""
         check(library.regroup_elastic_resume_at(self._handle(), _library.unsigned(step, "step", 64),
                                                 _library.unsigned(samples, "samples", 64)))
 
@@ -343,18 +361,21 @@ class ElasticLoop:
 
     def _repairs(self, raised: BaseException) -> bool:
         """Tells C what went wrong. True if that is the loss of a peer, which the loop repairs."""
+        explained = raised
         if isinstance(raised, Exception) and self.explain is not None:
-            raised = self.explain(raised)
-        code, sentence = _described(raised)
+            explained = self.explain(raised)
+        code, sentence = _described(explained)
         try:
             blocking(library.regroup_elastic_failed, self._handle(), code, sentence)
         except InvalidArgument as other:
-            if isinstance(raised, Error) and str(other) != str(raised):
+            if isinstance(explained, Error) and str(other) != str(explained):
                 raise  # The ranks do not agree on the end of training.
             return False
         except Error:
             return False
         self._raised.clear()
+        for exception in (raised, explained):
+            _forget_frames(exception)
         return True
 
     def close(self) -> None:
@@ -394,6 +415,15 @@ def _code(raised: Optional[BaseException], record: List[BaseException]) -> int:
         return 0
     record[:] = [raised]
     return int(library.regroup_fail(*_described(raised)))
+
+
+def _forget_frames(raised: Optional[BaseException]) -> None:
+    """Objects of the lost round may keep the exception, and must not so keep what its step had."""
+    seen: List[BaseException] = []
+    while raised is not None and raised not in seen:
+        seen.append(raised)
+        raised.__traceback__ = None
+        raised = raised.__cause__ or raised.__context__
 
 
 def _described(raised: BaseException) -> Tuple[int, bytes]:
