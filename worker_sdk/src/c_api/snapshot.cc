@@ -54,6 +54,17 @@ regroup_errc find_step(const char* function, auto* snapshot, int32_t* found, uin
     });
 }
 
+using Until = regroup::snapshot::RankSnapshot::Until;
+
+regroup_errc wait_until(const char* function, const regroup_snapshot* snapshot, Until until,
+                        int64_t timeout_ms, int32_t* in_time) {
+    return guarded(function, [&](const Call& call) {
+        int32_t& result = call(in_time, until == Until::whole ? "whole" : "kept");
+        const auto limit = call.timeout(timeout_ms, std::chrono::nanoseconds(0));
+        result = call(snapshot, "snapshot").value->wait(until, limit) ? 1 : 0;
+    });
+}
+
 }  // namespace
 
 regroup_errc regroup_snapshot_create(const regroup_context* context,
@@ -158,18 +169,10 @@ regroup_errc regroup_snapshot_kept_step(const regroup_snapshot* snapshot, int32_
 
 regroup_errc regroup_snapshot_wait_until_whole(const regroup_snapshot* snapshot, int64_t timeout_ms,
                                                int32_t* whole) {
-    return guarded(__func__, [&](const Call& call) {
-        int32_t& result = call(whole, "whole");
-        const auto limit = call.timeout(timeout_ms, std::chrono::nanoseconds(0));
-        result = call(snapshot, "snapshot").value->wait_until_whole(limit) ? 1 : 0;
-    });
+    return wait_until(__func__, snapshot, Until::whole, timeout_ms, whole);
 }
 
 regroup_errc regroup_snapshot_wait_until_kept(const regroup_snapshot* snapshot, int64_t timeout_ms,
                                               int32_t* kept) {
-    return guarded(__func__, [&](const Call& call) {
-        int32_t& result = call(kept, "kept");
-        const auto limit = call.timeout(timeout_ms, std::chrono::nanoseconds(0));
-        result = call(snapshot, "snapshot").value->wait_until_kept(limit) ? 1 : 0;
-    });
+    return wait_until(__func__, snapshot, Until::kept, timeout_ms, kept);
 }

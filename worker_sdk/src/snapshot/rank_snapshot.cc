@@ -469,19 +469,16 @@ std::optional<std::uint64_t> RankSnapshot::kept_step() const {
     return copied ? std::optional(copied->step) : std::nullopt;
 }
 
-bool RankSnapshot::wait_until_whole(Duration limit) const {
-    mark_.require("snapshot: wait_until_whole");
-    return !look_.last_step ||
-           watch_->await_whole(look_.version_of(*look_.last_step), after(now(), limit));
-}
-
-bool RankSnapshot::wait_until_kept(Duration limit) const {
-    mark_.require("snapshot: wait_until_kept");
+bool RankSnapshot::wait(Until until, Duration limit) const {
+    mark_.require("snapshot: wait");
     if (!look_.last_step) {
         return true;
     }
     const Version version = look_.version_of(*look_.last_step);
-    return watch_->await_kept(version, after(now(), limit)) && watch_->look().copied == version;
+    const Instant deadline = after(now(), limit);
+    return until == Until::whole
+               ? watch_->await_whole(version, deadline)
+               : watch_->await_kept(version, deadline) && watch_->look().copied == version;
 }
 
 std::shared_ptr<RankSnapshot> make_rank_snapshot(const Context& context, SnapshotOptions options) {

@@ -53,8 +53,8 @@ class RankSnapshot {
     bool save(std::uint64_t step);
     [[nodiscard]] std::optional<std::uint64_t> whole_step() const;
     [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
-    [[nodiscard]] bool wait_until_whole(Duration limit) const;
-    [[nodiscard]] bool wait_until_kept(Duration limit) const;
+    enum class Until : std::uint8_t { whole, kept };
+    [[nodiscard]] bool wait(Until until, Duration limit) const;
 
    private:
     /// Learns what all nodes have, and begins to count anew.

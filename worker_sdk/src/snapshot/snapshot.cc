@@ -60,11 +60,11 @@ std::optional<std::uint64_t> Snapshot::kept_step() const {
 }
 
 bool Snapshot::wait_until_whole(std::chrono::nanoseconds limit) const {
-    return impl_->rank->wait_until_whole(limit);
+    return impl_->rank->wait(snapshot::RankSnapshot::Until::whole, limit);
 }
 
 bool Snapshot::wait_until_kept(std::chrono::nanoseconds limit) const {
-    return impl_->rank->wait_until_kept(limit);
+    return impl_->rank->wait(snapshot::RankSnapshot::Until::kept, limit);
 }
 
 }  // namespace regroup
