@@ -14,7 +14,7 @@ from .snapshot import Snapshot
 from .state import average_gradients, register_state
 
 __all__ = [
-    "Batches", "DistributedDataParallel", "Elastic", "Snapshot", "SnapshotReader",
+    "Batches", "DistributedDataParallel", "Elastic", "ShardedElastic", "Snapshot", "SnapshotReader",
     "SnapshotWriter", "average_gradients", "register_state", "wrap_ddp"
 ]
 
@@ -24,6 +24,9 @@ def __getattr__(name: str) -> Any:
     if name in ("SnapshotReader", "SnapshotWriter"):
         from . import snapshot_storage
         return getattr(snapshot_storage, name)
+    if name == "ShardedElastic":
+        from .sharded import ShardedElastic
+        return ShardedElastic
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,7 +18,7 @@ from ..errors import Error, InvalidArgument
 from . import backend
 from .loader import Batches
 from .round_store import RoundStore
-from .state import equalize_buffers, register_state
+from .state import broadcast_in, equalize_buffers, register_state
 
 Wrap = Callable[[torch.nn.Module], torch.nn.Module]
 
@@ -233,7 +233,7 @@ class Elastic:
         """As DistributedDataParallel does before the next step; but replicas must be equal at the
         end of this one."""
         if self.world_size > 1:
-            equalize_buffers(self.model, self.round.group)
+            equalize_buffers(self.model, broadcast_in(self.round.group))
 
     def _seed_of(self, step: ElasticStep) -> int:
         text = struct.pack("<QQI", self._seed % (1 << 64), step.number, step.rank)

@@ -40,10 +40,12 @@ class _Positions:
 
 
 class Batches:
-    """Call ``next`` once in each step, which ``step`` returns."""
+    """Call ``next`` once in each step, which ``step`` returns. ``place`` returns the number of this
+    rank among those that divide the samples, and how many these are; by default all ranks do."""
 
     def __init__(self, step: Callable[[], ElasticStep], dataset: Any, batch_size: int,
-                 shuffle: bool, seed: int, options: Dict[str, Any]) -> None:
+                 shuffle: bool, seed: int, options: Dict[str, Any],
+                 place: Optional[Callable[[], Tuple[int, int]]] = None) -> None:
         for name in ("sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise InvalidArgument(f"batches() chooses the samples itself, and has no {name}=")
@@ -51,6 +53,7 @@ class Batches:
             raise InvalidArgument(f"batch_size is {batch_size}, for all ranks together, and the "
                                   f"data set has {len(dataset)} samples")
         self._step = step
+        self._place = place
         self._batch_size = batch_size
         self._positions = _Positions(len(dataset), batch_size, shuffle, seed)
         # A generator of its own: the loader draws from it, and must not draw from PyTorch's.
@@ -91,7 +94,7 @@ class Batches:
         if not getattr(self._loader, "persistent_workers", False):
             self._iterator = None  # Its processes end before new ones start.
         self._positions.first = first
-        self._positions.rank = step.rank
-        self._positions.world_size = step.world_size
+        self._positions.rank, self._positions.world_size = \
+            self._place() if self._place else (step.rank, step.world_size)
         self._generator.manual_seed(self._seed + first)
         self._iterator = iter(self._loader)

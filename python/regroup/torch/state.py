@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import torch
 
@@ -11,6 +11,7 @@ from ..elastic import ElasticLoop
 from ..errors import InvalidArgument
 from ..process_group import ProcessGroup
 from ..tensors import DTYPES
+from .snapshot import is_divided
 from .values import decode, encode
 
 __all__ = ["average_gradients", "register_state"]
@@ -103,14 +104,20 @@ def average_gradients(model: torch.nn.Module, group: ProcessGroup) -> None:
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         group.all_reduce(flat, "avg")
         _copy_back(flat, tensors)
-    equalize_buffers(model, group)
+    equalize_buffers(model, broadcast_in(group))
 
 
-def equalize_buffers(model: torch.nn.Module, group: ProcessGroup) -> None:
-    """Gives all ranks the buffers of rank 0."""
-    for tensors in _by_dtype(model.buffers()):
+def broadcast_in(group: ProcessGroup) -> Callable[[torch.Tensor], Any]:
+    """For ``equalize_buffers``."""
+    return lambda flat: group.broadcast(_memory(flat, "the buffers"), 0)
+
+
+def equalize_buffers(model: torch.nn.Module, broadcast: Callable[[torch.Tensor], Any]) -> None:
+    """Gives all ranks the buffers of rank 0, by ``broadcast`` of a flat tensor from rank 0. Those
+    that are DTensors stay as they are."""
+    for tensors in _by_dtype(buffer for buffer in model.buffers() if not is_divided(buffer)):
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        group.broadcast(_memory(flat, "the buffers"), 0)
+        broadcast(flat)
         _copy_back(flat, tensors)
 
 
