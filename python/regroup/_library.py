@@ -112,6 +112,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "context_of_ranks": (_H, POINTER(c_uint32), c_size_t, _HANDLE),
     "context_cuda_device": (_H, _I32),
     "context_get": (_H, POINTER(ContextInfo)),
+    "context_await_end": (_H, c_int64, _I32),
     "context_store": (_H, _HANDLE),
     "context_use_store": (_H, _H),
     "store_connect": (_T, c_uint16, c_int64, _HANDLE),

@@ -57,6 +57,13 @@ class Context:
         """Sets the store through which groups of this context are formed."""
         check(library.regroup_context_use_store(self._handle(), store._handle()))
 
+    def await_end(self, timeout: float) -> bool:
+        """Waits at most ``timeout`` seconds until everything made from this context has been ended,
+        as it is when the round is over; False if it is not. Any thread. Other threads run
+        meanwhile."""
+        return bool(result(library.regroup_context_await_end, self._handle(),
+                           int(timeout * 1000), waits=True))
+
     def cuda_device(self) -> int:
         """The GPU of this process, as CUDA numbers them in it."""
         return int(result(library.regroup_context_cuda_device, self._handle()))

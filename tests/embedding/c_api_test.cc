@@ -134,6 +134,20 @@ TEST(CApi, RanksThatAreNoGroupAreRefused) {
     regroup_context_free(world);
 }
 
+TEST(CApi, WaitForTheEndOfAContextIsBounded) {
+    regroup_context* context = nullptr;
+    ASSERT_EQ(regroup_context_create(0, 1, "", 0, &context), REGROUP_OK);
+    std::int32_t over = 1;
+    EXPECT_OK(regroup_context_await_end(context, 0, &over));
+    EXPECT_EQ(over, 0);
+    over = 1;
+    EXPECT_OK(regroup_context_await_end(context, 1, &over));
+    EXPECT_EQ(over, 0);
+    EXPECT_REFUSED(regroup_context_await_end(context, -1, &over), "timeout_ms is -1");
+    EXPECT_REFUSED(regroup_context_await_end(context, 1, nullptr), "over is NULL");
+    regroup_context_free(context);
+}
+
 TEST(CApi, TheStoreKeepsBytesAndNumbers) {
     regroup_store* store = nullptr;
     ASSERT_EQ(regroup_store_local(kPatienceMs, &store), REGROUP_OK);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small model with PyTorch's DistributedDataParallel for torch_elastic_test.py:
 
-    torch_elastic_job.py WAY FOLDER [KILL...]
+    torch_elastic_job.py BACKEND WAY FOLDER [KILL...]
 
-WAY is how it trains: plain (batch normalisation, dropout, a scheduler); loader (the same, with a
+BACKEND is that of Elastic. WAY is how it trains: plain (batch normalisation, dropout, a scheduler); loader (the same, with a
 process that loads data); amp (gradients accumulated over parts of the batch, autocast to bfloat16,
 a GradScaler, clipping, groups of parameters); compile (a compiled module); stock (PyTorch's own
 DistributedDataParallel, and a sub-group); many (the same, and rank 0 reports what it uses); hang
@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regroup.torch import Elastic, wrap_ddp
 
-way, folder = sys.argv[1:3]
-kills = dict(tuple(map(int, word.split(":"))) for word in sys.argv[3:])
+back_end, way, folder = sys.argv[1:4]
+kills = dict(tuple(map(int, word.split(":"))) for word in sys.argv[4:])
 STEPS = 10 + max(kills, default=20) if way == "many" else 30
 BATCH, SAMPLES = 12, 64
 faulthandler.dump_traceback_later(600, exit=True)
@@ -103,7 +103,7 @@ if way == "compile":
     model = torch.compile(model, backend="aot_eager")
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.5)
 parts = [scheduler] if scaler is None else [scheduler, scaler]
-elastic = Elastic(model, optimizer, *parts, seed=5,
+elastic = Elastic(model, optimizer, *parts, seed=5, backend=back_end,
                   wrap=wrap_stock if way in ("stock", "many") else wrap_ddp,
                   snapshot_every=4 if way == "kept" else 0)
 with open(os.path.join(folder, f"pid.{os.environ['LOCAL_RANK']}"), "w", encoding="ascii") as file:

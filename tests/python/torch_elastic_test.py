@@ -21,12 +21,13 @@ needs_new_torch = unittest.skipUnless(
     new_torch, f"{sys.executable} has no PyTorch from 2.3 on, for GradScaler on the CPU and compile")
 
 
-@needs_torch
-class TorchElastic(FolderTest):
+class Training(FolderTest):
+    back_end = "regroup"
+
     def train(self, way, *kills, ranks=2, flags=(), **surroundings):
         flags = [f"--max-restarts={len(kills) + 1}", f"--preload={PRELOADED}", *flags]
-        code, output = run_job(self.folder, "torch_elastic_job.py", way, self.folder, *kills,
-                               ranks=ranks, deadline_s=300, flags=flags, surroundings=surroundings)
+        code, output = run_job(self.folder, "torch_elastic_job.py", self.back_end, way,
+                               self.folder, *kills, ranks=ranks, deadline_s=300, flags=flags, surroundings=surroundings)
         self.assertEqual(code, 0, output)
         return output
 

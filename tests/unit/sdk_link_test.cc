@@ -109,9 +109,7 @@ TEST(AgentLink, EndOfARoundInterruptsItsScopeAndNoLaterOne) {
     link->guard(3, old_scope);
     agent.end_round("w", 3, "b is lost");
     EXPECT_TRUE(link->await_end(3, soon()));
-    while (!old_scope->reason()) {
-        std::this_thread::yield();
-    }
+    EXPECT_TRUE(old_scope->await_end(kPatience));
     EXPECT_EQ(old_scope->reason(), "round 3 is over: b is lost");
     const auto scope = std::make_shared<RoundScope>();
     link->guard(4, scope);
@@ -119,6 +117,7 @@ TEST(AgentLink, EndOfARoundInterruptsItsScopeAndNoLaterOne) {
     agent.send("w", place_in(5));
     EXPECT_TRUE(std::holds_alternative<AssignWorker>(link->await_place(4)));
     EXPECT_FALSE(scope->reason());
+    EXPECT_FALSE(scope->await_end(std::chrono::nanoseconds::zero()));
     link->guard(3, old_scope);
     const auto late = std::make_shared<RoundScope>();
     link->guard(2, late);

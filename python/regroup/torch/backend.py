@@ -238,9 +238,9 @@ class ProcessGroup(_Operations, c10d.ProcessGroup):  # type: ignore[misc]
 
 #: A class of Python can be one of several back ends of a group from PyTorch 2.14 on.
 _base = getattr(c10d, "Backend", None)
-_HAS_BACKENDS = _base is not None and hasattr(_base, "supports_reconfigure")
+HAS_BACKENDS = _base is not None and hasattr(_base, "supports_reconfigure")
 
-if _HAS_BACKENDS:
+if HAS_BACKENDS:
     class Backend(_Operations, _base):  # type: ignore[misc, valid-type]
         """The part of a process group that is for the CPU, as in "cpu:regroup,cuda:nccl"."""
 
@@ -295,16 +295,20 @@ def _create(opts: Any, _: Any = None) -> Any:
     store = _innermost(opts.store)
     current = getattr(store, "round", None) if is_world else None
     if current is not None:
-        context, native = current.context, current.group
+        context = current.context
     else:
         context = (_world_context(opts, store) if is_world else
                    _context_of(list(opts.global_ranks_in_group)))
+    owns_native = current is None or current.group.backend != "cpu"
+    if not owns_native:
+        native = current.group
+    else:
         native = NativeGroup.create("cpu", context, name=name,
                                     timeout=opts.timeout.total_seconds())
-    made = _Made(native, current is None, context, is_world, name, opts.timeout, opts.store)
+    made = _Made(native, owns_native, context, is_world, name, opts.timeout, opts.store)
     # A group with several back ends gets one of them here; its kind is that of the accelerator's.
     whole = getattr(opts, "process_group", None)
-    alone = not _HAS_BACKENDS or whole is None or whole.name() == "custom"
+    alone = not HAS_BACKENDS or whole is None or whole.name() == "custom"
     return ProcessGroup(made) if alone else Backend(made)
 
 

@@ -41,11 +41,11 @@ class _Positions:
 
 class Batches:
     """Call ``next`` once in each step, which ``step`` returns. ``place`` returns the number of this
-    rank among those that divide the samples, and how many these are; by default all ranks do."""
+    rank among those that divide the samples, and how many these are."""
 
-    def __init__(self, step: Callable[[], ElasticStep], dataset: Any, batch_size: int,
-                 shuffle: bool, seed: int, options: Dict[str, Any],
-                 place: Optional[Callable[[], Tuple[int, int]]] = None) -> None:
+    def __init__(self, step: Callable[[], ElasticStep], place: Callable[[], Tuple[int, int]],
+                 dataset: Any, batch_size: int, shuffle: bool, seed: int,
+                 options: Dict[str, Any]) -> None:
         for name in ("sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise InvalidArgument(f"batches() chooses the samples itself, and has no {name}=")
@@ -80,7 +80,7 @@ class Batches:
         place = (step.context.round, first)
         with step._loading():
             if self._iterator is None or self._next != place:
-                self._begin(step, first)
+                self._begin(first)
             assert self._iterator is not None
             self._next = (step.context.round, first + self._batch_size)
             return next(self._iterator)
@@ -89,12 +89,11 @@ class Batches:
         """Ends the worker processes."""
         self._iterator = None
 
-    def _begin(self, step: ElasticStep, first: int) -> None:
+    def _begin(self, first: int) -> None:
         """Another round or position: what was loaded ahead is not for this rank."""
         if not getattr(self._loader, "persistent_workers", False):
             self._iterator = None  # Its processes end before new ones start.
         self._positions.first = first
-        self._positions.rank, self._positions.world_size = \
-            self._place() if self._place else (step.rank, step.world_size)
+        self._positions.rank, self._positions.world_size = self._place()
         self._generator.manual_seed(self._seed + first)
         self._iterator = iter(self._loader)

@@ -1,47 +1,236 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed in the rounds of a loop."""
+"""torch.distributed in the rounds of a loop, with any of its back ends."""
 from __future__ import annotations
 
 import datetime
+import os
 import sys
-from typing import Any, Dict, Optional
+import threading
+import traceback
+from typing import Any, Callable, Dict, List, Optional, Set
 
+import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
+from .. import _library
+from .._calls import Handle
+from .._library import library
+from ..context import Context
 from ..elastic import ElasticRound
-from ..errors import Error, InvalidArgument
-from . import backend
+from ..errors import Error, Fenced, InvalidArgument
+from . import backend, gloo
 from .round_store import RoundStore
+
+#: How long the end of the round may follow a failure of PyTorch that it explains. The agents tell
+#: each other of a death within milliseconds.
+_PATIENCE_S = 3.0
+#: Between looks whether a thread is still needed. The end of the round wakes it at once.
+_SLICE_S = 5.0
+#: Until operations that began after the end of the round are ended, too.
+_REPEAT_S = 0.2
+#: How long to wait for a thread that releases. NCCL's abort waits for its kernels.
+_RELEASE_LIMIT_S = 60.0
+
+#: Back ends whose groups nothing can end from another thread.
+_UNENDING = ("mpi", "ucc", "fake", "undefined")
+
+
+def default_backend(device: str) -> str:
+    """The back end for a model on ``device``, such as "cpu"."""
+    if device == "cpu":
+        return backend.NAME
+    # Groups for GPUs and for the CPU in one: tensors on the CPU can be reduced, too.
+    return f"cpu:{backend.NAME},cuda:nccl" if backend.HAS_BACKENDS else "nccl"
+
+
+def names_of(chosen: str) -> List[str]:
+    """The back ends in what torch.distributed takes, such as "cpu:gloo,cuda:nccl"."""
+    return [part.rpartition(":")[2].lower() for part in chosen.split(",")]
 
 
 class Rounds:
-    """Initialises torch.distributed in each round, with the back end "regroup"."""
+    """Initialises torch.distributed anew in each round, releases ranks that wait in its operations
+    when the round is over, and tells the loss of a peer from failures of the program.
 
-    def __init__(self, timeout: Optional[float]) -> None:
+    ``chosen`` is what ``init_process_group`` takes as back end, and ``timeout``, in seconds, limits
+    each operation. Refuses back ends that it could not release. Used by one thread.
+    """
+
+    def __init__(self, chosen: str, timeout: Optional[float] = None) -> None:
+        if dist.is_initialized():
+            raise InvalidArgument("torch.distributed is initialised; the loop initialises it in "
+                                  "each round: remove init_process_group")
         backend.register()
-        self._options: Dict[str, Any] = {}
-        if timeout is not None:
-            self._options["timeout"] = datetime.timedelta(seconds=timeout)
-        self._store: Any = None  # Kept here: C++ does not keep its object of Python.
+        self.backend = chosen
+        self._timeout = timeout
+        names = set(names_of(chosen))
+        _refuse_unknown(names, chosen)
+        self._has_gloo = "gloo" in names
+        self._has_others = bool(names - {backend.NAME, "gloo"})
+        if self._has_others:
+            # Otherwise a thread of NCCL's group ends the process when a peer is lost.
+            os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+        self._round: Optional[ElasticRound] = None
+        self._store: Any = None
+        self._watch: Optional[_Watch] = None
         self._hook: Any = None  # sys.excepthook as it was before torch.distributed.
 
     def begin(self, current: ElasticRound) -> None:
+        """Ends the round before, and initialises torch.distributed for this one."""
+        self.end()
+        self._round = current
+        options: Dict[str, Any] = {}
+        if self._timeout is not None:
+            options["timeout"] = datetime.timedelta(seconds=self._timeout)
+        # Kept here: C++ does not keep its object of Python.
         self._store = RoundStore(current)
         self._hook = sys.excepthook
-        dist.init_process_group(backend.NAME, store=self._store, rank=current.rank,
-                                world_size=current.world_size, **self._options)
+        releases: List[Callable[[], None]] = []
+        if self._has_gloo:
+            connections = gloo.Connections()
+            gloo.own_groups_of(connections)
+            releases.append(connections.release)
+        if self._has_others:
+            releases.append(_Aborts())
+        if releases:
+            self._watch = _Watch(current, releases)
+        dist.init_process_group(self.backend, store=self._store, rank=current.rank,
+                                world_size=current.world_size, **options)
+        if self._watch is not None and self._watch.has_begun.is_set():
+            raise Fenced(f"round {current.context.round} is over")
 
     def end(self) -> None:
+        """Ends torch.distributed. The groups of a round that is over have been released before."""
+        self._round = None
+        aborted = False
+        if self._watch is not None:
+            self._watch.end()
+            aborted = self._has_others and self._watch.has_begun.is_set()
+            self._watch = None
         if dist.is_initialized():
-            dist.destroy_process_group()
+            if aborted:
+                # destroy_process_group would wait for operations, which groups refuse after abort.
+                dist.distributed_c10d._abort_process_group()
+            else:
+                dist.destroy_process_group()
+        if self._has_gloo:
+            gloo.own_groups_of(None)
         for group in backend.groups():
             group.shutdown()  # Releases before 2.14 do not.
         if self._hook is not None:
             sys.excepthook, self._hook = self._hook, None  # Each initialisation would wrap it.
 
     def explain(self, raised: Exception) -> Exception:
-        """PyTorch hides the loss of a peer in exceptions of its own."""
+        """What has failed, for ``ElasticLoop.explain``: PyTorch hides the loss of a peer in
+        exceptions of its own. Waits for the end of the round, at most 3 s, before it takes one for
+        the program's."""
         if isinstance(raised, Error) and not isinstance(raised, InvalidArgument):
             return raised
         failures = [group.failure for group in backend.groups() if group.failure is not None]
-        return failures[0] if failures else raised
+        if failures:
+            return failures[0]
+        if (self._watch is not None and self._round is not None and _is_of_torch(raised)
+                and self._round.context.await_end(_PATIENCE_S)):
+            return Fenced(f"round {self._round.context.round} is over: {raised}")
+        return raised
+
+
+def _refuse_unknown(names: Set[str], chosen: str) -> None:
+    for name in names:
+        known = hasattr(dist.Backend, name.upper()) or name.upper() in dist.Backend._plugins
+        register = getattr(dist.Backend, "_ensure_backend_registered", None)
+        if not known and register is not None:
+            register(name)
+            known = name.upper() in dist.Backend._plugins
+        ends = name in (backend.NAME, "gloo") or (
+            name not in _UNENDING and hasattr(c10d.ProcessGroup, "abort"))
+        if not known or not ends:
+            raise InvalidArgument(
+                f"backend={chosen!r}: {name or 'an empty name'} "
+                f"{'has no way to end an operation' if known else 'is no back end'} of PyTorch "
+                f"{torch.__version__}; use \"{backend.NAME}\", \"gloo\", \"nccl\" or \"nccl2\" (the "
+                f"last two from PyTorch 2.6 and 2.14 on), or another one with abort")
+
+
+def _is_of_torch(raised: Optional[BaseException]) -> bool:
+    """Whether PyTorch may have raised it for the loss of a peer, or what it was raised from."""
+    while raised is not None:
+        if isinstance(raised, RuntimeError) and not isinstance(raised, Error):
+            return True
+        raised = raised.__cause__ or raised.__context__
+    return False
+
+
+class _Aborts:
+    """Aborts the groups of torch.distributed, each once."""
+
+    def __init__(self) -> None:
+        self._done: List[Any] = []
+
+    def __call__(self) -> None:
+        world = dist.distributed_c10d._world
+        groups = [group for group in list(world.pg_names) if group not in self._done]
+        if not groups or dist.group.WORLD is None:
+            return
+        # Together: one after the other, they wait for each other (pytorch#119797).
+        whole = dist.group.WORLD
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        together = getattr(_backend_of(whole, device), "supports_coalescing", False)
+        if together:
+            whole._start_coalescing(device)
+        try:
+            for group in sorted(groups, key=lambda group: str(world.pg_names[group]), reverse=True):
+                self._done.append(group)
+                try:
+                    group.abort()
+                except Exception:
+                    traceback.print_exc()  # The others must still be aborted.
+        finally:
+            if together:
+                whole._end_coalescing(device)
+
+
+def _backend_of(group: Any, device: torch.device) -> Any:
+    try:
+        return group._get_backend(device)
+    except RuntimeError:
+        return None
+
+
+class _Watch:
+    """Releases what waits in a round when it is over, on a thread of its own."""
+
+    def __init__(self, current: ElasticRound, releases: List[Callable[[], None]]) -> None:
+        self.has_begun = threading.Event()  # To release.
+        self._current = current.context
+        self._has_ended = threading.Event()
+        # Its own, which the loop does not free, and which ends with the round.
+        ranks = range(current.world_size)
+        own = Context(Handle("context", library.regroup_context_of_ranks, current.context._handle(),
+                             (_library.c_uint32 * len(ranks))(*ranks), len(ranks)))
+        self._thread = threading.Thread(target=self._run, args=(own, releases), daemon=True,
+                                        name="regroup-release")
+        self._thread.start()
+
+    def _run(self, own: Context, releases: List[Callable[[], None]]) -> None:
+        try:
+            while not own.await_end(_SLICE_S):
+                if self._has_ended.is_set():
+                    return
+            if self._has_ended.is_set():
+                return
+            self.has_begun.set()
+            while True:
+                for release in releases:
+                    release()
+                if self._has_ended.wait(_REPEAT_S):
+                    return
+        finally:
+            own.close()
+
+    def end(self) -> None:
+        """Returns when nothing is being released any more."""
+        self._has_ended.set()
+        if self._current.await_end(0):
+            self._thread.join(_RELEASE_LIMIT_S)

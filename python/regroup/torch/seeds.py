@@ -14,16 +14,20 @@ from ..elastic import ElasticLoop
 class Seed:
     """The seed of a training, which is that of rank 0 on all ranks once a round has begun."""
 
-    def __init__(self, value: Optional[int], loop: ElasticLoop) -> None:
+    def __init__(self, value: Optional[int], loop: ElasticLoop, device: str) -> None:
+        self._device = device
         self.value = torch.initial_seed() if value is None else value
         loop.register_state("regroup.seed", save=self._save, load=self._load)
 
     def begin(self, step: int, index: int) -> None:
-        """PyTorch's numbers on the CPU begin anew, from the seed, the step and the index of this
-        rank."""
+        """PyTorch's numbers, on the CPU and on the device of the model, begin anew: from the seed,
+        the step and the index of this rank."""
         text = struct.pack("<QQI", self.value % (1 << 64), step, index)
         digest = hashlib.blake2b(text, digest_size=8).digest()
-        torch.default_generator.manual_seed(int.from_bytes(digest, "little") >> 1)
+        seed = int.from_bytes(digest, "little") >> 1
+        torch.default_generator.manual_seed(seed)
+        if self._device == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _save(self) -> bytes:
         return struct.pack("<Q", self.value % (1 << 64))

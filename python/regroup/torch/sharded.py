@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from ..elastic import ElasticLeave, ElasticLoop, ElasticRound, ElasticStep
+from ..elastic import ElasticLoop, ElasticRound, ElasticStep
 from ..errors import InvalidArgument
 from .holding import NAME, Holding
-from .loader import Batches
-from .rounds import Rounds
+from .rounds import Rounds, default_backend
 from .seeds import Seed
 from .snapshot import Snapshot
 from .state import equalize_buffers
+from .training import Training
 
 __all__ = ["ShardedElastic"]
 
@@ -41,7 +41,7 @@ class _Samples:
         self.count = state["count"]
 
 
-class ShardedElastic:
+class ShardedElastic(Training):
     """A training loop for FSDP2, HSDP and tensor parallelism that survives the loss of ranks::
 
         def build(mesh):
@@ -78,13 +78,15 @@ class ShardedElastic:
     ``snapshot_every`` saves the state every so many steps. ``seed`` decides the initial state, for
     which ``build`` is called with the same random numbers on all ranks, and those of each step; the
     default is that of rank 0's ``torch.manual_seed``. ``timeout``, in seconds, limits each
-    operation.
+    operation. ``device`` is the type of the mesh's devices, "cpu" or "cuda", and ``backend`` as in
+    ``Elastic``.
     """
 
     def __init__(self, build: Callable[[Any], Any], *,
                  mesh: Union[Dimensions, Callable[[int], Dimensions], None] = None,
                  data_dims: Optional[Sequence[str]] = None, snapshot_every: int,
-                 seed: Optional[int] = None, timeout: Optional[float] = None) -> None:
+                 device: str = "cpu", backend: Optional[str] = None, seed: Optional[int] = None,
+                 timeout: Optional[float] = None) -> None:
         if snapshot_every < 1:
             raise InvalidArgument(f"snapshot_every is {snapshot_every}: without snapshots, a loss "
                                   f"would take the parts of the state that the lost ranks had")
@@ -92,19 +94,17 @@ class ShardedElastic:
         self._dimensions = mesh if mesh is not None else {"shard": -1}
         self._data_dims = data_dims
         self._every = snapshot_every
-        self._rounds = Rounds(timeout)
+        self._device = device
         self._parts: Tuple[Any, ...] = ()
         self._mesh: Any = None
         self._snapshot: Optional[Snapshot] = None
         self._samples = _Samples()
         self._holding = Holding()
-        self._round: Optional[ElasticRound] = None
-        self._step: Optional[ElasticStep] = None
-        self.loop = ElasticLoop(timeout=timeout)
-        self.loop.explain = self._rounds.explain
-        self.loop.before_commit = self._equalize_buffers
-        self.loop.after_commit = self._after_commit
-        self._seed = Seed(seed, self.loop)
+        rounds = Rounds(default_backend(device) if backend is None else backend, timeout)
+        loop = ElasticLoop(timeout=timeout)
+        super().__init__(loop, rounds, Seed(seed, loop, device))
+        loop.before_commit = self._equalize_buffers
+        loop.after_commit = self._after_commit
 
     @property
     def model(self) -> torch.nn.Module:
@@ -127,61 +127,6 @@ class ShardedElastic:
         self._part(0, "mesh")
         return self._mesh
 
-    @property
-    def round(self) -> ElasticRound:
-        if self._round is None:
-            raise InvalidArgument("no round has begun")
-        return self._round
-
-    @property
-    def step(self) -> ElasticStep:
-        """The step that is being carried out."""
-        if self._step is None:
-            raise InvalidArgument("no step is being carried out")
-        return self._step
-
-    @property
-    def rank(self) -> int:
-        return self.round.rank
-
-    @property
-    def world_size(self) -> int:
-        return self.round.world_size
-
-    @property
-    def ending(self) -> Optional[str]:
-        """How ``steps`` has ended: "finished", or "left" if this node leaves."""
-        return self.loop.ending
-
-    def batches(self, dataset: Any, batch_size: int, *, shuffle: bool = True, seed: int = 0,
-                **options: Any) -> Batches:
-        """As ``Elastic.batches``. After a loss the samples of the lost steps come again."""
-        return Batches(lambda: self.step, dataset, batch_size, shuffle, seed, options,
-                       place=self._data_place)
-
-    def steps(self, until: Optional[int] = None, *,
-              on_round: Optional[Callable[[ElasticRound], Any]] = None,
-              on_leave: Optional[Callable[[ElasticLeave], Any]] = None) -> Iterator[ElasticStep]:
-        """As ``Elastic.steps``. ``on_round`` is called when the model of the round has its state."""
-
-        def begin(current: ElasticRound) -> None:
-            self._begin_round(current)
-            if on_round is not None:
-                on_round(self.round)
-
-        for self._step in self.loop.steps(until, on_round=begin, on_leave=on_leave):
-            # Ranks that work together on the same samples draw the same.
-            self._seed.begin(self._step.number, self._data_place()[0])
-            yield self._step
-        self._step = None
-        if self.ending == "left":
-            self._end_round()
-
-    def close(self) -> None:
-        """Ends torch.distributed in this process, and frees the loop."""
-        self._end_round()
-        self.loop.close()
-
     # Rounds.
 
     def _begin_round(self, current: ElasticRound) -> None:
@@ -193,7 +138,7 @@ class ShardedElastic:
         self._round = current
         self._rounds.begin(current)
         dimensions = self._dimensions_of(current.world_size)
-        self._mesh = init_device_mesh("cpu", tuple(dimensions.values()),
+        self._mesh = init_device_mesh(self._device, tuple(dimensions.values()),
                                       mesh_dim_names=tuple(dimensions))
         torch.manual_seed(self._seed.value)
         self._parts = _listed(self._build(self._mesh))
@@ -265,7 +210,6 @@ class ShardedElastic:
         return sizes
 
     def _data_place(self) -> Tuple[int, int]:
-        """The number of this rank among those that divide the samples, and how many these are."""
         names = self._mesh.mesh_dim_names
         index, count = 0, 1
         for name in names if self._data_dims is None else self._data_dims:

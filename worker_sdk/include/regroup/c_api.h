@@ -108,6 +108,11 @@ regroup_errc regroup_context_of_ranks(const regroup_context* parent, const uint3
 /// The GPU of this process, as CUDA numbers them in it; regroup::cuda::device_of.
 regroup_errc regroup_context_cuda_device(const regroup_context* context, int32_t* device);
 regroup_errc regroup_context_get(const regroup_context* context, regroup_context_info* info);
+/// Waits at most `timeout_ms` until everything made from `context` has been ended, as it is when
+/// the round is over. `*over` becomes 1 then, else 0. 0 waits for nothing. Any thread; `context`
+/// may be freed meanwhile.
+regroup_errc regroup_context_await_end(const regroup_context* context, int64_t timeout_ms,
+                                       int32_t* over);
 void regroup_context_free(regroup_context* context);
 
 /// `*requested` becomes 1 if all ranks stop before `step`, which is the same step on all of them,

@@ -30,6 +30,7 @@ void RoundScope::interrupt(std::string_view reason) noexcept {
         return;
     }
     reason_ = std::string(reason);
+    interrupted_.notify_all();
     for (const Listener& listener : listeners_) {
         listener(*reason_);
     }
@@ -50,6 +51,11 @@ void RoundScope::note_break(std::uint32_t peer, const std::string& how) noexcept
 std::optional<std::string> RoundScope::reason() const {
     const std::lock_guard lock(mutex_);
     return reason_;
+}
+
+bool RoundScope::await_end(std::chrono::nanoseconds limit) const {
+    std::unique_lock lock(mutex_);
+    return interrupted_.wait_for(lock, limit, [&] { return reason_.has_value(); });
 }
 
 }  // namespace regroup

@@ -4,6 +4,8 @@
 #include <regroup/context.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -43,6 +45,8 @@ class RoundScope {
     /// Ends everything as `fenced`, now and in future; the first reason stays. Any thread.
     void interrupt(std::string_view reason) noexcept;
     [[nodiscard]] std::optional<std::string> reason() const;
+    /// Waits at most `limit` until the scope is interrupted; false if it is not. Any thread.
+    [[nodiscard]] bool await_end(std::chrono::nanoseconds limit) const;
 
     /// Called for the first connection of each group that breaks: `peer` is the world rank at its
     /// other end, dead or alive, and `how` is the rest of a sentence about it. Called on the
@@ -83,9 +87,10 @@ class RoundScope {
 
    private:
     mutable std::mutex mutex_;
-    std::list<Listener> listeners_;      // Guarded by mutex_.
-    BreakListener break_listener_;       // Guarded by mutex_.
-    std::optional<std::string> reason_;  // Guarded by mutex_.
+    mutable std::condition_variable interrupted_;  // With mutex_: reason_ has been set.
+    std::list<Listener> listeners_;                // Guarded by mutex_.
+    BreakListener break_listener_;                 // Guarded by mutex_.
+    std::optional<std::string> reason_;            // Guarded by mutex_.
     std::atomic<std::uint64_t> own_issued_ = 0;
     std::atomic<std::uint64_t> own_done_ = 0;
     std::atomic<std::uint32_t> own_peer_fault_ = 0;

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connections of gloo's groups in this process.
+
+gloo cannot release a rank that waits in an operation: ``abort`` of its groups does nothing (PyTorch
+2.14), and a rank that does not itself talk with a dead one waits until its timeout. Its operations
+fail at once when shutdown(2) has ended their connections. Each group watches its own connections,
+also those that it makes later, through an epoll descriptor of its own, which also watches a socket
+that listens and a pipe. /proc/self/fdinfo says what an epoll descriptor watches.
+"""
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+import stat
+import threading
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+
+from torch._C import _distributed_c10d as c10d
+
+from ..errors import Fenced, InvalidArgument
+
+_WATCHED = re.compile(r"^tfd:\s*(\d+).*?(?:\bino:([0-9a-f]+).*)?$", re.MULTILINE)
+
+
+class _Device(NamedTuple):
+    """What watches the connections of a group. Both numbers identify it: descriptors are used
+    again."""
+
+    epoll: int  # A descriptor.
+    listener: int  # The inode of the socket that listens.
+
+
+class Connections:
+    """The connections of the groups that are made through ``make``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._devices: List[_Device] = []  # Guarded by _lock.
+        self._waiting: Set[threading.Event] = set()  # Guarded by _lock. Of calls of `make`.
+        self._is_released = False  # Guarded by _lock.
+
+    def make(self, construct: Callable[[], None]) -> None:
+        """Calls ``construct``, which makes a group, on another thread, since nothing ends a wait
+        for a peer that does not connect but gloo's own limit, which is 30 s. Raises Fenced as soon
+        as ``release`` is called."""
+        raised: List[BaseException] = []
+        wake = threading.Event()
+
+        def work() -> None:
+            try:
+                construct()
+            except BaseException as failure:
+                raised.append(failure)
+            wake.set()
+
+        with _making:
+            with self._lock:
+                self._refuse_released()
+                self._waiting.add(wake)
+            before = _epolls()
+            thread = threading.Thread(target=work, name="regroup-gloo", daemon=True)
+            thread.start()
+            wake.wait()
+            with self._lock:
+                self._waiting.discard(wake)
+                self._refuse_released()
+                if raised:
+                    raise raised[0]
+                made = [device for device in map(_device, _epolls() - before) if device is not None]
+                self._devices += made
+            if not made:
+                raise InvalidArgument(
+                    "this group of gloo has no connections that Linux shows in /proc/self/fdinfo, "
+                    "so nothing could release a rank that waits in it: use gloo's transport \"tcp\" "
+                    "(unset GLOO_DEVICE_TRANSPORT)")
+
+    def release(self) -> None:
+        """Ends all connections, so that operations fail on this rank, now and in future. Any
+        thread; may be repeated."""
+        with self._lock:
+            self._is_released = True
+            for wake in self._waiting:
+                wake.set()
+            devices = list(self._devices)
+        for device in devices:
+            _shut_down(device)
+
+    def _refuse_released(self) -> None:
+        if self._is_released:
+            raise Fenced("the round is over")
+
+
+#: Whose the groups are that this process makes now.
+_owner: Optional[Connections] = None
+#: Only one group is made at a time, so that the new descriptors are its own.
+_making = threading.Lock()
+
+
+def own_groups_of(owner: Optional[Connections]) -> None:
+    """Groups of gloo that this process makes from now on, with whatever call, belong to it."""
+    global _owner
+    _owner = owner
+    if owner is not None and not hasattr(c10d.ProcessGroupGloo.__init__, "__wrapped__"):
+        c10d.ProcessGroupGloo.__init__ = _owned(c10d.ProcessGroupGloo.__init__)
+
+
+def _owned(construct: Callable[..., None]) -> Callable[..., None]:
+    # PyTorch makes groups in several places, and none of them can be told a device.
+    @functools.wraps(construct)
+    def construct_owned(*arguments: Any, **options: Any) -> None:
+        if _owner is None:
+            construct(*arguments, **options)
+        else:
+            _owner.make(lambda: construct(*arguments, **options))
+
+    return construct_owned
+
+
+def _epolls() -> Set[int]:
+    """The epoll descriptors of this process."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[eventpoll]":
+                found.add(int(name))
+        except OSError:
+            pass  # It has been closed meanwhile.
+    return found
+
+
+def _watched(epoll: int) -> Dict[int, Optional[int]]:
+    """The descriptors that it watches, and their inodes, which Linux tells from 4.13 on."""
+    try:
+        with open(f"/proc/self/fdinfo/{epoll}", encoding="ascii") as file:
+            text = file.read()
+    except OSError:
+        return {}
+    return {int(number): int(inode, 16) if inode else None
+            for number, inode in _WATCHED.findall(text)}
+
+
+def _listens(connection: socket.socket) -> bool:
+    return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 0
+
+
+def _sockets(epoll: int) -> Optional[List[socket.socket]]:
+    """Descriptors of its own for the sockets that it watches; None if it watches anything else that
+    gloo does not."""
+    found: List[socket.socket] = []
+    for number, inode in _watched(epoll).items():
+        try:
+            own = os.dup(number)
+        except OSError:
+            continue
+        status = os.fstat(own)
+        if inode is not None and status.st_ino != inode:
+            os.close(own)  # The number means another file by now.
+        elif stat.S_ISSOCK(status.st_mode):
+            found.append(socket.socket(fileno=own))
+        else:
+            os.close(own)
+            if not stat.S_ISFIFO(status.st_mode):
+                _close(found)
+                return None
+    return found
+
+
+def _close(connections: List[socket.socket]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def _device(epoll: int) -> Optional[_Device]:
+    found = _sockets(epoll) or []
+    try:
+        listeners = [os.fstat(each.fileno()).st_ino for each in found
+                     if each.family in (socket.AF_INET, socket.AF_INET6) and _listens(each)]
+    finally:
+        _close(found)
+    return _Device(epoll, listeners[0]) if len(listeners) == 1 else None
+
+
+def _shut_down(device: _Device) -> None:
+    found = _sockets(device.epoll) or []
+    try:
+        if not any(os.fstat(each.fileno()).st_ino == device.listener for each in found):
+            return  # The group has ended, and the descriptor is another one's.
+        for each in found:
+            if not _listens(each):
+                try:
+                    each.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # It has ended already.
+    finally:
+        _close(found)
