@@ -5,8 +5,9 @@
 
 WAY is how the ranks divide it: fsdp (FSDP2), hsdp (replicas of two shards), tp (tensor parallel
 pairs of ranks, FSDP2 over them), many (fsdp, and rank 0 reports what it uses), nodes (fsdp on nodes
-that come and go, until FOLDER/finish exists), misfit (a mesh that fits no world). KILL is
-STEP:RANK[+RANK...]: the first of these ranks kills the others there, and itself, once.
+that come and go, until FOLDER/finish exists), misfit (a mesh that fits no world); and, after a dot,
+the back end. KILL is STEP:RANK[+RANK...]: the first of these ranks kills the others there, and
+itself, once.
 """
 import faulthandler
 import gc
@@ -23,7 +24,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from regroup.torch import ShardedElastic
 
-way, folder = sys.argv[1:3]
+way, _, backend = sys.argv[1].partition(".")
+folder = sys.argv[2]
 kills = {}
 for word in sys.argv[3:]:
     number, _, ranks = word.partition(":")
@@ -138,7 +140,7 @@ def train(step):
 
 MESHES = {"hsdp": {"replicate": -1, "shard": 2}, "tp": {"dp": -1, "tp": 2}, "misfit": {"shard": 7}}
 elastic = ShardedElastic(build, mesh=MESHES.get(way), data_dims=["dp"] if way == "tp" else None,
-                         snapshot_every=EVERY, seed=5)
+                         snapshot_every=EVERY, seed=5, backend=backend or None)
 batches = elastic.batches(Points(), BATCH)
 # In the middle of rounds.
 report_at = (max(kills, default=0) // 4 + 2, max(kills, default=0) + 2)

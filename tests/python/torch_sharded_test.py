@@ -56,6 +56,10 @@ class ShardedElastic(FolderTest):
         # The ranks die where all have committed the step before.
         self.assertEqual(self.expect_same_result("hsdp", [8, 20], "8:1", "20:3"), 1)
 
+    def test_gloo_is_made_anew_in_the_same_processes(self):
+        self.assertEqual(self.expect_same_result("fsdp.gloo", [4, 16], "7:1", "19:3"), 1)
+        self.assertEqual(self.expect_same_result("hsdp.gloo", [8, 20], "8:1", "20:3"), 1)
+
     def test_loss_of_all_replicas_of_a_shard_goes_back_to_the_newest_snapshot(self):
         self.assertEqual(self.expect_same_result("hsdp", [4], "7:1+3"), 1)
 
