@@ -216,7 +216,7 @@ class Plan {
                 core_count = total / rank_count;
             }
             core_count = within_quota(core_count);
-        } else if (core_count > std::max(1, quota_share())) {
+        } else if (request_.cpu_quota && core_count > std::max(1, quota_share())) {
             note("--cpus-per-rank " + std::to_string(core_count) +
                  ": the workers will often wait, because " + quota_text());
         }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
 #include "worker_sdk/src/cuda/device_choice.h"
@@ -60,10 +61,28 @@ Device device_for(const Context& context, const ProcessGroupOptions& options,
     return {DeviceKind::cuda, *options.device};
 }
 
-std::future<const NcclApi*> open_in_background() {
-    const auto open =
-        std::make_shared<std::packaged_task<const NcclApi*()>>([] { return &installed_api(); });
-    std::future<const NcclApi*> opened = open->get_future();
+/// An exception would be shared with the thread, which destroys it at any time.
+using OpenedApi = Result<const NcclApi*>;
+
+OpenedApi open_api() {
+    try {
+        return &installed_api();
+    } catch (const Error& error) {
+        return Failure(error.code(), error.what());
+    }
+}
+
+const NcclApi& api_of(std::future<OpenedApi>& opened) {
+    const OpenedApi api = opened.get();
+    if (!api) {
+        throw Error(api.error().code, api.error().detail);
+    }
+    return **api;
+}
+
+std::future<OpenedApi> open_in_background() {
+    const auto open = std::make_shared<std::packaged_task<OpenedApi()>>(open_api);
+    std::future<OpenedApi> opened = open->get_future();
     try {
         // Unlike a thread of std::async, it never runs the program's signal handlers.
         start_helper_thread("regroup-nccl", [open] { (*open)(); }).detach();
@@ -83,16 +102,16 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
     try {
         check(environment);
         // Each takes a tenth of a second or more: the library, and the context of the GPU.
-        std::future<const NcclApi*> opened = open_in_background();
+        std::future<OpenedApi> opened = open_in_background();
         try {
             device = device_for(context, options, environment);
             const cuda::DeviceScope scope(cuda::cuda_runtime(), device.index);
             cuda::cuda_runtime().set_device(device.index);  // Makes the context.
         } catch (const Error&) {
-            static_cast<void>(opened.get());  // Its error comes first.
+            static_cast<void>(api_of(opened));  // Its error comes first.
             throw;
         }
-        api = opened.get();
+        api = &api_of(opened);
         cuda::turn_off_ras();
         if (environment.share_gpus) {
             cuda::let_ranks_share_a_gpu(context.rank);

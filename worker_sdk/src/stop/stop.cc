@@ -29,7 +29,7 @@ constexpr Duration kEndLimit = std::chrono::seconds(2);
 std::atomic<StopAgreement*> only_agreement = nullptr;
 
 void end_at_exit() {
-    only_agreement.load()->end(kEndLimit);
+    only_agreement.load()->end_with_process(kEndLimit);
 }
 
 /// Without a launcher that serves the store, rank 0 does. PyTorch, or another Context of this

@@ -55,6 +55,14 @@ void StopAgreement::end(Duration limit) {
     changed_.wait_for(lock, limit, [this] { return state_.is_through || state_.failure; });
 }
 
+void StopAgreement::end_with_process(Duration limit) {
+    end(limit);
+    if (mark_.is_here()) {
+        ringer_.detach();
+        watch_.detach();
+    }
+}
+
 // ---- The program's thread.
 
 void StopAgreement::require_order(std::uint64_t step) const {

@@ -69,6 +69,8 @@ class StopAgreement {
     /// This rank begins no more steps. Waits until the others can know it, for at most `limit`. Any
     /// thread.
     void end(Duration limit);
+    /// The same at the end of the process, which does not wait for the threads.
+    void end_with_process(Duration limit);
 
    private:
     enum class Phase : std::uint8_t { training, asked, decided, failed };
