@@ -362,9 +362,14 @@ void declare_placement(FlagTable& flags, RunFlags& out) {
         out.agent.group.command.virtual_local_rank);
 }
 
-FlagTable::Take modules_into(std::vector<std::string>& out) {
-    return [&out](const std::string& text) -> std::string {
+FlagTable::Take modules_into(agent::WorkerCommand& command) {
+    return [&command](const std::string& text) -> std::string {
+        std::vector<std::string>& out = command.preload;
         out.clear();
+        command.prepares = text != "none";
+        if (!command.prepares) {
+            return "";
+        }
         std::istringstream words(text);
         for (std::string word; std::getline(words, word, ',');) {
             const bool valid = !word.empty() && word.front() != '.' && word.back() != '.' &&
@@ -396,13 +401,16 @@ void declare_program(FlagTable& flags, RunFlags& out, SpecialFlags& special) {
             {"--use-env", "", "", "Do not pass --local-rank=N to the script", "--use-env", "-"},
             out.program.use_env);
     }
-    flags.value({"--preload", "MODULE,...", "",
-                 "Import these Python modules once on this node, in a process that then forks the "
-                 "workers. A worker so starts in milliseconds, also after a failure, and the "
-                 "workers share the memory of the modules. The imports must start no threads and "
-                 "use no GPU. No effect on a program that is not run by Python",
-                 "--preload=torch,numpy", "", true},
-                modules_into(out.agent.group.command.preload));
+    flags.value(
+        {"--preload", "MODULE,...", "",
+         "Import these Python modules once on this node, in a process that then forks the "
+         "workers. A worker so starts in milliseconds, also after a failure, and the "
+         "workers share the memory of the modules. The imports must start no threads and "
+         "use no GPU. No effect on a program that is not run by Python. Without it, the same "
+         "is prepared for elastic programs while they train, with the packages that they "
+         "have imported, if 4 GiB of memory are left; \"none\" prevents that",
+         "--preload=torch,numpy", "", true},
+        modules_into(out.agent.group.command));
     flags.value({"--start-method", "METHOD", "spawn",
                  "Accepted for compatibility, without effect: each worker is a new process",
                  "--start-method=spawn"},

@@ -258,15 +258,14 @@ Result<agent::WorkerCommand> make_worker_command(const RunFlags& flags, std::uin
     }
     command.executable = std::move(*executable);
     command.environment = agent::own_environment();
-    if (!command.preload.empty()) {
-        if (const auto end = find_python_program(command.arguments)) {
-            command.python_program_begin = *end;
-        } else {
-            command.preload.clear();
-            notes.emplace_back(
-                "--preload has no effect: the command of the workers is not that of "
-                "a Python interpreter with a program");
-        }
+    if (std::vector<std::string> words = command.arguments;
+        (command.python_program_begin = find_python_program(words))) {
+        command.arguments = std::move(words);
+    } else if (!command.preload.empty()) {
+        command.preload.clear();
+        notes.emplace_back(
+            "--preload has no effect: the command of the workers is not that of "
+            "a Python interpreter with a program");
     }
     const bool one_each = command.virtual_local_rank && !flags.placement.gpus_per_rank;
     for (std::uint32_t i = 0; one_each && i < workers; ++i) {

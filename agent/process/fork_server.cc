@@ -164,7 +164,7 @@ void ForkServer::start_process() {
     spec.arguments = options_.options;
     spec.arguments.insert(spec.arguments.end(), {"-c", kForkServerSource});
     spec.arguments.insert(spec.arguments.end(), options_.program.begin(), options_.program.end());
-    spec.arguments.push_back(joined(options_.modules, ","));
+    spec.arguments.push_back((options_.in_background ? "~" : "") + joined(options_.modules, ","));
     spec.environment = options_.environment;
     const bool blas_is_set =
         std::any_of(spec.environment.begin(), spec.environment.end(),
@@ -219,10 +219,13 @@ void ForkServer::hear() {
 void ForkServer::ready(std::uint64_t import_ms, std::uint64_t memory_kib) {
     timer_.cancel();
     state_ = State::ready;
-    say_("the fork server, pid " + std::to_string(process_->pid()) + ", has imported " +
-         joined(options_.modules, ",") + " in " +
-         format_duration(std::chrono::milliseconds(import_ms)) + "; the workers share its " +
-         std::to_string(memory_kib / 1024) + " MiB");
+    const std::string what =
+        options_.in_background ? "the program's packages" : joined(options_.modules, ",");
+    say_("the fork server, pid " + std::to_string(process_->pid()) + ", has imported " + what +
+         " in " + format_duration(std::chrono::milliseconds(import_ms)) + "; " +
+         (options_.in_background ? "workers that take another's place" : "the workers") +
+         " share its " + std::to_string(memory_kib / 1024) + " MiB" +
+         (options_.in_background ? " and start at once (--preload=none turns this off)" : ""));
     std::vector<std::uint64_t> waiting;
     for (const auto& [id, launch] : launches_) {
         waiting.push_back(id);
@@ -254,7 +257,9 @@ void ForkServer::ended(ExitStatus status) {
 
 void ForkServer::give_up(const std::string& reason) {
     stop_process();
-    say_("--preload has no effect on this node: " + reason);
+    say_((options_.in_background ? "no fork server is prepared on this node: "
+                                 : "--preload has no effect on this node: ") +
+         reason);
     fail_all(Failure(Errc::system, reason), false);
 }
 

@@ -21,7 +21,10 @@ struct ForkServerOptions {
     std::vector<std::string> options;  ///< Its argv up to the program: "python3", "-u".
     /// The rest of argv, for sys.path: "train.py", or "-m" and the module.
     std::vector<std::string> program;
-    std::vector<std::string> modules;      ///< To import.
+    std::vector<std::string> modules;  ///< To import.
+    /// Nobody asked for it: workers are started otherwise until it is ready, and a module that
+    /// cannot be imported is left out.
+    bool in_background = false;
     std::vector<std::string> environment;  ///< That of the workers, as far as they share it.
 };
 
@@ -58,8 +61,11 @@ class ForkServer {
     /// Starts the server process, whose imports take seconds. Call once.
     void start();
 
-    /// False once the server has refused, or was stopped. Workers must then be started otherwise.
-    [[nodiscard]] bool serves() const noexcept { return state_ != State::off; }
+    /// False once the server has refused, or was stopped, and, in the background, until it is
+    /// ready. Workers must then be started otherwise.
+    [[nodiscard]] bool serves() const noexcept {
+        return state_ == State::ready || (state_ == State::importing && !options_.in_background);
+    }
 
     /// Forks a worker, once the server has imported its modules. `id` is the worker's own.
     /// `program_begin` is the index of the program in `spec.arguments`, as in ForkServerOptions.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports modules once, and forks the workers of a node. Runs as `python3 OPTIONS -c SOURCE PROGRAM
-MODULES`; fork_server.h describes the messages.
+MODULES`; fork_server.h describes the messages. After a "~", modules that cannot be imported are left
+out.
 
     agent -- fork server -- helper -- worker        A worker begins like this,
     agent -- worker                                 and the helper ends.
@@ -52,8 +53,8 @@ def main(program, modules):
     set_title([b"regroup: fork server for " + os.fsencode(modules)])
     set_first_path(program)
     begin = time.monotonic()
-    for module in modules.split(","):
-        refusal = import_module(module)
+    for module in modules.lstrip("~").split(","):
+        refusal = import_module(module, modules.startswith("~"))
         if refusal:
             control.send(b"\0".join([b"refused", os.fsencode(module), os.fsencode(refusal)]))
             os._exit(0)
@@ -80,11 +81,13 @@ def main(program, modules):
             os.close(fd)
 
 
-def import_module(module):
+def import_module(module, may_be_left_out):
     """Returns the reason why workers cannot be forked after this import, or nothing."""
     try:
         __import__(module)
     except BaseException as error:
+        if may_be_left_out and isinstance(error, Exception):
+            return None
         return f"its import failed: {type(error).__name__}: {error}"
     started = len(os.listdir("/proc/self/task")) - 1
     if started > 0:

@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <fstream>
-#include <limits>
 #include <string>
 #include <sys/mman.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
-#include "rendezvous/cgroup/cgroup.h"
 #include "rendezvous/files/background.h"
 
 namespace regroup::agent {
@@ -85,19 +82,6 @@ Result<void> AllocationAhead::await(std::uint64_t bytes) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return taken_ >= bytes || !outcome_; });
     return outcome_;
-}
-
-std::uint64_t node_memory_left() {
-    std::uint64_t left = std::numeric_limits<std::uint64_t>::max();
-    std::ifstream lines("/proc/meminfo");
-    std::string name;
-    for (std::uint64_t kibibytes = 0; lines >> name;) {
-        if (name == "MemAvailable:" && lines >> kibibytes) {
-            left = kibibytes * 1024;
-            break;
-        }
-    }
-    return std::min(left, cgroup::memory_left().value_or(left));
 }
 
 }  // namespace regroup::agent

@@ -68,7 +68,4 @@ class AllocationAhead {
     std::thread thread_;
 };
 
-/// The memory that this node has left: what the kernel can give, within the limits of the cgroups.
-[[nodiscard]] std::uint64_t node_memory_left();
-
 }  // namespace regroup::agent

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/health/findings.h"
+#include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::agent {
 
@@ -58,7 +59,7 @@ Result<std::shared_ptr<ImageMemory>> Shelf::scratch(std::uint64_t bytes) {
     }
     const std::lock_guard lock(mutex_);
     // The program cannot go on without it, so only the memory of the node is a limit.
-    if (bytes_locked() + bytes > limits_.bytes_max && bytes > node_memory_left() / 10 * 9) {
+    if (bytes_locked() + bytes > limits_.bytes_max && bytes > cgroup::node_memory_left() / 10 * 9) {
         return too_large(bytes, "the bytes of a snapshot that is read");
     }
     scratch_.add(*image);
@@ -79,7 +80,7 @@ Shelf::RoomEntry Shelf::charge_for(std::uint64_t bytes, bool replicated) const {
 bool Shelf::fits_locked(std::uint64_t room_bytes) const {
     return bytes_locked() + room_bytes <= limits_.bytes_max ||
            (bytes_locked(Counted::this_round) + room_bytes <= limits_.bytes_max &&
-            room_bytes <= node_memory_left() / 10 * 9);
+            room_bytes <= cgroup::node_memory_left() / 10 * 9);
 }
 
 Result<std::shared_ptr<Room>> Shelf::room(const snapshot::RoomWanted& wanted) {

@@ -20,6 +20,7 @@
 #include "agent/snapshot/peer_client.h"
 #include "agent/snapshot/peer_server.h"
 #include "agent/snapshot/shelf.h"
+#include "rendezvous/cgroup/cgroup.h"
 #include "rendezvous/client/endpoint.h"
 #include "rendezvous/snapshot/folder.h"
 
@@ -66,7 +67,7 @@ Reply with_file_at(const std::filesystem::path& path, const Ask& ask) {
 }
 
 std::uint64_t memory_max(const SnapshotOptions& options) {
-    return options.memory_max.value_or(node_memory_left() / 2);
+    return options.memory_max.value_or(cgroup::node_memory_left() / 2);
 }
 
 /// What the threads need to know of the round.

@@ -31,11 +31,13 @@ struct WorkerCommand {
     /// Placement of the workers, by local rank. Empty: not bound.
     std::vector<RankPlacement> placements;
     bool sets_threads = false;  ///< Set OMP_NUM_THREADS from `placements`.
-    /// Python modules that a fork server imports. Empty: no fork server. Else `arguments` are those
-    /// of a Python interpreter.
+    /// Python modules that a fork server imports.
     std::vector<std::string> preload;
-    /// Index in `arguments` of the end of the interpreter's options.
-    std::size_t python_program_begin = 1;
+    /// Without `preload`: a fork server may be prepared while elastic workers train.
+    bool prepares = true;
+    /// Index in `arguments` of the end of the options of a Python interpreter. Nothing: they are
+    /// not those of one, and there is no fork server.
+    std::optional<std::size_t> python_program_begin{};
 };
 
 struct WorkerGroupOptions {

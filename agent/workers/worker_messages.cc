@@ -210,6 +210,10 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         if (const auto on_saved = std::exchange(worker.on_records_saved, nullptr)) {
             on_saved(*saved);
         }
+    } else if (const auto* imports = std::get_if<worker_link::Imports>(&message)) {
+        if (worker.elastic) {
+            starter_.prepare_fork_server(imports->modules);
+        }
     } else if (std::holds_alternative<worker_link::OpenSnapshots>(message)) {
         open_snapshots(key);
     }

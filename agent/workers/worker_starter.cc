@@ -8,6 +8,8 @@
 
 #include "agent/output/template_text.h"
 #include "agent/workers/worker_environment.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/cgroup/cgroup.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/net/route.h"
 
@@ -17,6 +19,8 @@ namespace {
 
 /// The first output opens the file of a worker. After this time a silent worker gets empty files.
 constexpr Duration kFilesPause = std::chrono::milliseconds(20);
+/// A fork server that nobody asked for takes up to about 1 GiB: PyTorch with its compiler.
+constexpr std::uint64_t kPrepareMemory = std::uint64_t{4} << 30U;
 
 }  // namespace
 
@@ -33,17 +37,34 @@ WorkerStarter::WorkerStarter(boost::asio::io_context& io, LinuxLauncher& launche
       files_timer_(io) {}
 
 void WorkerStarter::start_fork_server() {
+    if (!options_.command.preload.empty()) {
+        open_fork_server(options_.command.preload, false);
+    }
+}
+
+void WorkerStarter::prepare_fork_server(const std::string& modules) {
     const WorkerCommand& command = options_.command;
-    if (command.preload.empty()) {
+    if (fork_server_ || !command.prepares || !command.python_program_begin || modules.empty() ||
+        cgroup::node_memory_left() < kPrepareMemory) {
         return;
     }
+    std::vector<std::string> names;
+    for (const std::string_view name : split(modules, ',')) {
+        names.emplace_back(name);
+    }
+    open_fork_server(std::move(names), true);
+}
+
+void WorkerStarter::open_fork_server(std::vector<std::string> modules, bool in_background) {
+    const WorkerCommand& command = options_.command;
     const auto program =
-        command.arguments.begin() + static_cast<std::ptrdiff_t>(command.python_program_begin);
+        command.arguments.begin() + static_cast<std::ptrdiff_t>(*command.python_program_begin);
     ForkServerOptions options;
     options.interpreter = command.executable;
     options.options.assign(command.arguments.begin(), program);
     options.program.assign(program, command.arguments.end());
-    options.modules = command.preload;
+    options.modules = std::move(modules);
+    options.in_background = in_background;
     options.environment = command.environment;
     fork_server_.emplace(io_, launcher_, std::move(options), output_.sayer());
     fork_server_->start();
@@ -115,7 +136,7 @@ void WorkerStarter::fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes
     // Kept for a start without the fork server.
     auto kept = std::make_shared<std::pair<ProcessSpec, OutputRelay::Pipes>>(std::move(spec),
                                                                              std::move(pipes));
-    fork_server_->launch(key, kept->first, options_.command.python_program_begin,
+    fork_server_->launch(key, kept->first, *options_.command.python_program_begin,
                          [this, key, kept](Result<ChildProcess> child) {
                              on_started_(key,
                                          child ? std::move(child) : launcher_.launch(kept->first));

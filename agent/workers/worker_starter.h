@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -32,6 +33,9 @@ class WorkerStarter {
 
     /// Starts the fork server, if the command has one. Workers then wait for its imports.
     void start_fork_server();
+    /// Prepares one in the background, for workers that will import these modules, if the command
+    /// may have one and has none, and the node has the memory. Names with commas between.
+    void prepare_fork_server(const std::string& modules);
     /// Ends it. Workers that wait for it are not started.
     void stop_fork_server();
 
@@ -61,6 +65,7 @@ class WorkerStarter {
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& worker, const OutputRelay::Pipes& pipes,
                                       bool reads_stdin) const;
     void make_folder(const std::filesystem::path& folder);
+    void open_fork_server(std::vector<std::string> modules, bool in_background);
     void fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes pipes);
 
     boost::asio::io_context& io_;

@@ -149,6 +149,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "elastic_register_tensor": (_H, _T, Tensor),
     "elastic_register_buffer": (_H, _T, Tensor),
     "elastic_register_value": (_H, _T, SaveValue, LoadValue, c_void_p),
+    "elastic_will_import": (_H, _T),
     "elastic_resume_at": (_H, c_uint64, c_uint64),
     "elastic_on_straggler": (_H, OnStraggler, c_void_p),
     "elastic_next": (_H, _I32),

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple, Type
 
 from . import _library
 from ._calls import Borrowed, Handle, blocking, from_c, result
+from ._imports import installed_modules
 from ._library import check, library, text
 from .context import Context
 from .errors import Error, InvalidArgument
@@ -136,6 +137,7 @@ class ElasticStep:
 
     def _committed(self) -> None:
         self._has_ended = True
+        self._loop._tell_imports()
         if self._loop.after_commit is not None:
             info = result(library.regroup_step_get, self._open())
             self._loop.after_commit(self, info.number, info.samples_begin)
@@ -210,6 +212,7 @@ class ElasticLoop:
         self._kept: List[Any] = []  # C uses these as long as the loop lives.
         self._raised: List[BaseException] = []
         self._round: Optional[ElasticRound] = None
+        self._has_told_imports = False
         #: How ``steps`` has ended: "finished", "left", or None.
         self.ending: Optional[str] = None
         #: Gives the cause of an exception in a step, for packages whose exceptions hide the loss of
@@ -358,6 +361,14 @@ class ElasticLoop:
             if not self._repairs(raised):
                 raise
         return None
+
+    def _tell_imports(self) -> None:
+        """So that the agent can prepare for a loss; by now the program has imported most."""
+        if not self._has_told_imports:
+            self._has_told_imports = True
+            modules = installed_modules()
+            if modules:
+                check(library.regroup_elastic_will_import(self._handle(), text(modules, "modules")))
 
     def _repairs(self, raised: BaseException) -> bool:
         """Tells C what went wrong. True if that is the loss of a peer, which the loop repairs."""

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -243,6 +244,19 @@ std::optional<std::uint64_t> memory_left(const fs::path& root) {
         });
     }
     return least;
+}
+
+std::uint64_t node_memory_left(const fs::path& root) {
+    std::uint64_t left = std::numeric_limits<std::uint64_t>::max();
+    std::ifstream words(root / "proc/meminfo");
+    std::string name;
+    for (std::uint64_t kibibytes = 0; words >> name;) {
+        if (name == "MemAvailable:" && words >> kibibytes) {
+            left = kibibytes * 1024;
+            break;
+        }
+    }
+    return std::min(left, memory_left(root).value_or(left));
 }
 
 std::optional<TaskLimit> task_limit(const fs::path& root) {

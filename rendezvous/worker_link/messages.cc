@@ -2,6 +2,7 @@
 #include "rendezvous/worker_link/messages.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <concepts>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/names.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/utf8.h"
 
 namespace regroup::worker_link {
@@ -21,6 +23,15 @@ namespace {
 constexpr std::size_t kSentenceBytesMax = 4096;
 constexpr std::size_t kNameBytesMax = 512;
 constexpr std::size_t kSecretDigits = 64;
+
+bool are_modules(std::string_view text) {
+    return std::ranges::all_of(split(text, ','), [](std::string_view word) {
+        return !word.empty() && word.front() != '.' && word.back() != '.' &&
+               std::ranges::all_of(word, [](unsigned char c) {
+                   return std::isalnum(c) != 0 || c == '_' || c == '.';
+               });
+    });
+}
 
 Failure malformed(const std::string& what) {
     return {Errc::invalid_argument, "malformed message on the worker's socket: " + what};
@@ -44,6 +55,11 @@ class Writer {
     }
     void sentence(std::string_view key, const std::string& value) {
         line(key, beginning_of(value, kSentenceBytesMax));
+    }
+    void modules(std::string_view key, const std::string& value) {
+        line(key, value.size() <= kModulesBytesMax
+                      ? value
+                      : value.substr(0, value.find_last_of(',', kModulesBytesMax)));
     }
     void kind(std::string_view key, FatalKind value) { line(key, to_string(value)); }
     void secret(std::string_view key, const std::string& value) {
@@ -123,6 +139,17 @@ class Reader {
         if (const std::string_view* text = find(key, false)) {
             out = beginning_of(unescaped(*text), kSentenceBytesMax);
         }
+    }
+    void modules(std::string_view key, std::string& out) {
+        const std::string_view* text = find(key, true);
+        if (text == nullptr) {
+            return;
+        }
+        if (text->size() > kModulesBytesMax || !are_modules(*text)) {
+            complain(key, "must be names of Python modules with commas between");
+            return;
+        }
+        out = *text;
     }
     void kind(std::string_view key, FatalKind& out) {
         const std::string_view* text = find(key, true);
@@ -215,6 +242,8 @@ void visit_fields(Visitor& fields, M& m) {
     } else if constexpr (Is<M, RecordsSaved>) {
         fields.number("files", m.files);
         fields.sentence("complaint", m.complaint);
+    } else if constexpr (Is<M, Imports>) {
+        fields.modules("modules", m.modules);
     } else if constexpr (Is<M, OpenSnapshots>) {
         static_cast<void>(fields);
     } else if constexpr (Is<M, SnapshotsOpened>) {

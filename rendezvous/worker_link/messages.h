@@ -33,11 +33,12 @@ inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 /// advice. A refused worker continues as a program without the SDK.
 ///
 /// A new field that both sides can do without needs no new version.
-inline constexpr std::uint32_t kLinkVersion = 5;
+inline constexpr std::uint32_t kLinkVersion = 6;
 inline constexpr std::uint32_t kOldestLinkVersion = 4;
 
 /// The longest message; a longer one is refused. Texts are cut to fit.
 inline constexpr std::size_t kMessageLimit = 16384;
+inline constexpr std::size_t kModulesBytesMax = 12000;
 
 // ---- From the worker.
 
@@ -118,6 +119,14 @@ struct RecordsSaved {
 
     friend bool operator==(const RecordsSaved&, const RecordsSaved&) = default;
 };
+/// Modules of installed packages that the worker, a Python program that is elastic, has imported: a
+/// process that takes its place will import them, too.
+struct Imports {
+    static constexpr std::string_view kName = "imports";
+    std::string modules;  ///< Names with commas between, as many as fit kModulesBytesMax.
+
+    friend bool operator==(const Imports&, const Imports&) = default;
+};
 /// The worker wants to speak about snapshots; see rendezvous/snapshot/channel.h. One answer:
 /// SnapshotsOpened.
 struct OpenSnapshots {
@@ -125,8 +134,8 @@ struct OpenSnapshots {
 
     friend bool operator==(const OpenSnapshots&, const OpenSnapshots&) = default;
 };
-using FromWorker =
-    std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved, OpenSnapshots>;
+using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost, RecordsSaved,
+                                Imports, OpenSnapshots>;
 
 // ---- From the agent.
 

@@ -48,6 +48,26 @@ class Elastic(FolderTest):
         saved = regroup.Checkpoint.load(os.path.join(self.folder, "elastic.ckpt"))
         self.assertEqual({str(saved.get_integer("step"))}, steps)
 
+    def run_warm(self, kills, *flags):
+        packages = os.path.join(self.folder, "site-packages")
+        os.mkdir(packages)
+        with open(os.path.join(packages, "heavy.py"), "w", encoding="ascii") as file:
+            file.write("import os\nPID = os.getpid()\n")
+        path = os.pathsep.join([packages, os.environ.get("PYTHONPATH", "")])
+        code, output = run_job(self.folder, "warm_job.py", str(kills), ranks=2,
+                               flags=[f"--max-restarts={kills}", *flags],
+                               surroundings={"PYTHONPATH": path})
+        self.assertEqual(code, 0, output)
+        return output
+
+    def test_agent_prepares_what_a_lost_worker_had_imported(self):
+        output = self.run_warm(40)
+        self.assertIn("rank 1 was forked: True", output)
+        self.assertIn("rank 0 was forked: False", output)
+
+    def test_nothing_is_prepared_with_preload_none(self):
+        self.assertIn("rank 1 was forked: False", self.run_warm(3, "--preload=none"))
+
     def test_failure_of_the_program_is_reported_with_its_traceback(self):
         for way, function in (("raise", "misbehave"), ("save", "save_journal")):
             code, output = self.run_way(way, restarts=0)
