@@ -7,8 +7,9 @@ BACKEND is that of Elastic. WAY is how it trains: plain (batch normalisation, dr
 process that loads data); amp (gradients accumulated over parts of the batch, autocast to bfloat16,
 a GradScaler, clipping, groups of parameters); compile (a compiled module); stock (PyTorch's own
 DistributedDataParallel, and a sub-group); many (the same, and rank 0 reports what it uses); hang
-(rank 1 sleeps once in a section); kept (snapshots, and the rank that dies kills all others before).
-KILL is STEP:RANK: that rank kills itself there, once.
+(rank 1 sleeps once in a section); kept (snapshots, and the rank that dies kills all others before);
+blocked (ranks die in the middle of operations: first in one of the default group, then in one of a
+sub-group); bug (rank 1 raises a RuntimeError). KILL is STEP:RANK: that rank kills itself there, once.
 """
 import contextlib
 import faulthandler
@@ -46,16 +47,30 @@ class Points(torch.utils.data.Dataset):
         return self.inputs[index], self.targets[index]
 
 
-def die_once(step, point):
+def must_die(step):
     mark = os.path.join(folder, f"died.{step.number}")
-    if point == step.number % 3 and kills.get(step.number) == step.rank \
-            and not os.path.exists(mark):
-        open(mark, "w").close()
+    if kills.get(step.number) != step.rank or os.path.exists(mark):
+        return False
+    open(mark, "w").close()
+    return True
+
+
+def die_once(step, point):
+    if way != "blocked" and point == step.number % 3 and must_die(step):
         if way == "kept":
             for rank in set(range(step.world_size)) - {step.rank}:
                 with open(os.path.join(folder, f"pid.{rank}"), encoding="ascii") as file:
                     os.kill(int(file.read()), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_operation(step):
+    """In a large one, which ranks that do not talk with this one cannot end."""
+    group = None if step.number == min(kills) else whole
+    work = dist.all_reduce(torch.ones(4_000_000), group=group, async_op=True)
+    if must_die(step):
+        os.kill(os.getpid(), signal.SIGKILL)
+    work.wait()
 
 
 def hang_once(step):
@@ -86,6 +101,12 @@ def wrap_stock(module):
     return DistributedDataParallel(module)
 
 
+def wrap_blocked(module):
+    global whole
+    whole = dist.new_group(list(range(dist.get_world_size())))
+    return wrap_ddp(module)
+
+
 # So wide that over TCP, the order of the additions depends on the plan of the buckets.
 WIDTH = 700
 model = torch.nn.Sequential(torch.nn.Linear(8, WIDTH), torch.nn.BatchNorm1d(WIDTH),
@@ -104,7 +125,8 @@ if way == "compile":
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.5)
 parts = [scheduler] if scaler is None else [scheduler, scaler]
 elastic = Elastic(model, optimizer, *parts, seed=5, backend=back_end,
-                  wrap=wrap_stock if way in ("stock", "many") else wrap_ddp,
+                  wrap={"stock": wrap_stock, "many": wrap_stock, "blocked": wrap_blocked}.get(
+                      way, wrap_ddp),
                   snapshot_every=4 if way == "kept" else 0)
 with open(os.path.join(folder, f"pid.{os.environ['LOCAL_RANK']}"), "w", encoding="ascii") as file:
     file.write(str(os.getpid()))
@@ -143,6 +165,10 @@ def train(step):
     optimizer.zero_grad()
     loss = loss_function(elastic.ddp(inputs), targets)
     die_once(step, 1)
+    if way == "blocked" and step.number in kills:
+        die_in_operation(step)
+    if way == "bug" and step.number == 5 and step.rank == 1:
+        raise RuntimeError("a bug of the program")
     loss.backward()
     die_once(step, 2)
     with step.update():

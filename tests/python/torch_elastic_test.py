@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel in regroup.torch.Elastic: torch_elastic_job.py."""
+"""DistributedDataParallel in regroup.torch.Elastic, over regroup and over gloo:
+torch_elastic_job.py."""
 import os
 import re
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 import unittest
 
+import regroup
 from support import (DEADLINE_S, HERE, PROGRAM, FolderTest, main, needs_torch, run_job, torch,
                      without_job)
 
@@ -21,15 +23,29 @@ needs_new_torch = unittest.skipUnless(
     new_torch, f"{sys.executable} has no PyTorch from 2.3 on, for GradScaler on the CPU and compile")
 
 
-class Training(FolderTest):
-    back_end = "regroup"
+class Cases:
+    """What holds for each back end."""
 
-    def train(self, way, *kills, ranks=2, flags=(), **surroundings):
-        flags = [f"--max-restarts={len(kills) + 1}", f"--preload={PRELOADED}", *flags]
-        code, output = run_job(self.folder, "torch_elastic_job.py", self.back_end, way,
-                               self.folder, *kills, ranks=ranks, deadline_s=300, flags=flags, surroundings=surroundings)
+    back_end = None
+    deaths = DEATHS
+    undisturbed = None  # Results of runs without kills, which several cases have in common.
+
+    def run_training(self, way, *kills, ranks=2, flags=(), **surroundings):
+        flags = [f"--preload={PRELOADED}", *flags]
+        return run_job(self.folder, "torch_elastic_job.py", self.back_end, way, self.folder, *kills,
+                       ranks=ranks, deadline_s=300, flags=flags, surroundings=surroundings)
+
+    def train(self, way, *kills, flags=(), **options):
+        flags = [f"--max-restarts={len(kills) + 1}", *flags]
+        code, output = self.run_training(way, *kills, flags=flags, **options)
         self.assertEqual(code, 0, output)
         return output
+
+    def expected(self, way, ranks=2, **options):
+        key = (way, ranks, *sorted(options.items()))
+        if key not in self.undisturbed:
+            self.undisturbed[key] = self.results(self.train(way, ranks=ranks, **options), ranks)
+        return self.undisturbed[key]
 
     def results(self, output, ranks):
         results = re.findall(r"result .*", output)
@@ -39,7 +55,7 @@ class Training(FolderTest):
 
     def expect_same_result(self, way, *kills, ranks=2, **options):
         """Two ranks kill themselves; the parameters at the end are those without it."""
-        expected = self.results(self.train(way, ranks=ranks, **options), ranks)
+        expected = self.expected(way, ranks=ranks, **options)
         output = self.train(way, *kills, ranks=ranks, **options)
         self.assertEqual(self.results(output, ranks), expected, output)
         for number, kill in enumerate(kills):
@@ -53,14 +69,11 @@ class Training(FolderTest):
     def test_killed_ranks_do_not_change_the_result(self):
         self.expect_same_result("plain", "7:1", "20:2", ranks=3)
 
-    def test_result_does_not_depend_on_kills_over_tcp(self):
-        self.expect_same_result("plain", "7:1", "17:2", ranks=3, REGROUP_CPU_TRANSPORT="tcp")
-
     def test_process_that_loads_data_is_started_again(self):
         self.expect_same_result("loader", "7:1", "17:1")
 
     def test_loss_of_all_processes_goes_back_to_the_newest_snapshot(self):
-        expected = self.results(self.train("plain"), 2)
+        expected = self.expected("plain")
         output = self.train("kept", "15:1")
         self.assertEqual(self.results(output, 2), expected)
         begun = re.findall(r"^\[\S+ round (\d+) of rank 0 of 2 from step (\d+),", output,
@@ -76,21 +89,72 @@ class Training(FolderTest):
         self.expect_same_result("compile", "7:1", "17:1")
 
     def test_hanging_rank_is_ended_and_the_result_is_the_same(self):
-        expected = self.results(self.train("plain"), 2)
+        expected = self.expected("plain")
         output = self.train("hang", flags=["--hang-floor=3", "--hang-factor=1"])
         self.assertEqual(self.results(output, 2), expected)
         self.assertIn("killing rank 1 because the round hangs", output)
 
     def test_deaths_leave_no_descriptors_threads_or_memory(self):
-        kills = [f"{4 * number}:1" for number in range(1, DEATHS + 1)]
+        kills = [f"{4 * number}:1" for number in range(1, self.deaths + 1)]
         output = self.train("many", *kills)
         used = [tuple(map(int, match)) for match in
                 re.findall(r"used (\d+) (\d+) (\d+) in round (\d+)", output)]
         self.assertEqual(len(used), 2, output)
         (files, threads, kilobytes, first), (files_at_end, threads_at_end, more, last) = used
-        self.assertGreaterEqual(last - first, DEATHS * 3 // 4 - 1)
+        self.assertGreaterEqual(last - first, self.deaths * 3 // 4 - 1)
         self.assertEqual((files_at_end, threads_at_end), (files, threads), output)
         self.assertLess(more - kilobytes, 8000, "kB more after deaths")
+
+    def test_ranks_that_do_not_talk_with_a_dead_one_are_released(self):
+        output = self.train("blocked", "7:1", "15:1", ranks=4)
+        self.results(output, 4)
+        for rank in (0, 2, 3):  # They keep their processes.
+            begun = re.findall(f"round (\\d) of rank {rank} of 4 from step \\d+, (pid \\d+)", output)
+            self.assertEqual([number for number, _ in begun], ["1", "2", "3"], output)
+            self.assertEqual(len({process for _, process in begun}), 1, output)
+
+    def test_error_of_the_program_ends_the_job_with_its_traceback(self):
+        code, output = self.run_training("bug", flags=["--max-restarts=0"])
+        self.assertEqual(code, 1, output)
+        self.assertIn("Traceback", output)
+        self.assertIn("RuntimeError: a bug of the program", output)
+        self.assertNotIn("round 2 of rank", output)
+
+
+@needs_torch
+class OverRegroup(Cases, FolderTest):
+    back_end = "regroup"
+    undisturbed = {}
+
+    def test_result_does_not_depend_on_kills_over_tcp(self):
+        self.expect_same_result("plain", "7:1", "17:2", ranks=3, REGROUP_CPU_TRANSPORT="tcp")
+
+
+@needs_torch
+class OverGloo(Cases, FolderTest):
+    back_end = "gloo"
+    undisturbed = {}
+    deaths = 8  # By hand, 200 were as good.
+
+
+@needs_torch
+class Choices(unittest.TestCase):
+    def refusal(self, *arguments, **options):
+        from regroup.torch import Elastic
+        with self.assertRaises(regroup.InvalidArgument) as caught:
+            Elastic(*arguments, **options)
+        return str(caught.exception)
+
+    def test_back_end_that_cannot_be_released_is_refused(self):
+        model = torch.nn.Linear(1, 1)
+        self.assertIn("mpi has no way to end an operation", self.refusal(model, backend="mpi"))
+        self.assertIn("nonesuch is no back end",
+                      self.refusal(model, backend="cpu:gloo,cuda:nonesuch"))
+
+    def test_device_without_a_back_end_is_refused(self):
+        model = torch.nn.Linear(1, 1)
+        model.register_buffer("far", torch.empty(1, device="meta"))
+        self.assertIn("far is on meta", self.refusal(model))
 
 
 class Node:
@@ -104,7 +168,7 @@ class Node:
              "--rdzv-backend=c10d", f"--rdzv-endpoint={test.endpoint}", "--rdzv-id=job",
              f"--local-addr={self.name}", f"--log-dir={test.folder}/runs", "--grow-after=0",
              f"--preload={PRELOADED}", sys.executable, os.path.join(HERE, "torch_nodes_job.py"),
-             test.folder],
+             test.back_end, test.folder],
             cwd=test.folder, env=without_job(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True)
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -140,8 +204,9 @@ class Node:
         self.process.stdout.close()
 
 
-@needs_torch
-class Nodes(FolderTest):
+class NodeCases:
+    back_end = None
+
     def setUp(self):
         super().setUp()
         with socket.socket() as listener:
@@ -177,6 +242,16 @@ class Nodes(FolderTest):
         self.assertIn("each once an epoch: True", finished[0])
         # The workers of the first node keep their processes.
         self.assertEqual(len(set(re.findall(r"pid (\d+)\.", first.output))), 2, first.output)
+
+
+@needs_torch
+class NodesOverRegroup(NodeCases, FolderTest):
+    back_end = "regroup"
+
+
+@needs_torch
+class NodesOverGloo(NodeCases, FolderTest):
+    back_end = "gloo"
 
 
 main()

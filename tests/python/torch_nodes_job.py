@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains on nodes that come and go, for torch_elastic_test.py: torch_nodes_job.py FOLDER.
+"""Trains on nodes that come and go, for torch_elastic_test.py: torch_nodes_job.py BACKEND FOLDER.
 
 It counts how often each sample was used, and finishes when FOLDER/finish exists."""
 import faulthandler
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from regroup.torch import Elastic
 
-folder, = sys.argv[1:]
+back_end, folder = sys.argv[1:]
 BATCH, EPOCHS = 5, 4000
 faulthandler.dump_traceback_later(300, exit=True)
 torch.set_num_threads(1)
@@ -38,12 +38,12 @@ def on_leave(leave):
           flush=True)
 
 
-elastic = Elastic(model, optimizer, compare_every=20)
+elastic = Elastic(model, optimizer, compare_every=20, backend=back_end)
 elastic.loop.register_state("uses", uses)
 batches = elastic.batches(Numbers(), BATCH)
 for step in elastic.steps(on_round=on_round, on_leave=on_leave):
     with step:
-        stop = torch.tensor([os.path.exists(os.path.join(folder, "finish"))])
+        stop = torch.tensor([int(os.path.exists(os.path.join(folder, "finish")))])
         dist.all_reduce(stop, dist.ReduceOp.MAX)
         if stop:
             step.finish()
