@@ -3,16 +3,12 @@
 torch_elastic_job.py."""
 import os
 import re
-import socket
-import subprocess
 import sys
-import threading
-import time
 import unittest
 
 import regroup
-from support import (DEADLINE_S, HERE, PROGRAM, FolderTest, main, needs_torch, run_job, torch,
-                     without_job)
+from nodes import Node, NodesTest
+from support import FolderTest, main, needs_torch, run_job, torch
 
 #: Deaths of `many`: of rank 1, some steps apart.
 DEATHS = 20
@@ -157,80 +153,23 @@ class Choices(unittest.TestCase):
         self.assertIn("far is on meta", self.refusal(model))
 
 
-class Node:
-    """A launcher with workers of torch_nodes_job.py, on an address of its own."""
-
-    def __init__(self, test, number, workers):
-        self.name = f"127.0.0.{number}"
-        self.output = ""
-        self.process = subprocess.Popen(
-            [PROGRAM, "run", "--nnodes=1:2", f"--nproc-per-node={workers}", "--max-restarts=3",
-             "--rdzv-backend=c10d", f"--rdzv-endpoint={test.endpoint}", "--rdzv-id=job",
-             f"--local-addr={self.name}", f"--log-dir={test.folder}/runs", "--grow-after=0",
-             f"--preload={PRELOADED}", sys.executable, os.path.join(HERE, "torch_nodes_job.py"),
-             test.back_end, test.folder],
-            cwd=test.folder, env=without_job(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True)
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-        test.addCleanup(self.end)
-
-    def read(self):
-        for line in self.process.stdout:
-            self.output += line
-
-    def expect(self, test, pattern, seconds=DEADLINE_S * 2):
-        """Waits until the output has the pattern."""
-        deadline = time.monotonic() + seconds
-        while True:
-            found = re.search(pattern, self.output)
-            if found:
-                return found
-            test.assertLess(time.monotonic(), deadline, f"{pattern} is not in: {self.output}")
-            test.assertIsNone(self.process.poll(), self.output)
-            time.sleep(0.05)
-
-    def wait(self):
-        code = self.process.wait(DEADLINE_S)
-        self.reader.join(DEADLINE_S)
-        return code
-
-    def end(self):
-        """Kills the launcher; its workers end with it."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.reader.join(DEADLINE_S)
-        self.process.stdout.close()
-
-
 class NodeCases:
     back_end = None
 
-    def setUp(self):
-        super().setUp()
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
-        daemon = subprocess.Popen([PROGRAM, "serve", f"--listen={self.endpoint}"],
-                                  stderr=subprocess.DEVNULL)
-        self.addCleanup(daemon.wait)
-        self.addCleanup(daemon.terminate)
+    def node(self, number, workers):
+        return Node(self, number, workers, "torch_nodes_job.py", self.back_end, self.folder,
+                    flags=[f"--preload={PRELOADED}"])
 
     def test_world_shrinks_and_grows_and_a_drained_node_saves(self):
-        first = Node(self, 2, 2)
-        second = Node(self, 3, 1)
+        first, second = self.node(2, 2), self.node(3, 1)
         first.expect(self, "of rank 0 of 3 from step 0,")
         second.expect(self, "of rank 2 of 3 from step 0,")
         second.end()
         shrunk = first.expect(self, r"of rank 0 of 2 from step (\d+),")
-        third = Node(self, 4, 1)
+        third = self.node(4, 1)
         grown = third.expect(self, r"of rank 2 of 3 from step (\d+),")
         self.assertGreaterEqual(int(grown.group(1)), int(shrunk.group(1)))
-        code = subprocess.run([PROGRAM, "drain", "--wait", f"--endpoint={self.endpoint}",
-                               third.name], stdout=subprocess.DEVNULL, timeout=DEADLINE_S).returncode
-        self.assertEqual(code, 0, third.output)
-        self.assertEqual(third.wait(), 75, third.output)
+        self.drain(third)
         self.assertIn(", with time: True, ", third.output)
         left = re.search(r"left at step (\d+),", third.output)
         first.expect(self, f"of rank 0 of 2 from step {left.group(1)},")
@@ -245,12 +184,12 @@ class NodeCases:
 
 
 @needs_torch
-class NodesOverRegroup(NodeCases, FolderTest):
+class NodesOverRegroup(NodeCases, NodesTest):
     back_end = "regroup"
 
 
 @needs_torch
-class NodesOverGloo(NodeCases, FolderTest):
+class NodesOverGloo(NodeCases, NodesTest):
     back_end = "gloo"
 
 
