@@ -6,8 +6,8 @@
 WAY is how the ranks divide it: fsdp (FSDP2), hsdp (replicas of two shards), tp (tensor parallel
 pairs of ranks, FSDP2 over them), many (fsdp, and rank 0 reports what it uses), nodes (fsdp on nodes
 that come and go, until FOLDER/finish exists), misfit (a mesh that fits no world); and, after a dot,
-the back end. KILL is STEP:RANK[+RANK...]: the first of these ranks kills the others there, and
-itself, once.
+the back end: "nccl" and "nccl2" train on GPUs. KILL is STEP:RANK[+RANK...]: the first of these
+ranks kills the others there, and itself, once.
 """
 import faulthandler
 import gc
@@ -34,6 +34,9 @@ STEPS = 10 + max(kills, default=20) if way == "many" else 30
 EVERY, BATCH, SAMPLES = 4, 12, 60
 faulthandler.dump_traceback_later(600, exit=True)
 torch.set_num_threads(1)
+device = "cuda" if backend.startswith("nccl") else "cpu"
+if device == "cuda":
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 torch.manual_seed(int(os.environ["LOCAL_RANK"]))  # The loop gives all ranks one seed.
 
 
@@ -54,19 +57,20 @@ class Uses:
     """A part of the state: how often each sample was used, by all ranks."""
 
     def __init__(self):
-        self.counts = torch.zeros(SAMPLES)
+        self.counts = torch.zeros(SAMPLES, device=device)
 
     def state_dict(self):
         return {"counts": self.counts}
 
     def load_state_dict(self, state):
-        self.counts = state["counts"]
+        self.counts = state["counts"].to(device)
 
 
 def build(mesh):
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(),
                                 torch.nn.Linear(64, 64), torch.nn.Dropout(0.1), torch.nn.ReLU(),
                                 torch.nn.Linear(64, 1))
+    model.to(device)
     data_mesh = mesh
     if way == "tp":
         model[1] = torch.nn.Identity()  # There, each rank has a part of the features.
@@ -109,20 +113,21 @@ def report():
 
 
 def is_over():
-    over = torch.tensor([os.path.exists(os.path.join(folder, "finish"))])
+    over = torch.tensor([os.path.exists(os.path.join(folder, "finish"))], device=device)
     dist.all_reduce(over, dist.ReduceOp.MAX)
     return bool(over)
 
 
 def use_of(indices):
     """Of each sample, by all ranks in this step."""
-    used = torch.zeros(SAMPLES).index_add_(0, indices, torch.ones(len(indices)))
+    used = torch.zeros(SAMPLES, device=device)
+    used.index_add_(0, indices, torch.ones(len(indices), device=device))
     dist.all_reduce(used)
     return used / (2 if way == "tp" else 1)
 
 
 def train(step):
-    indices, inputs, targets = next(batches)
+    indices, inputs, targets = (tensor.to(device) for tensor in next(batches))
     die_once(step, 0)
     elastic.optimizer.zero_grad()
     loss = torch.nn.functional.mse_loss(elastic.model(inputs), targets)
@@ -140,7 +145,8 @@ def train(step):
 
 MESHES = {"hsdp": {"replicate": -1, "shard": 2}, "tp": {"dp": -1, "tp": 2}, "misfit": {"shard": 7}}
 elastic = ShardedElastic(build, mesh=MESHES.get(way), data_dims=["dp"] if way == "tp" else None,
-                         snapshot_every=EVERY, seed=5, backend=backend or None)
+                         snapshot_every=EVERY, seed=5, device=device,
+                         backend=backend or None)
 batches = elastic.batches(Points(), BATCH)
 # In the middle of rounds.
 report_at = (max(kills, default=0) // 4 + 2, max(kills, default=0) + 2)
@@ -157,7 +163,7 @@ if elastic.ending == "finished":
     digest = hashlib.sha256()
     for value in elastic.model.state_dict().values():
         value = value.full_tensor() if isinstance(value, DTensor) else value
-        digest.update(value.detach().numpy().tobytes())
+        digest.update(value.detach().cpu().numpy().tobytes())
     counts = elastic.parts[1].counts
     print(f"result {digest.hexdigest()}, {int(counts.sum())} samples, each once an epoch: "
           f"{bool(counts.max() - counts.min() <= 1)}", flush=True)
