@@ -3,13 +3,15 @@
 
     torch_elastic_job.py BACKEND WAY FOLDER [KILL...]
 
-BACKEND is that of Elastic. WAY is how it trains: plain (batch normalisation, dropout, a scheduler); loader (the same, with a
-process that loads data); amp (gradients accumulated over parts of the batch, autocast to bfloat16,
-a GradScaler, clipping, groups of parameters); compile (a compiled module); stock (PyTorch's own
-DistributedDataParallel, and a sub-group); many (the same, and rank 0 reports what it uses); hang
-(rank 1 sleeps once in a section); kept (snapshots, and the rank that dies kills all others before);
-blocked (ranks die in the middle of operations: first in one of the default group, then in one of a
-sub-group); bug (rank 1 raises a RuntimeError). KILL is STEP:RANK: that rank kills itself there, once.
+BACKEND is that of Elastic. WAY is how it trains: plain (batch normalisation, dropout, a scheduler);
+loader (the same, with a process that loads data); amp (gradients accumulated over parts of the
+batch, autocast to bfloat16, a GradScaler, clipping, groups of parameters); compile (a compiled
+module); stock (PyTorch's own DistributedDataParallel, and a sub-group); many (the same, and rank 0
+reports what it uses); hang (rank 1 sleeps once in a section); kept (snapshots, and the rank that
+dies kills all others before); blocked (ranks die in the middle of operations: first in one of the
+default group, then in one of a sub-group); forming (rank 1 dies once, when it has published the
+address of its connections); bug (rank 1 raises a RuntimeError). KILL is STEP:RANK: that rank kills
+itself there, once.
 """
 import contextlib
 import faulthandler
@@ -24,6 +26,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from regroup.torch import Elastic, wrap_ddp
+from regroup.torch.round_store import RoundStore
 
 back_end, way, folder = sys.argv[1:4]
 kills = dict(tuple(map(int, word.split(":"))) for word in sys.argv[4:])
@@ -107,6 +110,20 @@ def wrap_blocked(module):
     return wrap_ddp(module)
 
 
+def wrap_forming(module):
+    mark = os.path.join(folder, "died")
+    if dist.get_rank() == 1 and not os.path.exists(mark):
+        publish = RoundStore.set
+
+        def publish_and_die(store, key, value):
+            publish(store, key, value)
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        RoundStore.set = publish_and_die
+    return wrap_blocked(module)
+
+
 # So wide that over TCP, the order of the additions depends on the plan of the buckets.
 WIDTH = 700
 model = torch.nn.Sequential(torch.nn.Linear(8, WIDTH), torch.nn.BatchNorm1d(WIDTH),
@@ -125,8 +142,8 @@ if way == "compile":
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.5)
 parts = [scheduler] if scaler is None else [scheduler, scaler]
 elastic = Elastic(model, optimizer, *parts, seed=5, backend=back_end,
-                  wrap={"stock": wrap_stock, "many": wrap_stock, "blocked": wrap_blocked}.get(
-                      way, wrap_ddp),
+                  wrap={"stock": wrap_stock, "many": wrap_stock, "blocked": wrap_blocked,
+                        "forming": wrap_forming}.get(way, wrap_ddp),
                   snapshot_every=4 if way == "kept" else 0)
 with open(os.path.join(folder, f"pid.{os.environ['LOCAL_RANK']}"), "w", encoding="ascii") as file:
     file.write(str(os.getpid()))

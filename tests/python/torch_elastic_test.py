@@ -132,6 +132,12 @@ class OverGloo(Cases, FolderTest):
     undisturbed = {}
     deaths = 8  # By hand, 200 were as good.
 
+    def test_ranks_that_wait_for_the_connection_of_a_dead_one_are_released(self):
+        output = self.train("forming", ranks=3, flags=["--max-restarts=1"])
+        self.results(output, 3)
+        begun = re.findall(r"round (\d) of rank (\d) of 3 from step 0,", output)
+        self.assertEqual(sorted(begun), [("2", "0"), ("2", "1"), ("2", "2")], output)
+
 
 @needs_torch
 class Choices(unittest.TestCase):

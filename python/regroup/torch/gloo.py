@@ -4,8 +4,8 @@
 gloo cannot release a rank that waits in an operation: ``abort`` of its groups does nothing (PyTorch
 2.14), and a rank that does not itself talk with a dead one waits until its timeout. Its operations
 fail at once when shutdown(2) has ended their connections. Each group watches its own connections,
-also those that it makes later, through an epoll descriptor of its own, which also watches a socket
-that listens and a pipe. /proc/self/fdinfo says what an epoll descriptor watches.
+also those that it makes later, through an epoll descriptor of its own. /proc/self/fdinfo says what
+an epoll descriptor watches.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import re
 import socket
 import stat
 import threading
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set
 
 from torch._C import _distributed_c10d as c10d
 
@@ -25,11 +25,11 @@ _WATCHED = re.compile(r"^tfd:\s*(\d+).*?(?:\bino:([0-9a-f]+).*)?$", re.MULTILINE
 
 
 class _Device(NamedTuple):
-    """What watches the connections of a group. Both numbers identify it: descriptors are used
-    again."""
+    """What watches the connections of a group. Its sockets identify it, since the numbers of
+    descriptors are used again."""
 
     epoll: int  # A descriptor.
-    listener: int  # The inode of the socket that listens.
+    sockets: FrozenSet[int]  # The inodes of those that it watched when the group was made.
 
 
 class Connections:
@@ -141,14 +141,11 @@ def _watched(epoll: int) -> Dict[int, Optional[int]]:
             for number, inode in _WATCHED.findall(text)}
 
 
-def _listens(connection: socket.socket) -> bool:
-    return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 0
-
-
 def _sockets(epoll: int) -> Optional[List[socket.socket]]:
-    """Descriptors of its own for the sockets that it watches; None if it watches anything else that
-    gloo does not."""
+    """Descriptors of its own for the sockets that it watches; None if it watches what gloo does
+    not: anything but TCP and a pipe."""
     found: List[socket.socket] = []
+    others = 0
     for number, inode in _watched(epoll).items():
         try:
             own = os.dup(number)
@@ -159,11 +156,13 @@ def _sockets(epoll: int) -> Optional[List[socket.socket]]:
             os.close(own)  # The number means another file by now.
         elif stat.S_ISSOCK(status.st_mode):
             found.append(socket.socket(fileno=own))
+            others += found[-1].family not in (socket.AF_INET, socket.AF_INET6)
         else:
             os.close(own)
-            if not stat.S_ISFIFO(status.st_mode):
-                _close(found)
-                return None
+            others += not stat.S_ISFIFO(status.st_mode)
+    if others:
+        _close(found)
+        return None
     return found
 
 
@@ -172,23 +171,27 @@ def _close(connections: List[socket.socket]) -> None:
         connection.close()
 
 
+def _inode(connection: socket.socket) -> int:
+    return os.fstat(connection.fileno()).st_ino
+
+
 def _device(epoll: int) -> Optional[_Device]:
-    found = _sockets(epoll) or []
+    found = _sockets(epoll)
+    if found is None:
+        return None
     try:
-        listeners = [os.fstat(each.fileno()).st_ino for each in found
-                     if each.family in (socket.AF_INET, socket.AF_INET6) and _listens(each)]
+        return _Device(epoll, frozenset(map(_inode, found)))
     finally:
         _close(found)
-    return _Device(epoll, listeners[0]) if len(listeners) == 1 else None
 
 
 def _shut_down(device: _Device) -> None:
     found = _sockets(device.epoll) or []
     try:
-        if not any(os.fstat(each.fileno()).st_ino == device.listener for each in found):
+        if device.sockets.isdisjoint(map(_inode, found)):
             return  # The group has ended, and the descriptor is another one's.
         for each in found:
-            if not _listens(each):
+            if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 0:  # Not the listener.
                 try:
                     each.shutdown(socket.SHUT_RDWR)
                 except OSError:
