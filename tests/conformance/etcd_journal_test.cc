@@ -156,6 +156,7 @@ TEST_F(EtcdJournalTest, RoundOfTheMostNodesIsKept) {
     StoredJob story{{"vast", 1},
                     {{Instant(std::chrono::seconds(1)), 1, rendezvous::Restarted{}, {}}}};
     rendezvous::Assignment assignment = testing::sample_assignment();
+    assignment.world_size = 8 * rendezvous::RendezvousCore::kNodesLimit;
     for (std::uint32_t i = 0; i < rendezvous::RendezvousCore::kNodesLimit; ++i) {
         assignment.group_rank = i;
         assignment.first_rank = assignment.role_first_rank = 8 * i;

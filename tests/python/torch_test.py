@@ -23,7 +23,7 @@ class Torch(FolderTest):
         self.assertRegex(output, "round 2 from step 1[67]")
         self.assertRegex(output, "round 3 from step (39|40)")
         # Rank 0 keeps its process; ranks 1 and 2 have two each.
-        self.assertEqual(len(set(re.findall(r"pid \d+", output))), 5, output)
+        self.assertEqual(len(set(re.findall(r"from step \d+, pid (\d+)", output))), 5, output)
 
 
 main()
