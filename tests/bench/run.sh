@@ -86,8 +86,11 @@ if [ -x "$pytorch" ]; then
         $prefix "$pytorch" "$here/torch_backend.py"
     echo
     $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
+    echo
+    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
+        $prefix "$pytorch" "$here/torch_recovery.py" "$regroup" 8
 else
-    echo "torch_backend, pytorch_restart: left out, since there is no $pytorch"
+    echo "torch_backend, pytorch_restart, torch_recovery: left out, since there is no $pytorch"
 fi
 echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"
