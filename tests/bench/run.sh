@@ -86,8 +86,12 @@ if [ -x "$pytorch" ]; then
         $prefix "$pytorch" "$here/torch_backend.py"
     echo
     $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
+    echo
+    [ -x "$peers" ] || peers=$pytorch  # Without torchft.
+    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
+        $prefix "$peers" "$here/torch_recovery.py" "$regroup"
 else
-    echo "torch_backend, pytorch_restart: left out, since there is no $pytorch"
+    echo "torch_backend, pytorch_restart, torch_recovery: left out, since there is no $pytorch"
 fi
 echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"

@@ -7,7 +7,7 @@
 #     current  build/pytorch: the PyTorch that the documentation is about. The default
 #     newest   build/pytorch-newest: the newest PyTorch
 #     clients  build/pytorch-clients: libraries that train with PyTorch, over build/pytorch
-#     peers    build/pytorch-peers: DLRover, beside which a benchmark runs, over build/pytorch
+#     peers    build/pytorch-peers: DLRover and torchft, beside which benchmarks run, over build/pytorch
 #
 # The first run takes some minutes for each. current and newest are 3 GB of downloads and 6 GB of
 # disk, clients is 0.6 GB. Later runs do nothing. An environment appears only when it is complete.
@@ -46,7 +46,7 @@ case ${1:-current} in
     peers)
         sh "$0" current
         venv=$build/pytorch-peers
-        packages="dlrover==0.6.1 grpcio==1.85.3"
+        packages="dlrover==0.6.1 grpcio==1.85.3 torchft==0.2.0"
         disk_kb=500000
         check='from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer'
         below=pytorch
