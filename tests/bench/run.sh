@@ -87,8 +87,9 @@ if [ -x "$pytorch" ]; then
     echo
     $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
     echo
+    [ -x "$peers" ] || peers=$pytorch  # Without torchft.
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
-        $prefix "$pytorch" "$here/torch_recovery.py" "$regroup" 8
+        $prefix "$peers" "$here/torch_recovery.py" "$regroup"
 else
     echo "torch_backend, pytorch_restart, torch_recovery: left out, since there is no $pytorch"
 fi

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import unittest
+import unittest.mock
 
 import regroup
 from nodes import Node, NodesTest
@@ -152,6 +153,11 @@ class Choices(unittest.TestCase):
         self.assertIn("mpi has no way to end an operation", self.refusal(model, backend="mpi"))
         self.assertIn("nonesuch is no back end",
                       self.refusal(model, backend="cpu:gloo,cuda:nonesuch"))
+
+    def test_gloo_that_connects_late_is_refused(self):
+        with unittest.mock.patch.dict(os.environ, TORCH_GLOO_LAZY_INIT="1"):
+            self.assertIn("TORCH_GLOO_LAZY_INIT is set",
+                          self.refusal(torch.nn.Linear(1, 1), backend="gloo"))
 
     def test_device_without_a_back_end_is_refused(self):
         model = torch.nn.Linear(1, 1)

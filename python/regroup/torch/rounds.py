@@ -32,6 +32,8 @@ _REPEAT_S = 0.2
 #: How long to wait for a thread that releases. NCCL's abort waits for its kernels.
 _RELEASE_LIMIT_S = 60.0
 
+#: What switches a variable of PyTorch on.
+_TRUE = ("1", "y", "yes", "t", "true", "on")
 #: Back ends whose groups nothing can end from another thread.
 _UNENDING = ("mpi", "ucc", "fake", "undefined")
 
@@ -67,6 +69,9 @@ class Rounds:
         names = set(names_of(chosen))
         _refuse_unknown(names, chosen)
         self._has_gloo = "gloo" in names
+        if self._has_gloo and os.environ.get("TORCH_GLOO_LAZY_INIT", "").lower() in _TRUE:
+            raise InvalidArgument("TORCH_GLOO_LAZY_INIT is set, and a rank that waits for its first "
+                                  "connection with a dead one could not be released: unset it")
         self._has_others = bool(names - {backend.NAME, "gloo"})
         if self._has_others:
             # Otherwise a thread of NCCL's group ends the process when a peer is lost.

@@ -117,9 +117,7 @@ typedef regroup_errc (*regroup_load_value)(void* user, const void* data, size_t 
 regroup_errc regroup_elastic_register_value(regroup_elastic* loop, const char* name,
                                             regroup_save_value save, regroup_load_value load,
                                             void* user);
-/// For an interpreter: a process that takes the place of this one will import these modules, of
-/// which the names have commas between. The agent prepares a process that has imported them, and
-/// starts such workers from it; see `regroup run --preload`. Any time.
+/// For interpreters; see regroup::ElasticLoop::will_import.
 regroup_errc regroup_elastic_will_import(regroup_elastic* loop, const char* modules);
 /// Continues from a checkpoint: so many steps and samples count as done. Before
 /// regroup_elastic_run, or in on_round, or after REGROUP_EVENT_ROUND, on all ranks alike; see

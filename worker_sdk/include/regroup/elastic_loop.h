@@ -262,6 +262,11 @@ class ElasticLoop {
     /// The registered state stays as it is. Throws Error `invalid_argument` elsewhere.
     void resume_at(std::uint64_t step, std::uint64_t samples);
 
+    /// For interpreters: a process that takes the place of this one will import these modules, of
+    /// which the names have commas between. The agent prepares a process that has imported them,
+    /// and starts such workers from it; see `regroup run --preload`. Any time.
+    void will_import(const std::string& modules);
+
     /// `listener` is called on rank 0 when the work of a rank takes longer than the median of the
     /// others by `straggler_excess`, and by 1 ms at least, in most windows. The launcher reports it
     /// too.

@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "rendezvous/worker_link/worker_place.h"
-#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/c_api/call.h"
 
 using regroup::c_api::Call;
@@ -93,8 +92,7 @@ regroup_errc regroup_context_await_end(const regroup_context* context, int64_t t
     return guarded(__func__, [&](const Call& call) {
         int32_t& result = call(over, "over");
         const auto limit = call.timeout(timeout_ms, std::chrono::nanoseconds::zero());
-        const auto scope = regroup::ContextScope::of(call(context, "context").value);
-        result = scope->await_end(limit) ? 1 : 0;
+        result = call(context, "context").value.await_end(limit) ? 1 : 0;
     });
 }
 

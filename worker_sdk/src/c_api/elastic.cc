@@ -9,7 +9,6 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/c_api/call.h"
-#include "worker_sdk/src/link/process_link.h"
 
 using regroup::Errc;
 using regroup::Error;
@@ -245,10 +244,7 @@ regroup_errc regroup_elastic_register_value(regroup_elastic* loop, const char* n
 
 regroup_errc regroup_elastic_will_import(regroup_elastic* loop, const char* modules) {
     return guarded(__func__, [&](const Call& call) {
-        call(loop, "loop");
-        if (const auto link = regroup::link::process_link()) {
-            link->send(regroup::worker_link::Imports{call.text(modules, "modules")});
-        }
+        call(loop, "loop").value->will_import(call.text(modules, "modules"));
     });
 }
 

@@ -348,6 +348,11 @@ void Context::interrupt(std::string_view reason) const noexcept {
     scope_->interrupt(reason);
 }
 
+bool Context::await_end(std::chrono::nanoseconds limit) const {
+    const std::shared_ptr<RoundScope> scope = scope_;  // Outlives the Context.
+    return scope->await_end(limit);
+}
+
 std::shared_ptr<Store> Context::store() const {
     const std::lock_guard lock(store_slot_->mutex);
     std::shared_ptr<Store>& store = store_slot_->store;

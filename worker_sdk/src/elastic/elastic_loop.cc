@@ -154,6 +154,12 @@ void ElasticLoop::resume_at(std::uint64_t step, std::uint64_t samples) {
     loop_->resume_at(step, samples);
 }
 
+void ElasticLoop::will_import(const std::string& modules) {
+    if (const auto link = link::process_link()) {
+        link->send(worker_link::Imports{.modules = modules});
+    }
+}
+
 void ElasticLoop::on_straggler(std::function<void(std::uint32_t, double)> listener) {
     loop_->on_straggler(std::move(listener));
 }
