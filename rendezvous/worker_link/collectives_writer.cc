@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/worker_link/collectives_writer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace regroup::worker_link {
+
+namespace {
+
+std::int64_t now() noexcept {
+    timespec time{};
+    ::clock_gettime(CLOCK_MONOTONIC, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+CollectivesPage* map_file(const char* path) noexcept {
+    const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    struct stat found{};
+    const bool fits = file >= 0 && ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+                      static_cast<std::size_t>(found.st_size) >= sizeof(CollectivesPage);
+    void* const address =
+        fits ? ::mmap(nullptr, sizeof(CollectivesPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+             : MAP_FAILED;
+    if (file >= 0) {
+        ::close(file);
+    }
+    return address == MAP_FAILED ? nullptr : static_cast<CollectivesPage*>(address);
+}
+
+// A wrapper may have started several processes: one of them writes. After its end, another one may.
+bool take(CollectivesPage& page) noexcept {
+    const auto own = static_cast<std::int32_t>(::getpid());
+    std::int32_t before = page.pid.load();
+    while (before != own) {
+        if (before > 0 && (::kill(before, 0) == 0 || errno != ESRCH)) {
+            return false;
+        }
+        const bool is_new = before != 0;
+        if (page.pid.compare_exchange_weak(before, own)) {
+            for (CollectiveGroup& group : page.groups) {
+                if (is_new) {
+                    group.state.store(CollectiveGroup::kFree);
+                }
+            }
+            return true;
+        }
+    }
+    return true;
+}
+
+// Never unmapped: threads of NCCL may still write when the process ends.
+std::atomic<CollectivesPage*> g_page{nullptr};
+
+CollectivesPage* open_page() noexcept {
+    const char* const path = std::getenv(kCollectivesVariable);
+    CollectivesPage* const page = path == nullptr || *path == '\0' ? nullptr : map_file(path);
+    if (page == nullptr) {
+        return nullptr;
+    }
+    if (page->version != kCollectivesVersion || !take(*page)) {
+        ::munmap(page, sizeof(CollectivesPage));
+        return nullptr;
+    }
+    // The groups of a forked child are not those of its parent.
+    ::pthread_atfork(nullptr, nullptr, [] { g_page.store(nullptr); });
+    g_page.store(page);
+    return page;
+}
+
+CollectivesPage* page() noexcept {
+    static CollectivesPage* const opened = open_page();
+    return opened == nullptr ? nullptr : g_page.load(std::memory_order_relaxed);
+}
+
+void identify(CollectiveGroup& group, const GroupIdentity& identity) noexcept {
+    group.backend.store(identity.backend);
+    group.id.store(identity.id);
+    group.size.store(identity.size);
+    group.rank.store(identity.rank);
+    group.knows_starts.store(identity.knows_starts ? 1 : 0);
+    group.knows_ends.store(identity.knows_ends ? 1 : 0);
+    group.name.fill('\0');
+    std::copy_n(identity.name.begin(), std::min(identity.name.size(), kGroupNameBytes - 1),
+                group.name.begin());
+    for (auto* const number :
+         {&group.entered, &group.started, &group.completed, &group.messages_entered,
+          &group.messages_completed, &group.message}) {
+        number->store(0);
+    }
+    for (auto* const time :
+         {&group.started_at, &group.completed_at, &group.spent, &group.message_at}) {
+        time->store(0);
+    }
+    for (auto& longest : group.longest) {
+        longest.store(0);
+    }
+}
+
+void raise_to(std::atomic<std::int64_t>& most, std::int64_t value) noexcept {
+    if (value > most.load(std::memory_order_relaxed)) {
+        most.store(value, std::memory_order_relaxed);
+    }
+}
+
+}  // namespace
+
+GroupWriter::GroupWriter(const GroupIdentity& identity) noexcept {
+    CollectivesPage* const place = page();
+    if (place == nullptr) {
+        return;
+    }
+    for (CollectiveGroup& group : place->groups) {
+        std::uint32_t state = CollectiveGroup::kFree;
+        if (group.state.compare_exchange_strong(state, CollectiveGroup::kTaken)) {
+            identify(group, identity);
+            group.state.store(CollectiveGroup::kInUse);
+            group_ = &group;
+            return;
+        }
+    }
+    place->groups_refused.fetch_add(1, std::memory_order_relaxed);
+}
+
+GroupWriter::~GroupWriter() {
+    if (CollectiveGroup* const ended = group()) {
+        ended->state.store(CollectiveGroup::kFree);
+    }
+}
+
+GroupWriter::GroupWriter(GroupWriter&& other) noexcept
+    : group_(std::exchange(other.group_, nullptr)) {}
+
+GroupWriter& GroupWriter::operator=(GroupWriter&& other) noexcept {
+    std::swap(group_, other.group_);
+    return *this;
+}
+
+CollectiveGroup* GroupWriter::group() const noexcept {
+    return g_page.load(std::memory_order_relaxed) == nullptr ? nullptr : group_;
+}
+
+std::uint64_t GroupWriter::entered(CollectiveSignature signature) noexcept {
+    CollectiveGroup* const place = group();
+    if (place == nullptr) {
+        return 0;
+    }
+    const std::uint64_t number = place->entered.load(std::memory_order_relaxed) + 1;
+    const std::size_t at = number % kSignaturesKept;
+    place->signatures[at].store(signature.packed(), std::memory_order_relaxed);
+    place->entered_at[at].store(now(), std::memory_order_relaxed);
+    place->entered.store(number, std::memory_order_release);
+    return number;
+}
+
+void GroupWriter::started(std::uint64_t number) noexcept {
+    CollectiveGroup* const place = group();
+    if (place != nullptr && number > place->started.load(std::memory_order_relaxed)) {
+        place->started_at.store(now(), std::memory_order_relaxed);
+        place->started.store(number, std::memory_order_release);
+    }
+}
+
+void GroupWriter::completed(std::uint64_t number) noexcept {
+    CollectiveGroup* const place = group();
+    if (place == nullptr || number <= place->completed.load(std::memory_order_relaxed)) {
+        return;
+    }
+    const std::int64_t end = now();
+    const std::size_t at = number % kSignaturesKept;
+    // The device does one collective after the other.
+    const std::int64_t begin = std::max({place->completed_at.load(std::memory_order_relaxed),
+                                         place->entered_at[at].load(std::memory_order_relaxed),
+                                         place->knows_starts.load(std::memory_order_relaxed) != 0
+                                             ? place->started_at.load(std::memory_order_relaxed)
+                                             : 0});
+    const std::int64_t spent = std::max<std::int64_t>(0, end - begin);
+    place->spent.store(place->spent.load(std::memory_order_relaxed) + spent,
+                       std::memory_order_relaxed);
+    raise_to(place->longest[time_slot(place->signatures[at].load(std::memory_order_relaxed))],
+             spent);
+    place->completed_at.store(end, std::memory_order_relaxed);
+    place->completed.store(number, std::memory_order_release);
+}
+
+void GroupWriter::message_entered(CollectiveSignature signature, std::uint32_t peer) noexcept {
+    if (CollectiveGroup* const place = group()) {
+        place->message.store(signature.packed(), std::memory_order_relaxed);
+        place->message_peer.store(peer, std::memory_order_relaxed);
+        place->message_at.store(now(), std::memory_order_relaxed);
+        place->messages_entered.fetch_add(1, std::memory_order_release);
+    }
+}
+
+void GroupWriter::message_completed() noexcept {
+    if (CollectiveGroup* const place = group()) {
+        place->messages_completed.fetch_add(1, std::memory_order_release);
+    }
+}
+
+}  // namespace regroup::worker_link
