@@ -227,7 +227,6 @@ struct Agent::Impl {
                           note(*exited);
                       }
                       loop.feed(event);
-                      watch.attached();
                   }),
           watch(io, clock, launcher, options.core, options.watch, watch_handlers()),
           store(io, options.store, output.sayer()),

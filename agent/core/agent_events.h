@@ -189,7 +189,8 @@ struct SignalWorkers {
 /// Save the stacks of all workers before anything is killed; StacksSaved is the answer.
 struct SaveStacks {
     RoundId round = RoundId::none;
-    std::string reason;
+    rendezvous::HangCulprit reason{};
+    bool positions_only = false;  ///< Save no stacks.
 };
 /// A worker has failed: check the health of this node. NodeChecked is the answer; until then the
 /// node takes part in no round.

@@ -134,7 +134,8 @@ void handle(AgentState& node, Instant now, const HangSuspected& event) {
 
 void save_stacks(AgentState& node) {
     node.round.stacks_being_saved = node.round.stacks_wanted.alarm;
-    node.effects.push_back(SaveStacks{node.report.round, node.round.stacks_wanted.reason});
+    const rendezvous::SaveStacks& wanted = node.round.stacks_wanted;
+    node.effects.push_back(SaveStacks{node.report.round, wanted.reason, wanted.positions_only});
 }
 
 void handle(AgentState& node, Instant now, const StacksSaved& event) {

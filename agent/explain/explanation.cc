@@ -31,10 +31,24 @@ bool is_of_round(const RecordedGroup& group, std::uint64_t round) {
     return round == 0 || group.round == 0 || group.round == round;
 }
 
+/// Another record says more than the agent's. But it may be missing on the rank that hangs, and
+/// records of different recorders have no group in common.
+bool counts(const FlightRecord& record, bool only_agents) {
+    return (record.recorder == Recorder::agent) == only_agents;
+}
+
 std::map<GroupKey, GroupByRank> groups_in(const HangFacts& facts) {
+    const bool only_agents = std::ranges::all_of(facts.ranks, [](const RankFacts& rank) {
+        return std::ranges::all_of(rank.records, [](const FlightRecord& record) {
+            return record.recorder == Recorder::agent;
+        });
+    });
     std::map<GroupKey, GroupByRank> groups;
     for (const RankFacts& rank : facts.ranks) {
         for (const FlightRecord& record : rank.records) {
+            if (!counts(record, only_agents)) {
+                continue;
+            }
             for (const RecordedGroup& group : record.groups) {
                 if (is_of_round(group, facts.round)) {
                     groups[key_of(record.recorder, group)][rank.rank] = &group;

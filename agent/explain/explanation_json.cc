@@ -9,7 +9,7 @@ namespace regroup::agent {
 using nlohmann::ordered_json;
 
 static ordered_json name_of(Recorder recorder) {
-    return recorder == Recorder::sdk ? "sdk" : "pytorch";
+    return recorder == Recorder::sdk ? "sdk" : recorder == Recorder::pytorch ? "pytorch" : "agent";
 }
 
 template <class Number>

@@ -205,7 +205,15 @@ class Collector {
 }  // namespace
 
 std::string_view to_string(Recorder recorder) noexcept {
-    return recorder == Recorder::sdk ? "the SDK" : "PyTorch";
+    switch (recorder) {
+        case Recorder::sdk:
+            return "the SDK";
+        case Recorder::pytorch:
+            return "PyTorch";
+        case Recorder::agent:
+            return "the agent";
+    }
+    return "";
 }
 
 std::vector<std::uint32_t> read_ranks(std::string_view text) {

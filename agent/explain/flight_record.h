@@ -40,13 +40,17 @@ struct RecordedGroup {
     std::vector<RecordedOperation> operations;  ///< The last ones, oldest first.
 };
 
-enum class Recorder : std::uint8_t { sdk, pytorch };
-/// "the SDK", "PyTorch"
+enum class Recorder : std::uint8_t {
+    sdk,
+    pytorch,
+    agent,  ///< The agent, from the page in which NCCL's plugin or the SDK writes.
+};
+/// "the SDK", "PyTorch", "the agent"
 [[nodiscard]] std::string_view to_string(Recorder recorder) noexcept;
 
 struct FlightRecord {
     Recorder recorder = Recorder::pytorch;
-    std::vector<RecordedGroup> groups;
+    std::vector<RecordedGroup> groups{};
 };
 
 /// Operations of one group that are kept; the last ones.

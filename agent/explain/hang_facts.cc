@@ -20,6 +20,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int kFactsVersion = 1;
+constexpr std::size_t kGroupsKept = 256;  // Of a rank.
 
 // In the order of ProcessState.
 constexpr std::array<std::string_view, 5> kStates{"unknown", "running", "stopped", "gone",
@@ -29,6 +30,27 @@ ProcessState state_named(const std::string& name) {
     const auto found = std::ranges::find(kStates, name);
     return found == kStates.end() ? ProcessState::unknown
                                   : static_cast<ProcessState>(found - kStates.begin());
+}
+
+ordered_json line_of(const RecordedGroup& group) {
+    ordered_json line;
+    line["backend"] = group.backend;
+    line["name"] = group.name;
+    line["id"] = group.id;
+    line["operations"] = ordered_json::array();
+    for (const RecordedOperation& operation : group.operations) {
+        ordered_json each;
+        each["number"] = operation.number;
+        each["name"] = operation.name;
+        each["type"] = operation.type;
+        if (operation.elements) {
+            each["elements"] = *operation.elements;
+        }
+        each["started"] = operation.started;
+        each["completed"] = operation.completed;
+        line["operations"].push_back(std::move(each));
+    }
+    return line;
 }
 
 ordered_json line_of(const RankFacts& rank) {
@@ -45,7 +67,37 @@ ordered_json line_of(const RankFacts& rank) {
     line["doing"] = rank.doing;
     line["waiting"] = rank.waiting;
     line["silent_ms"] = rank.silent_ms;
+    for (const FlightRecord& record : rank.records) {
+        for (const RecordedGroup& group : record.groups) {
+            line["groups"].push_back(line_of(group));
+        }
+    }
     return line;
+}
+
+RecordedOperation operation_in(const json& line) {
+    RecordedOperation operation;
+    operation.number = line.at("number").get<std::uint64_t>();
+    operation.name = line.at("name").get<std::string>();
+    operation.type = line.value("type", std::string());
+    if (line.contains("elements")) {
+        operation.elements = line.at("elements").get<std::uint64_t>();
+    }
+    operation.started = line.value("started", false);
+    operation.completed = line.value("completed", false);
+    return operation;
+}
+
+RecordedGroup group_in(const json& line) {
+    RecordedGroup group;
+    group.backend = line.at("backend").get<std::string>();
+    group.name = line.at("name").get<std::string>();
+    group.id = line.at("id").get<std::string>();
+    const json& operations = line.at("operations");
+    for (std::size_t i = 0; i < std::min(operations.size(), kOperationsKept); ++i) {
+        group.operations.push_back(operation_in(operations[i]));
+    }
+    return group;
 }
 
 RankFacts rank_in(const json& line) {
@@ -62,6 +114,14 @@ RankFacts rank_in(const json& line) {
     rank.doing = line.value("doing", std::string());
     rank.waiting = line.value("waiting", false);
     rank.silent_ms = line.value("silent_ms", std::uint64_t{0});
+    if (line.contains("groups")) {
+        FlightRecord record{.recorder = Recorder::agent};
+        const json& groups = line.at("groups");
+        for (std::size_t i = 0; i < std::min(groups.size(), kGroupsKept); ++i) {
+            record.groups.push_back(group_in(groups[i]));
+        }
+        rank.records.push_back(std::move(record));
+    }
     return rank;
 }
 
@@ -165,7 +225,9 @@ void add(HangFacts& facts, const NodeFacts& node) {
         RankFacts replaced = said;
         replaced.node = node.node;
         replaced.frames = std::move(rank.frames);
-        replaced.records = std::move(rank.records);
+        replaced.records.insert(replaced.records.end(),
+                                std::make_move_iterator(rank.records.begin()),
+                                std::make_move_iterator(rank.records.end()));
         rank = std::move(replaced);
     }
 }

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/link/shared_page.h"
+#include "agent/link/shared_memory.h"
 #include "agent/process/readable_watch.h"
 
 namespace regroup::agent {

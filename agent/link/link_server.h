@@ -12,7 +12,7 @@
 #include <string_view>
 #include <sys/types.h>
 
-#include "agent/link/shared_page.h"
+#include "agent/link/shared_memory.h"
 #include "agent/process/readable_watch.h"
 #include "rendezvous/worker_link/messages.h"
 

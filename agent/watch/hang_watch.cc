@@ -8,9 +8,13 @@ namespace regroup::agent {
 
 namespace {
 
-// Ignores the text, which contains the duration.
+// Ignores the text, which contains the duration. Many ranks wait in a collective for about as long.
 bool same(const std::optional<rendezvous::Hang>& a, const std::optional<rendezvous::Hang>& b) {
-    return a.has_value() == b.has_value() && (!a || (a->rank == b->rank && a->shared == b->shared));
+    if (!a || !b) {
+        return a.has_value() == b.has_value();
+    }
+    return a->in_collective == b->in_collective && a->shared == b->shared &&
+           a->only_told == b->only_told && (a->in_collective || a->rank == b->rank);
 }
 
 }  // namespace
@@ -22,6 +26,7 @@ HangWatch::HangWatch(boost::asio::io_context& io, const Clock& clock, HangLimits
       interval_(look_interval(limits)),
       handlers_(std::move(handlers)),
       watch_(limits, interval_),
+      collectives_(limits, interval_),
       timer_(io) {}
 
 void HangWatch::begin(std::uint32_t first_rank, std::size_t workers) {
@@ -32,12 +37,6 @@ void HangWatch::begin(std::uint32_t first_rank, std::size_t workers) {
     stops_by_.reset();
     watch_.reset_silence();
     arm();
-}
-
-void HangWatch::attached() {
-    if (running_ && !armed_) {
-        arm();
-    }
 }
 
 void HangWatch::stop() {
@@ -71,16 +70,11 @@ void HangWatch::look_for_work() {
 void HangWatch::end() {
     ++round_;
     running_ = false;
-    armed_ = false;
     hang_.reset();
     timer_.cancel();
 }
 
 void HangWatch::arm() {
-    armed_ = limits_.most.has_value() || !handlers_.looks().empty();
-    if (!armed_) {
-        return;
-    }
     timer_.expires_after(interval_);
     timer_.async_wait([this, round = round_](boost::system::error_code error) {
         if (!error && round == round_) {
@@ -103,6 +97,9 @@ void HangWatch::look() {
         hang = watch_.look_at_output(now, *bytes, first_rank_, finished);
     } else {
         watch_.reset_silence();
+    }
+    if (silent && !hang) {
+        hang = collectives_.look(now, handlers_.groups(now));
     }
     const bool news = !same(hang, hang_);
     hang_ = std::move(hang);

@@ -9,18 +9,21 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/watch/collective_watch.h"
 #include "agent/watch/progress_watch.h"
 #include "rendezvous/base/clock.h"
 
 namespace regroup::agent {
 
-/// ProgressWatch with a timer: checks the workers of a running round a few times a second. Idle
-/// without workers.
+/// ProgressWatch and CollectiveWatch with a timer: checks the workers of a running round twice a
+/// second.
 class HangWatch {
    public:
     struct Handlers {
         /// The workers that have a page.
         std::function<std::vector<WorkerLook>()> looks;
+        /// The groups of all workers.
+        std::function<std::vector<WorkerGroups>(Instant now)> groups;
         /// Bytes that each worker has written so far, by local rank. Nothing if the output does not
         /// pass through the agent.
         std::function<std::optional<std::vector<std::uint64_t>>()> output;
@@ -39,8 +42,6 @@ class HangWatch {
 
     /// A round has begun. This node has `workers` workers, from `first_rank` on.
     void begin(std::uint32_t first_rank, std::size_t workers);
-    /// A worker has got a page.
-    void attached();
     /// The round is stopping. From now on, on_work is called instead of on_change. The time in user
     /// code is at most HangLimits::first from the first call. May be called again.
     void stop();
@@ -61,12 +62,12 @@ class HangWatch {
     const Duration interval_;
     Handlers handlers_;
     ProgressWatch watch_;
+    CollectiveWatch collectives_;
     boost::asio::steady_timer timer_;
     std::uint64_t round_ = 0;  ///< Counts rounds, to ignore an old timer.
     bool running_ = false;
     std::optional<Instant> stops_by_;  ///< The latest end of a stopping round.
     bool first_look_ = false;          ///< The next check is the first of a stopping round.
-    bool armed_ = false;
     std::uint32_t first_rank_ = 0;
     std::size_t workers_ = 0;
     std::optional<rendezvous::Hang> hang_;  ///< The last reported hang.

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <sstream>
+#include <string_view>
+#include <sys/syscall.h>
 #include <vector>
 
 #include "agent/process/proc_files.h"
@@ -90,6 +93,38 @@ std::string user_side(const std::string& syscall, const std::vector<Mapping>& ma
            ", at " + place_of(fields.back(), mappings);
 }
 
+// The calls in which a program waits for something that it names.
+std::string asleep_in(const std::string& syscall) {
+    static const std::map<long, std::string_view> kCalls{
+        {SYS_futex, "futex: it waits for a thread or a lock"},
+        {SYS_read, "read"},
+        {SYS_write, "write"},
+        {SYS_recvfrom, "recvfrom: it waits for a socket"},
+        {SYS_recvmsg, "recvmsg: it waits for a socket"},
+        {SYS_ppoll, "poll"},
+        {SYS_epoll_pwait, "epoll_wait"},
+        {SYS_pselect6, "select"},
+        {SYS_clock_nanosleep, "nanosleep"},
+        {SYS_nanosleep, "nanosleep"},
+        {SYS_wait4, "wait: it waits for a child"},
+        {SYS_waitid, "wait: it waits for a child"},
+        {SYS_restart_syscall, "a call with a time limit, which was interrupted"},
+        {SYS_fsync, "fsync: it waits for a disk"},
+        {SYS_fdatasync, "fdatasync: it waits for a disk"},
+        {SYS_flock, "flock: it waits for the lock of a file"},
+#if defined(SYS_poll)
+        {SYS_poll, "poll"},
+        {SYS_epoll_wait, "epoll_wait"},
+        {SYS_select, "select"},
+#endif
+    };
+    const std::string number = syscall.substr(0, syscall.find(' '));
+    const auto found = kCalls.find(parse_number<long>(number).value_or(-1));
+    return found != kCalls.end() ? "asleep in " + std::string(found->second)
+           : number.empty()      ? "asleep"
+                                 : "asleep in system call " + number;
+}
+
 std::string line_of(const std::string& status, const std::string& name) {
     const std::size_t at = status.find("\n" + name + ":");
     if (at == status.npos) {
@@ -130,6 +165,30 @@ std::string kernel_view(pid_t pid) {
         text += "and " + std::to_string(threads.size() - kThreadsMax) + " more threads\n";
     }
     return text;
+}
+
+std::string activity_of(pid_t pid) {
+    const std::optional<ProcessEntry> process = read_process(pid);
+    const std::string folder = "/proc/" + std::to_string(pid);
+    switch (process ? process->state : '?') {
+        case 'T':
+            return "stopped by a signal";
+        case 't':
+            return "held by a debugger";
+        case 'D': {
+            const std::string place = read(folder + "/wchan");
+            return "stuck in the kernel" +
+                   (place.empty() || place == "0" ? "" : " (in " + place + ")");
+        }
+        case 'R':
+            return "running";
+        case 'S':
+            return asleep_in(read(folder + "/syscall"));
+        case 'Z':
+            return "ended";
+        default:
+            return "";
+    }
 }
 
 bool is_stopped(pid_t pid) {

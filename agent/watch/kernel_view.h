@@ -12,6 +12,11 @@ namespace regroup::agent {
 /// such process. At most 256 threads. Does not block.
 [[nodiscard]] std::string kernel_view(pid_t pid);
 
+/// The activity of the first thread of a process, for people: "stopped by a signal", "held by a
+/// debugger", "stuck in the kernel (in nfs_wait)", "running", "asleep in futex". Empty if it cannot
+/// be read.
+[[nodiscard]] std::string activity_of(pid_t pid);
+
 /// True while the process is stopped by a signal (SIGSTOP), or by a debugger.
 [[nodiscard]] bool is_stopped(pid_t pid);
 

@@ -40,13 +40,15 @@ bool stands_stopped(pid_t worker) {
 
 NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
                      const AgentConfig& config, NodeWatchOptions options, Handlers handlers)
-    : job_(config.job),
+    : clock_(clock),
+      job_(config.job),
       node_(config.offer.name),
       workers_(config.offer.workers),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
       hangs_(io, clock, options_.limits,
-             {[this] { return looks(); }, [this] { return output(); }, handlers_.finished,
+             {[this] { return looks(); }, [this](Instant now) { return groups(now); },
+              [this] { return output(); }, handlers_.finished,
               [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); },
               [this](Duration left) { handlers_.on_work(WorkersAtWork{assignment_.round, left}); },
               [](std::int64_t pid) { return is_stopped(static_cast<pid_t>(pid)); }}),
@@ -79,16 +81,27 @@ std::vector<WorkerLook> NodeWatch::looks() const {
     return result;
 }
 
+std::vector<WorkerGroups> NodeWatch::groups(Instant now) const {
+    std::vector<WorkerGroups> result;
+    for (const LiveWorker& worker : workers()) {
+        if (worker.collectives != nullptr) {
+            result.push_back(
+                {worker.local_rank, worker.rank, worker.pid, look_at(**worker.collectives, now)});
+        }
+    }
+    return result;
+}
+
 std::optional<std::vector<std::uint64_t>> NodeWatch::output() const {
     // Without a process nobody is silent: --preload may still import modules.
     return workers().empty() ? std::nullopt : handlers_.output();
 }
 
 void NodeWatch::tell_hang(const std::optional<rendezvous::Hang>& hang) {
-    if (hang) {
+    if (hang && !hang->in_collective) {
         hang_ = hang->text;
         handlers_.say(hang_);
-    } else if (!hang_.empty()) {
+    } else if (!hang && !hang_.empty()) {
         handlers_.say("the round moves again; no longer true: " + std::exchange(hang_, ""));
     }
     handlers_.on_hang(HangSuspected{assignment_.round, hang});
@@ -117,11 +130,12 @@ struct NodeWatch::HangSave {
     std::optional<SavedRecords> saved_records;
     std::string complaint;  ///< About the file of facts.
 
-    void add(const LiveWorker& worker, bool is_stopped, Duration silent);
+    void add(const LiveWorker& worker, bool is_stopped, Duration silent, Instant now);
     void add_gone(std::uint32_t workers, const rendezvous::RankSet& finished);
 };
 
-void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duration silent) {
+void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duration silent,
+                              Instant now) {
     rendezvous::RankPosition position;
     RankFacts fact;
     position.rank = worker.rank;
@@ -135,6 +149,20 @@ void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duratio
     }
     position.stopped = is_stopped;
     position.silent = silent;
+    pid_t process = worker.pid;
+    if (worker.collectives != nullptr) {
+        std::vector<GroupLook> groups = look_at(**worker.collectives, now);
+        if (!groups.empty()) {
+            fact.records.push_back(record_of(groups));
+        }
+        for (GroupLook& group : groups) {
+            position.groups.push_back(std::move(group.position));
+        }
+        // The worker may be a wrapper of the process that uses the groups.
+        const pid_t user = (*worker.collectives)->pid.load();
+        process = user > 0 ? user : process;
+    }
+    position.activity = activity_of(process);
     fact.rank = worker.rank;
     fact.state = is_stopped ? ProcessState::stopped : ProcessState::running;
     fact.pid = worker.pid;
@@ -167,7 +195,17 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
     const auto hang = std::make_shared<HangSave>();
     hang->assignment = assignment_;
     for (const LiveWorker& worker : workers()) {
-        hang->add(worker, stands_stopped(worker.pid), hangs_.silence_of(worker.local_rank));
+        hang->add(worker, stands_stopped(worker.pid), hangs_.silence_of(worker.local_rank),
+                  clock_.now());
+    }
+    if (request.positions_only) {
+        handlers_.on_stacks(StacksSaved{request.round, std::move(hang->positions)});
+        return;
+    }
+    const std::string reason = describe(request.reason);
+    if (hang_.empty()) {  // Only the other nodes have told it.
+        hang_ = round_name(request.round) + " hangs: " + reason;
+        handlers_.say(hang_);
     }
     const Result<fs::path> folder = folder_for_stacks(request.round);
     if (hang->subjects.empty() || !folder) {
@@ -178,7 +216,7 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
     }
     hang->folder = unused_folder(*folder, hang->subjects);
     hang->add_gone(workers_, handlers_.finished());
-    save(hang, request.reason);
+    save(hang, reason);
 }
 
 // The records are asked for before a tool stops the processes.

@@ -57,13 +57,12 @@ class NodeWatch {
               const AgentConfig& config, NodeWatchOptions options, Handlers handlers);
 
     void round_began(const Assignment& assignment);
-    /// A worker has got a page.
-    void attached() { hangs_.attached(); }
     /// The round is stopping. May be called again.
     void round_stops() { hangs_.stop(); }
     void round_ended() { hangs_.end(); }
 
-    /// on_stacks gets the answer, unless another request comes first.
+    /// Tells where the workers are, and saves their stacks if that is asked for. on_stacks gets the
+    /// answer, unless another request comes first.
     void save_stacks(const SaveStacks& request);
     void tell(const TellRecovery& recovery);
 
@@ -74,6 +73,7 @@ class NodeWatch {
     /// The workers of the present round.
     [[nodiscard]] std::vector<LiveWorker> workers() const;
     /// See HangWatch::Handlers.
+    [[nodiscard]] std::vector<WorkerGroups> groups(Instant now) const;
     [[nodiscard]] std::optional<std::vector<std::uint64_t>> output() const;
     void tell_hang(const std::optional<rendezvous::Hang>& hang);
     [[nodiscard]] Result<std::filesystem::path> folder_for_stacks(RoundId round);
@@ -85,6 +85,7 @@ class NodeWatch {
     void record(const Assignment& assignment, const std::vector<HangSubject>& subjects,
                 const std::filesystem::path& folder) const;
 
+    const Clock& clock_;
     const std::string job_;
     const std::string node_;  ///< The node's name.
     const std::uint32_t workers_;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <sys/types.h>
 
-#include "agent/link/shared_page.h"
+#include "agent/link/shared_memory.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {
@@ -16,9 +16,10 @@ struct LiveWorker {
     std::uint32_t rank = 0;
     pid_t pid = 0;
     rendezvous::RoundId round =
-        rendezvous::RoundId::none;       ///< The last round that it was assigned to.
-    bool attached = false;               ///< It has the SDK and writes its page.
-    std::shared_ptr<SharedPage> page{};  ///< May be null.
+        rendezvous::RoundId::none;                     ///< The last round that it was assigned to.
+    bool attached = false;                             ///< It has the SDK and writes its page.
+    std::shared_ptr<SharedPage> page{};                ///< May be null.
+    std::shared_ptr<SharedCollectives> collectives{};  ///< May be null.
 };
 
 }  // namespace regroup::agent

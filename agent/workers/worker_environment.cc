@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/worker_link/collectives_page.h"
 #include "rendezvous/worker_link/messages.h"
 
 namespace regroup::agent {
@@ -75,6 +76,7 @@ Variables link_variables(const WorkerIdentity& worker) {
         {worker_link::kSocketVariable, worker.agent_socket},
         {worker_link::kWorkerIdVariable, worker.worker_id},
         {worker_link::kPrestartedVariable, worker.ahead ? "1" : ""},
+        {worker_link::kCollectivesVariable, worker.collectives},
     };
 }
 

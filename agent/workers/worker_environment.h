@@ -28,6 +28,7 @@ struct WorkerIdentity {
     /// GLOO_SOCKET_IFNAME, unless it is inherited. Empty: do not set it.
     std::string network_interface;
     /// The socket of the agent, and the id of the worker there. Empty: the worker has no link.
+    std::string collectives;  ///< The path of its CollectivesPage; empty: it has none.
     std::string agent_socket;
     std::string worker_id;
     /// The worker is started ahead of a round. Its environment has no rank, world or master; they

@@ -100,6 +100,10 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
                               {.round = number(assignment.round), .key = round_key(assignment)});
         }
     }
+    if (auto collectives = SharedCollectives::create()) {
+        identity.collectives = (*collectives)->path();
+        worker.collectives = *std::move(collectives);
+    }
     ends_.expect(key);
     starter_.start(key, identity, plan);
 }
@@ -260,7 +264,7 @@ std::vector<LiveWorker> WorkerGroup::live() const {
         if (ends_.is_running(key)) {
             result.push_back({worker.local_rank, worker.assignment.first_rank + worker.local_rank,
                               worker.pid, worker.assignment.round, link_ && link_->is_attached(key),
-                              worker.page});
+                              worker.page, worker.collectives});
         }
     }
     std::sort(result.begin(), result.end(),

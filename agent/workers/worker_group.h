@@ -92,8 +92,9 @@ class WorkerGroup {
         std::uint32_t local_rank = 0;
         pid_t pid = 0;  ///< 0 while the fork server starts it.
         RoundId launched_in = RoundId::none;
-        Assignment assignment;             ///< The last assignment.
-        std::shared_ptr<SharedPage> page;  ///< Null without a link.
+        Assignment assignment;                           ///< The last assignment.
+        std::shared_ptr<SharedPage> page;                ///< Null without a link.
+        std::shared_ptr<SharedCollectives> collectives;  ///< May be null.
         std::string error_file;
         bool elastic = false;
         bool stops = false;  ///< It asks in each step whether to stop.

@@ -54,6 +54,16 @@ struct LeaveWish {
     friend bool operator==(const LeaveWish&, const LeaveWish&) = default;
 };
 
+/// A collective in which ranks wait, as a sentence tells it.
+struct CollectiveWait {
+    std::string collective{};  ///< "all_reduce 1042 of nccl group tp0 (4096 float32)"
+    RankSummary waiting{};     ///< Have entered it.
+    RankSummary missing{};     ///< Have not.
+    std::string called{};      ///< If the culprit has called something else: that.
+
+    friend bool operator==(const CollectiveWait&, const CollectiveWait&) = default;
+};
+
 /// The rank that a hanging round waits for.
 struct HangCulprit {
     enum class Kind : std::uint8_t {
@@ -63,6 +73,9 @@ struct HangCulprit {
         silent,    ///< Nothing is known of any rank; this one has been silent longest.
         finished,  ///< It ended with success, and the others do not go on.
         reported,  ///< Its agent reports it, in `text`.
+        /// The others wait in `wait`, which it has not entered, or has entered with other
+        /// arguments.
+        awaited,
     };
     Kind kind = Kind::reported;
     std::uint32_t rank = 0;
@@ -73,6 +86,8 @@ struct HangCulprit {
     bool others_wait = false;
     Duration silent{};
     std::string text{};
+    std::string activity{};  ///< Of its process: "stopped by a signal".
+    std::optional<CollectiveWait> wait{};
 
     HangCulprit() = default;
     explicit(false) HangCulprit(std::string words) : text(std::move(words)) {}

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/collective_judge.h"
 #include "rendezvous/core/hang_culprit.h"
 
 namespace regroup::rendezvous {
@@ -14,6 +15,10 @@ namespace {
 constexpr Duration kStacksLimit = std::chrono::seconds(6);
 // How long the daemon waits for the report that the culprit was ended.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
+// Positions are read at once.
+constexpr Duration kPositionsLimit = std::chrono::seconds(2);
+// Between questions for positions, while they show no hang.
+constexpr Duration kAskAgain = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -24,27 +29,29 @@ HangInquiry::News HangInquiry::heard(Instant now, const NodeId& node, const Node
     } else {
         hanging_.erase(node);
     }
-    if (!open_) {
-        // A node without progress may only be waiting for another node. The round hangs when all
-        // working nodes report a hang.
-        if (!report.hang || (report.hang->shared && hanging_.size() != working.size())) {
+    // A node without progress may only be waiting for another node. The round hangs when all
+    // working nodes report a hang.
+    const bool is_sign = report.hang && (!report.hang->shared || hanging_.size() == working.size());
+    const bool is_worse =
+        open_ && open_->hang.in_collective && is_sign &&
+        (!report.hang->in_collective || (open_->hang.only_told && !report.hang->only_told));
+    if (!open_ || is_worse) {
+        if (!is_sign) {
             return News::none;
         }
-        open_ = Case{node,
-                     *report.hang,
-                     now - report.hang->stood,
-                     after(now, kStacksLimit),
-                     ++alarms_,
-                     working,
-                     std::nullopt,
-                     {}};
+        open_ = Case{.node = node, .hang = *report.hang, .sign = now - report.hang->stood};
+        if (report.hang->in_collective) {
+            ask(now, working);
+            return News::none;
+        }
+        begin(now, Stage::saving, kStacksLimit, working);
         return News::opened;
     }
-    if (open_->culprit) {
+    if (hanging_.empty() && open_->stage != Stage::ending) {
+        close();  // All workers make progress again.
         return News::none;
     }
-    if (hanging_.empty()) {
-        close();  // All workers make progress again.
+    if (open_->stage != Stage::asking && open_->stage != Stage::saving) {
         return News::none;
     }
     // An answer to an earlier alarm, which was withdrawn, does not answer this one.
@@ -52,6 +59,34 @@ HangInquiry::News HangInquiry::heard(Instant now, const NodeId& node, const Node
         open_->unanswered.erase(node);
     }
     return open_->unanswered.empty() || now >= open_->deadline ? News::answered : News::none;
+}
+
+void HangInquiry::begin(Instant now, Stage stage, Duration limit, const std::set<NodeId>& working) {
+    open_->stage = stage;
+    open_->deadline = after(now, limit);
+    open_->alarm = ++alarms_;
+    open_->unanswered = working;
+}
+
+void HangInquiry::ask(Instant now, const std::set<NodeId>& working) {
+    begin(now, Stage::asking, kPositionsLimit, working);
+}
+
+void HangInquiry::confirm(Instant now, std::optional<HangCulprit> culprit, std::string text,
+                          const std::set<NodeId>& working) {
+    open_->culprit = std::move(culprit);
+    open_->hang.text = std::move(text);
+    begin(now, Stage::saving, kStacksLimit, working);
+}
+
+void HangInquiry::dismiss(Instant now) {
+    open_->stage = Stage::moving;
+    open_->deadline = after(now, kAskAgain);
+}
+
+void HangInquiry::leave_alone() {
+    open_->stage = Stage::told;
+    open_->deadline = Instant::max();
 }
 
 void HangInquiry::forget(const NodeId& node) {
@@ -74,9 +109,12 @@ std::optional<HangCulprit> HangInquiry::suspect(
     HangCulprit reported;
     reported.rank = hang.rank;
     reported.text = hang.text;
-    std::optional<HangCulprit> culprit;
+    std::optional<HangCulprit> culprit =
+        judge_collectives(positions, hang.stood / 2, {}, node_of).culprit;
     if (!tell_nothing(positions)) {
         culprit = find_culprit(positions, hang.rank);
+    } else if (culprit) {
+        // It is proven; silence would only be a sign.
     } else if (hang.shared || std::ranges::any_of(positions, &RankPosition::stopped)) {
         // The node that reported last completed the alarm; it is the least likely culprit.
         culprit = find_silent(positions, hang.rank, node_of);
@@ -92,23 +130,40 @@ std::optional<HangCulprit> HangInquiry::suspect(
     // a rank that has finished.
     using Kind = HangCulprit::Kind;
     const bool stands_alone =
-        culprit && (culprit->kind == Kind::stopped || culprit->kind == Kind::behind ||
-                    (culprit->kind == Kind::reported && !hang.shared));
+        culprit &&
+        (culprit->kind == Kind::stopped || culprit->kind == Kind::behind ||
+         culprit->kind == Kind::awaited || (culprit->kind == Kind::reported && !hang.shared));
     return finished && !stands_alone ? finished : culprit;
 }
 
 void HangInquiry::accuse(Instant now, HangCulprit culprit, const NodeId& node) {
+    open_->stage = Stage::ending;
     open_->culprit = std::move(culprit);
     open_->culprit_node = node;
     open_->deadline = after(now, kEndLimit);
 }
 
 std::optional<FromDaemon> HangInquiry::order_for(const NodeId& node, RoundId round) const {
-    if (open_ && open_->culprit && open_->culprit_node == node) {
-        return EndWorker{round, open_->culprit->rank, *open_->culprit, !open_->culprit->proven()};
+    if (!open_) {
+        return std::nullopt;
     }
-    if (open_ && !open_->culprit && open_->unanswered.contains(node)) {
-        return SaveStacks{round, open_->alarm, open_->hang.text};
+    switch (open_->stage) {
+        case Stage::asking:
+        case Stage::saving:
+            return open_->unanswered.contains(node)
+                       ? std::optional<FromDaemon>(SaveStacks{
+                             round, open_->alarm,
+                             open_->culprit ? *open_->culprit : HangCulprit(open_->hang.text),
+                             open_->stage == Stage::asking})
+                       : std::nullopt;
+        case Stage::ending:
+            return open_->culprit_node == node ? std::optional<FromDaemon>(EndWorker{
+                                                     round, open_->culprit->rank, *open_->culprit,
+                                                     !open_->culprit->proven()})
+                                               : std::nullopt;
+        case Stage::moving:
+        case Stage::told:
+            break;
     }
     return std::nullopt;
 }

@@ -12,23 +12,36 @@
 
 namespace regroup::rendezvous {
 
-/// The inquiry into a hang of one round: the members save the stacks of all workers, then the rank
-/// that the others wait for is ended. Pure.
+/// The inquiry into a hang of one round. The members save the stacks of all workers, then the rank
+/// that the others wait for is ended. A report that a rank is in a collective for long (see
+/// Hang::in_collective) is no hang yet: first the members tell the positions of their ranks. Pure.
 class HangInquiry {
    public:
+    enum class Stage : std::uint8_t {
+        asking,  ///< The members tell positions.
+        moving,  ///< It is no hang; the members are asked again at the deadline.
+        saving,  ///< The members save stacks.
+        told,    ///< The culprit is named, and is not ended.
+        ending,  ///< The member with the culprit ends it.
+    };
     /// A hang, from the first report of it until the round ends because of it.
     struct Case {
+        Stage stage = Stage::saving;
         NodeId node{};  ///< The node that reported it.
         Hang hang{};
         Instant sign{};  ///< Since when there was no progress.
         Instant deadline{};
         std::uint32_t alarm = 0;
         std::set<NodeId> unanswered{};  ///< Members whose stacks are not saved yet.
-        /// The rank that the round waits for. While it is not set, agents save the stacks.
+        /// The rank that the round waits for, as far as it is known.
         std::optional<HangCulprit> culprit{};
         NodeId culprit_node{};
     };
-    enum class News : std::uint8_t { none, opened, answered };
+    enum class News : std::uint8_t {
+        none,
+        opened,    ///< A hang.
+        answered,  ///< The members have told all that they will, for the present stage.
+    };
 
     /// A member of `working`, the members with workers, reports. The result says whether this
     /// opened a case, or whether the members have answered, as far as they will.
@@ -46,14 +59,30 @@ class HangInquiry {
     [[nodiscard]] std::optional<HangCulprit> suspect(
         std::span<const RankPosition> positions, const std::optional<HangCulprit>& finished,
         const std::function<std::string(std::uint32_t rank)>& node_of) const;
+    /// The positions show a hang: the members save stacks, unless they have.
+    void confirm(Instant now, std::optional<HangCulprit> culprit, std::string text,
+                 const std::set<NodeId>& working);
+    /// The positions show none.
+    void dismiss(Instant now);
+    /// The members are asked for positions, perhaps once more.
+    void ask(Instant now, const std::set<NodeId>& working);
+    /// The culprit stays as it is.
+    void leave_alone();
     /// `node` is to end the worker.
     void accuse(Instant now, HangCulprit culprit, const NodeId& node);
 
     [[nodiscard]] const std::optional<Case>& open() const noexcept { return open_; }
+    /// It is known that the round hangs.
+    [[nodiscard]] bool is_hang() const noexcept {
+        return open_ && open_->stage != Stage::asking && open_->stage != Stage::moving;
+    }
     /// The member's order; nullopt: there is none.
     [[nodiscard]] std::optional<FromDaemon> order_for(const NodeId& node, RoundId round) const;
 
    private:
+    /// All members are to answer a new alarm.
+    void begin(Instant now, Stage stage, Duration limit, const std::set<NodeId>& working);
+
     std::optional<Case> open_;
     std::set<NodeId> hanging_;  // Members with workers that report a hang.
     std::uint32_t alarms_ = 0;

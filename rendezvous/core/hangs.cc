@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "rendezvous/core/collective_judge.h"
 #include "rendezvous/core/observe.h"
 
 namespace regroup::rendezvous::core {
@@ -61,59 +62,117 @@ std::optional<HangCulprit> finished_culprit(const Round& round) {
     return culprit;
 }
 
-void conclude_inquiry(Job& job, Instant now) {
-    HangInquiry& inquiry = job.round.hang;
-    const HangInquiry::Case& open = *inquiry.open();
-    const std::set<NodeId>& working = job.places.in(Place::working);
+/// The positions of the ranks that have answered.
+std::vector<RankPosition> positions_told(const Job& job) {
+    const HangInquiry::Case& open = *job.round.hang.open();
     std::vector<RankPosition> positions;
-    for (const NodeId& id : working) {
+    for (const NodeId& id : job.places.in(Place::working)) {
         const NodeReport& report = job.nodes.at(id).report;
         if (report.round == job.round.id && !open.unanswered.contains(id)) {
             positions.insert(positions.end(), report.positions.begin(), report.positions.end());
         }
     }
-    const std::optional<HangCulprit> culprit = inquiry.suspect(
-        positions, finished_culprit(job.round),
-        [&](std::uint32_t rank) { return name_with(job, rank).value_or("a lost node"); });
+    return positions;
+}
+
+std::string node_of(const Job& job, std::uint32_t rank) {
+    return name_with(job, rank).value_or("a lost node");
+}
+
+/// Whether it is a hang that a rank is in a collective for long.
+void judge_positions(Job& job, Instant now, const NodeId& id, const Node& node) {
+    HangInquiry& inquiry = job.round.hang;
+    const HangInquiry::Case& open = *inquiry.open();
+    const std::vector<RankPosition> positions = positions_told(job);
+    // Others may have entered the collective a little later.
+    const CollectiveVerdict verdict =
+        judge_collectives(positions, open.hang.stood / 2, job.round.finish.ranks,
+                          [&](std::uint32_t rank) { return node_of(job, rank); });
+    if (!verdict.hangs()) {
+        inquiry.dismiss(now);
+        return;
+    }
+    inquiry.confirm(now, verdict.culprit, verdict.culprit ? open.hang.text : verdict.all_entered,
+                    job.places.in(Place::working));
+    note(job, now, JobEvent::Kind::hanging, id, node).detail = Cause(
+        Cause::Hung{job.round.id, open.hang.text, open.culprit, false, job.round.finish.ranks});
+}
+
+void end_culprit(Job& job, Instant now, const std::optional<HangCulprit>& culprit, bool all_wait) {
+    HangInquiry& inquiry = job.round.hang;
+    const HangInquiry::Case& open = *inquiry.open();
     if (culprit && culprit->kind == HangCulprit::Kind::finished) {
         add_hang_on_finished(job, *culprit);
         return;
     }
     const std::optional<NodeId> owner = culprit ? node_with(job, culprit->rank) : std::nullopt;
-    if (!owner || !working.contains(*owner)) {
-        const bool all_wait = !culprit && !positions.empty();
-        add_hang(job, ended_on(job, open.hang.rank, open.node), std::nullopt, all_wait);
+    if (!owner || !job.places.in(Place::working).contains(*owner)) {
+        add_hang(job, ended_on(job, open.hang.rank, open.node), std::nullopt, !culprit && all_wait);
         return;
     }
     inquiry.accuse(now, *culprit, *owner);
     job.outbox.concern(*owner);
 }
 
+/// The members have told what they will.
+void conclude_stage(Job& job, Instant now) {
+    HangInquiry& inquiry = job.round.hang;
+    const HangInquiry::Case& open = *inquiry.open();
+    if (open.stage == HangInquiry::Stage::asking) {
+        judge_positions(job, now, open.node, job.nodes.at(open.node));
+    } else if (open.hang.in_collective && open.hang.only_told) {
+        inquiry.leave_alone();
+    } else if (open.hang.in_collective) {
+        end_culprit(job, now, open.culprit, true);
+    } else {
+        const std::vector<RankPosition> positions = positions_told(job);
+        const std::optional<HangCulprit> culprit =
+            inquiry.suspect(positions, finished_culprit(job.round),
+                            [&](std::uint32_t rank) { return node_of(job, rank); });
+        end_culprit(job, now, culprit, !positions.empty());
+    }
+}
+
 }  // namespace
 
 void observe_hang(Job& job, Instant now, const NodeId& id, const Node& node) {
     Round& round = job.round;
+    const std::uint32_t alarm = round.hang.open() ? round.hang.open()->alarm : 0;
     switch (round.hang.heard(now, id, node.report, job.places.in(Place::working))) {
         case HangInquiry::News::none:
             break;
         case HangInquiry::News::opened:
             note(job, now, JobEvent::Kind::hanging, id, node).detail =
                 Cause(Cause::Hung{round.id, node.report.hang->text, {}, false, round.finish.ranks});
-            concern_members(job);
             break;
         case HangInquiry::News::answered:
-            conclude_inquiry(job, now);
+            conclude_stage(job, now);
             break;
+    }
+    // The orders of all members may have changed.
+    if (round.hang.open() && round.hang.open()->alarm != alarm) {
+        concern_members(job);
     }
 }
 
 void overdue_inquiry(Job& job, Instant now) {
-    const HangInquiry::Case& open = *job.round.hang.open();
-    if (!open.culprit) {
-        conclude_inquiry(job, now);
-        return;
+    HangInquiry& inquiry = job.round.hang;
+    const HangInquiry::Case& open = *inquiry.open();
+    switch (open.stage) {
+        case HangInquiry::Stage::ending:
+            add_hang(job, ended_on(job, open.culprit->rank, open.culprit_node), open.culprit);
+            return;
+        case HangInquiry::Stage::moving:
+            inquiry.ask(now, job.places.in(Place::working));
+            break;
+        case HangInquiry::Stage::asking:
+        case HangInquiry::Stage::saving:
+            conclude_stage(job, now);
+            break;
+        case HangInquiry::Stage::told:
+            return;
     }
-    add_hang(job, ended_on(job, open.culprit->rank, open.culprit_node), open.culprit);
+    concern_members(job);
 }
 
 }  // namespace regroup::rendezvous::core

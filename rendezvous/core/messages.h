@@ -100,6 +100,39 @@ enum class NodeState : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(NodeState state) noexcept;
 
+/// A collective that a rank has called.
+struct CalledCollective {
+    std::uint64_t number = 0;  ///< In its group, from 1.
+    std::string kind{};        ///< "all_reduce"
+    /// What must be the same on all ranks: "4096 float32"; empty: nothing more.
+    std::string arguments{};
+
+    friend bool operator==(const CalledCollective&, const CalledCollective&) = default;
+};
+
+/// The position of a rank in one of its groups. Collectives are counted in the order in which the
+/// program calls them, which is the same on all ranks of the group.
+struct GroupPosition {
+    std::uint64_t id = 0;    ///< The same on all ranks of the group.
+    std::string name{};      ///< For people: "nccl group tp0".
+    std::uint32_t size = 0;  ///< Ranks; 0: unknown.
+    std::uint32_t rank = 0;  ///< Of the worker, in the group.
+    std::uint64_t entered = 0;
+    std::uint64_t started = 0;  ///< Begun by the device.
+    std::uint64_t completed = 0;
+    bool knows_starts = false;  ///< Otherwise `started` is 0.
+    bool knows_ends = false;    ///< Otherwise `completed` is 0.
+    /// For how long it has been in the first collective that is not complete. If ends are not
+    /// known: since it entered the last one.
+    Duration stood{};
+    /// The collective of `stood`, and the last ones. In order.
+    std::vector<CalledCollective> called{};
+    /// The rank in the group with which it exchanges a message that is not complete.
+    std::optional<std::uint32_t> peer{};
+
+    friend bool operator==(const GroupPosition&, const GroupPosition&) = default;
+};
+
 /// The position of a worker in its round. Used to find the rank that a hanging round waits for.
 struct RankPosition {
     std::uint32_t rank = 0;
@@ -110,6 +143,8 @@ struct RankPosition {
     bool stopped = false;          ///< Its process is stopped, by a signal or by a debugger.
     /// How long the worker has written nothing, if nothing else is known about it.
     Duration silent{};
+    std::string activity{};               ///< Of its process, for people: "stopped by a signal".
+    std::vector<GroupPosition> groups{};  ///< Those in which it is longest first.
 
     friend bool operator==(const RankPosition&, const RankPosition&) = default;
 };
@@ -123,6 +158,11 @@ struct Hang {
     /// worker makes progress.
     bool shared = false;
     Duration stood{};  ///< How long there had been no progress by then.
+    /// The rank has been in a collective for longer than that usually takes, which is no hang
+    /// unless the positions of the other ranks say so.
+    bool in_collective = false;
+    /// The rank that a round waits for is not ended, only named. With `in_collective`.
+    bool only_told = false;
 
     friend bool operator==(const Hang&, const Hang&) = default;
 };
@@ -303,7 +343,8 @@ struct Prepare {
 struct SaveStacks {
     RoundId round = RoundId::none;
     std::uint32_t alarm = 0;  ///< Counted within `round`, from 1.
-    std::string reason;
+    HangCulprit reason{};
+    bool positions_only = false;  ///< No stacks: it may be no hang.
 };
 /// The round hangs on this worker of the node: end the worker by force; its failure is a hang.
 struct EndWorker {

@@ -64,7 +64,7 @@ struct Situation {
         awaiting,     ///< Enough nodes are ready; `awaited` may hold later state and have `left`.
         backing_off,  ///< The next round begins in `left`, since the last ones ended too soon.
         training,
-        hanging,   ///< The round hangs; stacks are being saved, or `culprit` is being ended.
+        hanging,   ///< The round hangs; stacks are saved, and `culprit` is named or ended.
         changing,  ///< See Phase. `awaited` have `left` for it.
         ending,    ///< `awaited` have `left` to end their workers.
         closed,
@@ -88,6 +88,7 @@ struct Situation {
     PartialFinish partial_finish{};  ///< While training, hanging or changing; mostly unknown.
     std::string hang{};              ///< The agent's report.
     std::optional<HangCulprit> culprit{};
+    bool culprit_is_ended = false;  ///< Otherwise it is only named.
     std::vector<QuarantinedNode> quarantined{};  ///< `kQuarantinedMax` of them at most.
     std::size_t more_quarantined = 0;
     Author author{};

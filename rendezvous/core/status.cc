@@ -127,10 +127,11 @@ Situation situation(const Job& job, Instant now) {
             }
             break;
         case Phase::training:
-            s.kind = round.hang.open() ? Kind::hanging : Kind::training;
-            if (const auto& inquiry = round.hang.open()) {
+            s.kind = round.hang.is_hang() ? Kind::hanging : Kind::training;
+            if (const auto& inquiry = round.hang.open(); round.hang.is_hang()) {
                 s.hang = inquiry->hang.text;
                 s.culprit = inquiry->culprit;
+                s.culprit_is_ended = inquiry->stage == HangInquiry::Stage::ending;
             }
             break;
         case Phase::changing:

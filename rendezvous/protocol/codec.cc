@@ -89,8 +89,9 @@ void visit_fields(Io& io, Visited<Io, Prepare>& message) {
 template <class Io>
 void visit_fields(Io& io, Visited<Io, SaveStacks>& message) {
     io.round("round", message.round);
-    io.text("reason", message.reason, kWritten);
+    io.words("reason", message.reason, kWritten);
     io.integer("alarm", message.alarm, kWritten);
+    io.flag("positions_only", message.positions_only);
 }
 template <class Io>
 void visit_fields(Io& io, Visited<Io, EndWorker>& message) {

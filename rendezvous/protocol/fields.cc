@@ -34,6 +34,11 @@ std::vector<RankPosition> most_behind(std::vector<RankPosition> positions) {
                   });
         positions.resize(kPositionsMax);
     }
+    // Groups in which a rank waits come first; see RankPosition::groups.
+    const std::size_t each = kGroupsTold / std::max<std::size_t>(1, positions.size());
+    for (RankPosition& position : positions) {
+        position.groups.resize(std::min(position.groups.size(), each));
+    }
     return positions;
 }
 
@@ -141,6 +146,29 @@ void visit_fields(Io& io, Visited<Io, SlowRank>& slow) {
 }
 
 template <class Io>
+void visit_fields(Io& io, Visited<Io, CalledCollective>& called) {
+    io.integer("number", called.number, kRequired);
+    io.text("kind", called.kind, kWritten, kDoingBytesMax);
+    io.text("arguments", called.arguments, Presence::optional, kDoingBytesMax);
+}
+
+template <class Io>
+void visit_fields(Io& io, Visited<Io, GroupPosition>& group) {
+    io.integer("id", group.id, kRequired);
+    io.text("name", group.name, Presence::optional, kDoingBytesMax);
+    io.integer("size", group.size);
+    io.integer("rank", group.rank);
+    io.integer("entered", group.entered);
+    io.integer("started", group.started);
+    io.integer("completed", group.completed);
+    io.flag("knows_starts", group.knows_starts);
+    io.flag("knows_ends", group.knows_ends);
+    io.duration("stood_ms", group.stood);
+    io.parts("called", group.called, kCalledTold);
+    io.integer("peer", group.peer);
+}
+
+template <class Io>
 void visit_fields(Io& io, Visited<Io, RankPosition>& position) {
     io.integer("rank", position.rank, kWritten);
     io.integer("step", position.step, kWritten);
@@ -149,6 +177,8 @@ void visit_fields(Io& io, Visited<Io, RankPosition>& position) {
     io.text("doing", position.doing, Presence::optional, kDoingBytesMax);
     io.flag("stopped", position.stopped);
     io.duration("silent_ms", position.silent);
+    io.text("activity", position.activity, Presence::optional, kDoingBytesMax);
+    io.parts("groups", position.groups, kGroupsTold);
 }
 
 template <class Io>
@@ -156,6 +186,8 @@ void visit_fields(Io& io, Visited<Io, Hang>& hang) {
     io.integer("rank", hang.rank, kWritten);
     io.text("text", hang.text, kWritten);
     io.flag("shared", hang.shared);
+    io.flag("in_collective", hang.in_collective);
+    io.flag("only_told", hang.only_told);
     io.duration("stood_ms", hang.stood);
 }
 

@@ -81,7 +81,8 @@ std::string line(const Prepare& prepare) {
            describe(prepare.reason);
 }
 std::string line(const SaveStacks& save) {
-    return round_text(save.round) + ": " + save.reason;
+    return round_text(save.round) + (save.positions_only ? ", positions only: " : ": ") +
+           describe(save.reason);
 }
 std::string line(const EndWorker& end) {
     return round_text(end.round) + ", rank " + std::to_string(end.rank) + ": " +

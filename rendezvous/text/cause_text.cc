@@ -205,6 +205,32 @@ std::string describe(const WorkerFailure& failure) {
     return who + " exited with code " + std::to_string(failure.exit_code) + own_words(failure);
 }
 
+namespace {
+
+std::string waits(const RankSummary& ranks) {
+    return ranks.size() == 1 ? "waits" : "wait";
+}
+
+std::string words_for_awaited(const HangCulprit& culprit, const std::string& who) {
+    const std::string activity = culprit.activity.empty() ? "" : "; it is " + culprit.activity;
+    const std::string place =
+        (culprit.doing.empty() ? "" : "; it is in " + culprit.doing) + at_step(culprit.step);
+    if (!culprit.wait) {
+        return who + " does not answer a message that another rank waits for" + place + activity;
+    }
+    const CollectiveWait& wait = *culprit.wait;
+    if (!wait.called.empty()) {
+        return who + " called " + wait.called + ", and the others called " + wait.collective +
+               place;
+    }
+    const std::string others =
+        wait.missing.size() > 1 ? "; missing are " + describe(wait.missing) : "";
+    return who + " has not entered " + wait.collective + ", in which " + describe(wait.waiting) +
+           " " + waits(wait.waiting) + others + place + activity;
+}
+
+}  // namespace
+
 std::string describe(const HangCulprit& culprit) {
     using Kind = HangCulprit::Kind;
     const std::string who =
@@ -229,9 +255,15 @@ std::string describe(const HangCulprit& culprit) {
                         ? " has been silent longest, for " + format_duration(culprit.silent)
                         : " is silent");
         case Kind::finished:
-            return who + " finished with exit code 0, and the others do not go on without it";
+            return who + " finished with exit code 0, and the others do not go on without it" +
+                   (culprit.wait
+                        ? ": " + describe(culprit.wait->waiting) + " " +
+                              waits(culprit.wait->waiting) + " in " + culprit.wait->collective
+                        : "");
         case Kind::reported:
             return culprit.text;
+        case Kind::awaited:
+            return words_for_awaited(culprit, who);
     }
     return "";
 }

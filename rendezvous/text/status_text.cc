@@ -301,8 +301,9 @@ std::string describe(const Situation& situation) {
             return round + " is running on " + counted(s.members, "node") + finish;
         case Kind::hanging:
             return round + " hangs: " +
-                   (s.culprit ? describe(*s.culprit) + "; it is being ended"
-                              : s.hang + "; stacks are being saved") +
+                   (s.culprit
+                        ? describe(*s.culprit) + (s.culprit_is_ended ? "; it is being ended" : "")
+                        : s.hang + "; stacks are being saved") +
                    finish;
         case Kind::changing:
             return round + " continues to a step boundary because " + describe(s.cause) +

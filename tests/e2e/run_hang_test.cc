@@ -133,6 +133,78 @@ TEST_F(RunHang, RankThatHasFinishedIsTheReasonOfTheHang) {
                 exits(0, "Rank 1 finished with exit code 0, and the others may wait for it."));
 }
 
+// A program that writes its collectives, and knows nothing else of its agent. Nobody is killed.
+class RunCollectives : public EndToEnd {
+   protected:
+    [[nodiscard]] std::unique_ptr<Program> start(const Words& flags, const Words& fault) const {
+        return std::make_unique<Program>(
+            ProgramSpec{Words{regroup_program(), "run", "--standalone", "--nproc-per-node=3",
+                              "--hang-floor=1", "--log-dir=runs", "--rdzv-id=job"} +
+                            flags + Words{collective_probe(), "200"} + fault,
+                        {},
+                        folder()});
+    }
+    /// The job goes on hanging until it is interrupted.
+    static void end(Program& job) {
+        job.signal(SIGINT);
+        EXPECT_TRUE(job.wait()) << job.output();
+    }
+};
+
+TEST_F(RunCollectives, RankThatHasNotEnteredIsNamed) {
+    const std::string missing =
+        " has not entered all_reduce 40 of nccl group default_pg (4096 float32), in which ranks "
+        "0, 2 wait; it is ";
+    for (const auto& [fault, activity] :
+         {std::pair("sleep", "asleep in nanosleep"), std::pair("stop", "stopped by a signal"),
+          std::pair("loop", "running")}) {
+        const auto job = start({}, {fault, "1", "40"});
+        EXPECT_TRUE(job->prints(missing + activity)) << fault << job->output();
+        EXPECT_THAT(job->output(), HasSubstr("round 1 hangs: rank 1 on "));
+        EXPECT_TRUE(job->prints("which ranks wait for which: regroup explain "));
+        EXPECT_TRUE(job->running());
+        end(*job);
+        EXPECT_THAT(job->output(), Not(HasSubstr("killing rank")));
+        std::filesystem::remove_all(folder() + "/runs");
+        std::filesystem::remove(folder() + "/arrivals0");
+    }
+}
+
+TEST_F(RunCollectives, RankThatCalledSomethingElseIsNamed) {
+    const auto job = start({}, {"other", "1", "40"});
+    EXPECT_TRUE(job->prints(" called broadcast (1 float32), and the others called all_reduce 40 of "
+                            "nccl group default_pg (4096 float32)"))
+        << job->output();
+    end(*job);
+}
+
+TEST_F(RunCollectives, RankThatHasFinishedIsNamed) {
+    const auto job = start({}, {"exit", "1", "40"});
+    EXPECT_TRUE(job->prints(" finished with exit code 0, and the others do not go on without it: "
+                            "ranks 0, 2 wait in all_reduce 40 of nccl group default_pg (4096 "
+                            "float32)"))
+        << job->output();
+    end(*job);
+}
+
+TEST_F(RunCollectives, RankThatComesLateIsTakenBack) {
+    const auto job = start({}, {"save", "1", "40"});
+    EXPECT_TRUE(job->prints("round 1 hangs: rank 1 on ")) << job->output();
+    EXPECT_TRUE(job->prints("the round moves again; no longer true: "));
+    EXPECT_THAT(ended(*job), exits(0, "rank 1 has made 200 steps"));
+}
+
+TEST_F(RunCollectives, HangTimeoutEndsTheCulprit) {
+    const auto job = start({"--hang-timeout=3", "--max-restarts=1"}, {"sleep", "1", "40"});
+    EXPECT_THAT(ended(*job), exits(0, "killing rank 1 because the round hangs: rank 1 on ",
+                                   "rank 1 has made 200 steps"));
+}
+
+TEST_F(RunCollectives, JobWithoutAFaultIsNotSuspected) {
+    const auto job = start({}, {});
+    EXPECT_THAT(ended(*job), exits(0, Not(HasSubstr("hangs"))));
+}
+
 TEST_F(RunHang, FinishTimeoutEndsTheJobAfterTheFirstRankHasFinished) {
     Program job = run({"--standalone", "--nproc-per-node=3", "--finish-timeout=1", "--log-dir=runs",
                        "/bin/sh", "-c", "[ $RANK = 1 ] && exit 0; exec /bin/sleep 100"});

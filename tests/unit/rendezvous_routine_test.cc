@@ -25,7 +25,7 @@ std::string text_of(const Prepare& m) {
     return std::string("prepare ") + (m.leave ? "leave " : "") + describe(m.reason);
 }
 std::string text_of(const SaveStacks& m) {
-    return "stacks " + std::to_string(m.alarm) + " " + m.reason;
+    return "stacks " + std::to_string(m.alarm) + " " + describe(m.reason);
 }
 std::string text_of(const EndWorker& m) {
     return "end " + std::to_string(m.rank) + " " + describe(m.reason);

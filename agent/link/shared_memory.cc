@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/link/shared_memory.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <new>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace regroup::agent {
+
+template <class Content>
+Result<std::shared_ptr<SharedMemory<Content>>> SharedMemory<Content>::create() {
+    UniqueFd file(::memfd_create("regroup-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file) {
+        return system_failure("memory to share with a worker: memfd_create", errno);
+    }
+    if (::ftruncate(file.get(), sizeof(Content)) != 0 ||
+        ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        return system_failure("memory to share with a worker: its size", errno);
+    }
+    void* const address =
+        ::mmap(nullptr, sizeof(Content), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (address == MAP_FAILED) {
+        return system_failure("memory to share with a worker: mmap", errno);
+    }
+    return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(file), new (address) Content));
+}
+
+template <class Content>
+SharedMemory<Content>::~SharedMemory() {
+    ::munmap(content_, sizeof(Content));
+}
+
+template <class Content>
+std::string SharedMemory<Content>::path() const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd());
+}
+
+template class SharedMemory<worker_link::WorkerPage>;
+template class SharedMemory<worker_link::CollectivesPage>;
+
+}  // namespace regroup::agent

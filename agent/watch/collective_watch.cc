@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/collective_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/text.h"
+
+namespace regroup::agent {
+
+namespace {
+
+using namespace std::string_view_literals;
+using rendezvous::CalledCollective;
+using rendezvous::GroupPosition;
+using worker_link::CollectiveBackend;
+using worker_link::CollectiveGroup;
+using worker_link::CollectiveKind;
+using worker_link::CollectiveSignature;
+
+// In the orders of CollectiveKind, ElementType and CollectiveBackend.
+constexpr std::array kKinds{"collective"sv, "all_reduce"sv,     "reduce"sv,     "broadcast"sv,
+                            "all_gather"sv, "reduce_scatter"sv, "all_to_all"sv, "gather"sv,
+                            "scatter"sv,    "barrier"sv,        "send"sv,       "recv"sv,
+                            "collective"sv};
+constexpr std::array kTypes{"elements"sv, "int8"sv,        "uint8"sv,      "int32"sv,   "uint32"sv,
+                            "int64"sv,    "uint64"sv,      "float16"sv,    "float32"sv, "float64"sv,
+                            "bfloat16"sv, "float8_e4m3"sv, "float8_e5m2"sv};
+constexpr std::array kBackends{"nccl"sv, "gloo"sv, "cpu"sv, ""sv};
+// Numbers that JSON keeps.
+constexpr std::uint64_t kIdMask = (std::uint64_t{1} << 53U) - 1;
+// The last collectives that are told, besides the one in which the worker is.
+constexpr std::uint64_t kLastTold = 2;
+
+template <std::size_t size>
+std::string name_in(const std::array<std::string_view, size>& names, std::size_t at) {
+    return std::string(at < size ? names[at] : names.front());
+}
+
+bool needs_equal_arguments(CollectiveKind kind, CollectiveBackend backend) {
+    switch (kind) {
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::reduce:
+        case CollectiveKind::broadcast:
+            return true;
+        case CollectiveKind::all_gather:
+        case CollectiveKind::reduce_scatter:
+            return backend == CollectiveBackend::nccl;
+        default:
+            return false;
+    }
+}
+
+CalledCollective called(const CollectiveGroup& group, std::uint64_t number) {
+    const CollectiveSignature signature = CollectiveSignature::unpacked(
+        group.signatures[number % worker_link::kSignaturesKept].load(std::memory_order_relaxed));
+    CalledCollective result;
+    result.number = number;
+    result.kind = name_in(kKinds, static_cast<std::size_t>(signature.kind));
+    if (needs_equal_arguments(signature.kind, group.backend.load(std::memory_order_relaxed))) {
+        result.arguments = std::to_string(signature.elements) + " " +
+                           name_in(kTypes, static_cast<std::size_t>(signature.type));
+    }
+    return result;
+}
+
+std::string given_name(const CollectiveGroup& group) {
+    std::string name;
+    for (const char c : group.name) {
+        if (c == '\0') {
+            break;
+        }
+        const auto byte = static_cast<unsigned char>(c);
+        name += byte < 0x20 || byte >= 0x7f ? '?' : c;
+    }
+    return name;
+}
+
+std::string words_for(const GroupLook& look) {
+    const std::uint32_t size = look.position.size;
+    const std::string name = !look.name.empty() ? " " + look.name
+                             : size != 0        ? " of " + std::to_string(size) + " ranks"
+                                                : "";
+    return look.backend + (look.backend.empty() ? "" : " ") + "group" + name;
+}
+
+Duration since(std::int64_t at, Instant now) {
+    const std::int64_t present = now.time_since_epoch().count();
+    return Duration(at > 0 && at < present ? present - at : 0);
+}
+
+GroupLook look_at(const CollectiveGroup& group, Instant now) {
+    GroupLook look;
+    GroupPosition& position = look.position;
+    position.id = group.id.load(std::memory_order_relaxed) & kIdMask;
+    position.size = group.size.load(std::memory_order_relaxed);
+    position.rank = group.rank.load(std::memory_order_relaxed);
+    look.backend =
+        name_in(kBackends, static_cast<std::size_t>(group.backend.load(std::memory_order_relaxed)));
+    look.name = given_name(group);
+    position.name = words_for(look);
+    position.knows_starts = group.knows_starts.load(std::memory_order_relaxed) != 0;
+    position.knows_ends = group.knows_ends.load(std::memory_order_relaxed) != 0;
+    // What has ended was entered before: read in this order, the numbers fit together.
+    position.completed = group.completed.load(std::memory_order_acquire);
+    position.started = group.started.load(std::memory_order_acquire);
+    position.entered = std::max(
+        {group.entered.load(std::memory_order_acquire), position.started, position.completed});
+    const std::uint64_t sent = group.messages_entered.load(std::memory_order_acquire);
+    const std::uint64_t arrived = group.messages_completed.load(std::memory_order_acquire);
+    look.events = position.completed + position.started + position.entered + sent + arrived;
+
+    const std::uint64_t present = position.knows_ends ? position.completed + 1 : position.entered;
+    const auto slot = [](std::uint64_t number) { return number % worker_link::kSignaturesKept; };
+    if (present <= position.entered && present != 0 &&
+        position.entered - present < worker_link::kSignaturesKept) {
+        const std::int64_t entered_at =
+            group.entered_at[slot(present)].load(std::memory_order_relaxed);
+        const std::int64_t before = group.completed_at.load(std::memory_order_relaxed);
+        position.stood = since(std::max(entered_at, before), now);
+        look.longest =
+            Duration(group
+                         .longest[worker_link::time_slot(
+                             group.signatures[slot(present)].load(std::memory_order_relaxed))]
+                         .load(std::memory_order_relaxed));
+        position.called.push_back(called(group, present));
+    } else if (present <= position.entered && present != 0) {
+        position.stood = since(group.completed_at.load(std::memory_order_relaxed), now);
+    }
+    if (sent > arrived) {
+        position.peer = group.message_peer.load(std::memory_order_relaxed);
+        position.stood =
+            std::max(position.stood, since(group.message_at.load(std::memory_order_relaxed), now));
+    }
+    for (std::uint64_t number = position.entered - std::min(position.entered, kLastTold) + 1;
+         number <= position.entered; ++number) {
+        if (number != present) {
+            position.called.push_back(called(group, number));
+        }
+    }
+    return look;
+}
+
+std::string words_for(const GroupPosition& position) {
+    if (position.called.empty()) {
+        return "in a message of " + position.name;
+    }
+    const CalledCollective& called = position.called.front();
+    return "in " + called.kind + " " + std::to_string(called.number) + " of " + position.name;
+}
+
+bool is_in_one(const GroupPosition& position) {
+    return position.peer || position.entered != position.completed;
+}
+
+}  // namespace
+
+std::vector<GroupLook> look_at(const worker_link::CollectivesPage& page, Instant now) {
+    std::vector<GroupLook> looks;
+    for (const CollectiveGroup& group : page.groups) {
+        if (group.state.load(std::memory_order_acquire) == CollectiveGroup::kInUse) {
+            looks.push_back(look_at(group, now));
+        }
+    }
+    std::ranges::sort(looks, [](const GroupLook& a, const GroupLook& b) {
+        return a.position.stood > b.position.stood;
+    });
+    return looks;
+}
+
+FlightRecord record_of(const std::vector<GroupLook>& groups) {
+    FlightRecord record{.recorder = Recorder::agent};
+    for (const GroupLook& look : groups) {
+        RecordedGroup group;
+        group.backend = look.backend;
+        group.name = look.name;
+        group.id = std::to_string(look.position.id);
+        for (const CalledCollective& called : look.position.called) {
+            RecordedOperation operation;
+            operation.number = called.number;
+            operation.name = called.kind;
+            const std::size_t space = called.arguments.find(' ');
+            if (space != called.arguments.npos) {
+                operation.elements = parse_number<std::uint64_t>(called.arguments.substr(0, space));
+                operation.type = called.arguments.substr(space + 1);
+            }
+            operation.started = called.number <= look.position.started;
+            operation.completed = called.number <= look.position.completed;
+            group.operations.push_back(std::move(operation));
+        }
+        std::ranges::sort(group.operations, {}, &RecordedOperation::number);
+        record.groups.push_back(std::move(group));
+    }
+    return record;
+}
+
+Duration CollectiveWatch::limit_of(const GroupLook& group) const {
+    constexpr Duration kLongestMost = std::chrono::hours(24 * 365);
+    const double longest =
+        static_cast<double>(std::min(group.longest, kLongestMost).count()) * limits_.factor;
+    return std::min(std::max(limits_.floor, Duration(static_cast<Duration::rep>(longest))),
+                    limits_.most.value_or(Duration::max()));
+}
+
+std::optional<rendezvous::Hang> CollectiveWatch::look(Instant now,
+                                                      std::span<const WorkerGroups> workers) {
+    const Duration elapsed = looked_at_ ? now - *looked_at_ : Duration::zero();
+    const bool on_time = elapsed <= 2 * interval_;
+    looked_at_ = now;
+    auto before = std::exchange(known_, {});
+    std::optional<rendezvous::Hang> longest;
+    for (const WorkerGroups& worker : workers) {
+        for (const GroupLook& group : worker.groups) {
+            Known& known = known_[{worker.pid, group.position.id}];
+            const auto found = before.find({worker.pid, group.position.id});
+            known.events = group.events;
+            if (found != before.end() && found->second.events == group.events) {
+                known.still = found->second.still + (on_time ? elapsed : Duration::zero());
+            }
+            const Duration stood = std::min(group.position.stood, known.still + interval_);
+            const Duration limit = limit_of(group);
+            if (!is_in_one(group.position) || stood <= limit ||
+                (longest && stood <= longest->stood)) {
+                continue;
+            }
+            longest.emplace();
+            longest->rank = worker.rank;
+            longest->text = "rank " + std::to_string(worker.rank) + " has been " +
+                            words_for(group.position) + " for " + format_duration(stood) +
+                            " (limit " + format_duration(limit) + ")";
+            longest->in_collective = true;
+            longest->only_told = !limits_.most || stood <= *limits_.most;
+            longest->stood = stood;
+        }
+    }
+    return longest;
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/collective_watch.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace regroup::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using rendezvous::Hang;
+using worker_link::CollectiveBackend;
+using worker_link::CollectiveGroup;
+using worker_link::CollectiveKind;
+using worker_link::CollectiveSignature;
+using worker_link::CollectivesPage;
+using worker_link::ElementType;
+using worker_link::kSignaturesKept;
+using worker_link::time_slot;
+
+constexpr CollectiveSignature kGradients{CollectiveKind::all_reduce, ElementType::float32, 8};
+constexpr Duration kLookInterval = 500ms;
+
+class CollectiveWatchTest : public ::testing::Test {
+   protected:
+    CollectiveWatchTest() {
+        group().id.store(7);
+        group().size.store(2);
+        group().backend.store(CollectiveBackend::nccl);
+        group().knows_ends.store(1);
+        group().state.store(CollectiveGroup::kInUse);
+    }
+    CollectiveGroup& group() { return page->groups[3]; }
+
+    void enter(CollectiveSignature signature = kGradients) {
+        const std::uint64_t number = group().entered.load() + 1;
+        group().signatures[number % kSignaturesKept].store(signature.packed());
+        group().entered_at[number % kSignaturesKept].store(now.time_since_epoch().count());
+        group().entered.store(number);
+    }
+    void complete() {
+        group().completed_at.store(now.time_since_epoch().count());
+        group().completed.fetch_add(1);
+    }
+    std::optional<Hang> look() {
+        const std::vector<WorkerGroups> workers{{0, 4, 100, look_at(*page, now)}};
+        return watch.look(now, workers);
+    }
+    /// Looks at each interval.
+    std::optional<Hang> look_for(Duration time) {
+        std::optional<Hang> hang = look();
+        for (const Instant end = now + time; now < end && !hang;) {
+            now += kLookInterval;
+            hang = look();
+        }
+        return hang;
+    }
+
+    std::unique_ptr<CollectivesPage> page = std::make_unique<CollectivesPage>();
+    HangLimits limits{};
+    CollectiveWatch watch{limits, kLookInterval};
+    Instant now = Instant(1h);
+};
+
+TEST_F(CollectiveWatchTest, CollectiveThatTakesLongIsReported) {
+    enter();
+    const Instant began = now;
+    const std::optional<Hang> hang = look_for(20s);
+    ASSERT_TRUE(hang);
+    EXPECT_GT(now - began, 10s);
+    EXPECT_LE(now - began, 11s);
+    EXPECT_EQ(hang->rank, 4U);
+    EXPECT_TRUE(hang->in_collective);
+    EXPECT_TRUE(hang->only_told);
+    EXPECT_EQ(hang->text,
+              "rank 4 has been in all_reduce 1 of nccl group of 2 ranks for 10 s (limit 10 s)");
+}
+
+TEST_F(CollectiveWatchTest, TimeBetweenCollectivesIsNotReported) {
+    enter();
+    complete();
+    EXPECT_FALSE(look_for(1h));
+}
+
+TEST_F(CollectiveWatchTest, LimitFollowsTheLongestTimeOfSuchCollectives) {
+    group().longest[time_slot(kGradients.packed())].store(Duration(20s).count());
+    enter();
+    EXPECT_FALSE(look_for(99s));
+    EXPECT_TRUE(look_for(3s));
+}
+
+TEST_F(CollectiveWatchTest, OtherCollectivesHaveTheirOwnLimit) {
+    constexpr CollectiveSignature kBarrier{CollectiveKind::barrier, ElementType::unknown, 0};
+    ASSERT_NE(time_slot(kBarrier.packed()), time_slot(kGradients.packed()));
+    group().longest[time_slot(kBarrier.packed())].store(Duration(300s).count());
+    enter();
+    EXPECT_TRUE(look_for(12s));
+}
+
+TEST_F(CollectiveWatchTest, TimeInWhichTheAgentDidNotRunDoesNotCount) {
+    enter();
+    EXPECT_FALSE(look_for(5s));
+    now += 60s;  // It was stopped, and the workers perhaps, too.
+    EXPECT_FALSE(look());
+    EXPECT_FALSE(look_for(4s));
+    EXPECT_TRUE(look_for(3s));
+}
+
+TEST_F(CollectiveWatchTest, EachCollectiveHasItsOwnTime) {
+    for (int i = 0; i < 100; ++i) {
+        enter();
+        EXPECT_FALSE(look_for(3s));
+        complete();
+    }
+}
+
+TEST_F(CollectiveWatchTest, TheCulpritMayBeEndedAfterTheTimeout) {
+    limits.most = 30s;
+    limits.floor = 10s;
+    watch = CollectiveWatch(limits, kLookInterval);
+    enter();
+    EXPECT_TRUE(look_for(12s)->only_told);
+    now += kLookInterval;
+    std::optional<Hang> hang = look();
+    for (int i = 0; i < 60 && hang && hang->only_told; ++i) {
+        now += kLookInterval;
+        hang = look();
+    }
+    ASSERT_TRUE(hang);
+    EXPECT_FALSE(hang->only_told);
+    EXPECT_GT(hang->stood, 30s);
+}
+
+TEST_F(CollectiveWatchTest, PositionTellsTheCollectiveAndTheLastOnes) {
+    enter();
+    complete();
+    enter();
+    enter();
+    now += 2s;
+    const rendezvous::GroupPosition position = look_at(*page, now).at(0).position;
+    EXPECT_EQ(position.entered, 3U);
+    EXPECT_EQ(position.completed, 1U);
+    EXPECT_EQ(position.stood, 2s);
+    const std::vector<rendezvous::CalledCollective> called{{2, "all_reduce", "8 float32"},
+                                                           {3, "all_reduce", "8 float32"}};
+    EXPECT_EQ(position.called, called);
+}
+
+TEST_F(CollectiveWatchTest, APageMayHoldAnything) {
+    unsigned char* const bytes = reinterpret_cast<unsigned char*>(&page->groups);
+    std::uint32_t state = 1;
+    for (int round = 0; round < 200; ++round) {
+        for (std::size_t i = 0; i < sizeof page->groups; ++i) {
+            state = state * 1664525U + 1013904223U;
+            bytes[i] = static_cast<unsigned char>(state >> 24U);
+        }
+        for (CollectiveGroup& each : page->groups) {
+            each.state.store(CollectiveGroup::kInUse);
+        }
+        for (const GroupLook& seen : look_at(*page, now)) {
+            EXPECT_GE(seen.position.stood, 0s);
+            EXPECT_GE(seen.position.entered, seen.position.completed);
+            EXPECT_LE(seen.position.called.size(), 4U);
+        }
+        static_cast<void>(look());
+    }
+}
+
+}  // namespace
+}  // namespace regroup::agent
