@@ -154,9 +154,10 @@ void declare_rendezvous(FlagTable& flags, RunFlags& out, std::map<std::string, s
 void declare_hangs(FlagTable& flags, agent::HangLimits& limits) {
     flags.value(
         {"--hang-timeout", "SECONDS", "0",
-         "A round hangs when all its workers have written nothing for so long. In an ElasticLoop "
-         "it hangs when one worker has made no progress for so long, even if its steps took longer "
-         "before. 0: no such limit, and no hang of a program without ElasticLoop is found",
+         "End a rank for which the others have waited for so long in a collective; and one of a round "
+         "whose workers have all written nothing for so long. In an ElasticLoop: the longest time "
+         "without progress, even if steps took longer before. 0: no such limit. A rank that lets "
+         "others wait is then named, and only elastic workers are ended",
          "--hang-timeout=600", "", true},
         [&limits](const std::string& text) -> std::string {
             Duration most{};
@@ -165,8 +166,8 @@ void declare_hangs(FlagTable& flags, agent::HangLimits& limits) {
             return wrong;
         });
     flags.value({"--hang-factor", "N", "5",
-                 "In an ElasticLoop, a round hangs when a step or a section takes N times as long "
-                 "as the longest one before",
+                 "A collective, or in an ElasticLoop a step or a section, may take N times as long as "
+                 "the longest one before",
                  "--hang-factor=10", "", true},
                 [&limits](const std::string& text) -> std::string {
                     char* end = nullptr;

@@ -66,7 +66,13 @@ std::size_t bytes_of(const NodeReport& report) noexcept {
     bytes += report.failure ? bytes_of(*report.failure) : 0;
     bytes += report.hang ? kPart + bytes_of(report.hang->text) : 0;
     for (const RankPosition& position : report.positions) {
-        bytes += kPart + bytes_of(position.doing);
+        bytes += kPart + bytes_of_all(position.doing, position.activity);
+        for (const GroupPosition& group : position.groups) {
+            bytes += 3 * kPart + bytes_of(group.name);
+            for (const CalledCollective& called : group.called) {
+                bytes += kPart + bytes_of_all(called.kind, called.arguments);
+            }
+        }
     }
     bytes += kPart * report.finished.ranges().size();
     for (const BrokenLink& link : report.broken_links) {
