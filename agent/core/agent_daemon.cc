@@ -334,6 +334,12 @@ void handle(AgentState& node, Instant now, const rendezvous::Closed& message) {
     tell(node, now);
 }
 
+// The daemon has what it asked for. Positions are long, and would be in each report from now on.
+void handle(AgentState& node, Instant /*now*/, const rendezvous::Alive& /*message*/) {
+    node.report.positions.clear();
+    node.report.alarm = 0;
+}
+
 // The others are not for an agent, or ask for nothing.
 template <class Message>
 void handle(AgentState& /*node*/, Instant /*now*/, const Message& /*message*/) {}

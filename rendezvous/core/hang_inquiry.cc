@@ -55,8 +55,9 @@ HangInquiry::News HangInquiry::heard(Instant now, const NodeId& node, const Node
         return News::none;
     }
     // An answer to an earlier alarm, which was withdrawn, does not answer this one.
-    if (report.alarm == open_->alarm) {
-        open_->unanswered.erase(node);
+    if (report.alarm == open_->alarm && open_->unanswered.erase(node) > 0) {
+        open_->positions.insert(open_->positions.end(), report.positions.begin(),
+                                report.positions.end());
     }
     return open_->unanswered.empty() || now >= open_->deadline ? News::answered : News::none;
 }
@@ -66,6 +67,7 @@ void HangInquiry::begin(Instant now, Stage stage, Duration limit, const std::set
     open_->deadline = after(now, limit);
     open_->alarm = ++alarms_;
     open_->unanswered = working;
+    open_->positions.clear();
 }
 
 void HangInquiry::ask(Instant now, const std::set<NodeId>& working) {

@@ -7,6 +7,8 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rendezvous/core/messages.h"
 
@@ -32,7 +34,8 @@ class HangInquiry {
         Instant sign{};  ///< Since when there was no progress.
         Instant deadline{};
         std::uint32_t alarm = 0;
-        std::set<NodeId> unanswered{};  ///< Members whose stacks are not saved yet.
+        std::set<NodeId> unanswered{};          ///< Members that have not answered the alarm.
+        std::vector<RankPosition> positions{};  ///< Those of the others, until they are judged.
         /// The rank that the round waits for, as far as it is known.
         std::optional<HangCulprit> culprit{};
         NodeId culprit_node{};
@@ -72,6 +75,10 @@ class HangInquiry {
     void accuse(Instant now, HangCulprit culprit, const NodeId& node);
 
     [[nodiscard]] const std::optional<Case>& open() const noexcept { return open_; }
+    /// Takes the positions that have been told for the present alarm.
+    [[nodiscard]] std::vector<RankPosition> take_positions() {
+        return std::exchange(open_->positions, {});
+    }
     /// It is known that the round hangs.
     [[nodiscard]] bool is_hang() const noexcept {
         return open_ && open_->stage != Stage::asking && open_->stage != Stage::moving;

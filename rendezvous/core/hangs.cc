@@ -62,28 +62,15 @@ std::optional<HangCulprit> finished_culprit(const Round& round) {
     return culprit;
 }
 
-/// The positions of the ranks that have answered.
-std::vector<RankPosition> positions_told(const Job& job) {
-    const HangInquiry::Case& open = *job.round.hang.open();
-    std::vector<RankPosition> positions;
-    for (const NodeId& id : job.places.in(Place::working)) {
-        const NodeReport& report = job.nodes.at(id).report;
-        if (report.round == job.round.id && !open.unanswered.contains(id)) {
-            positions.insert(positions.end(), report.positions.begin(), report.positions.end());
-        }
-    }
-    return positions;
-}
-
 std::string node_of(const Job& job, std::uint32_t rank) {
     return name_with(job, rank).value_or("a lost node");
 }
 
 /// Whether it is a hang that a rank is in a collective for long.
-void judge_positions(Job& job, Instant now, const NodeId& id, const Node& node) {
+void judge_positions(Job& job, Instant now) {
     HangInquiry& inquiry = job.round.hang;
     const HangInquiry::Case& open = *inquiry.open();
-    const std::vector<RankPosition> positions = positions_told(job);
+    const std::vector<RankPosition> positions = inquiry.take_positions();
     // Others may have entered the collective a little later.
     const CollectiveVerdict verdict =
         judge_collectives(positions, open.hang.stood / 2, job.round.finish.ranks,
@@ -94,7 +81,12 @@ void judge_positions(Job& job, Instant now, const NodeId& id, const Node& node) 
     }
     inquiry.confirm(now, verdict.culprit, verdict.culprit ? open.hang.text : verdict.all_entered,
                     job.places.in(Place::working));
-    note(job, now, JobEvent::Kind::hanging, id, node).detail = Cause(
+    // The node may have left since.
+    const auto found = job.nodes.find(open.node);
+    JobEvent& event = found == job.nodes.end()
+                          ? note(job, now, JobEvent::Kind::hanging)
+                          : note(job, now, JobEvent::Kind::hanging, open.node, found->second);
+    event.detail = Cause(
         Cause::Hung{job.round.id, open.hang.text, open.culprit, false, job.round.finish.ranks});
 }
 
@@ -119,13 +111,13 @@ void conclude_stage(Job& job, Instant now) {
     HangInquiry& inquiry = job.round.hang;
     const HangInquiry::Case& open = *inquiry.open();
     if (open.stage == HangInquiry::Stage::asking) {
-        judge_positions(job, now, open.node, job.nodes.at(open.node));
+        judge_positions(job, now);
     } else if (open.hang.in_collective && open.hang.only_told) {
         inquiry.leave_alone();
     } else if (open.hang.in_collective) {
         end_culprit(job, now, open.culprit, true);
     } else {
-        const std::vector<RankPosition> positions = positions_told(job);
+        const std::vector<RankPosition> positions = inquiry.take_positions();
         const std::optional<HangCulprit> culprit =
             inquiry.suspect(positions, finished_culprit(job.round),
                             [&](std::uint32_t rank) { return node_of(job, rank); });

@@ -57,6 +57,19 @@ TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachAlarmHoweverOftenTheyAreAsked
     EXPECT_EQ(core.report().alarm, 1U) << "not answered yet";
 }
 
+TEST_F(AgentCoreHangTest, PositionsAreLeftOutOnceTheDaemonHasThem) {
+    in_round(1);
+    rendezvous::SaveStacks alarm{RoundId{1}, 1, "rank 1 is in all_reduce"};
+    alarm.positions_only = true;
+    hear(alarm);
+    EXPECT_TRUE(one(all<SaveStacks>()).positions_only);
+    feed(StacksSaved{RoundId{1}, {{1, 41, 6, false, ""}}});
+    ASSERT_EQ(core.report().alarm, 1U);
+    hear(rendezvous::Alive{RoundId{1}});
+    EXPECT_TRUE(core.report().positions.empty());
+    EXPECT_EQ(core.report().alarm, 0U);
+}
+
 TEST_F(AgentCoreHangTest, AlarmRaisedWhileStacksAreSavedForAnotherGetsItsOwnAnswer) {
     in_round(1);
     hear(rendezvous::SaveStacks{RoundId{1}, 1, "rank 1 hangs"});

@@ -54,6 +54,20 @@ inline rendezvous::NodeReport sample_report() {
     report.positions = {{12, 812, 40, true, "all_reduce"},
                         {13, 811, 39, false, "load"},
                         {14, 0, 0, false, "", true, std::chrono::seconds(3)}};
+    rendezvous::GroupPosition group;
+    group.id = 9'007'199'254'740'991;
+    group.name = "nccl group default_pg";
+    group.size = 16;
+    group.rank = 12;
+    group.entered = 1043;
+    group.started = 1042;
+    group.completed = 1041;
+    group.knows_starts = group.knows_ends = true;
+    group.stood = std::chrono::seconds(12);
+    group.called = {{1042, "all_reduce", "4096 float32"}, {1043, "barrier", ""}};
+    group.peer = 3;
+    report.positions[0].groups = {group};
+    report.positions[1].activity = "stopped by a signal";
     report.alarm = 2;
     report.broken_links = {{12, 8, "closed the connection"}};
     report.finished.add({8, 3});
