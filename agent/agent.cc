@@ -234,7 +234,8 @@ struct Agent::Impl {
                  output.sayer()),
           link(
               io, options.core, options.daemon, [this] { return workers.live(); },
-              [this] { return snapshots.facts(); }, link_handlers()),
+              [this] { return snapshots.facts(); }, [this] { return watch.work_window(); },
+              link_handlers()),
           each_second(io, [this] { narrator.progress(clock.now(), view(), watch.looks()); }) {}
 
     [[nodiscard]] AgentView view() const {

@@ -239,6 +239,8 @@ struct Report {
     std::optional<Telemetry> telemetry{};
     /// From the node of group rank 0, under the same rules.
     std::optional<SnapshotFacts> snapshots{};
+    /// A window that has ended, if the workers tell their collectives. Under the same rules.
+    std::optional<WorkWindow> work{};
 };
 /// The node leaves by itself; its workers are being ended.
 struct Leave {

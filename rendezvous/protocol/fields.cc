@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/telemetry_limits.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
 #include "rendezvous/text/describe.h"
@@ -300,6 +301,19 @@ void visit_fields(Io& io, Visited<Io, SnapshotFacts>& snapshots) {
 }
 
 template <class Io>
+void visit_fields(Io& io, Visited<Io, WorkTime>& work) {
+    io.microseconds("us", work.time);
+}
+
+template <class Io>
+void visit_fields(Io& io, Visited<Io, WorkWindow>& window) {
+    io.integer("number", window.number, kRequired);
+    io.integer("world_size", window.world_size, kRequired);
+    io.integer("first_rank", window.first_rank, kWritten);
+    io.parts("work", window.work, RendezvousCore::kWorkersLimit);
+}
+
+template <class Io>
 void visit_fields(Io& io, Visited<Io, JobPolicy>& policy) {
     const JobPolicy usual;
     io.integer("nodes_min", policy.nodes_min, kRequired);
@@ -443,6 +457,8 @@ template void visit_fields(FieldReader& io, Telemetry& telemetry);
 template void visit_fields(FieldWriter& io, const Telemetry& telemetry);
 template void visit_fields(FieldReader& io, SnapshotFacts& snapshots);
 template void visit_fields(FieldWriter& io, const SnapshotFacts& snapshots);
+template void visit_fields(FieldReader& io, WorkWindow& window);
+template void visit_fields(FieldWriter& io, const WorkWindow& window);
 template void visit_fields(FieldReader& io, JobPolicy& policy);
 template void visit_fields(FieldWriter& io, const JobPolicy& policy);
 template void visit_fields(FieldReader& io, Offer& offer);

@@ -123,6 +123,12 @@ void Job::hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant no
     }
 }
 
+void Job::hear(const NodeId& node, RoundId round, const WorkWindow& said) {
+    if (round == core.round() && core.has_member(node)) {
+        slow_ranks.hear(node, round, said);
+    }
+}
+
 bool Job::is_done_without(const Join& join, Instant now) const {
     if (join.report.round != RoundId::none || attendance_.nodes.contains(join.node)) {
         return false;
@@ -162,6 +168,10 @@ JobView Job::view(Instant now) const {
     view.last_event = history.last_number();
     view.telemetry = telemetry;
     view.snapshots = snapshots;
+    // An ElasticLoop compares its steps, which tells it earlier.
+    view.slow_ranks = telemetry.last() && !telemetry.last()->slow_ranks.empty()
+                          ? telemetry.last()->slow_ranks
+                          : slow_ranks.now();
     return view;
 }
 

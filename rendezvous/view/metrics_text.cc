@@ -373,10 +373,8 @@ void Renderer::training() {
     writer_.family("regroup_training_slow_rank_excess_ratio", Type::gauge,
                    "How much longer the work of a slow rank takes than that of the others.");
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-        if (const std::optional<Telemetry>& last = jobs_[i].telemetry.last()) {
-            for (const SlowRank& slow : last->slow_ranks) {
-                writer_.sample(labels_[i], {{"rank", std::to_string(slow.rank)}}, slow.excess);
-            }
+        for (const SlowRank& slow : jobs_[i].slow_ranks) {
+            writer_.sample(labels_[i], {{"rank", std::to_string(slow.rank)}}, slow.excess);
         }
     }
 }

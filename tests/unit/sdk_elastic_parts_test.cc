@@ -14,7 +14,7 @@
 #include "tests/support/errors.h"
 #include "worker_sdk/src/elastic/rank_state.h"
 #include "worker_sdk/src/elastic/registered_state.h"
-#include "worker_sdk/src/elastic/straggler_detector.h"
+#include "rendezvous/base/straggler_detector.h"
 #include "worker_sdk/src/elastic/vote.h"
 
 namespace regroup::elastic {
