@@ -28,7 +28,7 @@ DEADLINE_S = 900
 
 
 class Notes:
-    """What happens in this process, and when, for the program that compares."""
+    """Notes events of this process, and when they happened, for the program that compares."""
 
     def __init__(self, rank):
         self.folder = os.environ["RECOVERY_FOLDER"]

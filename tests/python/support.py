@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: ranks that are threads, jobs under the launcher, optional packages."""
+"""Shared by the tests: ranks that are threads, jobs under the launcher, optional packages."""
 import importlib
 import os
 import subprocess

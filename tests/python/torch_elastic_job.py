@@ -89,7 +89,7 @@ def use_of_memory():
 
 
 def report():
-    """What rank 0 uses: descriptors, threads, kilobytes."""
+    """The descriptors, threads and kilobytes of rank 0."""
     print(f"used {len(os.listdir('/proc/self/fd'))} {len(os.listdir('/proc/self/task'))} "
           f"{use_of_memory()} in round {elastic.round.context.round}", flush=True)
 

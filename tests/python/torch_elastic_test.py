@@ -14,14 +14,14 @@ from support import FolderTest, main, needs_torch, run_job, torch
 #: Deaths of `many`: of rank 1, some steps apart.
 DEATHS = 20
 new_torch = torch and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
-#: What a new process need not import again.
+#: The imports that a new process is spared.
 PRELOADED = "torch,torch._dynamo,regroup.torch" if new_torch else "torch,regroup.torch"
 needs_new_torch = unittest.skipUnless(
     new_torch, f"{sys.executable} has no PyTorch from 2.3 on, for GradScaler on the CPU and compile")
 
 
 class Cases:
-    """What holds for each back end."""
+    """The cases of each back end."""
 
     back_end = None
     deaths = DEATHS

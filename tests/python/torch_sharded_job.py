@@ -104,7 +104,7 @@ def die_once(step, point):
 
 
 def report():
-    """What rank 0 uses: descriptors, threads, kilobytes."""
+    """The descriptors, threads and kilobytes of rank 0."""
     gc.collect()
     with open("/proc/self/status", encoding="ascii") as file:
         memory = int(next(line for line in file if line.startswith("RssAnon")).split()[1])

@@ -11,7 +11,7 @@ from support import FolderTest, main, new_torch, package, run_job
 # Debian's release cannot be asked: its import of this package fails with Python 3.11.
 has_fsdp2 = new_torch and hasattr(package("torch.distributed.fsdp"), "fully_shard")
 needs_fsdp2 = unittest.skipUnless(has_fsdp2, f"{sys.executable} has no PyTorch from 2.14 on")
-#: What a new process need not import again.
+#: The imports that a new process is spared.
 PRELOADED = "--preload=torch,torch._dynamo,regroup.torch,torch.distributed.fsdp," \
             "torch.distributed.tensor.parallel"
 #: Deaths of `many`: of rank 1, some steps apart.
