@@ -22,12 +22,12 @@ from ..errors import Error, Fenced, InvalidArgument
 from . import backend, gloo
 from .round_store import RoundStore
 
-#: How long the end of the round may follow a failure of PyTorch that it explains. The agents tell
-#: each other of a death within milliseconds.
+#: How long to wait, after a failure of PyTorch, for the end of the round that explains it. The
+#: agents tell each other of a death within milliseconds.
 _PATIENCE_S = 3.0
 #: How often a thread checks whether it is still needed. The end of the round wakes it at once.
 _SLICE_S = 5.0
-#: Until operations that began after the end of the round are ended, too.
+#: How often to release ranks again, since operations may begin after the end of the round.
 _REPEAT_S = 0.2
 #: How long to wait for a thread that releases. NCCL's abort waits for its kernels.
 _RELEASE_LIMIT_S = 60.0
