@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the Python wheel has besides the package itself (pyproject.toml): libregroup.so in the package,
-# and the launcher where the environment has its programs. Both must start on every system of the
-# wheel's tag, so what a system may lack is linked statically: the C++ library here, the others in each
-# build. libgcc is shared, since each system has it, and the static one needs a newer C library.
+# Adds to the package of Python (pyproject.toml) in the wheel: libregroup.so in the package, and the
+# launcher where the environment has its programs. Both must start on every system of the wheel's
+# tag, so libraries that a system may lack are linked statically: the C++ library here, the others
+# in each build. libgcc is shared: each system has it, and the static one needs a newer C library.
 add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
 
 function(regroup_install_wheel)

@@ -29,8 +29,8 @@ class DaemonLink {
    public:
     using Handlers = rendezvous::ControlClient::Handlers;
     using LiveWorkers = std::function<std::vector<LiveWorker>()>;
-    /// What this node tells of the job's snapshots; nothing, if another node does, or none are
-    /// kept.
+    /// This node's report on the job's snapshots; none if another node reports, or there are no
+    /// snapshots.
     using Snapshots = std::function<std::optional<rendezvous::SnapshotFacts>()>;
 
     /// The work of this node's workers in a window that has ended since the last call.

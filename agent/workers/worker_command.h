@@ -35,8 +35,8 @@ struct WorkerCommand {
     std::vector<std::string> preload;
     /// Without `preload`: a fork server may be prepared while elastic workers train.
     bool prepares = true;
-    /// Index in `arguments` of the end of the options of a Python interpreter. Nothing: they are
-    /// not those of one, and there is no fork server.
+    /// The index in `arguments` after the options of a Python interpreter. Empty: the program is no
+    /// Python interpreter, and there is no fork server.
     std::optional<std::size_t> python_program_begin{};
 };
 

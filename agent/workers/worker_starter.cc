@@ -19,7 +19,8 @@ namespace {
 
 /// The first output opens the file of a worker. After this time a silent worker gets empty files.
 constexpr Duration kFilesPause = std::chrono::milliseconds(20);
-/// A fork server that nobody asked for takes up to about 1 GiB: PyTorch with its compiler.
+/// A fork server with PyTorch and its compiler takes about 1 GiB. It is prepared only if so much is
+/// left.
 constexpr std::uint64_t kPrepareMemory = std::uint64_t{4} << 30U;
 
 }  // namespace

@@ -33,8 +33,8 @@ class WorkerStarter {
 
     /// Starts the fork server, if the command has one. Workers then wait for its imports.
     void start_fork_server();
-    /// Prepares one in the background, for workers that will import these modules, if the command
-    /// may have one and has none, and the node has the memory. Names with commas between.
+    /// Prepares a fork server in the background that imports these modules (names with commas
+    /// between), if the command may have one and has none, and the node has the memory.
     void prepare_fork_server(const std::string& modules);
     /// Ends it. Workers that wait for it are not started.
     void stop_fork_server();

@@ -113,7 +113,7 @@ class Job {
     /// The nodes that have been in the job.
     struct Attendance {
         std::set<NodeId> nodes;  // All that have ever joined, up to a bound.
-        std::size_t bytes = 0;   // That they take, about.
+        std::size_t bytes = 0;   // Their memory, approximately.
         bool left = false;       // All of them have left in order.
 
         void add(const NodeId& node);

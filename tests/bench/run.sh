@@ -88,8 +88,10 @@ if [ -x "$pytorch" ]; then
     $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
     echo
     [ -x "$peers" ] || peers=$pytorch  # Without torchft.
+    torchft=$build/../pytorch-torchft/bin/python
+    [ -x "$torchft" ] || torchft=
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
-        $prefix "$peers" "$here/torch_recovery.py" "$regroup"
+        $prefix "$peers" "$here/torch_recovery.py" "$regroup" 20 $torchft
 else
     echo "torch_backend, pytorch_restart, torch_recovery: left out, since there is no $pytorch"
 fi

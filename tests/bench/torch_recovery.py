@@ -2,8 +2,12 @@
 """From the death of a rank until the other processes train on, with DistributedDataParallel in
 regroup.torch.Elastic over regroup and over gloo, and in torchft over gloo where it is installed:
 
-    sh tests/pytorch/setup.sh peers
-    PYTHONPATH=python build/pytorch-peers/bin/python tests/bench/torch_recovery.py REGROUP [FAILURES]
+    sh tests/pytorch/setup.sh peers torchft
+    PYTHONPATH=python build/pytorch-peers/bin/python tests/bench/torch_recovery.py REGROUP \\
+        [FAILURES [PYTHON...]]
+
+PYTHON is the interpreter of an environment that has another release of torchft, such as
+build/pytorch-torchft/bin/python.
 
 Four ranks. One of them kills itself again and again, where the others wait for it in the backward
 pass. The contestants run one after the other. torchft has four replica groups of one rank and its
@@ -28,7 +32,7 @@ DEADLINE_S = 900
 
 
 class Notes:
-    """What happens in this process, and when, for the program that compares."""
+    """Notes events of this process, and when they happened, for the program that compares."""
 
     def __init__(self, rank):
         self.folder = os.environ["RECOVERY_FOLDER"]
@@ -135,12 +139,14 @@ def serve_lighthouse():
 class Contest:
     """One contestant's job, until so many failures are over."""
 
-    def __init__(self, name, failures):
-        self.name, self.failures = name, failures
+    def __init__(self, name, failures, python=sys.executable):
+        self.name, self.failures, self.python = name, failures, python
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.environment = {**os.environ, "RECOVERY_FOLDER": self.folder.name,
                             "RECOVERY_BACKEND": name, "RECOVERY_FAILURES": str(failures),
                             "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path[1:])}
+        if name == "torchft":
+            del self.environment["PYTHONPATH"]  # It would give another interpreter our packages.
         self.log = open(os.path.join(self.folder.name, "log"), "wb")
         self.processes = {}
 
@@ -157,13 +163,13 @@ class Contest:
                                "--preload=torch,torch._dynamo,regroup.torch", sys.executable,
                                script])
             return
-        self.start("lighthouse", [sys.executable, script], stdout=subprocess.PIPE)
+        self.start("lighthouse", [self.python, script], stdout=subprocess.PIPE)
         self.lighthouse = self.processes["lighthouse"].stdout.readline().decode().strip()
         for rank in range(RANKS):
             self.start_replica(script, rank)
 
     def start_replica(self, script, rank):
-        self.start(rank, [sys.executable, script], REPLICA_GROUP=str(rank),
+        self.start(rank, [self.python, script], REPLICA_GROUP=str(rank),
                    TORCHFT_LIGHTHOUSE=self.lighthouse)
 
     def noted(self):
@@ -231,27 +237,35 @@ def after_kills(noted, failures):
     return times
 
 
-def main():
-    import importlib.util
+def release_of_torchft(python):
+    """None if the interpreter has none."""
+    asked = subprocess.run([python, "-c", "import importlib.metadata as m\n"
+                            "print(*(d.version for d in m.distributions()"
+                            " if d.name in ('torchft', 'torchft-nightly')))"],
+                           stdout=subprocess.PIPE, text=True, check=True)
+    return asked.stdout.strip() or None
 
+
+def main():
     import torch
     program = os.path.abspath(sys.argv[1])
     failures = int(sys.argv[2]) if len(sys.argv) > 2 else 20
-    contestants = {"regroup": failures, "gloo": failures}
-    if importlib.util.find_spec("torchft"):
-        contestants["torchft"] = failures
+    contestants = [("regroup", sys.executable), ("gloo", sys.executable)]
+    contestants += [("torchft", python) for python in [sys.executable, *sys.argv[3:]]
+                    if release_of_torchft(python)]
     print(f"SIGKILL of one of {RANKS} ranks, DistributedDataParallel, PyTorch {torch.__version__}: "
           f"ms until the last survivor\n| | failures | is out, median | worst | has committed the "
           f"next step, median | worst |\n|---|---|---|---|---|---|", flush=True)
-    for name, count in contestants.items():
-        contest = Contest(name, count)
+    for name, python in contestants:
+        contest = Contest(name, failures, python)
         try:
             times = contest.run(program)
         finally:
             contest.end()
         cells = [f"{pick(column) * 1000:.0f}" for column in zip(*times)
                  for pick in (statistics.median, max)]
-        print(f"| {name} | {count} | {' | '.join(cells)} |", flush=True)
+        title = f"torchft {release_of_torchft(python)}" if name == "torchft" else name
+        print(f"| {title} | {failures} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

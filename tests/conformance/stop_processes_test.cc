@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::uint32_t kRanks = 3;
 
-/// What the ranks tell the test, in memory that all share.
+/// The ranks' reports to the test, in memory that all share.
 struct Board {
     std::array<std::atomic<std::uint64_t>, kRanks> begun{};
     std::array<std::atomic<std::uint64_t>, kRanks> stopped{};

@@ -53,7 +53,7 @@ TEST_F(RunOutput, EachLineHasItsNodeAndRankAndKeepsItsOrder) {
                                                             {"127.0.0.3:3", all}}));
 }
 
-/// What a worker that has asked a question on a terminal reads.
+/// A worker that asks a question on a terminal, and prints the answer that it reads.
 constexpr const char* kDialogue =
     "printf 'rank '$RANK' asks: '; if read answer; then echo \"$answer to $RANK\"; "
     "else echo \"nothing to $RANK\"; fi";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank concludes from the standings of the others when a collective has expired.
+// The conclusions of a rank from the standings of the others when a collective has expired.
 #include <gtest/gtest.h>
 
 #include "worker_sdk/src/group/standing.h"

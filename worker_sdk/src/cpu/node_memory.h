@@ -23,7 +23,7 @@ struct NodeEntry {
 /// An answer for which other ranks wait.
 enum Decision : std::uint32_t { kUndecided, kYes, kNo };
 
-/// What a rank of a node does about its messages, for the others.
+/// Whether a rank of a node looks at its messages, for the others.
 enum class Attention : std::uint32_t {
     none,     ///< It waits for no message and no room: look later.
     asleep,   ///< It waits, and must be woken.

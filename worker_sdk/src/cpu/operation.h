@@ -20,7 +20,7 @@ struct Operation {
     Signature signature{};
     TensorView buffer{};      ///< The output; for send the data, which stays unchanged.
     ConstTensorView input{};  ///< For operations with a separate input.
-    double factor = 1.0;      ///< What this rank's values are multiplied by before a reduction.
+    double factor = 1.0;      ///< Multiplies this rank's values before a reduction.
     /// The elements of each row, if the rows are uneven: see OperationRequest.
     std::vector<std::size_t> counts{};
     std::vector<std::size_t> output_counts{};
