@@ -15,14 +15,13 @@ namespace regroup::health {
 
 namespace {
 
-enum Code : int {
-    kSuccess = 0,
-    kNoPermission = 4,
-    kNotFound = 6,
-    kInsufficientSize = 7,
-    kGpuIsLost = 15,
-    kNoFunction = -1,  ///< Ours: the library does not have it.
-};
+// What its functions return.
+constexpr int kSuccess = 0;
+constexpr int kNoPermission = 4;
+constexpr int kNotFound = 6;
+constexpr int kInsufficientSize = 7;
+constexpr int kGpuIsLost = 15;
+constexpr int kNoFunction = -1;  ///< Ours: the library does not have it.
 
 using Device = void*;
 

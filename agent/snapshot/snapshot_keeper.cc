@@ -85,7 +85,7 @@ struct ActiveSnapshots {
 
     /// `say_in`: from any thread.
     ActiveSnapshots(boost::asio::io_context& io, const SnapshotOptions& options_in,
-                    std::string name_in, Say say)
+                    std::string name_in, const Say& say)
         : options(options_in),
           name(std::move(name_in)),
           shelf_owner(std::make_shared<Shelf>(

@@ -19,13 +19,12 @@ std::string parting_text(const AgentCore::Parting& parting, Instant now) {
     const auto to = [&](std::uint32_t count, const char* what) {
         return "waiting for " + counted(count, "worker") + " to " + what;
     };
-    const std::string text =
-        parting.ending > 0       ? to(parting.ending, "end")
-        : parting.saving > 0     ? to(parting.saving, "save and end")
-        : parting.suspending > 0 ? to(parting.suspending, "leave their round")
-        : parting.at_boundary > 0
-            ? to(parting.at_boundary, "save and end at their next step boundary")
-            : "";
+    std::string text = parting.ending > 0       ? to(parting.ending, "end")
+                       : parting.saving > 0     ? to(parting.saving, "save and end")
+                       : parting.suspending > 0 ? to(parting.suspending, "leave their round")
+                       : parting.at_boundary > 0
+                           ? to(parting.at_boundary, "save and end at their next step boundary")
+                           : "";
     if (text.empty() || parting.kill_at == Instant::max()) {
         return text;
     }

@@ -119,7 +119,7 @@ void Job::hear(const NodeId& node, RoundId round, Telemetry said, Instant now) {
 
 void Job::hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant now) {
     if (round == core.round() && core.has_member(node)) {
-        snapshots.hear(std::move(said), timeline(now));
+        snapshots.hear(said, timeline(now));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -54,7 +55,7 @@ class LauncherStore {
     LauncherStore& operator=(const LauncherStore&) = delete;
 
     /// Serves a client that was accepted elsewhere and has already sent `first_bytes`.
-    void adopt(boost::asio::ip::tcp::socket socket, std::string first_bytes);
+    void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
     /// Connections of launchers and workers together.
     [[nodiscard]] std::size_t clients_count() const;

@@ -43,7 +43,7 @@ class WorkerGroupTest : public ::testing::Test {
    protected:
     WorkerGroupTest() : output_(io_, clock_, {}) {}
 
-    void start(std::vector<std::string> steps, std::uint32_t workers = 1) {
+    void start(const std::vector<std::string>& steps, std::uint32_t workers = 1) {
         AgentConfig config;
         config.job = "test";
         config.offer.name = "a";

@@ -20,7 +20,7 @@ class StandingsTest : public ::testing::Test {
                         .is_inside = is_inside ? 1U : 0U},
                        asked_at);
     }
-    [[nodiscard]] std::string cause_among(std::vector<std::uint32_t> others) const {
+    [[nodiscard]] std::string cause_among(const std::vector<std::uint32_t>& others) const {
         return standings
             .explain({.code = Errc::deadline_exceeded,
                       .cause = "unknown",

@@ -20,8 +20,10 @@ struct NodeEntry {
     std::uint64_t offset = 0;
 };
 
-/// An answer for which other ranks wait.
-enum Decision : std::uint32_t { kUndecided, kYes, kNo };
+// An answer for which other ranks wait.
+inline constexpr std::uint32_t kUndecided = 0;
+inline constexpr std::uint32_t kYes = 1;
+inline constexpr std::uint32_t kNo = 2;
 
 /// Whether a rank of a node looks at its messages, for the others.
 enum class Attention : std::uint32_t {
