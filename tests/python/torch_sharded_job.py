@@ -5,9 +5,9 @@
 
 WAY is how the ranks divide it: fsdp (FSDP2), hsdp (replicas of two shards), tp (tensor parallel
 pairs of ranks, FSDP2 over them), many (fsdp, and rank 0 reports what it uses), nodes (fsdp on nodes
-that come and go, until FOLDER/finish exists), misfit (a mesh that fits no world); and, after a dot,
-the back end: "nccl" and "nccl2" train on GPUs. KILL is STEP:RANK[+RANK...]: the first of these
-ranks kills the others there, and itself, once.
+that come and go, until FOLDER/finish exists), fixed (the same, with a mesh for three ranks), misfit
+(a mesh that fits no world); and, after a dot, the back end: "nccl" and "nccl2" train on GPUs. KILL
+is STEP:RANK[+RANK...]: the first of these ranks kills the others there, and itself, once.
 """
 import faulthandler
 import gc
@@ -143,17 +143,20 @@ def train(step):
     step.report("loss", loss)
 
 
-MESHES = {"hsdp": {"replicate": -1, "shard": 2}, "tp": {"dp": -1, "tp": 2}, "misfit": {"shard": 7}}
+MESHES = {"hsdp": {"replicate": -1, "shard": 2}, "tp": {"dp": -1, "tp": 2}, "fixed": {"shard": 3},
+          "misfit": {"shard": 7}}
 elastic = ShardedElastic(build, mesh=MESHES.get(way), data_dims=["dp"] if way == "tp" else None,
                          snapshot_every=EVERY, seed=5, device=device,
                          backend=backend or None)
+if way == "misfit":
+    print(f"after {os.environ['TORCHELASTIC_RESTART_COUNT']} restarts", flush=True)
 batches = elastic.batches(Points(), BATCH)
 # In the middle of rounds.
 report_at = (max(kills, default=0) // 4 + 2, max(kills, default=0) + 2)
-for step in elastic.steps(until=None if way == "nodes" else STEPS, on_round=note_pid,
+for step in elastic.steps(until=None if way in ("nodes", "fixed") else STEPS, on_round=note_pid,
                           on_leave=lambda leave: print(f"left at step {leave.step}.", flush=True)):
     with step:
-        if way == "nodes" and is_over():
+        if way in ("nodes", "fixed") and is_over():
             step.finish()
             continue
         train(step)

@@ -21,11 +21,11 @@ _results = {}
 
 @needs_fsdp2
 class ShardedElastic(FolderTest):
-    def train(self, way, *kills, ranks=4, code=0):
+    def train(self, way, *kills, ranks=4):
         flags = [f"--max-restarts={len(kills) + 1}", PRELOADED]
-        got, output = run_job(self.folder, "torch_sharded_job.py", way, self.folder, *kills,
-                              ranks=ranks, deadline_s=300, flags=flags)
-        self.assertEqual(got, code, output)
+        code, output = run_job(self.folder, "torch_sharded_job.py", way, self.folder, *kills,
+                               ranks=ranks, deadline_s=300, flags=flags)
+        self.assertEqual(code, 0, output)
         return output
 
     def result(self, output, ranks=4):
@@ -67,9 +67,13 @@ class ShardedElastic(FolderTest):
     def test_tensor_parallel_ranks_share_their_samples(self):
         self.assertEqual(self.expect_same_result("tp", [4, 16], "7:1", "19:3"), 1)
 
-    def test_mesh_that_does_not_fit_is_refused(self):
-        output = self.train("misfit", ranks=2, code=1)
-        self.assertIn("the mesh {'shard': 7} does not fit 2 ranks", output)
+    def test_mesh_that_does_not_fit_ends_the_job_at_once(self):
+        code, output = run_job(self.folder, "torch_sharded_job.py", "misfit", self.folder, ranks=2,
+                               deadline_s=300, flags=["--max-restarts=3"])
+        self.assertEqual(code, 78, output)
+        self.assertIn("the mesh {'shard': 7} does not fit 2 ranks: let --nnodes", output)
+        self.assertNotIn("Traceback", output)
+        self.assertEqual(set(re.findall(r"after (\d+) restarts", output)), {"0"}, output)
 
     def test_deaths_leave_no_descriptors_threads_or_memory(self):
         kills = [f"{4 * number + 1}:1" for number in range(1, DEATHS + 1)]
@@ -85,8 +89,8 @@ class ShardedElastic(FolderTest):
 
 @needs_fsdp2
 class Nodes(NodesTest):
-    def node(self, number, workers):
-        return Node(self, number, workers, "torch_sharded_job.py", "nodes", self.folder,
+    def node(self, number, workers, way="nodes"):
+        return Node(self, number, workers, "torch_sharded_job.py", way, self.folder,
                     flags=[PRELOADED])
 
     def test_world_shrinks_and_grows_and_a_drain_costs_no_step(self):
@@ -108,6 +112,14 @@ class Nodes(NodesTest):
         self.assertIn("each once an epoch: True", results[0])
         # The workers of the first node keep their processes.
         self.assertEqual(len(set(re.findall(r"pid (\d+)\.", first.output))), 2, first.output)
+
+    def test_loss_of_a_node_that_leaves_a_misfit_ends_the_job(self):
+        first, second = self.node(2, 2, "fixed"), self.node(3, 1, "fixed")
+        first.expect(self, "of rank 0 of 3 from step 0,")
+        second.expect(self, "of rank 2 of 3 from step 0,")
+        second.end()
+        self.assertEqual(first.wait(), 78, first.output)
+        self.assertIn("the mesh {'shard': 3} does not fit 2 ranks: let --nnodes", first.output)
 
 
 main()
