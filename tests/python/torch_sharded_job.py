@@ -5,9 +5,9 @@
 
 WAY is how the ranks divide it: fsdp (FSDP2), hsdp (replicas of two shards), tp (tensor parallel
 pairs of ranks, FSDP2 over them), many (fsdp, and rank 0 reports what it uses), nodes (fsdp on nodes
-that come and go, until FOLDER/finish exists), misfit (a mesh that fits no world); and, after a dot,
-the back end: "nccl" and "nccl2" train on GPUs. KILL is STEP:RANK[+RANK...]: the first of these
-ranks kills the others there, and itself, once.
+that come and go, until FOLDER/finish exists), fixed (the same, with a mesh for three ranks), misfit
+(a mesh that fits no world); and, after a dot, the back end: "nccl" and "nccl2" train on GPUs. KILL
+is STEP:RANK[+RANK...]: the first of these ranks kills the others there, and itself, once.
 """
 import gc
 import os
@@ -78,15 +78,18 @@ def train(step):
     step.report("loss", loss)
 
 
-MESHES = {"hsdp": {"replicate": -1, "shard": 2}, "tp": {"dp": -1, "tp": 2}, "misfit": {"shard": 7}}
+MESHES = {"hsdp": {"replicate": -1, "shard": 2}, "tp": {"dp": -1, "tp": 2}, "fixed": {"shard": 3},
+          "misfit": {"shard": 7}}
 elastic = ShardedElastic(build, mesh=MESHES.get(way), data_dims=["dp"] if way == "tp" else None,
                          snapshot_every=EVERY, seed=5, device=device,
                          backend=backend or None)
+if way == "misfit":
+    print(f"after {os.environ['TORCHELASTIC_RESTART_COUNT']} restarts", flush=True)
 batches = elastic.batches(Points(SAMPLES), BATCH)
-for step in elastic.steps(until=None if way == "nodes" else STEPS, on_round=job.note_round,
+for step in elastic.steps(until=None if way in ("nodes", "fixed") else STEPS, on_round=job.note_round,
                           on_leave=job.note_leave):
     with step:
-        if way == "nodes" and job.is_over(device):
+        if way in ("nodes", "fixed") and job.is_over(device):
             step.finish()
             continue
         train(step)

@@ -54,10 +54,12 @@ class ShardedElastic(TrainingTest):
     def test_tensor_parallel_ranks_share_their_samples(self):
         self.expect_rounds("tp", [0, 4, 16], "7:1", "19:3")
 
-    def test_mesh_that_does_not_fit_is_refused(self):
-        code, output = self.run_training("misfit", flags=["--max-restarts=1"])
-        self.assertEqual(code, 1, output)
-        self.assertIn("the mesh {'shard': 7} does not fit 2 ranks", output)
+    def test_mesh_that_does_not_fit_ends_the_job_at_once(self):
+        code, output = self.run_training("misfit", flags=["--max-restarts=3"])
+        self.assertEqual(code, 78, output)
+        self.assertIn("the mesh {'shard': 7} does not fit 2 ranks: let --nnodes", output)
+        self.assertNotIn("Traceback", output)
+        self.assertEqual(set(re.findall(r"after (\d+) restarts", output)), {"0"}, output)
 
     def test_deaths_leave_no_descriptors_threads_or_memory(self):
         kills = [f"{4 * number + 1}:1" for number in range(1, DEATHS + 1)]
@@ -66,9 +68,17 @@ class ShardedElastic(TrainingTest):
 
 @needs_fsdp2
 class Nodes(WorldChanges, NodesTest):
-    def node(self, number, workers):
-        return Node(self, number, workers, "torch_sharded_job.py", "nodes", self.folder,
+    def node(self, number, workers, way="nodes"):
+        return Node(self, number, workers, "torch_sharded_job.py", way, self.folder,
                     flags=[f"--preload={PRELOADED}"])
+
+    def test_loss_of_a_node_that_leaves_a_misfit_ends_the_job(self):
+        first, second = self.node(2, 2, "fixed"), self.node(3, 1, "fixed")
+        first.expect(self, "of rank 0 of 3 from step 0,")
+        second.expect(self, "of rank 2 of 3 from step 0,")
+        second.end()
+        self.assertEqual(first.wait(), 78, first.output)
+        self.assertIn("the mesh {'shard': 3} does not fit 2 ranks: let --nnodes", first.output)
 
 
 main()

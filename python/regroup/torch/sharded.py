@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from .. import report_fatal
 from ..elastic import ElasticLoop, ElasticRound, ElasticStep
 from ..errors import InvalidArgument
 from .holding import NAME, Holding
@@ -137,7 +138,12 @@ class ShardedElastic(Training):
         self._end_round()
         self._round = current
         self._rounds.begin(current)
-        dimensions = self._dimensions_of(current.world_size)
+        try:
+            dimensions = self._dimensions_of(current.world_size)
+        except InvalidArgument as misfit:
+            if current.context.round > 0:  # Under the launcher, whose restarts would not help.
+                report_fatal("user_error", str(misfit))
+            raise
         self._mesh = init_device_mesh(self._device, tuple(dimensions.values()),
                                       mesh_dim_names=tuple(dimensions))
         torch.manual_seed(self._seed.value)
@@ -207,14 +213,16 @@ class ShardedElastic(Training):
             raise InvalidArgument(f"the mesh {dict(given)} does not fit {world_size} ranks: let "
                                   f"--nnodes allow only numbers that fit, or give a function of "
                                   f"the number of ranks as mesh")
+        unknown = sorted(set(self._data_dims or ()) - set(sizes))
+        if unknown:
+            raise InvalidArgument(f"data_dims has {', '.join(unknown)}, and the mesh has "
+                                  f"{', '.join(sizes)}")
         return sizes
 
     def _data_place(self) -> Tuple[int, int]:
         names = self._mesh.mesh_dim_names
         index, count = 0, 1
         for name in names if self._data_dims is None else self._data_dims:
-            if name not in names:
-                raise InvalidArgument(f"data_dims has {name}, and the mesh has {', '.join(names)}")
             size = self._mesh.size(names.index(name))
             index = index * size + self._mesh.get_local_rank(name)
             count *= size
