@@ -92,7 +92,7 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     std::atomic<std::uint32_t> size{0};  ///< Ranks; 0: unknown.
     std::atomic<std::uint32_t> rank{0};  ///< Of this process, in the group.
     /// 1: the writer learns when the device begins a collective, or when it ends one. Without it,
-    /// `started` or `completed` stays 0.
+    /// `started` or `completed` means nothing. A writer may find so later, and write 0 then.
     std::atomic<std::uint32_t> knows_starts{0};
     std::atomic<std::uint32_t> knows_ends{0};
     std::array<char, kGroupNameBytes> name{};  ///< Given by the program; ends with a zero.

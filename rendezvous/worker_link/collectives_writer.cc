@@ -61,25 +61,27 @@ bool take(CollectivesPage& page) noexcept {
 // Never unmapped: threads of NCCL may still write when the process ends.
 std::atomic<CollectivesPage*> g_page{nullptr};
 
-CollectivesPage* open_page() noexcept {
+void open_page() noexcept {
     const char* const path = std::getenv(kCollectivesVariable);
     CollectivesPage* const page = path == nullptr || *path == '\0' ? nullptr : map_file(path);
     if (page == nullptr) {
-        return nullptr;
+        return;
     }
     if (page->version != kCollectivesVersion || !take(*page)) {
         ::munmap(page, sizeof(CollectivesPage));
-        return nullptr;
+        return;
     }
     // The groups of a forked child are not those of its parent.
     ::pthread_atfork(nullptr, nullptr, [] { g_page.store(nullptr); });
     g_page.store(page);
-    return page;
 }
 
+// pthread_once, since a static variable in a function would need the C++ library at run time.
+pthread_once_t g_opened = PTHREAD_ONCE_INIT;
+
 CollectivesPage* page() noexcept {
-    static CollectivesPage* const opened = open_page();
-    return opened == nullptr ? nullptr : g_page.load(std::memory_order_relaxed);
+    ::pthread_once(&g_opened, open_page);
+    return g_page.load(std::memory_order_relaxed);
 }
 
 void identify(CollectiveGroup& group, const GroupIdentity& identity) noexcept {
@@ -113,6 +115,10 @@ void raise_to(std::atomic<std::int64_t>& most, std::int64_t value) noexcept {
 }
 
 }  // namespace
+
+bool GroupWriter::has_page() noexcept {
+    return page() != nullptr;
+}
 
 GroupWriter::GroupWriter(const GroupIdentity& identity) noexcept {
     CollectivesPage* const place = page();
@@ -192,18 +198,31 @@ void GroupWriter::completed(std::uint64_t number) noexcept {
     place->completed.store(number, std::memory_order_release);
 }
 
-void GroupWriter::message_entered(CollectiveSignature signature, std::uint32_t peer) noexcept {
+void GroupWriter::knows(bool starts, bool ends) noexcept {
     if (CollectiveGroup* const place = group()) {
-        place->message.store(signature.packed(), std::memory_order_relaxed);
-        place->message_peer.store(peer, std::memory_order_relaxed);
-        place->message_at.store(now(), std::memory_order_relaxed);
-        place->messages_entered.fetch_add(1, std::memory_order_release);
+        place->knows_starts.store(starts ? 1 : 0, std::memory_order_relaxed);
+        place->knows_ends.store(ends ? 1 : 0, std::memory_order_relaxed);
     }
 }
 
-void GroupWriter::message_completed() noexcept {
-    if (CollectiveGroup* const place = group()) {
-        place->messages_completed.fetch_add(1, std::memory_order_release);
+std::uint64_t GroupWriter::message_entered(CollectiveSignature signature,
+                                           std::uint32_t peer) noexcept {
+    CollectiveGroup* const place = group();
+    if (place == nullptr) {
+        return 0;
+    }
+    const std::uint64_t number = place->messages_entered.load(std::memory_order_relaxed) + 1;
+    place->message.store(signature.packed(), std::memory_order_relaxed);
+    place->message_peer.store(peer, std::memory_order_relaxed);
+    place->message_at.store(now(), std::memory_order_relaxed);
+    place->messages_entered.store(number, std::memory_order_release);
+    return number;
+}
+
+void GroupWriter::message_completed(std::uint64_t number) noexcept {
+    CollectiveGroup* const place = group();
+    if (place != nullptr && number > place->messages_completed.load(std::memory_order_relaxed)) {
+        place->messages_completed.store(number, std::memory_order_release);
     }
 }
 
