@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divided models in regroup.torch.ShardedElastic: torch_sharded_job.py."""
+import re
 import sys
 import unittest
 
