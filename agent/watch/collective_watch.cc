@@ -198,9 +198,14 @@ FlightRecord record_of(const std::vector<GroupLook>& groups) {
 
 Duration CollectiveWatch::limit_of(const GroupLook& group) const {
     constexpr Duration kLongestMost = std::chrono::hours(24 * 365);
+    // The first collectives say little about those that come: ranks begin at different times.
+    constexpr std::uint64_t kLearnedFrom = 32;
+    constexpr int kFirstFloors = 6;
+    const bool has_learned = group.position.entered > kLearnedFrom;
+    const Duration floor = std::min(limits_.floor, kLongestMost) * (has_learned ? 1 : kFirstFloors);
     const double longest =
         static_cast<double>(std::min(group.longest, kLongestMost).count()) * limits_.factor;
-    return std::min(std::max(limits_.floor, Duration(static_cast<Duration::rep>(longest))),
+    return std::min(std::max(floor, Duration(static_cast<Duration::rep>(longest))),
                     limits_.most.value_or(Duration::max()));
 }
 
