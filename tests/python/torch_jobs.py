@@ -49,7 +49,8 @@ class Job:
 
     def is_over(self, device="cpu"):
         """Whether the file "finish" is there; the same on all ranks."""
-        over = torch.tensor([os.path.exists(os.path.join(self.folder, "finish"))], device=device)
+        is_there = os.path.exists(os.path.join(self.folder, "finish"))
+        over = torch.tensor([int(is_there)], device=device)  # PyTorch 1.13 reduces no bool.
         dist.all_reduce(over, dist.ReduceOp.MAX)
         return bool(over)
 
