@@ -258,8 +258,9 @@ Result<agent::WorkerCommand> make_worker_command(const RunFlags& flags, std::uin
     }
     command.executable = std::move(*executable);
     command.environment = agent::own_environment();
-    if (std::vector<std::string> words = command.arguments;
-        (command.python_program_begin = find_python_program(words))) {
+    std::vector<std::string> words = command.arguments;
+    command.python_program_begin = find_python_program(words);
+    if (command.python_program_begin) {
         command.arguments = std::move(words);
     } else if (!command.preload.empty()) {
         command.preload.clear();

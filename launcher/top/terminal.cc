@@ -16,7 +16,7 @@
 
 // NCURSES_NOMACROS: its macros have the names of ordinary functions.
 #define NCURSES_NOMACROS 1
-#define _XOPEN_SOURCE_EXTENDED 1
+#define NCURSES_WIDECHAR 1
 #include <ncurses.h>
 
 #include "launcher/host.h"
