@@ -32,6 +32,9 @@ AgentOptions with_checks(AgentOptions options) {
         options.core.first_check_limit = health::time_limit(options.health, HealthGuard::kLimit);
         options.core.recheck_interval = kRecheckInterval;
     }
+    GpuReleaseOptions& gpus = options.group.gpus;
+    gpus.wanted = gpus.limit > Duration::zero() && may_use_gpus(options.health);
+    gpus.places = options.health.places;
     return options;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/proc_files.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <dirent.h>
@@ -107,6 +108,15 @@ bool runs_no_more(pid_t pid) {
         }
     }
     return true;
+}
+
+bool has_ended(pid_t pid) {
+    const std::string folder = "/proc/" + std::to_string(pid) + "/task";
+    const std::vector<pid_t> threads = numbers_in(folder);
+    return std::all_of(threads.begin(), threads.end(), [&folder](pid_t thread) {
+        const std::vector<std::string> fields = read_stat(folder + "/" + std::to_string(thread));
+        return fields.size() <= kState || fields[kState] == "Z" || fields[kState] == "X";
+    });
 }
 
 bool has_default(pid_t pid, int signal) {

@@ -37,6 +37,10 @@ struct ProcessEntry {
 /// calls runs any more. Reads a file for each thread.
 [[nodiscard]] bool runs_no_more(pid_t pid);
 
+/// True if every thread of `pid` has ended, so that its files are closed; or if there is no such
+/// process.
+[[nodiscard]] bool has_ended(pid_t pid);
+
 /// True if `pid` does not catch, ignore or block this signal, so that it has its default effect.
 /// False if there is no such process.
 [[nodiscard]] bool has_default(pid_t pid, int signal);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/health/gpu_release.h"
 #include "agent/output/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/workers/event_record.h"
@@ -46,6 +47,7 @@ struct WorkerGroupOptions {
     WorkerCommand command;
     OutputOptions output;
     EventSink on_event;  ///< May be empty.
+    GpuReleaseOptions gpus{};
     /// Opens a channel for snapshots, and returns the worker's end. Empty: there are none.
     std::function<Result<UniqueFd>()> open_snapshots{};
 };

@@ -145,7 +145,9 @@ void WorkerStarter::fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes
 }
 
 void WorkerStarter::cancel(std::uint64_t key) {
-    fork_server_->cancel(key);
+    if (fork_server_) {
+        fork_server_->cancel(key);
+    }
 }
 
 ProcessSpec WorkerStarter::spec_of(const WorkerIdentity& worker, const OutputRelay::Pipes& pipes,

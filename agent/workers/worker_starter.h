@@ -52,7 +52,7 @@ class WorkerStarter {
     /// Starts a worker. `key` is its own. on_started is called once: before this returns, or from
     /// the event loop unless the start is cancelled first.
     void start(std::uint64_t key, const WorkerIdentity& worker, const WorkerOutput& plan);
-    /// The worker, which still waits for the fork server, is not started.
+    /// A worker that waits for the fork server is not started.
     void cancel(std::uint64_t key);
 
     /// Opens the files of all workers a little later: the disk may be slow, and the workers wait
