@@ -83,6 +83,7 @@ struct CollectiveSignature {
 /// which the program has called them, which is the same on all ranks. All times are of
 /// CLOCK_MONOTONIC, in ns. A field has one writer at a time.
 struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): by who writes
+    // NOLINTNEXTLINE(readability-identifier-naming): they are used as constants.
     enum State : std::uint32_t { kFree, kTaken, kInUse };
 
     /// kInUse once the identity below is complete.

@@ -17,7 +17,10 @@ namespace regroup::worker_link {
 
 namespace {
 
-std::int64_t now() noexcept {
+std::int64_t time_of(std::int64_t given) noexcept {
+    if (given != GroupWriter::kNow) {
+        return given;
+    }
     timespec time{};
     ::clock_gettime(CLOCK_MONOTONIC, &time);
     return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -155,44 +158,44 @@ CollectiveGroup* GroupWriter::group() const noexcept {
     return g_page.load(std::memory_order_relaxed) == nullptr ? nullptr : group_;
 }
 
-std::uint64_t GroupWriter::entered(CollectiveSignature signature) noexcept {
+std::uint64_t GroupWriter::entered(CollectiveSignature signature, std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place == nullptr) {
         return 0;
     }
     const std::uint64_t number = place->entered.load(std::memory_order_relaxed) + 1;
-    const std::size_t at = number % kSignaturesKept;
-    place->signatures[at].store(signature.packed(), std::memory_order_relaxed);
-    place->entered_at[at].store(now(), std::memory_order_relaxed);
+    const std::size_t slot = number % kSignaturesKept;
+    place->signatures[slot].store(signature.packed(), std::memory_order_relaxed);
+    place->entered_at[slot].store(time_of(at), std::memory_order_relaxed);
     place->entered.store(number, std::memory_order_release);
     return number;
 }
 
-void GroupWriter::started(std::uint64_t number) noexcept {
+void GroupWriter::started(std::uint64_t number, std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place != nullptr && number > place->started.load(std::memory_order_relaxed)) {
-        place->started_at.store(now(), std::memory_order_relaxed);
+        place->started_at.store(time_of(at), std::memory_order_relaxed);
         place->started.store(number, std::memory_order_release);
     }
 }
 
-void GroupWriter::completed(std::uint64_t number) noexcept {
+void GroupWriter::completed(std::uint64_t number, std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place == nullptr || number <= place->completed.load(std::memory_order_relaxed)) {
         return;
     }
-    const std::int64_t end = now();
-    const std::size_t at = number % kSignaturesKept;
+    const std::int64_t end = time_of(at);
+    const std::size_t slot = number % kSignaturesKept;
     // The device does one collective after the other.
     const std::int64_t begin = std::max({place->completed_at.load(std::memory_order_relaxed),
-                                         place->entered_at[at].load(std::memory_order_relaxed),
+                                         place->entered_at[slot].load(std::memory_order_relaxed),
                                          place->knows_starts.load(std::memory_order_relaxed) != 0
                                              ? place->started_at.load(std::memory_order_relaxed)
                                              : 0});
     const std::int64_t spent = std::max<std::int64_t>(0, end - begin);
     place->spent.store(place->spent.load(std::memory_order_relaxed) + spent,
                        std::memory_order_relaxed);
-    raise_to(place->longest[time_slot(place->signatures[at].load(std::memory_order_relaxed))],
+    raise_to(place->longest[time_slot(place->signatures[slot].load(std::memory_order_relaxed))],
              spent);
     place->completed_at.store(end, std::memory_order_relaxed);
     place->completed.store(number, std::memory_order_release);
@@ -205,8 +208,8 @@ void GroupWriter::knows(bool starts, bool ends) noexcept {
     }
 }
 
-std::uint64_t GroupWriter::message_entered(CollectiveSignature signature,
-                                           std::uint32_t peer) noexcept {
+std::uint64_t GroupWriter::message_entered(CollectiveSignature signature, std::uint32_t peer,
+                                           std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place == nullptr) {
         return 0;
@@ -214,12 +217,18 @@ std::uint64_t GroupWriter::message_entered(CollectiveSignature signature,
     const std::uint64_t number = place->messages_entered.load(std::memory_order_relaxed) + 1;
     place->message.store(signature.packed(), std::memory_order_relaxed);
     place->message_peer.store(peer, std::memory_order_relaxed);
-    place->message_at.store(now(), std::memory_order_relaxed);
+    place->message_at.store(time_of(at), std::memory_order_relaxed);
     place->messages_entered.store(number, std::memory_order_release);
     return number;
 }
 
-void GroupWriter::message_completed(std::uint64_t number) noexcept {
+void GroupWriter::message_completed() noexcept {
+    if (CollectiveGroup* const place = group()) {
+        place->messages_completed.fetch_add(1, std::memory_order_release);
+    }
+}
+
+void GroupWriter::messages_completed(std::uint64_t number) noexcept {
     CollectiveGroup* const place = group();
     if (place != nullptr && number > place->messages_completed.load(std::memory_order_relaxed)) {
         place->messages_completed.store(number, std::memory_order_release);

@@ -28,6 +28,9 @@ struct GroupIdentity {
 /// every group; so do those that tell of starts, and those that tell of ends.
 class GroupWriter {
    public:
+    /// Read the clock. Else a time is of CLOCK_MONOTONIC, in ns.
+    static constexpr std::int64_t kNow = 0;
+
     GroupWriter() noexcept = default;
     explicit GroupWriter(const GroupIdentity& identity) noexcept;
     /// True if this process has a page to write to.
@@ -38,11 +41,11 @@ class GroupWriter {
     GroupWriter& operator=(GroupWriter&& other) noexcept;
 
     /// The program has called a collective. Returns its number.
-    std::uint64_t entered(CollectiveSignature signature) noexcept;
+    std::uint64_t entered(CollectiveSignature signature, std::int64_t at = kNow) noexcept;
     /// The collective `number` has begun, and so have those before it.
-    void started(std::uint64_t number) noexcept;
+    void started(std::uint64_t number, std::int64_t at = kNow) noexcept;
     /// The collective `number` has ended, and so have those before it.
-    void completed(std::uint64_t number) noexcept;
+    void completed(std::uint64_t number, std::int64_t at = kNow) noexcept;
 
     /// The writer has found that it does not learn of all starts, or of all ends. From then on
     /// `started` or `completed` means nothing.
@@ -50,9 +53,13 @@ class GroupWriter {
 
     /// The program has called a send or a receive with the rank `peer` of the group. Returns its
     /// number, from 1.
-    std::uint64_t message_entered(CollectiveSignature signature, std::uint32_t peer) noexcept;
-    /// The message `number` has ended, and so have those before it.
-    void message_completed(std::uint64_t number) noexcept;
+    std::uint64_t message_entered(CollectiveSignature signature, std::uint32_t peer,
+                                  std::int64_t at = kNow) noexcept;
+    /// One more message has ended.
+    void message_completed() noexcept;
+    /// The message `number` has ended, and so have those before it. Not together with the other
+    /// one.
+    void messages_completed(std::uint64_t number) noexcept;
 
    private:
     [[nodiscard]] CollectiveGroup* group() const noexcept;

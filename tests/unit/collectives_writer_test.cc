@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/worker_link/collectives_writer.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <poll.h>
@@ -21,6 +22,13 @@ namespace {
 
 constexpr CollectiveSignature kSum{CollectiveKind::all_reduce, ElementType::float32, 1000};
 constexpr CollectiveSignature kGather{CollectiveKind::all_gather, ElementType::bfloat16, 7};
+
+// tests/gpu/torch_profiler.py reads these.
+static_assert(kCollectivesVersion == 1 && sizeof(CollectiveGroup) == 640 &&
+              offsetof(CollectivesPage, groups) == 64 && offsetof(CollectiveGroup, id) == 8 &&
+              offsetof(CollectiveGroup, name) == 32 && offsetof(CollectiveGroup, entered) == 64 &&
+              offsetof(CollectiveGroup, started) == 384 &&
+              offsetof(CollectiveGroup, messages_entered) == 576);
 
 /// The writers run in processes of their own, since a process opens its page once.
 class CollectivesWriterTest : public ::testing::Test {
@@ -157,8 +165,8 @@ TEST_F(CollectivesWriterTest, MessagesHaveNumbersOfTheirOwn) {
         writer.entered(kSum);
         const bool numbered = writer.message_entered({CollectiveKind::receive}, 2) == 1 &&
                               writer.message_entered(send, 5) == 2;
-        writer.message_completed(2);
-        writer.message_completed(1);
+        writer.messages_completed(2);
+        writer.messages_completed(1);
         return numbered;
     }));
     EXPECT_EQ(group(0).entered, 1U);
@@ -200,7 +208,7 @@ TEST_F(CollectivesWriterTest, PlaceOfAnEndedGroupIsUsedAgain) {
             GroupWriter ended(identity(2));
             ended.started(ended.entered(kSum));
             ended.completed(1);
-            ended.message_completed(ended.message_entered(kSum, 1));
+            ended.messages_completed(ended.message_entered(kSum, 1));
         }
         GroupWriter& moved = *new GroupWriter(std::move(kept(identity(3))));
         const bool numbered = moved.entered(kGather) == 1;
@@ -299,7 +307,7 @@ TEST_F(CollectivesWriterTest, WithoutAFileNothingHappens) {
             writer.knows(false, false);
             writer.started(1);
             writer.completed(1);
-            writer.message_completed(1);
+            writer.messages_completed(1);
             return !GroupWriter::has_page() && writer.entered(kSum) == 0 &&
                    writer.message_entered(kSum, 1) == 0;
         })) << path;

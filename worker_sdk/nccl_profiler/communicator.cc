@@ -44,7 +44,7 @@ std::uint32_t Communicator::index() const noexcept {
 void Communicator::release() noexcept {
     {
         const Lock lock(mutex_);
-        writer_ = GroupWriter();
+        writer_.value = GroupWriter();
         // No handle fits a batch any more.
         for (Batch& batch : batches_) {
             batch.number.store(0, std::memory_order_relaxed);
@@ -65,7 +65,7 @@ void Communicator::identify(const GroupIdentity& identity) noexcept {
         knows_starts_ = identity.knows_starts;
         knows_ends_ = identity.knows_ends;
         rank_ = static_cast<std::int32_t>(identity.rank);
-        writer_ = GroupWriter(identity);
+        writer_.value = GroupWriter(identity);
     }
 }
 
@@ -106,20 +106,20 @@ Communicator::Batch& Communicator::batch_of(Handle group) noexcept {
 void Communicator::begin(Batch& batch) noexcept {
     batch.has_begun.store(true, std::memory_order_relaxed);
     if (knows_ends_) {
-        writer_.completed(batch.before);
-        writer_.message_completed(batch.messages_before);
+        writer_.value.completed(batch.before);
+        writer_.value.messages_completed(batch.messages_before);
     }
     if (knows_starts_) {
-        writer_.started(batch.last);
+        writer_.value.started(batch.last);
     }
 }
 
 void Communicator::end(Batch& batch) noexcept {
     if (knows_ends_) {
         if (batch.enqueued == batch.called) {
-            writer_.completed(batch.last);
+            writer_.value.completed(batch.last);
         }
-        writer_.message_completed(batch.last_message);
+        writer_.value.messages_completed(batch.last_message);
     }
 }
 
@@ -128,7 +128,7 @@ void Communicator::forget(bool starts, bool ends) noexcept {
     if (changes) {
         knows_starts_ = knows_starts_ && !starts;
         knows_ends_ = knows_ends_ && !ends;
-        writer_.knows(knows_starts_, knows_ends_);
+        writer_.value.knows(knows_starts_, knows_ends_);
     }
 }
 
@@ -142,7 +142,7 @@ void Communicator::add_channels(Batch& batch, std::uint32_t channels) noexcept {
 }
 
 void Communicator::enter(Batch& batch, CollectiveSignature signature) noexcept {
-    writer_.entered(signature);
+    writer_.value.entered(signature);
     batch.last = ++last_;
     ++batch.called;
 }
@@ -185,7 +185,7 @@ Handle Communicator::message_enqueued(Handle call, Handle group, CollectiveSigna
     if (batch == nullptr) {
         batch = &batch_of(group);
     }
-    writer_.message_entered(signature, static_cast<std::uint32_t>(peer));
+    writer_.value.message_entered(signature, static_cast<std::uint32_t>(peer));
     batch->last_message = ++last_message_;
     if (peer != rank_) {  // NCCL tells of no channel of a message to the rank itself.
         add_channels(*batch, channels);

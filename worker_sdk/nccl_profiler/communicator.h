@@ -15,6 +15,15 @@ namespace regroup::nccl_profiler {
 /// The channels of an operation of which NCCL does not say how many it has.
 inline constexpr std::uint32_t kChannelsUnknown = 0;
 
+/// NCCL's threads may still write when the process ends.
+template <class T>
+union NeverDestroyed {
+    constexpr NeverDestroyed() noexcept : value() {}
+    constexpr ~NeverDestroyed() {}  // NOLINT(modernize-use-equals-default)
+
+    T value;
+};
+
 /// One of NCCL's communicators, as its events tell of it.
 ///
 /// The operations of one group call form a batch. NCCL runs them in an order of its own, in one
@@ -26,8 +35,7 @@ inline constexpr std::uint32_t kChannelsUnknown = 0;
 /// CUDA's for host functions in graphs.
 class Communicator {
    public:
-    constexpr Communicator() noexcept {}
-    ~Communicator() {}
+    constexpr Communicator() noexcept = default;
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
@@ -107,9 +115,7 @@ class Communicator {
     std::uint64_t latest_ = 0;
     std::uint64_t last_ = 0;
     std::uint64_t last_message_ = 0;
-    union {  // Never destroyed: NCCL's threads may still write when the process ends.
-        worker_link::GroupWriter writer_{};
-    };
+    NeverDestroyed<worker_link::GroupWriter> writer_{};
     std::array<Batch, kBatches> batches_{};
 };
 

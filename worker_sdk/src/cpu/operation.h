@@ -27,6 +27,7 @@ struct Operation {
     Duration limit{};
     Instant issued_at{};
     std::uint64_t record = 0;  ///< The entry of the flight recorder.
+    std::uint64_t report = 0;  ///< The number in the GroupReport.
     bool is_large = false;     ///< Worth waking the executor's thread; set when it is posted.
     std::shared_ptr<Work::State> work{};
 
