@@ -9,9 +9,9 @@ batch, autocast to bfloat16, a GradScaler, clipping, groups of parameters); comp
 module); stock (PyTorch's own DistributedDataParallel, and a sub-group); many (the same, and rank 0
 reports what it uses); hang (rank 1 sleeps once in a section); kept (with snapshots); blocked (ranks
 die in the middle of operations: first in one of the default group, then in one of a sub-group);
-forming (rank 1 dies once, when it has published the address of its connections); bug (rank 1 raises
-a RuntimeError). KILL is STEP:RANK[+RANK...]: the first of these ranks kills the others there, and
-itself, once.
+forming and beginning (rank 1 dies once, when it has published the address of its connections of a
+sub-group, or of the default group); bug (rank 1 raises a RuntimeError). KILL is
+STEP:RANK[+RANK...]: the first of these ranks kills the others there, and itself, once.
 """
 import contextlib
 import os
@@ -62,8 +62,8 @@ def wrap_blocked(module):
     return wrap_ddp(module)
 
 
-def wrap_forming(module):
-    if dist.get_rank() == 1 and job.is_first("died"):
+def die_at_next_group(rank):
+    if rank == 1 and job.is_first("died"):
         publish = RoundStore.set
 
         def publish_and_die(store, key, value):
@@ -71,6 +71,10 @@ def wrap_forming(module):
             os.kill(os.getpid(), signal.SIGKILL)
 
         RoundStore.set = publish_and_die
+
+
+def wrap_forming(module):
+    die_at_next_group(dist.get_rank())
     return wrap_blocked(module)
 
 
@@ -95,6 +99,8 @@ elastic = Elastic(model, optimizer, *parts, seed=5, backend=back_end,
                   wrap={"stock": wrap_stock, "many": wrap_stock, "blocked": wrap_blocked,
                         "forming": wrap_forming}.get(way, wrap_ddp),
                   snapshot_every=4 if way == "kept" else 0)
+if way == "beginning":
+    die_at_next_group(int(os.environ["LOCAL_RANK"]))
 options = {"num_workers": 1} if way == "loader" else {}
 batches = elastic.batches(Points(SAMPLES), BATCH, **options)
 loss_function = torch.nn.functional.mse_loss

@@ -4,6 +4,7 @@ torch_elastic_job.py."""
 import os
 import re
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -99,10 +100,14 @@ class OverGloo(Cases, TrainingTest):
     deaths = 8  # By hand, 200 were as good.
 
     def test_ranks_that_wait_for_the_connection_of_a_dead_one_are_released(self):
-        output = self.train("forming", ranks=3, flags=["--max-restarts=1"])
-        self.result(output, 3)
-        begun = re.findall(r"round (\d) of rank (\d) of 3 from step 0,", output)
-        self.assertEqual(sorted(begun), [("2", "0"), ("2", "1"), ("2", "2")], output)
+        for way in ("forming", "beginning"):
+            folder = tempfile.TemporaryDirectory()
+            self.addCleanup(folder.cleanup)
+            self.folder = folder.name
+            output = self.train(way, ranks=3, flags=["--max-restarts=1"])
+            self.result(output, 3)
+            begun = re.findall(r"round (\d) of rank (\d) of 3 from step 0,", output)
+            self.assertEqual(sorted(begun), [("2", "0"), ("2", "1"), ("2", "2")], output)
 
 
 @needs_torch

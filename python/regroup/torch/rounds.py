@@ -119,6 +119,8 @@ class Rounds:
                 dist.distributed_c10d._abort_process_group()
             else:
                 dist.destroy_process_group()
+        # An initialisation that has failed has used up the name with which new processes begin.
+        dist.distributed_c10d._group_count = 0
         if self._has_gloo:
             gloo.own_groups_of(None)
         for group in backend.groups():
