@@ -174,8 +174,13 @@ std::string own_address(const rendezvous::Offer& offer, const std::string& used,
 }
 
 /// Workers get their channels for snapshots from `snapshots`.
-WorkerGroupOptions with_snapshots(WorkerGroupOptions group, SnapshotKeeper& snapshots) {
+WorkerGroupOptions group_options(const AgentOptions& options, SnapshotKeeper& snapshots,
+                                 const RoundStore& store) {
+    WorkerGroupOptions group = options.group;
     group.open_snapshots = [&snapshots] { return snapshots.open(); };
+    if (options.announces) {
+        group.has_store_clients = [&store] { return store.has_clients(); };
+    }
     return group;
 }
 
@@ -224,7 +229,7 @@ struct Agent::Impl {
           snapshots(io, options.snapshots, options.store.mode, options.core.offer.name,
                     output.sayer()),
           workers(io, clock, launcher, output, options.core,
-                  with_snapshots(options.group, snapshots),
+                  group_options(options, snapshots, store),
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           note(*exited);

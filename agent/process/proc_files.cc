@@ -143,6 +143,11 @@ bool waits_for_child(pid_t pid) {
     return read_proc_file("/proc/" + std::to_string(pid) + "/wchan") == "do_wait";
 }
 
+bool maps_file(pid_t pid, const std::string& part) {
+    const auto maps = read_proc_file("/proc/" + std::to_string(pid) + "/maps");
+    return maps && maps->find(part) != std::string::npos;
+}
+
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {
     // Each thread has a list of the children that it started.
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";

@@ -49,6 +49,9 @@ struct ProcessEntry {
 /// does not tell.
 [[nodiscard]] bool waits_for_child(pid_t pid);
 
+/// True if `pid` has mapped a file whose path contains `part`.
+[[nodiscard]] bool maps_file(pid_t pid, const std::string& part);
+
 /// The children of `pid`, including ended ones that were not reaped. Nothing if this kernel does
 /// not list children, or if there is no such process.
 [[nodiscard]] std::optional<std::vector<pid_t>> read_children(pid_t pid);

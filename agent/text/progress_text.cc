@@ -75,4 +75,11 @@ std::string transfer_text(std::span<const WorkerLook> looks) {
     return "";
 }
 
+std::string slow_start_text(Duration taken, bool has_torch) {
+    return "the new processes took " + format_duration(taken) +
+           " until their first output or connection; --preload=" +
+           (has_torch ? "torch imports PyTorch" : "MODULES imports modules") +
+           " once on each node, and starts workers from there";
+}
+
 }  // namespace regroup::agent

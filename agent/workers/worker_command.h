@@ -50,6 +50,9 @@ struct WorkerGroupOptions {
     GpuReleaseOptions gpus{};
     /// Opens a channel for snapshots, and returns the worker's end. Empty: there are none.
     std::function<Result<UniqueFd>()> open_snapshots{};
+    /// Whether a worker is connected to the store of the round, as far as this node knows. Empty:
+    /// slow starts are not told.
+    std::function<bool()> has_store_clients{};
 };
 
 }  // namespace regroup::agent

@@ -41,7 +41,7 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, LinuxL
       options_(std::move(options)),
       on_event_(std::move(on_event)),
       gpus_(io, clock, launcher, options_.gpus, output.sayer()),
-      starter_(io, launcher, output, config_, options_,
+      starter_(io, clock, launcher, output, config_, options_,
                [this](std::uint64_t key, Result<ChildProcess> child) {
                    started(key, std::move(child));
                }),
@@ -196,6 +196,7 @@ void WorkerGroup::ended(std::uint64_t key, const WorkerEnd& end) {
     gpus_.forget(key);
     starter_.open_files_now();
     output_.drain(worker.local_rank);
+    starter_.starts().look();
     const ExitStatus& status = end.status;
     WorkerExited exited{worker.launched_in, worker.local_rank, {}};
     const bool has_stopped = worker.page && (*worker.page)->stopped.load() != 0;

@@ -179,6 +179,10 @@ void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, const worker_link::He
     worker.elastic = hello.elastic;
     worker.stops = hello.stops;
     ends_.set_elastic(key, hello.elastic);
+    if (hello.elastic) {
+        starter_.starts().end();  // The agent prepares a fork server without being asked.
+    }
+    starter_.starts().attached();
     if (is_new && is_own_process) {
         ends_.watch_page(key, worker.page);
     }

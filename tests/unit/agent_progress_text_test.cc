@@ -55,6 +55,15 @@ TEST(AgentJoiningText, TellsHowManyWorkersHaveEnteredTheRoundAndItsGroup) {
     EXPECT_EQ(text({training, training}), "");
 }
 
+TEST(AgentSlowStartText, NamesPyTorchWhereItIsLoaded) {
+    EXPECT_EQ(slow_start_text(std::chrono::milliseconds(2340), true),
+              "the new processes took 2.3 s until their first output or connection; "
+              "--preload=torch imports PyTorch once on each node, and starts workers from there");
+    EXPECT_EQ(slow_start_text(seconds(1), false),
+              "the new processes took 1.0 s until their first output or connection; "
+              "--preload=MODULES imports modules once on each node, and starts workers from there");
+}
+
 TEST(AgentTransferText, AddsTheBytesOfAllWorkers) {
     using worker_link::Phase;
     using worker_link::TransferKind;
