@@ -63,8 +63,21 @@ bool take(CollectivesPage& page) noexcept {
 
 // Never unmapped: threads of NCCL may still write when the process ends.
 std::atomic<CollectivesPage*> g_page{nullptr};
+// pthread_once, since a static variable in a function would need the C++ library at run time.
+pthread_once_t g_opened = PTHREAD_ONCE_INIT;
+bool g_watches_forks = false;
+
+// The groups of a forked child are not those of its parent. It may have a page of its own.
+void forget_page() noexcept {
+    g_page.store(nullptr);
+    g_opened = PTHREAD_ONCE_INIT;
+}
 
 void open_page() noexcept {
+    if (!g_watches_forks) {
+        g_watches_forks = true;
+        ::pthread_atfork(nullptr, nullptr, forget_page);
+    }
     const char* const path = std::getenv(kCollectivesVariable);
     CollectivesPage* const page = path == nullptr || *path == '\0' ? nullptr : map_file(path);
     if (page == nullptr) {
@@ -74,13 +87,8 @@ void open_page() noexcept {
         ::munmap(page, sizeof(CollectivesPage));
         return;
     }
-    // The groups of a forked child are not those of its parent.
-    ::pthread_atfork(nullptr, nullptr, [] { g_page.store(nullptr); });
     g_page.store(page);
 }
-
-// pthread_once, since a static variable in a function would need the C++ library at run time.
-pthread_once_t g_opened = PTHREAD_ONCE_INIT;
 
 CollectivesPage* page() noexcept {
     ::pthread_once(&g_opened, open_page);
