@@ -85,10 +85,10 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetAllDocumentedVariablesAndNoOthers) {
         EXPECT_THAT(std::atoi(value(mark, "MASTER_PORT").c_str()), Ge(1));
         // Variables that the test gave the launcher, and values that the probe adds to the
         // environment.
-        for (const char* name :
-             {"REGROUP_AGENT_SOCKET", "REGROUP_WORKER_ID", "PROBE_DIR", "REGROUP_TEST_PROGRAM",
-              "PATH", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
-              "UBSAN_OPTIONS", "pid", "argument0"}) {
+        for (const char* name : {"REGROUP_AGENT_SOCKET", "REGROUP_COLLECTIVES", "REGROUP_WORKER_ID",
+                                 "PROBE_DIR", "REGROUP_TEST_PROGRAM", "holders", "PATH", "TMPDIR",
+                                 "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
+                                 "UBSAN_OPTIONS", "pid", "argument0"}) {
             expected[name];
         }
         for (const auto& [name, text] : mark) {

@@ -101,7 +101,7 @@ TEST_F(RunExplain, RankThatStaysInItsOwnCodeIsNamed) {
     EXPECT_EQ(stuck.at("not_entered"), Json::parse("[1]"));
     for (const Json& rank : json.at("ranks")) {
         EXPECT_EQ(rank.at("state"), "running");
-        EXPECT_EQ(rank.at("recorders"), Json::parse("[\"sdk\"]"));
+        EXPECT_EQ(rank.at("recorders"), Json::parse(R"(["agent", "sdk"])"));
     }
     // A file of the folder stands for the folder.
     EXPECT_THAT(explain({hang() + "/rank0.txt"}), HasSubstr("Rank 1 has not entered it."));
