@@ -42,9 +42,9 @@ const std::vector<Ban>& banned_code() {
         {"usleep", all, sleepers, "wait for a condition, with a deadline"},
         {"getenv", all,
          "launcher/.*|worker_sdk/src/(context/context|cuda/environment).cc|tests/.*|"
-         "rendezvous/worker_link/collectives_writer.cc",
-         "the environment is read in the launcher, in Context, in cuda::Environment and by the "
-         "writer of collectives inside of NCCL, and handed on as values"},
+         "rendezvous/worker_link/collectives_writer.cc|worker_sdk/nccl_profiler/plugin.cc",
+         "the environment is read in the launcher, in Context, in cuda::Environment and inside of "
+         "NCCL, and handed on as values"},
         {"memcpy", copiers, none, "copy_bytes, which is fast on every processor"},
         {"memmove", copiers, "worker_sdk/src/cpu/collective_lane.cc",
          "copy_bytes, which is fast on every processor"},

@@ -84,6 +84,7 @@ class NcclProfilerTest : public ::testing::Test {
     [[nodiscard]] bool run(const std::function<bool(Caller&)>& body) const {
         return succeeds_in_fresh_process([&] {
             ::setenv(worker_link::kCollectivesVariable, file.path().c_str(), 1);
+            ::setenv("REGROUP_NCCL_KERNELS", kernels, 1);
             auto& caller = *new Caller;
             return body(caller);
         });
@@ -93,6 +94,7 @@ class NcclProfilerTest : public ::testing::Test {
     }
 
     CollectivesFile file;
+    const char* kernels = "1";
 };
 
 TEST_F(NcclProfilerTest, LibraryNeedsTheCLibraryAlone) {
@@ -139,6 +141,30 @@ TEST_F(NcclProfilerTest, NothingIsAskedForWithoutAPage) {
         caller.finalize();
         return caller.mask() == 0 && !caller.has_context();
     }));
+}
+
+TEST_F(NcclProfilerTest, KernelsAreAskedForOnlyIfTheUserWantsThem) {
+    EXPECT_TRUE(run([](Caller& caller) { return (caller.mask() & channel_event) != 0; }));
+    for (const char* const wish : {"0", "", "10"}) {
+        kernels = wish;
+        EXPECT_TRUE(run([](Caller& caller) {
+            caller.call(caller.group_call());
+            return caller.mask() == (call_event | message_event);
+        }));
+        EXPECT_EQ(group().entered, 1U);
+        EXPECT_EQ(group().knows_starts + group().knows_ends, 0U);
+    }
+}
+
+TEST_F(NcclProfilerTest, WithoutKernelsCapturedCollectivesDoNotCount) {
+    kernels = "0";
+    EXPECT_TRUE(run([](Caller& caller) {
+        caller.call(caller.group_call());
+        caller.call(caller.group_call(), true);
+        caller.call(caller.group_call());
+        return true;
+    }));
+    EXPECT_EQ(group().entered, 2U);
 }
 
 TEST_F(NcclProfilerTest, CollectiveEndsWithItsLastChannel) {

@@ -62,6 +62,7 @@ void Communicator::identify(const GroupIdentity& identity) noexcept {
     const Lock lock(mutex_);
     if (!is_identified_) {
         is_identified_ = true;
+        has_kernels_ = identity.knows_starts;
         knows_starts_ = identity.knows_starts;
         knows_ends_ = identity.knows_ends;
         rank_ = static_cast<std::int32_t>(identity.rank);
@@ -150,8 +151,8 @@ void Communicator::enter(Batch& batch, CollectiveSignature signature) noexcept {
 Handle Communicator::called(Handle group, bool is_captured,
                             CollectiveSignature signature) noexcept {
     const Lock lock(mutex_);
-    has_graphs_ = has_graphs_ || is_captured;
-    if (has_graphs_) {
+    has_graphs_ = has_graphs_ || (is_captured && has_kernels_);
+    if (is_captured || has_graphs_) {
         return Handle(Kind::ignored);
     }
     Batch& batch = batch_of(group);
@@ -161,8 +162,8 @@ Handle Communicator::called(Handle group, bool is_captured,
 
 Handle Communicator::message_called(Handle group, bool is_captured) noexcept {
     const Lock lock(mutex_);
-    has_graphs_ = has_graphs_ || is_captured;
-    return has_graphs_ ? Handle(Kind::ignored) : handle(Kind::call, batch_of(group));
+    has_graphs_ = has_graphs_ || (is_captured && has_kernels_);
+    return is_captured || has_graphs_ ? Handle(Kind::ignored) : handle(Kind::call, batch_of(group));
 }
 
 Handle Communicator::enqueued(Handle call, Handle group, CollectiveSignature signature,

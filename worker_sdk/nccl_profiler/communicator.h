@@ -105,9 +105,11 @@ class Communicator {
     bool is_identified_ = false;
     bool knows_starts_ = false;
     bool knows_ends_ = false;
+    /// NCCL tells of kernels.
+    bool has_kernels_ = false;
     /// Set once a collective has been captured into a CUDA graph. Replays come with no call, and at
     /// times that differ between ranks. So from then on collectives are numbered as NCCL enqueues
-    /// them, which is in the same order on all ranks.
+    /// them, which is in the same order on all ranks. Without kernels, replays do not count.
     bool has_graphs_ = false;
     std::int32_t rank_ = 0;
     Handle group_{};

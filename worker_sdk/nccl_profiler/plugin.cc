@@ -5,6 +5,7 @@
 // NCCL_PROFILER_PLUGIN names it. No error of it reaches NCCL.
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 
 #include "rendezvous/worker_link/collectives_writer.h"
 #include "worker_sdk/nccl_profiler/abi.h"
@@ -30,39 +31,57 @@ Communicator* communicator(void* context) noexcept {
     return static_cast<Communicator*>(context);
 }
 
-/// The fewest events that suffice. None without a page, so that NCCL spends no time on them. It
-/// tells of groups and calls in any case.
+/// What NCCL does to tell of kernels is not for every program, so the user asks for it: about 40 MB
+/// of /dev/shm for each communicator and rank, a host function for each captured collective, and a
+/// proxy thread that spins. Where /dev/shm is too small, NCCL has ended with a segmentation fault.
+bool wants_kernels() noexcept {
+    const char* const wish = std::getenv("REGROUP_NCCL_KERNELS");
+    return wish != nullptr && wish[0] == '1' && wish[1] == '\0';
+}
+
+/// Asks for the fewest events that suffice: for none without a page, so that NCCL spends no time on
+/// them.
+int begin(void** context, int* mask, std::uint32_t events) noexcept {
+    const bool has_page = GroupWriter::has_page();
+    *context = has_page ? Communicator::take() : nullptr;
+    *mask = has_page ? static_cast<int>(events) : 0;
+    return kSuccess;
+}
+
 template <bool TellsOfChannels>
 int init_early(void** context, int* mask) {
-    *context = nullptr;
-    *mask = 0;
-    if (GroupWriter::has_page()) {
-        *context = Communicator::take();
-        *mask =
-            static_cast<int>(TellsOfChannels ? collective_event | channel_event : collective_event);
+    const bool kernels = TellsOfChannels && wants_kernels();
+    return begin(context, mask, collective_event | message_event | (kernels ? channel_event : 0U));
+}
+
+void identify(void* context, const char* name, std::uint64_t id, int ranks, int rank) noexcept {
+    if (Communicator* const own = communicator(context)) {
+        own->identify({.backend = worker_link::CollectiveBackend::nccl,
+                       .id = id,
+                       .size = static_cast<std::uint32_t>(ranks),
+                       .rank = static_cast<std::uint32_t>(rank),
+                       .name = name != nullptr ? name : "",
+                       .knows_starts = wants_kernels(),
+                       .knows_ends = wants_kernels()});
     }
-    return kSuccess;
 }
 
 // NOLINTBEGIN(readability-function-size): NCCL's arguments.
 int init_of_4(void** context, int* mask, const char* name, std::uint64_t id, int /*nodes*/,
               int ranks, int rank, void* /*log*/) {
     init_early<true>(context, mask);
-    if (Communicator* const own = communicator(*context)) {
-        own->identify({.backend = worker_link::CollectiveBackend::nccl,
-                       .id = id,
-                       .size = static_cast<std::uint32_t>(ranks),
-                       .rank = static_cast<std::uint32_t>(rank),
-                       .name = name != nullptr ? name : "",
-                       .knows_starts = true,
-                       .knows_ends = true});
-    }
+    identify(*context, name, id, ranks, rank);
     return kSuccess;
 }
 
-int init_of_5(void** context, std::uint64_t id, int* mask, const char* name, int nodes, int ranks,
-              int rank, void* log) {
-    return init_of_4(context, mask, name, id, nodes, ranks, rank, log);
+int init_of_5(void** context, std::uint64_t id, int* mask, const char* name, int /*nodes*/,
+              int ranks, int rank, void* /*log*/) {
+    // Only kernels need to be told when a collective is enqueued.
+    begin(context, mask,
+          wants_kernels() ? collective_event | message_event | channel_event
+                          : call_event | message_event);
+    identify(*context, name, id, ranks, rank);
+    return kSuccess;
 }
 // NOLINTEND(readability-function-size)
 
@@ -77,7 +96,7 @@ void identify(Communicator& own, const Operation& operation, std::int32_t rank,
                   .id = operation.communicator,
                   .rank = static_cast<std::uint32_t>(rank),
                   .name = name != nullptr ? name : "",
-                  .knows_starts = tells_of_channels});
+                  .knows_starts = tells_of_channels && wants_kernels()});
 }
 
 template <bool TellsOfChannels, class Text>

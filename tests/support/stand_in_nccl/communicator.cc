@@ -94,7 +94,7 @@ ncclResult_t ncclComm::enqueue(std::vector<Operation> operations, StandInStream*
         hang(abort_flag);
         return ncclInternalError;
     }
-    const bool is_captured = stream->is_captured(stream);
+    const bool is_captured = stream->is_captured(stream) && profiler.tells_of_replays();
     ProfiledKernel kernel = is_captured ? ProfiledKernel{} : profile(operations);
     closures_.push_back({this, std::move(operations), is_captured, std::move(kernel)});
     stream->enqueue(

@@ -19,6 +19,7 @@ using namespace regroup::nccl_profiler;
 
 constexpr int kNewest = 6;
 constexpr std::uint8_t kChannels = 2;
+constexpr std::uint32_t kAnyEvent = ~0U;
 constexpr std::array kTypeNames{"ncclInt8",    "Unknown",      "ncclInt32",      "ncclUint32",
                                 "ncclInt64",   "ncclUint64",   "ncclFloat16",    "ncclFloat32",
                                 "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
@@ -238,9 +239,12 @@ void Profiler::end() {
 }
 
 void* Profiler::start_group(bool /*is_captured*/) const {
-    const bool tells =
-        has_begun_ && plugin.version >= 5 && plugin.wants(collective_event | channel_event);
+    const bool tells = has_begun_ && plugin.version >= 5 && plugin.wants(kAnyEvent);
     return tells ? start_bare(context_, group_call_event, nullptr, 0) : nullptr;
+}
+
+bool Profiler::tells_of_replays() const {
+    return has_begun_ && plugin.version >= 3 && plugin.wants(channel_event);
 }
 
 void Profiler::stop_group(void* group) const {
@@ -250,7 +254,9 @@ void Profiler::stop_group(void* group) const {
 }
 
 void* Profiler::call(void* group, const ProfiledOperation& operation, bool is_captured) const {
-    if (!has_begun_ || plugin.version < 5 || !plugin.wants(collective_event | channel_event)) {
+    const std::uint32_t wanted =
+        operation.is_message ? message_call_event | message_event : call_event | collective_event;
+    if (!has_begun_ || plugin.version < 5 || !plugin.wants(wanted | channel_event)) {
         return nullptr;
     }
     auto event =
@@ -271,7 +277,8 @@ void* Profiler::call(void* group, const ProfiledOperation& operation, bool is_ca
 
 ProfiledKernel Profiler::enqueue(const std::vector<ProfiledOperation>& operations) const {
     ProfiledKernel kernel;
-    if (!has_begun_ || !plugin.wants(collective_event | channel_event)) {
+    const std::uint32_t any = group_event | collective_event | message_event | channel_event;
+    if (!has_begun_ || !plugin.wants(any)) {
         return kernel;
     }
     std::multimap<std::size_t, const ProfiledOperation*> sorted;
@@ -282,6 +289,11 @@ ProfiledKernel Profiler::enqueue(const std::vector<ProfiledOperation>& operation
     void* const group = start_bare(context_, group_event, nullptr, 0);
     for (const auto& [order, found] : sorted) {
         const ProfiledOperation& operation = *found;
+        const std::uint32_t wanted =
+            operation.is_message && plugin.version > 2 ? message_event : collective_event;
+        if (!plugin.wants(wanted | channel_event)) {
+            continue;
+        }
         void* task = nullptr;
         if (plugin.version < 5 && group == nullptr) {
             // NCCL tells of no operation then.

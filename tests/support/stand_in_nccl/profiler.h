@@ -41,8 +41,10 @@ class Profiler {
     /// The program's call. Since version 5.
     [[nodiscard]] void* call(void* group, const ProfiledOperation& operation,
                              bool is_captured) const;
-    /// Enqueues the operations of one kernel: the largest collectives first, and then messages. In
-    /// a graph, at each replay.
+    /// Captured operations are enqueued at each replay, else once when they are captured. NCCL does
+    /// the first for the network, too.
+    [[nodiscard]] bool tells_of_replays() const;
+    /// Enqueues the operations of one kernel: the largest collectives first, and then messages.
     [[nodiscard]] ProfiledKernel enqueue(const std::vector<ProfiledOperation>& operations) const;
     void begin_kernel(ProfiledKernel& kernel) const;
     void end_kernel(const ProfiledKernel& kernel) const;
