@@ -9,7 +9,9 @@ an epoll descriptor watches.
 
 When a connection ends in the middle of a message, gloo does not tell the operation that waits for
 the rest. So connections of living ranks are shut down only when gloo's own threads have moved all
-messages.
+messages. gloo leaves a message alone whose operation has failed here. Its sender waits for that, so
+this module reads the rest. An operation that has got a part of a message from a dead rank waits
+until its timeout.
 """
 from __future__ import annotations
 
@@ -30,11 +32,13 @@ from torch._C import _distributed_c10d as c10d
 
 from ..errors import Fenced, InvalidArgument
 
-#: How long a connection of a round that is over must be idle before it is shut down, how long it may
-#: take until then, and how often to look.
+#: How long a connection of a round that is over must be idle before it is shut down, after how long
+#: gloo reads no more, how long it all may take, and how often to look.
 _IDLE_S = 0.01
-_LIMIT_S = 0.25
+_UNREAD_S = 0.25
+_LIMIT_S = 1.0
 _LOOK_S = 0.002
+_PART = 1 << 24  # Bytes to read at once.
 _SIOCOUTQNSD = 0x894B  # Of linux/sockios.h: how many bytes have not been sent.
 
 _WATCHED = re.compile(r"^tfd:\s*(\d+).*?(?:\bino:([0-9a-f]+).*)?$", re.MULTILINE)
@@ -94,7 +98,7 @@ class Connections:
 
     def release(self) -> None:
         """Ends all connections, so that operations fail on this rank, now and in future. Takes some
-        10 ms, or 250 ms if messages do not arrive. Any thread; may be repeated."""
+        10 ms, or a second if messages do not arrive. Any thread; may be repeated."""
         with self._lock:
             self._is_released = True
             for wake in self._waiting:
@@ -212,7 +216,7 @@ def _is_idle(connection: socket.socket) -> bool:
 
 def _shut_down(devices: List[_Device]) -> None:
     """Ends each connection when it has been idle for a while, at the latest after a limit."""
-    deadline = time.monotonic() + _LIMIT_S
+    began = time.monotonic()
     idle_from: Dict[int, float] = {}  # By inode.
     ended: Set[int] = set()
     while True:
@@ -225,7 +229,11 @@ def _shut_down(devices: List[_Device]) -> None:
                     continue
                 if not _is_idle(connection):
                     idle_from.pop(inode, None)
-                if now < deadline and now - idle_from.setdefault(inode, now) < _IDLE_S:
+                    if now - began > _UNREAD_S:
+                        with contextlib.suppress(OSError):  # Nothing to read; or it has ended.
+                            connection.recv(_PART, socket.MSG_DONTWAIT)
+                if (now - began < _LIMIT_S
+                        and now - idle_from.setdefault(inode, now) < _IDLE_S):
                     others += 1
                     continue
                 ended.add(inode)

@@ -32,6 +32,9 @@ _REPEAT_S = 0.2
 #: How long to wait for a thread that releases. NCCL's abort waits for its kernels.
 _RELEASE_LIMIT_S = 60.0
 
+#: How long to wait until gloo's groups are gone.
+_DROP_LIMIT_S = 3.0
+
 #: The values that switch a variable of PyTorch on.
 _TRUE = ("1", "y", "yes", "t", "true", "on")
 #: Back ends whose groups nothing can end from another thread.
@@ -109,6 +112,7 @@ class Rounds:
         """Ends torch.distributed. The groups of a round that is over have been released before."""
         self._round = None
         aborted = False
+        groups = list(dist.distributed_c10d._pg_map) if self._has_gloo else []
         if self._watch is not None:
             self._watch.end()
             aborted = self._has_others and self._watch.has_begun.is_set()
@@ -119,6 +123,11 @@ class Rounds:
                 dist.distributed_c10d._abort_process_group()
             else:
                 dist.destroy_process_group()
+        if groups:
+            # Their destructors wait for operations, which may be at their timeout only.
+            dropping = threading.Thread(target=groups.clear, daemon=True, name="regroup-drop")
+            dropping.start()
+            dropping.join(_DROP_LIMIT_S)
         # An initialisation that has failed has used up the name with which new processes begin.
         dist.distributed_c10d._group_count = 0
         if self._has_gloo:
