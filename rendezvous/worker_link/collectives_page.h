@@ -111,7 +111,8 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     std::atomic<std::int64_t> completed_at{0};
     /// The time spent in all completed collectives, that of waiting for other ranks included.
     std::atomic<std::int64_t> spent{0};
-    /// The longest time in a collective, by time_slot() of its signature.
+    /// The longest time in a collective, by time_slot() of its signature. Without `knows_ends`, the
+    /// longest time until the next one was entered; then the thread that calls collectives writes.
     std::array<std::atomic<std::int64_t>, kTimesKept> longest{};
 
     /// Messages (send, receive) have numbers of their own. The peer and the signature are those of

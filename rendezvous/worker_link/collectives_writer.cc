@@ -173,8 +173,15 @@ std::uint64_t GroupWriter::entered(CollectiveSignature signature, std::int64_t a
     }
     const std::uint64_t number = place->entered.load(std::memory_order_relaxed) + 1;
     const std::size_t slot = number % kSignaturesKept;
+    const std::int64_t now = time_of(at);
+    if (number > 1 && place->knows_ends.load(std::memory_order_relaxed) == 0) {
+        const std::size_t before = (number - 1) % kSignaturesKept;
+        raise_to(
+            place->longest[time_slot(place->signatures[before].load(std::memory_order_relaxed))],
+            now - place->entered_at[before].load(std::memory_order_relaxed));
+    }
     place->signatures[slot].store(signature.packed(), std::memory_order_relaxed);
-    place->entered_at[slot].store(time_of(at), std::memory_order_relaxed);
+    place->entered_at[slot].store(now, std::memory_order_relaxed);
     place->entered.store(number, std::memory_order_release);
     return number;
 }

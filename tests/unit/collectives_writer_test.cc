@@ -142,6 +142,20 @@ TEST_F(CollectivesWriterTest, TimesAreKeptByTheKindOfCollective) {
     EXPECT_EQ(times_unknown(group(0)), kTimesKept - 1);
 }
 
+TEST_F(CollectivesWriterTest, WithoutKnownEndsTheTimeUntilTheNextCollectiveIsKept) {
+    EXPECT_TRUE(run([] {
+        GroupIdentity own = identity();
+        own.knows_starts = own.knows_ends = false;
+        GroupWriter& writer = kept(own);
+        writer.entered(kSum);
+        (void)::poll(nullptr, 0, 2);
+        writer.entered({CollectiveKind::barrier});
+        return true;
+    }));
+    EXPECT_GE(group(0).longest[time_slot(kSum.packed())], 1'000'000);
+    EXPECT_EQ(times_unknown(group(0)), kTimesKept - 1);
+}
+
 TEST_F(CollectivesWriterTest, NumbersOfTheDeviceNeverGoBack) {
     EXPECT_TRUE(run([] {
         GroupWriter& writer = kept(identity());
