@@ -217,6 +217,7 @@ std::optional<rendezvous::Hang> CollectiveWatch::look(Instant now,
     auto before = std::exchange(known_, {});
     std::optional<rendezvous::Hang> longest;
     for (const WorkerGroups& worker : workers) {
+        Duration least_still = Duration::max();
         for (const GroupLook& group : worker.groups) {
             Known& known = known_[{worker.pid, group.position.id}];
             const auto found = before.find({worker.pid, group.position.id});
@@ -224,7 +225,14 @@ std::optional<rendezvous::Hang> CollectiveWatch::look(Instant now,
             if (found != before.end() && found->second.events == group.events) {
                 known.still = found->second.still + (on_time ? elapsed : Duration::zero());
             }
-            const Duration stood = std::min(group.position.stood, known.still + interval_);
+            least_still = std::min(least_still, known.still);
+        }
+        for (const GroupLook& group : worker.groups) {
+            // If ends are not known, a group that is no longer used looks like one that waits.
+            const Duration still = group.position.knows_ends
+                                       ? known_[{worker.pid, group.position.id}].still
+                                       : least_still;
+            const Duration stood = std::min(group.position.stood, still + interval_);
             const Duration limit = limit_of(group);
             if (!is_in_one(group.position) || stood <= limit ||
                 (longest && stood <= longest->stood)) {

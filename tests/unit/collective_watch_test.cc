@@ -92,6 +92,22 @@ TEST_F(CollectiveWatchTest, CollectiveThatTakesLongIsReported) {
               "rank 4 has been in all_reduce 41 of nccl group of 2 ranks for 10 s (limit 10 s)");
 }
 
+TEST_F(CollectiveWatchTest, WithoutEndsAGroupThatIsNoLongerUsedIsNotReported) {
+    learn();
+    group().knows_ends.store(0);
+    CollectiveGroup& other = page->groups[5];
+    other.id.store(8);
+    other.size.store(2);
+    other.state.store(CollectiveGroup::kInUse);
+    for (int i = 0; i < 60; ++i) {
+        other.entered_at[(other.entered.load() + 1) % kSignaturesKept].store(
+            now.time_since_epoch().count());
+        other.entered.fetch_add(1);
+        EXPECT_FALSE(look_for(2s));
+    }
+    EXPECT_TRUE(look_for(12s));
+}
+
 TEST_F(CollectiveWatchTest, FirstCollectivesMayTakeLonger) {
     enter();
     EXPECT_FALSE(look_for(59s));
