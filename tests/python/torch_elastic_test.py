@@ -3,8 +3,11 @@
 torch_elastic_job.py."""
 import os
 import re
+import select
+import socket
 import sys
 import tempfile
+import threading
 import unittest
 import unittest.mock
 
@@ -108,6 +111,32 @@ class OverGloo(Cases, TrainingTest):
             self.result(output, 3)
             begun = re.findall(r"round (\d) of rank (\d) of 3 from step 0,", output)
             self.assertEqual(sorted(begun), [("2", "0"), ("2", "1"), ("2", "2")], output)
+
+
+@needs_torch
+class Connections(unittest.TestCase):
+    def test_message_that_gloo_reads_no_more_arrives_before_the_end(self):
+        from regroup.torch import gloo
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            sender = socket.create_connection(server.getsockname())
+            receiver, _ = server.accept()
+        failures = []
+
+        def send():
+            try:
+                sender.sendall(bytes(1 << 26))  # More than the kernel keeps.
+            except OSError as failure:
+                failures.append(failure)
+
+        with sender, receiver, select.epoll() as epoll:
+            epoll.register(receiver, select.EPOLLIN)
+            thread = threading.Thread(target=send, daemon=True)
+            thread.start()
+            gloo._shut_down([gloo._device(epoll.fileno())])
+            thread.join(60)
+            self.assertFalse(thread.is_alive())
+            self.assertEqual(failures, [])
+            self.assertRaises(OSError, sender.sendall, bytes(1 << 26))  # It has ended.
 
 
 @needs_torch
