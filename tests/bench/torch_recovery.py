@@ -10,12 +10,14 @@ PYTHON is the interpreter of an environment that has another release of torchft,
 build/pytorch-torchft/bin/python.
 
 Four ranks. One of them kills itself again and again, where the others wait for it in the backward
-pass. The contestants run one after the other. torchft has four replica groups of one rank and its
-default timeouts. This program starts its dead process again; its survivors do not wait for that. It
-reduces the gradients in one operation after the backward pass: the hook of its own
+pass. The contestants run one after the other. A second table has what the survivors of Elastic use
+after the first failure, after a quarter of all, and at the end. torchft has four replica groups of
+one rank and its default timeouts. This program starts its dead process again; its survivors do not
+wait for that. It reduces the gradients in one operation after the backward pass: the hook of its own
 DistributedDataParallel fails an assertion on gloo when a peer is lost (torchft 0.2.0).
 """
 import collections
+import gc
 import json
 import os
 import signal
@@ -26,9 +28,10 @@ import tempfile
 import time
 
 RANKS, VICTIM = 4, 1
+SURVIVORS = set(range(RANKS)) - {VICTIM}
 STEPS_BETWEEN = 10  # Of the process that dies.
 WIDTHS = (256, 512, 512, 10)
-DEADLINE_S = 900
+DEADLINE_S = 900  # And 20 s for each failure.
 
 
 class Notes:
@@ -40,10 +43,18 @@ class Notes:
         self.steps = 0
         self.file = open(os.path.join(self.folder, f"{rank}.{os.getpid()}"), "w", encoding="ascii")
 
-    def note(self, what):
-        json.dump([what, time.monotonic()], self.file)
+    def note(self, what, *values):
+        json.dump([what, time.monotonic(), *values], self.file)
         self.file.write("\n")
         self.file.flush()
+
+    def note_use(self):
+        """Descriptors, threads, kilobytes of its own memory."""
+        gc.collect()
+        with open("/proc/self/status", encoding="ascii") as file:
+            memory = int(next(line for line in file if line.startswith("RssAnon")).split()[1])
+        self.note("used", len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")),
+                  memory)
 
     def die_in_turn(self):
         deaths = sum(entry.startswith(f"{VICTIM}.") for entry in os.listdir(self.folder)) - 1
@@ -89,6 +100,8 @@ def train_elastic(back_end):
                 notes.note("out")
                 raise
             notes.note("committed")
+            if step.number == elastic.round.step + STEPS_BETWEEN // 2:
+                notes.note_use()
 
 
 def train_torchft():
@@ -173,7 +186,7 @@ class Contest:
                    TORCHFT_LIGHTHOUSE=self.lighthouse)
 
     def noted(self):
-        """Times by what has happened, of each rank, oldest first."""
+        """Times and values by what has happened, of each rank."""
         found = collections.defaultdict(lambda: collections.defaultdict(list))
         for entry in os.listdir(self.folder.name):
             rank, _, process = entry.partition(".")
@@ -182,25 +195,27 @@ class Contest:
             with open(os.path.join(self.folder.name, entry), encoding="ascii") as file:
                 for line in file:
                     if line.endswith("\n"):
-                        what, at = json.loads(line)
-                        found[what][int(rank)].append(at)
+                        what, *rest = json.loads(line)
+                        found[what][int(rank)].append(rest)
         return found
 
     def run(self, program):
-        """The times of each failure: until the last survivor is out, and until it commits."""
+        """The times of each failure: until the last survivor is out, and until it commits; and what
+        each survivor uses in each round."""
         self.start_all(program)
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + DEADLINE_S + 20 * self.failures
         while True:
-            times = after_kills(self.noted(), self.failures)
+            noted = self.noted()
+            times = after_kills(noted, self.failures)
             if len(times) == self.failures:
-                return times
+                return times, [sorted(noted["used"][rank]) for rank in sorted(SURVIVORS)]
             for key, process in list(self.processes.items()):
                 if process.poll() is not None:
                     if key != VICTIM:
                         self.complain(f"{key} has ended")
                     self.start_replica(os.path.abspath(__file__), key)
             if time.monotonic() > deadline:
-                self.complain(f"only {len(times)} failures in {DEADLINE_S} s")
+                self.complain(f"only {len(times)} failures in time")
             time.sleep(0.2)
 
     def complain(self, what):
@@ -221,14 +236,13 @@ class Contest:
 
 def after_kills(noted, failures):
     """Pairs of seconds, of the failures whose survivors have all committed a step since."""
-    survivors = set(range(RANKS)) - {VICTIM}
     times = []
-    for killed in sorted(noted["killed"][VICTIM])[:failures]:
+    for killed, in sorted(noted["killed"][VICTIM])[:failures]:
         pair = []
-        begins = dict.fromkeys(survivors, killed)
+        begins = dict.fromkeys(SURVIVORS, killed)
         for what in ("out", "committed"):
-            firsts = {rank: min((at for at in sorted(noted[what][rank]) if at > begins[rank]),
-                                default=None) for rank in survivors}
+            firsts = {rank: min((at for at, in sorted(noted[what][rank]) if at > begins[rank]),
+                                default=None) for rank in SURVIVORS}
             if None in firsts.values():
                 return times
             begins = firsts
@@ -256,16 +270,24 @@ def main():
     print(f"SIGKILL of one of {RANKS} ranks, DistributedDataParallel, PyTorch {torch.__version__}: "
           f"ms until the last survivor\n| | failures | is out, median | worst | has committed the "
           f"next step, median | worst |\n|---|---|---|---|---|---|", flush=True)
+    rows = []
     for name, python in contestants:
         contest = Contest(name, failures, python)
         try:
-            times = contest.run(program)
+            times, uses = contest.run(program)
         finally:
             contest.end()
         cells = [f"{pick(column) * 1000:.0f}" for column in zip(*times)
                  for pick in (statistics.median, max)]
         title = f"torchft {release_of_torchft(python)}" if name == "torchft" else name
         print(f"| {title} | {failures} | {' | '.join(cells)} |", flush=True)
+        for rank, rounds in zip(sorted(SURVIVORS), uses):
+            if rounds:
+                chosen = [rounds[1], rounds[failures // 4], rounds[-1]]
+                files, threads, memory = list(zip(*chosen))[1:]
+                rows.append(f"| {name}, rank {rank} | {' | '.join(map(str, files + threads))} | "
+                            f"{' | '.join(f'{each / 1000:.1f}' for each in memory)} |")
+    print("\n| | descriptors | | | threads | | | MB | | |\n|" + "---|" * 10, *rows, sep="\n")
 
 
 if __name__ == "__main__":
