@@ -17,6 +17,8 @@ struct GroupIdentity {
     std::string_view name{};  ///< Cut to kGroupNameBytes - 1.
     bool knows_starts = false;
     bool knows_ends = false;
+    /// The writer calls GroupWriter::looked several times a second.
+    bool looks_for_ends = false;
 };
 
 /// Writes the collectives of one group into the page of this process. Without an agent, a page or a
@@ -40,6 +42,8 @@ class GroupWriter {
     void started(std::uint64_t number) noexcept;
     /// The collective `number` has ended, and so have those before it.
     void completed(std::uint64_t number) noexcept;
+    /// All collectives that have ended until now have been told.
+    void looked() noexcept;
 
     /// The program has called a send or a receive with the rank `peer` of the group.
     void message_entered(CollectiveSignature signature, std::uint32_t peer) noexcept;
