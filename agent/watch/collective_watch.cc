@@ -91,6 +91,14 @@ Duration since(std::int64_t at, Instant now) {
     return Duration(at > 0 && at < present ? present - at : 0);
 }
 
+// A process that stands still, or whose interpreter is locked, does not look for ends.
+bool knows_ends(const CollectiveGroup& group, Instant now) {
+    const std::int64_t looked_at = group.looked_at.load(std::memory_order_relaxed);
+    return group.knows_ends.load(std::memory_order_relaxed) != 0 &&
+           (looked_at == 0 ||
+            looked_at > now.time_since_epoch().count() - worker_link::kLookIsOldNs);
+}
+
 GroupLook look_at(const CollectiveGroup& group, Instant now) {
     GroupLook look;
     GroupPosition& position = look.position;
@@ -102,7 +110,7 @@ GroupLook look_at(const CollectiveGroup& group, Instant now) {
     look.name = given_name(group);
     position.name = words_for(look);
     position.knows_starts = group.knows_starts.load(std::memory_order_relaxed) != 0;
-    position.knows_ends = group.knows_ends.load(std::memory_order_relaxed) != 0;
+    position.knows_ends = knows_ends(group, now);
     // What has ended was entered before: read in this order, the numbers fit together.
     position.completed = group.completed.load(std::memory_order_acquire);
     position.started = group.started.load(std::memory_order_acquire);

@@ -105,6 +105,7 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "fail": (c_int32, _T),
     "report_fatal": (c_int32, _T),
     "obey_only_parent": (c_int32,),
+    "watched_group_create": (_T, _T, c_uint64, c_uint32, c_uint32, c_int32, _HANDLE),
     "flight_record": (_HANDLE, _SIZE),
     "save_flight_record": (_T,),
     "context_from_environment": (_HANDLE,),
@@ -217,10 +218,15 @@ _OTHERS: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "errc_name": (c_char_p, (c_int32,)),
     "last_error": (c_char_p, ()),
     "free": (None, (c_void_p,)),
+    "watched_group_entered": (c_uint64, (_H, c_int32, c_int32, c_uint64)),
+    "watched_group_completed": (None, (_H, c_uint64)),
+    "watched_group_looked": (None, (_H,)),
+    "watched_group_message_entered": (None, (_H, c_int32, c_uint32, c_int32, c_uint64)),
+    "watched_group_message_completed": (None, (_H,)),
 }
 _OTHERS.update({f"{kind}_free": (None, (_H,)) for kind in (
     "context", "store", "group", "memory", "work", "batch", "elastic", "ddp", "sampler",
-    "checkpoint", "snapshot")})
+    "checkpoint", "snapshot", "watched_group")})
 
 
 def _candidates() -> Iterator[str]:
@@ -264,6 +270,13 @@ def _open() -> ctypes.CDLL:
 
 library = _open()
 version: str = library.regroup_version().decode()
+
+
+def that_keeps_the_lock(name: str) -> Any:
+    """A function that returns sooner than the interpreter's lock could be given to another thread."""
+    function = getattr(ctypes.PyDLL(library._name), "regroup_" + name)
+    function.restype, function.argtypes = _OTHERS[name]
+    return function
 
 
 def last_error() -> str:

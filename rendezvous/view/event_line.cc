@@ -41,6 +41,15 @@ void write(ordered_json& line, const Cause& cause) {
     line["text"] = protocol::sentence(describe(cause));
 }
 
+// The rank that the others wait for, if that is known already.
+void write_culprit(ordered_json& line, const JobEvent::Detail& detail) {
+    const auto* const cause = std::get_if<Cause>(&detail);
+    const auto* const hung = cause == nullptr ? nullptr : cause->as<Cause::Hung>();
+    if (hung != nullptr && hung->culprit) {
+        line["rank"] = hung->culprit->rank;
+    }
+}
+
 struct Details {
     ordered_json& line;
     bool has_nodes = true;
@@ -170,6 +179,9 @@ std::string line_of(const std::string& job, const RecordedEvent& entry, bool has
         line["text"] =
             "the daemon was restarted, or another one took over; it goes on with the job from its "
             "journal";
+    }
+    if (event.kind == JobEvent::Kind::hanging) {
+        write_culprit(line, event.detail);
     }
     std::visit(Details{line, has_nodes}, event.detail);
     return text_of(line);

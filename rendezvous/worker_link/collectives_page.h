@@ -17,7 +17,7 @@ namespace regroup::worker_link {
 inline constexpr const char* kCollectivesVariable = "REGROUP_COLLECTIVES";
 
 /// The version of the layout below. A writer of another version writes nothing.
-inline constexpr std::uint32_t kCollectivesVersion = 1;
+inline constexpr std::uint32_t kCollectivesVersion = 2;
 inline constexpr std::size_t kGroupsMax = 64;
 /// The last collectives of a group whose signatures are kept.
 inline constexpr std::size_t kSignaturesKept = 16;
@@ -109,6 +109,9 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     std::atomic<std::uint64_t> completed{0};
     std::atomic<std::int64_t> started_at{0};
     std::atomic<std::int64_t> completed_at{0};
+    /// Not 0 if the writer does not learn of ends at once, but looks for them: `completed` is true
+    /// as of this time.
+    std::atomic<std::int64_t> looked_at{0};
     /// The time spent in all completed collectives, that of waiting for other ranks included.
     std::atomic<std::int64_t> spent{0};
     /// The longest time in a collective, by time_slot() of its signature. Without `knows_ends`, the
@@ -129,6 +132,9 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     return (packed * 0x9e3779b97f4a7c15U) >> 60U;
 }
 static_assert(kTimesKept == 16);
+
+/// A writer that looks for ends, and has not looked for so long, no longer knows them.
+inline constexpr std::int64_t kLookIsOldNs = 2'000'000'000;
 
 /// One page per worker process. A reader may see fields of different instants, so no decision
 /// depends on a single look. The process can write anything: a reader checks each value.

@@ -102,6 +102,7 @@ void identify(CollectiveGroup& group, const GroupIdentity& identity) noexcept {
     group.rank.store(identity.rank);
     group.knows_starts.store(identity.knows_starts ? 1 : 0);
     group.knows_ends.store(identity.knows_ends ? 1 : 0);
+    group.looked_at.store(identity.looks_for_ends ? time_of(GroupWriter::kNow) : 0);
     group.name.fill('\0');
     std::copy_n(identity.name.begin(), std::min(identity.name.size(), kGroupNameBytes - 1),
                 group.name.begin());
@@ -210,10 +211,20 @@ void GroupWriter::completed(std::uint64_t number, std::int64_t at) noexcept {
     const std::int64_t spent = std::max<std::int64_t>(0, end - begin);
     place->spent.store(place->spent.load(std::memory_order_relaxed) + spent,
                        std::memory_order_relaxed);
-    raise_to(place->longest[time_slot(place->signatures[slot].load(std::memory_order_relaxed))],
-             spent);
+    // It may have ended long before a writer that could not look for a while has found that.
+    const std::int64_t looked_at = place->looked_at.load(std::memory_order_relaxed);
+    if (looked_at == 0 || end - looked_at < kLookIsOldNs) {
+        raise_to(place->longest[time_slot(place->signatures[slot].load(std::memory_order_relaxed))],
+                 spent);
+    }
     place->completed_at.store(end, std::memory_order_relaxed);
     place->completed.store(number, std::memory_order_release);
+}
+
+void GroupWriter::looked() noexcept {
+    if (CollectiveGroup* const place = group()) {
+        place->looked_at.store(time_of(kNow), std::memory_order_relaxed);
+    }
 }
 
 void GroupWriter::knows(bool starts, bool ends) noexcept {

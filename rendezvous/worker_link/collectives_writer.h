@@ -17,6 +17,8 @@ struct GroupIdentity {
     std::string_view name{};  ///< Cut to kGroupNameBytes - 1.
     bool knows_starts = false;
     bool knows_ends = false;
+    /// The writer calls GroupWriter::looked several times a second.
+    bool looks_for_ends = false;
 };
 
 /// Writes the collectives of one group into the page of this process. Without an agent, a page or a
@@ -46,6 +48,8 @@ class GroupWriter {
     void started(std::uint64_t number, std::int64_t at = kNow) noexcept;
     /// The collective `number` has ended, and so have those before it.
     void completed(std::uint64_t number, std::int64_t at = kNow) noexcept;
+    /// All collectives that have ended until now have been told.
+    void looked() noexcept;
 
     /// The writer has found that it does not learn of all starts, or of all ends. From then on
     /// `started` or `completed` means nothing.

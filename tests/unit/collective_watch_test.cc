@@ -255,6 +255,19 @@ TEST_F(CollectiveWatchTest, PositionTellsTheCollectiveAndTheLastOnes) {
     EXPECT_EQ(position.called, called);
 }
 
+TEST_F(CollectiveWatchTest, EndsAreUnknownIfTheWriterDoesNotLookForThem) {
+    group().looked_at.store(now.time_since_epoch().count());
+    enter();
+    enter();
+    now += 1s;
+    EXPECT_TRUE(look_at(*page, now).at(0).position.knows_ends);
+    now += 2s;  // Its interpreter is locked, perhaps.
+    EXPECT_FALSE(look_at(*page, now).at(0).position.knows_ends);
+    EXPECT_EQ(look_at(*page, now).at(0).position.stood, 3s);
+    group().looked_at.store(now.time_since_epoch().count());
+    EXPECT_TRUE(look_at(*page, now).at(0).position.knows_ends);
+}
+
 TEST_F(CollectiveWatchTest, APageMayHoldAnything) {
     unsigned char* const bytes = reinterpret_cast<unsigned char*>(&page->groups);
     std::uint32_t state = 1;

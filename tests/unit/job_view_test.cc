@@ -168,6 +168,20 @@ TEST(EventLine, TextsOfOthersAreEscapedForTheTerminal) {
                 ::testing::HasSubstr("\"node\":\"\\u202en\u00fc\""));
 }
 
+TEST(EventLine, HangTellsTheRankThatTheOthersWaitFor) {
+    JobEvent event;
+    event.kind = JobEvent::Kind::hanging;
+    event.detail = Cause(Cause::Hung{RoundId{1}, "rank 0 waits", {}, false, {}});
+    EXPECT_FALSE(
+        json::parse(event_line("nightly", {1, 0, event, nullptr, nullptr})).contains("rank"));
+
+    HangCulprit culprit;
+    culprit.kind = HangCulprit::Kind::awaited;
+    culprit.rank = 3;
+    event.detail = Cause(Cause::Hung{RoundId{1}, "rank 0 waits", culprit, false, {}});
+    EXPECT_EQ(json::parse(event_line("nightly", {1, 0, event, nullptr, nullptr})).at("rank"), 3);
+}
+
 TEST(JobViewJson, ProgramThatTellsNothingHasNoTelemetry) {
     JobView view;
     view.job = "nightly";

@@ -356,6 +356,56 @@ regroup_errc regroup_flight_record(char** json, size_t* bytes);
 /// Writes the same to the file `path`, which is never incomplete.
 regroup_errc regroup_save_flight_record(const char* path);
 
+// Groups of other libraries.
+
+/// Tells the agent of this process which collectives a group is in that this library did not make;
+/// regroup::WatchedGroup.
+typedef struct regroup_watched_group regroup_watched_group;
+
+/// The values are stable.
+typedef int32_t regroup_watched_operation;
+enum {
+    REGROUP_WATCHED_ALL_REDUCE = 0,
+    REGROUP_WATCHED_REDUCE = 1,
+    REGROUP_WATCHED_BROADCAST = 2,
+    REGROUP_WATCHED_ALL_GATHER = 3,
+    REGROUP_WATCHED_REDUCE_SCATTER = 4,
+    REGROUP_WATCHED_ALL_TO_ALL = 5,
+    REGROUP_WATCHED_GATHER = 6,
+    REGROUP_WATCHED_SCATTER = 7,
+    REGROUP_WATCHED_BARRIER = 8,
+    REGROUP_WATCHED_SEND = 9,
+    REGROUP_WATCHED_RECEIVE = 10,
+    REGROUP_WATCHED_OTHER = 11
+};
+
+/// How the program learns of ends; regroup::WatchedGroup::Ends. The values are stable.
+typedef int32_t regroup_watched_ends;
+enum {
+    REGROUP_ENDS_UNKNOWN = 0,    ///< It does not.
+    REGROUP_ENDS_TOLD = 1,       ///< It calls regroup_watched_group_completed at once.
+    REGROUP_ENDS_LOOKED_FOR = 2  ///< It looks, and calls regroup_watched_group_looked each time.
+};
+
+/// `backend`: "gloo", "nccl", "cpu" or another one. `id`: the same on all ranks, and no other
+/// group's. Without an agent, the functions below do nothing.
+regroup_errc regroup_watched_group_create(const char* backend, const char* name, uint64_t id,
+                                          uint32_t size, uint32_t rank, regroup_watched_ends ends,
+                                          regroup_watched_group** group);
+void regroup_watched_group_free(regroup_watched_group* group);
+/// The number of the collective, from 1; 0 if nobody watches. `dtype`: -1 if there is none. NULL is
+/// allowed as `group` here and below, and nothing fails. Two threads may use a group at once, one
+/// that enters and one that completes.
+uint64_t regroup_watched_group_entered(regroup_watched_group* group,
+                                       regroup_watched_operation operation, regroup_dtype dtype,
+                                       uint64_t elements);
+void regroup_watched_group_completed(regroup_watched_group* group, uint64_t number);
+void regroup_watched_group_looked(regroup_watched_group* group);
+void regroup_watched_group_message_entered(regroup_watched_group* group,
+                                           regroup_watched_operation operation, uint32_t peer,
+                                           regroup_dtype dtype, uint64_t elements);
+void regroup_watched_group_message_completed(regroup_watched_group* group);
+
 #ifdef __cplusplus
 }
 #endif

@@ -31,3 +31,4 @@
 #include <regroup/store.h>                      // Store: the key-value store of a round
 #include <regroup/sync_batch_norm.h>            // SyncBatchNorm: statistics of all ranks
 #include <regroup/tensor_view.h>                // TensorView, DType
+#include <regroup/watched_group.h>              // WatchedGroup: collectives of other libraries
