@@ -115,7 +115,7 @@ void record(void* handle, int state) {
 /// A zeroed event of one version, with its head.
 template <class Event>
 Event event_of(EventType type, void* parent, int rank) {
-    Event event;
+    Event event{};
     std::memset(static_cast<void*>(&event), 0, sizeof event);
     event.head.type = static_cast<decltype(event.head.type)>(type);
     event.head.parent = parent;
