@@ -8,7 +8,6 @@
 
 #include "rendezvous/base/telemetry_limits.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
 #include "rendezvous/text/describe.h"
@@ -19,6 +18,8 @@ using namespace rendezvous;  // NOLINT: the parts of every message; this file is
 
 namespace {
 
+// Of one node. The daemon refuses a node with more workers.
+constexpr std::size_t kWorkersToldMax = 4096;
 constexpr std::uint64_t kWorkersMax = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kExitCodeMax = 255;
 constexpr std::uint64_t kSignalMax = 127;
@@ -310,7 +311,7 @@ void visit_fields(Io& io, Visited<Io, WorkWindow>& window) {
     io.integer("number", window.number, kRequired);
     io.integer("world_size", window.world_size, kRequired);
     io.integer("first_rank", window.first_rank, kWritten);
-    io.parts("work", window.work, RendezvousCore::kWorkersLimit);
+    io.parts("work", window.work, kWorkersToldMax);
 }
 
 template <class Io>
