@@ -167,7 +167,7 @@ TEST_F(RunExplain, RecordThatWouldTakeMuchMemoryOrTimeIsRefused) {
         groups += "{\"pg_id\":" + std::to_string(i) + "},";
     }
     const Words records{
-        std::string(11'000'000, ' '),
+        std::string(11'000'000, ' '),  // NOLINT(bugprone-string-constructor): on purpose
         R"({"version":")" + repeated(R"(\")", 8'000'000) + R"("})",
         "[" + repeated("0,", 8'000'000) + "0]",
         "[" + repeated("{},", 8'000'000) + "0]",

@@ -92,9 +92,10 @@ struct BucketModel {
 };
 
 class ElasticDataParallel : public ElasticLoopTest {
-   protected:
+   public:
     ~ElasticDataParallel() override { join(); }
 
+   protected:
     /// Trains the model of each rank besides what the script says.
     Script trains(Script script = {}, bool in_sub_group = false) {
         script.cpu_transport = "tcp";
