@@ -165,6 +165,22 @@ class RendezvousCollectives : public RendezvousHang {
     }
 };
 
+TEST_F(RendezvousCollectives, OfRanksInTheSameStepTheOneThatIsMissingIsEnded) {
+    job.tell("a", hanging(0));
+    NodeReport a = hanging(0);
+    answer(a, 1, {rank_in_group(0, 8, 7), rank_in_group(1, 8, 7)});
+    NodeReport b = report();
+    answer(b, 1, {rank_in_group(2, 8, 7), rank_in_group(3, 7, 7)});
+    for (NodeReport* node : {&a, &b}) {
+        for (RankPosition& position : node->positions) {
+            position.step = 10;
+        }
+    }
+    job.tell("a", a);
+    job.tell("b", b);
+    EXPECT_EQ(job.heard<EndWorker>("b").rank, 3U);
+}
+
 TEST_F(RendezvousCollectives, MissingRankIsNamedAndNotEnded) {
     job.tell("a", in_collective(0));
     EXPECT_TRUE(job.heard<SaveStacks>("a").positions_only);
