@@ -323,8 +323,8 @@ class _Group:
             self._look_for_message()
 
     def _look_for_message(self) -> None:
-        """Whether the program has posted a message, or waits for it, is told by the function that it
-        is in. The operation itself does not know."""
+        """The function that a thread is in tells whether it waits for a message. The operation
+        itself does not know."""
         message = self._message
         frame = sys._current_frames().get(message[2]) if message else None
         waits = frame is not None and frame.f_code in self._pytorch.waits_for_message

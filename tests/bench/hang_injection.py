@@ -5,8 +5,8 @@ and when the launcher names the rank:
     python hang_injection.py REGROUP [--n=3] [--kinds=sleep,stop,...] [--ranks=4] [--false=MINUTES]
 
 Each kind of fault is injected --n times, on a random rank at a random step, with the launcher's own
-limits. A job lives through all faults of a kind: after each, its workers are killed and start again.
-What the launcher has found is read from its event log. With --false, trainings run for so long
+limits. A job lives through all faults of a kind: after each, its workers are killed and start
+again. The event log of the launcher says what it has found. With --false, trainings run for so long
 without a fault, with even steps and with steps that vary by a factor of 10; each hang that is
 reported is a false alarm.
 """
@@ -251,8 +251,8 @@ def measure_false(regroup, kind, minutes, ranks):
         with open(os.path.join(folder, "output"), encoding="utf-8") as file:
             steps = [line for line in file if line.endswith(" steps\n")]
         alarms = [event for event in job.events() if event["event"] == "hanging"]
-    print(f"| {kind} | {minutes:g} | {steps[0].split()[-2] if steps else 'failed'} | {len(alarms)} |",
-          flush=True)
+    made = steps[0].split()[-2] if steps else "failed"
+    print(f"| {kind} | {minutes:g} | {made} | {len(alarms)} |", flush=True)
 
 
 def main():

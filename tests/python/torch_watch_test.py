@@ -26,8 +26,8 @@ class Job:
         self.log = os.path.join(folder, "events")
         self.job = start_job(
             folder, "torch_watch_job.py", *arguments,
-            flags=(f"--hang-floor={floor}", "--rdzv-id=job", "--log-dir=runs", f"--event-log={self.log}",
-                   *((f"--preload={preload}",) if preload else ())))
+            flags=(f"--hang-floor={floor}", "--rdzv-id=job", "--log-dir=runs",
+                   f"--event-log={self.log}", *((f"--preload={preload}",) if preload else ())))
 
     def events(self, name):
         if not os.path.exists(self.log):
