@@ -58,6 +58,8 @@ def main(program, modules):
         if refusal:
             control.send(b"\0".join([b"refused", os.fsencode(module), os.fsencode(refusal)]))
             os._exit(0)
+    if "torch" in sys.modules:
+        import_watch()
     sys.__stdout__.flush()  # Else each worker would write it, too.
     gc.collect()
     gc.freeze()  # A later collection would write to the pages that the workers share.
@@ -100,6 +102,19 @@ def import_module(module, may_be_left_out):
         if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri/")):
             return f"its import opened {path}, and a GPU cannot be used after a fork"
     return None
+
+
+WATCH = "regroup._torch_watch"
+
+
+def import_watch():
+    """Imports what tells the agent PyTorch's collectives, if this Python has regroup's package. The
+    program may have a module of that name."""
+    from importlib.machinery import PathFinder
+    found = PathFinder.find_spec("regroup")
+    if found and found.origin and \
+            os.path.isfile(os.path.join(os.path.dirname(found.origin), "_torch_watch.py")):
+        import_module(WATCH, True)
 
 
 def begin_worker(agent, descriptors):
@@ -190,6 +205,8 @@ def adapt(command, first, environment):
         sys.modules["numpy.random"].seed()  # Else all workers have the same random numbers.
     import importlib
     importlib.invalidate_caches()
+    if WATCH in sys.modules:
+        sys.modules[WATCH].start()
     threads = os.environ.get("OMP_NUM_THREADS")
     blas = os.environ.get("OPENBLAS_NUM_THREADS", threads) or str(len(os.sched_getaffinity(0)))
     for library in libraries():

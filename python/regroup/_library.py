@@ -273,7 +273,7 @@ version: str = library.regroup_version().decode()
 
 
 def that_keeps_the_lock(name: str) -> Any:
-    """A function that returns sooner than the interpreter's lock could be given to another thread."""
+    """A function that returns sooner than another thread could take the interpreter's lock."""
     function = getattr(ctypes.PyDLL(library._name), "regroup_" + name)
     function.restype, function.argtypes = _OTHERS[name]
     return function

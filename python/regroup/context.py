@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Union
 
-from . import _library
+from . import _library, _torch_watch
 from ._calls import Borrowed, Handle, result
 from ._library import check, library, text
 from .store import Store
@@ -36,6 +36,7 @@ class Context:
     @classmethod
     def from_environment(cls) -> Context:
         """Reads the environment that a launcher set; without it, a world of one."""
+        _torch_watch.start()
         return cls(Handle("context", library.regroup_context_from_environment))
 
     @classmethod

@@ -121,7 +121,7 @@ struct GroupPosition {
     std::uint64_t started = 0;  ///< Begun by the device.
     std::uint64_t completed = 0;
     bool knows_starts = false;  ///< Otherwise `started` is 0.
-    bool knows_ends = false;    ///< Otherwise `completed` is 0.
+    bool knows_ends = false;    ///< Otherwise more may have ended than `completed`.
     /// For how long it has been in the first collective that is not complete. If ends are not
     /// known: since it entered the last one.
     Duration stood{};

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _torch_watch
 from . import backend
 from .elastic import DistributedDataParallel, Elastic, wrap_ddp
 from .loader import Batches
@@ -31,3 +32,4 @@ def __getattr__(name: str) -> Any:
 
 
 backend.register()
+_torch_watch.start()

@@ -30,10 +30,11 @@ enum class WatchedOperation : std::uint8_t {
 /// as one of gloo. When ranks wait in a collective that another rank has not entered, the launcher
 /// names that rank (docs/hangs.md). ProcessGroup does this by itself.
 ///
-///     regroup::WatchedGroup group({.backend = "gloo", .id = 7, .size = 4, .rank = 1});
+///     regroup::WatchedGroup group(
+///         {.backend = "gloo", .name = "data", .id = 7, .size = 4, .rank = 1});
 ///     const std::uint64_t number =
 ///         group.entered(regroup::WatchedOperation::all_reduce, regroup::DType::float32, 1024);
-///     // Here gloo reduces.
+///     // The other library's all_reduce.
 ///     group.completed(number);
 ///
 /// All ranks construct the group and tell the same collectives in the same order. The calls that
