@@ -108,6 +108,11 @@ class Job {
     std::vector<std::unique_ptr<StopAgreement>> ranks_;
 };
 
+void spin(std::uint64_t turns) {
+    for (std::atomic<std::uint64_t> turn = 0; turn < turns; ++turn) {
+    }
+}
+
 /// The first step for which a rank gets the answer true; at most `steps`.
 std::uint64_t run(StopAgreement& rank, std::uint64_t first, std::uint64_t steps,
                   std::minstd_rand random) {
@@ -115,10 +120,9 @@ std::uint64_t run(StopAgreement& rank, std::uint64_t first, std::uint64_t steps,
         if (rank.requested(step)) {
             return step;
         }
-        // Mostly: a rank that has fallen far behind takes its steps as fast as the others took them.
-        if (random() % 64 != 0) {
-            std::this_thread::yield();
-        }
+        // Not a yield, which gives a whole time slice away on a busy machine: a rank that is far
+        // behind would need minutes.
+        spin(random() % 64 == 0 ? random() % 256 : 0);
     }
     return steps;
 }
@@ -149,9 +153,7 @@ TEST(StopAgreement, RandomRequestsStopAllRanksAtTheSameStep) {
         const auto seed = random();
         std::vector<std::uint64_t> stopped(job.size());
         std::thread asks([&] {
-            for (std::uint64_t i = 0; i < moment; ++i) {
-                std::this_thread::yield();
-            }
+            spin(moment * 32);
             job.signal(first);
             if (by_agent) {
                 job.want_by_agent(second);
