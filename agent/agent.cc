@@ -32,6 +32,9 @@ AgentOptions with_checks(AgentOptions options) {
         options.core.first_check_limit = health::time_limit(options.health, HealthGuard::kLimit);
         options.core.recheck_interval = kRecheckInterval;
     }
+    GpuReleaseOptions& gpus = options.group.gpus;
+    gpus.wanted = gpus.limit > Duration::zero() && may_use_gpus(options.health);
+    gpus.places = options.health.places;
     return options;
 }
 
@@ -171,8 +174,13 @@ std::string own_address(const rendezvous::Offer& offer, const std::string& used,
 }
 
 /// Workers get their channels for snapshots from `snapshots`.
-WorkerGroupOptions with_snapshots(WorkerGroupOptions group, SnapshotKeeper& snapshots) {
+WorkerGroupOptions group_options(const AgentOptions& options, SnapshotKeeper& snapshots,
+                                 const RoundStore& store) {
+    WorkerGroupOptions group = options.group;
     group.open_snapshots = [&snapshots] { return snapshots.open(); };
+    if (options.announces) {
+        group.has_store_clients = [&store] { return store.has_clients(); };
+    }
     return group;
 }
 
@@ -221,7 +229,7 @@ struct Agent::Impl {
           snapshots(io, options.snapshots, options.store.mode, options.core.offer.name,
                     output.sayer()),
           workers(io, clock, launcher, output, options.core,
-                  with_snapshots(options.group, snapshots),
+                  group_options(options, snapshots, store),
                   [this](const AgentEvent& event) {
                       if (const auto* exited = std::get_if<WorkerExited>(&event)) {
                           note(*exited);
@@ -234,7 +242,8 @@ struct Agent::Impl {
                  output.sayer()),
           link(
               io, options.core, options.daemon, [this] { return workers.live(); },
-              [this] { return snapshots.facts(); }, link_handlers()),
+              [this] { return snapshots.facts(); }, [this] { return watch.work_window(); },
+              link_handlers()),
           each_second(io, [this] { narrator.progress(clock.now(), view(), watch.looks()); }) {}
 
     [[nodiscard]] AgentView view() const {

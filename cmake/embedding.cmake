@@ -77,7 +77,7 @@ configure_file(worker_sdk/src/c_api/exports.map.in ${map} @ONLY)
 add_library(regroup_c SHARED ${regroup_objects})
 add_library(regroup::c_api ALIAS regroup_c)
 target_link_libraries(regroup_c PRIVATE regroup_options ${regroup_foreign})
-# Whoever unloads it keeps it: a thread of it listens to the launcher for as long as the process lives.
+# dlclose does not unload it: its thread listens to the launcher for as long as the process lives.
 target_link_options(regroup_c PRIVATE LINKER:--version-script=${map} LINKER:-z,nodelete)
 target_include_directories(regroup_c INTERFACE ${regroup_headers})
 set_target_properties(regroup_c PROPERTIES

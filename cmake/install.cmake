@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where, besides the programs (launcher/): headers, libraries, and the
-# files by which CMake and pkg-config find them. The tree may be moved after it was installed.
+# Where `cmake --install` puts headers, libraries, and the files by which CMake and pkg-config find
+# them. The tree may be moved after it was installed.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -20,7 +20,7 @@ set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME regroup)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${library})
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libregroup-dev)
 
-# What Debian wants to find in /usr/share/doc of each.
+# Debian wants these in /usr/share/doc of each.
 set(REGROUP_CUDA_COPYRIGHT)
 if(REGROUP_HAVE_CUDA)
     set(REGROUP_CUDA_COPYRIGHT ", and ${library} NVIDIA's CUDA runtime\n (NVIDIA's licence for the CUDA toolkit, which permits it)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What every target of the project shares: language, warnings, sanitizers, include roots, and the two
+# Shared by every target of the project: language, warnings, sanitizers, include roots, and the two
 # functions by which components and tests are declared.
 
 set(CMAKE_CXX_STANDARD 20)

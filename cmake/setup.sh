@@ -50,7 +50,7 @@ case $task in
         packages="$packages doxygen"
         ;;
     package)
-        # What CPack reads from programs: which packages they depend on.
+        # CPack reads from programs which packages they depend on.
         tools="$tools dpkg-deb dpkg-shlibdeps file objdump strip gzip"
         packages="$packages dpkg-dev file binutils gzip"
         ;;

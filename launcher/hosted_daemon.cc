@@ -26,7 +26,7 @@ Result<void> HostedDaemon::open() {
     if (plan_.daemon.hosting == Hosting::never) {
         return {};
     }
-    const Result<void> served = serve();
+    Result<void> served = serve();
     if (served || !state_error_.empty()) {
         return served;
     }

@@ -41,9 +41,9 @@ struct LogsOptions {
 void describe_logs(FlagTable& flags, LogsOptions& out) {
     flags.usage = "regroup logs [FLAGS] [JOB] RANK";
     flags.introduction =
-        "Show the last lines of a rank's output, from the file on the node where it runs. What it\n"
-        "wrote to stdout goes to stdout, and the rest to stderr. JOB is needed if the daemon has\n"
-        "several jobs.";
+        "Show the last lines of a rank's output, from the file on the node where it runs. Its\n"
+        "stdout goes to stdout, and its stderr to stderr. JOB is needed if the daemon has several\n"
+        "jobs.";
     flags.footer =
         "Exit code: 0 for success; 1 if the daemon refuses, or the rank runs nowhere now; 2 for a\n"
         "mistake on the command line; 3 if no daemon answers.";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/health/gpu_holders.h"
 #include "agent/health/node_check.h"
 #include "agent/process/own_limits.h"
 #include "agent/process/system_calls.h"
@@ -54,6 +55,10 @@ const std::vector<Command>& commands() {
         {regroup::health::kProbeWord, "",
          [](Arguments words) {
              return CommandEnd{regroup::health::answer_probe({words.begin(), words.end()})};
+         }},
+        {regroup::health::kHoldersWord, "",
+         [](Arguments words) {
+             return CommandEnd{regroup::health::answer_holders({words.begin(), words.end()})};
          }},
         {launcher::ssh::kNodeCommand, "", launcher::ssh::node_command},
     };

@@ -67,7 +67,7 @@ class Node {
     std::unique_ptr<ProbePort> probes_;  // May be null.
     std::unique_ptr<ssh::Listener> listener_;
     bool signalled_ = false;
-    /// Slurm's next SIGTERM does not mean that its time to save is over. That of launch-ssh does.
+    /// The next SIGTERM of launch-ssh means that the time to save is over; Slurm's does not.
     const bool repeats_sigterm_;
     CommandEnd ending_;  ///< Until there is a verdict or another reason: failed.
 };

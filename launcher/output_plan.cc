@@ -78,7 +78,7 @@ Result<fs::path> make_folder(const RunFlags& flags, const agent::OutputOptions& 
         }
     }
     base = fs::absolute(base, ignored);
-    const Result<fs::path> made = make_writable(base);
+    Result<fs::path> made = make_writable(base);
     if (!made) {
         return made;
     }

@@ -407,9 +407,9 @@ void declare_program(FlagTable& flags, RunFlags& out, SpecialFlags& special) {
          "Import these Python modules once on this node, in a process that then forks the "
          "workers. A worker so starts in milliseconds, also after a failure, and the "
          "workers share the memory of the modules. The imports must start no threads and "
-         "use no GPU. No effect on a program that is not run by Python. Without it, the same "
-         "is prepared for elastic programs while they train, with the packages that they "
-         "have imported, if 4 GiB of memory are left; \"none\" prevents that",
+         "use no GPU. No effect on a program that is not run by Python. Without it, the agent "
+         "prepares such a process while an elastic program trains, with the packages that "
+         "the program has imported, if 4 GiB of memory are left; \"none\" prevents that",
          "--preload=torch,numpy", "", true},
         modules_into(out.agent.group.command));
     flags.value({"--start-method", "METHOD", "spawn",

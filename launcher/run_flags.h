@@ -74,7 +74,7 @@ struct RunFlags {
     EventLogOptions event_log;
     PlacementFlags placement;
     ProgramFlags program;
-    std::vector<std::string> notes;  ///< What the user should know about the flags; printed.
+    std::vector<std::string> notes;  ///< Notes about the flags, for the user; printed.
 };
 
 /// Parses the arguments after `regroup run`, `torchrun` or `regroup launch`. See FlagTable

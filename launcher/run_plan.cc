@@ -10,6 +10,7 @@
 #include "launcher/output_plan.h"
 #include "launcher/rendezvous_plan.h"
 #include "launcher/worker_command.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/files/own_file.h"
 #include "rendezvous/security/key.h"
 
@@ -139,6 +140,18 @@ Result<void> plan_snapshots(agent::AgentOptions& agent) {
     return {};
 }
 
+// 0: successors of workers do not wait for the memory of GPUs.
+Result<Duration> gpu_memory_limit(Duration otherwise) {
+    constexpr const char* kGpuMemoryTimeout = "REGROUP_GPU_MEMORY_TIMEOUT";
+    const std::optional<std::string> text = variable(kGpuMemoryTimeout);
+    const auto seconds = parse_number<std::uint16_t>(text.value_or("0"));
+    if (!seconds) {
+        return invalid_argument(std::string(kGpuMemoryTimeout) + "='" + *text +
+                                "' is no whole number of seconds from 0 to 65535");
+    }
+    return text ? Duration(std::chrono::seconds(*seconds)) : otherwise;
+}
+
 // The needs of the agent's parts beside the flags.
 Result<void> plan_parts(const RunFlags& flags, RunPlan& plan) {
     agent::AgentOptions& agent = plan.agent;
@@ -164,6 +177,11 @@ Result<void> plan_parts(const RunFlags& flags, RunPlan& plan) {
     agent.watch.torch_pipe = torch_pipe();
     agent.health.needs = needs_of(flags, agent.core);
     agent.health.log_folder = agent.group.output.folder;
+    const Result<Duration> gpu_memory = gpu_memory_limit(agent.group.gpus.limit);
+    if (!gpu_memory) {
+        return gpu_memory.error();
+    }
+    agent.group.gpus.limit = *gpu_memory;
     agent.announces = !plan.as_torchrun;
     agent.daemon_remembers = plan.daemon.state.is_directory();
     return plan_snapshots(agent);

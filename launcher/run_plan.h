@@ -33,7 +33,7 @@ struct DaemonPlan {
     rendezvous::Endpoint endpoint;  ///< Port 0: any free port, for a standalone job.
     /// Other daemons that may lead; without `endpoint`.
     std::vector<rendezvous::Endpoint> other_endpoints;
-    std::string endpoint_hint;  ///< What to try if nobody answers there; may be empty.
+    std::string endpoint_hint;  ///< Advice if nobody answers there; may be empty.
     std::string bind_address;   ///< Address on which a hosted daemon listens; empty: all.
     std::string other_name;     ///< Another name of the host, by which browsers may call it.
     /// MASTER_ADDR and MASTER_PORT are the endpoint itself, in every round (static back end).

@@ -14,6 +14,7 @@
 #include "agent/process/linux_launcher.h"
 #include "agent/process/resolve_program.h"
 #include "launcher/host.h"
+#include "launcher/nccl_plugin.h"
 #include "rendezvous/cgroup/cgroup.h"
 
 namespace regroup::launcher {
@@ -258,8 +259,10 @@ Result<agent::WorkerCommand> make_worker_command(const RunFlags& flags, std::uin
     }
     command.executable = std::move(*executable);
     command.environment = agent::own_environment();
-    if (std::vector<std::string> words = command.arguments;
-        (command.python_program_begin = find_python_program(words))) {
+    add_nccl_plugin(find_nccl_plugin(own_folder()), command.environment, notes);
+    std::vector<std::string> words = command.arguments;
+    command.python_program_begin = find_python_program(words);
+    if (command.python_program_begin) {
         command.arguments = std::move(words);
     } else if (!command.preload.empty()) {
         command.preload.clear();

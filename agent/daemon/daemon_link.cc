@@ -30,11 +30,12 @@ std::string words_if_killed(const AgentConfig& own, const NodeReport& report) {
 
 DaemonLink::DaemonLink(boost::asio::io_context& io, const AgentConfig& config,
                        DaemonLinkOptions options, LiveWorkers workers, Snapshots snapshots,
-                       Handlers handlers)
+                       Work work, Handlers handlers)
     : config_(config),
       options_(std::move(options)),
       workers_(std::move(workers)),
       snapshots_(std::move(snapshots)),
+      work_(std::move(work)),
       client_(
           io, options_.endpoints,
           [&] {
@@ -87,6 +88,7 @@ void DaemonLink::report(const NodeReport& report) {
         message.snapshots = facts;
         said_snapshots_ = facts;
     }
+    message.work = work_();
     client_.send(message);
 }
 

@@ -29,13 +29,16 @@ class DaemonLink {
    public:
     using Handlers = rendezvous::ControlClient::Handlers;
     using LiveWorkers = std::function<std::vector<LiveWorker>()>;
-    /// What this node tells of the job's snapshots; nothing, if another node does, or none are
-    /// kept.
+    /// This node's report on the job's snapshots; none if another node reports, or there are no
+    /// snapshots.
     using Snapshots = std::function<std::optional<rendezvous::SnapshotFacts>()>;
+
+    /// The work of this node's workers in a window that has ended since the last call.
+    using Work = std::function<std::optional<rendezvous::WorkWindow>()>;
 
     /// All references outlive this object.
     DaemonLink(boost::asio::io_context& io, const AgentConfig& config, DaemonLinkOptions options,
-               LiveWorkers workers, Snapshots snapshots, Handlers handlers);
+               LiveWorkers workers, Snapshots snapshots, Work work, Handlers handlers);
 
     void start() { client_.start(); }
     /// `now`: the present report of the node.
@@ -57,6 +60,7 @@ class DaemonLink {
     const DaemonLinkOptions options_;
     LiveWorkers workers_;
     Snapshots snapshots_;
+    Work work_;
     std::optional<rendezvous::SnapshotFacts> said_snapshots_;  ///< On this connection.
     std::optional<rendezvous::NodeReport> said_;               ///< The last report.
     TelemetrySource telemetry_;

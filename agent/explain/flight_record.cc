@@ -134,9 +134,9 @@ std::vector<std::uint32_t> ranks_of(const json& config) {
 }
 
 std::size_t bytes_of(const RecordedOperation& operation) {
-    std::size_t bytes = sizeof operation + operation.name.size() + operation.type.size();
+    std::size_t bytes = sizeof(RecordedOperation) + operation.name.size() + operation.type.size();
     for (const std::string& frame : operation.frames) {
-        bytes += sizeof frame + frame.size();
+        bytes += sizeof(std::string) + frame.size();
     }
     return bytes;
 }
@@ -177,7 +177,7 @@ class Collector {
             const json& config = field_of(field_of(record, "pg_config"), group.id.c_str());
             group.round = number_of(field_of(config, "round"));
             group.ranks = ranks_of(config);
-            bytes_ += group.ranks.capacity() * sizeof(group.ranks.front());
+            bytes_ += group.ranks.capacity() * sizeof(std::uint32_t);
             if (const Result<void> fits = checked(); !fits) {
                 return fits.error();
             }

@@ -66,7 +66,7 @@ struct Finding {
 struct Needs {
     std::uint32_t workers = 1;
     std::uint64_t ranks = 1;                       ///< Of the smallest world that the job may have.
-    std::uint32_t gpus = 0;                        ///< That the flags ask for; 0: not known.
+    std::uint32_t gpus = 0;                        ///< As many as the flags ask for; 0: not known.
     std::optional<std::string> visible_gpus = {};  ///< CUDA_VISIBLE_DEVICES, if set.
     std::optional<std::string> gpu_order = {};     ///< CUDA_DEVICE_ORDER, if set.
     /// The launcher's start, in microseconds since the machine started: later Xids concern this

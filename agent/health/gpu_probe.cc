@@ -94,6 +94,11 @@ void read_log(const Places& places, Driver& driver) {
 
 }  // namespace
 
+std::vector<std::string> gpu_addresses(const Places& places, const Nvml& nvml) {
+    std::vector<std::string> addresses = addresses_in_proc(places);
+    return addresses.empty() ? nvml.addresses() : addresses;
+}
+
 std::optional<Xid> parse_xid(std::string_view record) {
     constexpr std::string_view kHead = "NVRM: Xid (PCI:";
     std::string_view text = agent::kernel_text(record);
@@ -126,12 +131,8 @@ Driver probe_driver(const Places& places) {
         return driver;
     }
     driver.state = Driver::State::answers;
-    std::vector<std::string> addresses = addresses_in_proc(places);
-    if (addresses.empty()) {
-        addresses = (*nvml)->addresses();
-    }
     const bool named = agent::has_pids_of_machine(places.root);  // As the driver's are.
-    for (const std::string& address : addresses) {
+    for (const std::string& address : gpu_addresses(places, **nvml)) {
         Gpu gpu = (*nvml)->look(address);
         gpu.model = told_of(places, address, "Model:");
         if (is_withheld(places, address)) {

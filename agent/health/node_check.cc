@@ -48,10 +48,6 @@ std::string answer_in(int fd) {
     return text ? *text : "";
 }
 
-bool asks_driver(const CheckOptions& options) {
-    return has_driver(options.places) && may_use_gpus(options.needs.visible_gpus);
-}
-
 Driver driver_that(Driver::State state, std::string error = {}) {
     Driver driver;
     driver.state = state;
@@ -61,8 +57,12 @@ Driver driver_that(Driver::State state, std::string error = {}) {
 
 }  // namespace
 
+bool may_use_gpus(const CheckOptions& options) {
+    return has_driver(options.places) && may_use_gpus(options.needs.visible_gpus);
+}
+
 bool needs_process(const CheckOptions& options) {
-    return options.level == Level::full || (options.level == Level::basic && asks_driver(options));
+    return options.level == Level::full || (options.level == Level::basic && may_use_gpus(options));
 }
 
 Duration time_limit(const CheckOptions& options, Duration limit) {
@@ -137,7 +137,7 @@ void NodeCheck::run_at(Level level, Duration limit, bool has_run, OnDone on_done
     Needs needs = options_.needs;
     needs.has_run = has_run;
     probed_ = {};
-    const bool asks = asks_driver(options_);
+    const bool asks = may_use_gpus(options_);
     const bool computes = level == Level::full;
     if (!asks && !computes) {
         on_done(judge({}, needs));

@@ -35,6 +35,9 @@ struct CheckOptions {
     std::string program = "/proc/self/exe";
 };
 
+/// True if this machine has a driver of GPUs, and the workers may see one.
+[[nodiscard]] bool may_use_gpus(const CheckOptions& options);
+
 /// True if a check with these options needs another process. Only then it may find a fault, and
 /// takes more than microseconds.
 [[nodiscard]] bool needs_process(const CheckOptions& options);

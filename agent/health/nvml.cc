@@ -15,14 +15,13 @@ namespace regroup::health {
 
 namespace {
 
-enum Code : int {
-    kSuccess = 0,
-    kNoPermission = 4,
-    kNotFound = 6,
-    kInsufficientSize = 7,
-    kGpuIsLost = 15,
-    kNoFunction = -1,  ///< Ours: the library does not have it.
-};
+// What its functions return.
+constexpr int kSuccess = 0;
+constexpr int kNoPermission = 4;
+constexpr int kNotFound = 6;
+constexpr int kInsufficientSize = 7;
+constexpr int kGpuIsLost = 15;
+constexpr int kNoFunction = -1;  ///< Ours: the library does not have it.
 
 using Device = void*;
 
@@ -208,16 +207,31 @@ Gpu Nvml::look(const std::string& address) const {
     if (works(call("nvmlDeviceGetMemoryInfo_v2", device, &memory))) {
         gpu.memory_used = memory.used;
     }
+    static_cast<void>(works(read_processes(device, gpu.processes)));
+    return gpu;
+}
+
+std::vector<GpuProcess> Nvml::processes(const std::string& address) const {
+    std::vector<GpuProcess> found;
+    Device device = nullptr;
+    if (call(kByAddress, address.c_str(), &device) == kSuccess) {
+        read_processes(device, found);
+    }
+    return found;
+}
+
+int Nvml::read_processes(void* device, std::vector<GpuProcess>& found) const {
     std::vector<ProcessInfo> processes(kProcessesMax);
     auto count = static_cast<unsigned>(processes.size());
-    if (works(call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data()))) {
+    const int code =
+        call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data());
+    if (code == kSuccess) {
         for (unsigned index = 0; index < std::min<std::size_t>(count, kProcessesMax); ++index) {
             const ProcessInfo& process = processes[index];
-            gpu.processes.push_back(
-                {process.pid, process.used == kNotAvailable ? 0 : process.used});
+            found.push_back({process.pid, process.used == kNotAvailable ? 0 : process.used});
         }
     }
-    return gpu;
+    return code;
 }
 
 }  // namespace regroup::health

@@ -28,12 +28,16 @@ class Nvml {
     /// The library's answers about the GPU with that address on the PCI bus. Without names of
     /// processes.
     [[nodiscard]] Gpu look(const std::string& address) const;
+    /// The processes that compute on that GPU. Without names.
+    [[nodiscard]] std::vector<GpuProcess> processes(const std::string& address) const;
 
    private:
     Nvml() = default;
     template <class... Arguments>
     int call(const char* name, Arguments... arguments) const;
     [[nodiscard]] std::string error_text(int code) const;
+    /// Returns the library's code.
+    int read_processes(void* device, std::vector<GpuProcess>& found) const;
 
     void* library_ = nullptr;
     bool started_ = false;

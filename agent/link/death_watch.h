@@ -16,8 +16,9 @@ namespace regroup::agent {
 /// it only afterwards, a tenth of a second later for a few gigabytes.
 ///
 /// The SDK of a worker holds WorkerPage::alive in the robust list of one of its threads. When that
-/// thread ends, the kernel marks the word and wakes waiters. That is only a hint: the thread also
-/// ends at exec and in an orderly exit. The owner then reads the state of the process (read_exit).
+/// thread ends, the kernel marks the word and wakes waiters. The mark is only a hint: the thread
+/// also ends at exec and in an orderly exit. The owner then reads the state of the process
+/// (read_exit).
 ///
 /// Only a blocked thread can wait for words, so this class has one thread for each 127 workers. The
 /// threads pass the keys through a descriptor. On kernels before Linux 5.16, which cannot wait for

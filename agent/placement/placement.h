@@ -11,7 +11,7 @@
 
 namespace regroup::agent {
 
-/// The CPUs to which a worker is bound (--numa-binding), by the NUMA node of its GPU. That is the
+/// The CPUs to which a worker is bound (--numa-binding), by the NUMA node of its GPU: the
 /// GPU with the index of its local rank, or the first of its own GPUs (gpus_per_rank). Without GPUs
 /// the allowed NUMA nodes get equal runs of local ranks, in order: of 4 ranks on 2 nodes, ranks 0
 /// and 1 go to the first.

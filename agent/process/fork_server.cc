@@ -116,12 +116,8 @@ std::optional<Message> receive(int socket) {
 
 /// A worker that is being started.
 struct ForkServer::Launch {
-    Launch(boost::asio::io_context& io, const ProcessSpec& spec_in, std::size_t program_begin_in,
-           Started started_in)
-        : spec(spec_in),
-          program_begin(program_begin_in),
-          started(std::move(started_in)),
-          timer(io) {}
+    Launch(boost::asio::io_context& io, const ProcessSpec& spec_in, std::size_t program_begin_in)
+        : spec(spec_in), program_begin(program_begin_in), timer(io) {}
 
     const ProcessSpec& spec;
     std::size_t program_begin;
@@ -295,8 +291,8 @@ void ForkServer::stop() {
 void ForkServer::launch(std::uint64_t id, const ProcessSpec& spec, std::size_t program_begin,
                         Started started) {
     ENSURE(serves());
-    Launch& launch =
-        launches_.try_emplace(id, io_, spec, program_begin, std::move(started)).first->second;
+    Launch& launch = launches_.try_emplace(id, io_, spec, program_begin).first->second;
+    launch.started = std::move(started);
     if (state_ == State::ready) {
         request(id, launch);
     }

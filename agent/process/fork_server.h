@@ -22,10 +22,10 @@ struct ForkServerOptions {
     /// The rest of argv, for sys.path: "train.py", or "-m" and the module.
     std::vector<std::string> program;
     std::vector<std::string> modules;  ///< To import.
-    /// Nobody asked for it: workers are started otherwise until it is ready, and a module that
-    /// cannot be imported is left out.
+    /// The agent prepares it unasked: workers start without it until it is ready, and it leaves out
+    /// modules that cannot be imported.
     bool in_background = false;
-    std::vector<std::string> environment;  ///< That of the workers, as far as they share it.
+    std::vector<std::string> environment;  ///< The common part of the workers' environments.
 };
 
 /// A Python process that has imported modules, and forks workers. A worker so starts in
@@ -61,8 +61,8 @@ class ForkServer {
     /// Starts the server process, whose imports take seconds. Call once.
     void start();
 
-    /// False once the server has refused, or was stopped, and, in the background, until it is
-    /// ready. Workers must then be started otherwise.
+    /// False once the server has refused or was stopped, and, in the background, until it is ready.
+    /// Then workers must be started without it.
     [[nodiscard]] bool serves() const noexcept {
         return state_ == State::ready || (state_ == State::importing && !options_.in_background);
     }

@@ -59,7 +59,7 @@ class LineWriter {
     void choose_way();
     /// Writes above the status.
     void accept_lines(std::string_view lines, const void* stream = nullptr);
-    /// What `text` adds to the partial line; ends the line if it is another one.
+    /// The part of `text` that goes on the partial line. Ends the line if it is another stream's.
     std::string_view go_on(std::string_view text, const void* stream);
     void accept(std::string_view bytes);
     void pump();

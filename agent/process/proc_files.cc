@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/proc_files.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <dirent.h>
@@ -109,6 +110,15 @@ bool runs_no_more(pid_t pid) {
     return true;
 }
 
+bool has_ended(pid_t pid) {
+    const std::string folder = "/proc/" + std::to_string(pid) + "/task";
+    const std::vector<pid_t> threads = numbers_in(folder);
+    return std::all_of(threads.begin(), threads.end(), [&folder](pid_t thread) {
+        const std::vector<std::string> fields = read_stat(folder + "/" + std::to_string(thread));
+        return fields.size() <= kState || fields[kState] == "Z" || fields[kState] == "X";
+    });
+}
+
 bool has_default(pid_t pid, int signal) {
     constexpr int kHexadecimal = 16;
     const auto text = read_proc_file("/proc/" + std::to_string(pid) + "/status");
@@ -131,6 +141,11 @@ bool has_default(pid_t pid, int signal) {
 
 bool waits_for_child(pid_t pid) {
     return read_proc_file("/proc/" + std::to_string(pid) + "/wchan") == "do_wait";
+}
+
+bool maps_file(pid_t pid, const std::string& part) {
+    const auto maps = read_proc_file("/proc/" + std::to_string(pid) + "/maps");
+    return maps && maps->find(part) != std::string::npos;
 }
 
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {

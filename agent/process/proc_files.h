@@ -37,6 +37,10 @@ struct ProcessEntry {
 /// calls runs any more. Reads a file for each thread.
 [[nodiscard]] bool runs_no_more(pid_t pid);
 
+/// True if every thread of `pid` has ended, so that its files are closed; or if there is no such
+/// process.
+[[nodiscard]] bool has_ended(pid_t pid);
+
 /// True if `pid` does not catch, ignore or block this signal, so that it has its default effect.
 /// False if there is no such process.
 [[nodiscard]] bool has_default(pid_t pid, int signal);
@@ -44,6 +48,9 @@ struct ProcessEntry {
 /// True if `pid` sleeps until one of its children ends, as a shell does. False where the kernel
 /// does not tell.
 [[nodiscard]] bool waits_for_child(pid_t pid);
+
+/// True if `pid` has mapped a file whose path contains `part`.
+[[nodiscard]] bool maps_file(pid_t pid, const std::string& part);
 
 /// The children of `pid`, including ended ones that were not reaped. Nothing if this kernel does
 /// not list children, or if there is no such process.

@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <utility>
 
 #include "rendezvous/files/unique_fd.h"
 
@@ -98,10 +99,14 @@ struct Look {
     bool quiet = true;  ///< Found only ended processes that are kept.
 };
 
-Look kill_those_in_sight(const std::set<pid_t>& kept, const std::set<pid_t>& spared) {
+Look kill_those_in_sight(const std::set<pid_t>& kept, const std::set<pid_t>& spared,
+                         const std::set<pid_t>& ending) {
     const pid_t self = ::getpid();
     Look look;
     for (const pid_t pid : descendants(self, spared)) {
+        if (ending.contains(pid)) {
+            continue;
+        }
         UniqueFd pidfd = open_pidfd(pid);
         if (pidfd && kept.contains(pid) && is_readable(pidfd.get(), 0)) {
             continue;
@@ -118,10 +123,14 @@ Look kill_those_in_sight(const std::set<pid_t>& kept, const std::set<pid_t>& spa
 }
 
 /// Without pidfds. The children of those that it kills are ours at the next look.
-Look kill_children(const std::set<pid_t>& kept, const std::set<pid_t>& spared) {
+Look kill_children(const std::set<pid_t>& kept, const std::set<pid_t>& spared,
+                   const std::set<pid_t>& ending) {
     const pid_t self = ::getpid();
     Look look;
     for (const pid_t pid : descendants(self, spared)) {
+        if (ending.contains(pid)) {
+            continue;
+        }
         const auto entry = read_process(pid);
         if (!entry || entry->parent != self) {
             look.quiet = look.quiet && !entry;
@@ -220,7 +229,7 @@ void reap_orphans(const std::set<pid_t>& kept) {
 }
 
 TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept,
-                          const std::set<pid_t>& spared) {
+                          const std::set<pid_t>& spared, const std::set<pid_t>& ending) {
     constexpr int kPauseMs = 5;
     if (!has_ended_child()) {
         return {};
@@ -231,15 +240,15 @@ TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<p
     // Two quiet looks in a row are needed: a process that keeps forking and exiting may move within
     // the tree during one look.
     for (int quiet_looks = 0; quiet_looks < 2;) {
-        const Look look =
-            by_pidfd ? kill_those_in_sight(kept, spared) : kill_children(kept, spared);
+        const Look look = by_pidfd ? kill_those_in_sight(kept, spared, ending)
+                                   : kill_children(kept, spared, ending);
         idle_looks = look.quiet || !look.dying.empty() ? 0 : idle_looks + 1;
         quiet_looks = look.quiet ? quiet_looks + 1 : 0;
         for (const auto& [pid, pidfd] : look.dying) {
             killed.insert(pid);
         }
         if (clock.now() >= deadline) {
-            return {.killed = killed.size(), .survivors = still_there(look.dying)};
+            return {.killed = std::move(killed), .survivors = still_there(look.dying)};
         }
         if (!look.dying.empty()) {
             is_readable(look.dying.rbegin()->second.get(), kPauseMs);
@@ -251,7 +260,7 @@ TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<p
             is_readable(-1, kPauseMs);
         }
     }
-    return {.killed = killed.size(), .survivors = {}};
+    return {.killed = std::move(killed), .survivors = {}};
 }
 
 std::string describe(const std::vector<ProcessEntry>& processes) {

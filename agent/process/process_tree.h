@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <set>
 #include <string>
 #include <sys/types.h>
@@ -41,19 +40,20 @@ void signal_in_order(pid_t child, int signal);
 void reap_orphans(const std::set<pid_t>& kept);
 
 struct TreeKill {
-    std::size_t killed = 0;               ///< Number of processes that were sent SIGKILL.
+    std::set<pid_t> killed;               ///< Processes that were sent SIGKILL.
     std::vector<ProcessEntry> survivors;  ///< State D: stuck in the kernel.
 };
 
 /// Kills all descendants of this process, repeatedly until none is left or `deadline` passes, and
 /// reaps those that become our children, except `kept`. Other processes are never signalled, even
 /// if one has the reused pid of a descendant. `spared` (children from before this process started
-/// any) and their descendants are not signalled either. Blocks, mostly for some milliseconds. This
+/// any) and their descendants are not signalled either. `ending` (children whose end is certain)
+/// are not waited for; their descendants are killed. Blocks, mostly for some milliseconds. This
 /// process must be a subreaper; else processes that left the tree by a double fork are not found.
 /// Without pidfds a process is killed when its parent has ended, since only the pid of a child of
 /// ours cannot be reused meanwhile.
 TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept,
-                          const std::set<pid_t>& spared = {});
+                          const std::set<pid_t>& spared = {}, const std::set<pid_t>& ending = {});
 
 /// "pid 4711 (python3, state D), pid 4712 (sh, state S)".
 [[nodiscard]] std::string describe(const std::vector<ProcessEntry>& processes);

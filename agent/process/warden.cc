@@ -105,8 +105,9 @@ void sweep(const Family& family, const ExitStatus& status) {
         "the agent (pid " + std::to_string(family.agent) + ") " + status.describe();
     if (status.signal != 0) {
         say(who + "; its workers were killed");
-    } else if (swept.killed > 0) {
-        say(who + " and left " + std::to_string(swept.killed) + " processes, which were killed");
+    } else if (!swept.killed.empty()) {
+        say(who + " and left " + std::to_string(swept.killed.size()) +
+            " processes, which were killed");
     }
     say_survivors(swept);
 }

@@ -31,7 +31,7 @@ struct FolderWriter::Job {
     std::shared_ptr<Shelf::Hold> hold{};
 };
 
-/// What the threads use, which may be left behind.
+/// The state of the threads, which may outlive the writer.
 struct FolderWriter::Shared {
     Shared(std::shared_ptr<Shelf> shelf_in, Options options_in)
         : shelf(std::move(shelf_in)), options(std::move(options_in)), folder(options.folder) {}
@@ -55,7 +55,7 @@ struct FolderWriter::Shared {
     const std::shared_ptr<Shelf> shelf;
     const Options options;
     const snapshot::Folder folder;
-    std::atomic<bool> stop{false};  ///< What is being written stays incomplete.
+    std::atomic<bool> stop{false};  ///< A version that is being written stays incomplete.
     std::mutex mutex;
     // Guarded by it.
     bool is_over = false;
@@ -115,8 +115,8 @@ std::map<std::string, Version> FolderWriter::written() const {
 
 // ---- The end.
 
-/// What is known to be whole, and what may be: another node may know that a later version is, and
-/// then writes that.
+/// The versions that are known to be whole, and those that may be: another node may know that a
+/// later version is whole, and then writes that one.
 std::vector<FolderWriter::Job> FolderWriter::last_versions(bool at_end) const {
     std::map<std::string, std::map<PartId, Version>> latest;
     for (const HeldPart& part : shelf_->parts()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one agent asks another about snapshots. The messages are those of a worker's channel:
+// The questions of one agent to another about snapshots. The messages are those of a worker's
+// channel:
 //
 //     image   -> an Answer, and as many bytes
 //     whole   -> an Answer

@@ -63,7 +63,7 @@ std::optional<T> PeerStream::wait(asio::awaitable<T> operation, Duration limit) 
     io_.run_for(limit);
     if (!result) {
         ::shutdown(stream_->socket().native_handle(), SHUT_RDWR);
-        io_.run();  // What was in progress ends with an error.
+        io_.run();  // Operations in progress end with an error.
         result.reset();
     }
     return result;

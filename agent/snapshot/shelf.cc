@@ -298,7 +298,7 @@ Result<std::shared_ptr<ImageMemory>> Shelf::begin_copy(const PartId& id, const V
             copies_.begin(spare);
             return spare;
         }
-        // What a room has reserved is there; more has to fit.
+        // A room has reserved its bytes already. More must fit.
         const std::uint64_t before = bytes_locked();
         copies_.begin(*image);
         if (bytes_locked() > std::max(before, limits_.bytes_max)) {

@@ -70,7 +70,7 @@ std::uint64_t memory_max(const SnapshotOptions& options) {
     return options.memory_max.value_or(cgroup::node_memory_left() / 2);
 }
 
-/// What the threads need to know of the round.
+/// The facts of the round that the threads need.
 struct RoundFacts {
     std::uint32_t group_rank = 0;
     std::string endpoint{};  ///< Of this agent, for the others; empty: none.
@@ -79,13 +79,13 @@ struct RoundFacts {
 
 }  // namespace
 
-/// What there is from the first channel on.
+/// The parts of the keeper that exist from the first channel on.
 struct ActiveSnapshots {
     using Say = std::function<void(const std::string& sentence)>;
 
     /// `say_in`: from any thread.
     ActiveSnapshots(boost::asio::io_context& io, const SnapshotOptions& options_in,
-                    std::string name_in, Say say)
+                    std::string name_in, const Say& say)
         : options(options_in),
           name(std::move(name_in)),
           shelf_owner(std::make_shared<Shelf>(

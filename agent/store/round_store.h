@@ -67,6 +67,9 @@ class RoundStore {
         return relay_;
     }
 
+    /// Those of the store that this node serves.
+    [[nodiscard]] bool has_clients() const noexcept { return server_.clients_count() > 0; }
+
     /// Serves a client that the daemon in this process has accepted and checked, with its first
     /// bytes.
     void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);

@@ -45,7 +45,7 @@ std::string text_of(const Cause& cause) {
 }
 
 std::string text_of(const QuitReason& reason) {
-    const std::string why = text_of(reason.why);
+    std::string why = text_of(reason.why);
     const std::string limit = " within " + format_duration(reason.limit);
     switch (reason.cause) {
         case QuitCause::job_closed:

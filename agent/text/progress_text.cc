@@ -19,13 +19,12 @@ std::string parting_text(const AgentCore::Parting& parting, Instant now) {
     const auto to = [&](std::uint32_t count, const char* what) {
         return "waiting for " + counted(count, "worker") + " to " + what;
     };
-    const std::string text =
-        parting.ending > 0       ? to(parting.ending, "end")
-        : parting.saving > 0     ? to(parting.saving, "save and end")
-        : parting.suspending > 0 ? to(parting.suspending, "leave their round")
-        : parting.at_boundary > 0
-            ? to(parting.at_boundary, "save and end at their next step boundary")
-            : "";
+    std::string text = parting.ending > 0       ? to(parting.ending, "end")
+                       : parting.saving > 0     ? to(parting.saving, "save and end")
+                       : parting.suspending > 0 ? to(parting.suspending, "leave their round")
+                       : parting.at_boundary > 0
+                           ? to(parting.at_boundary, "save and end at their next step boundary")
+                           : "";
     if (text.empty() || parting.kill_at == Instant::max()) {
         return text;
     }
@@ -74,6 +73,13 @@ std::string transfer_text(std::span<const WorkerLook> looks) {
         }
     }
     return "";
+}
+
+std::string slow_start_text(Duration taken, bool has_torch) {
+    return "the new processes took " + format_duration(taken) +
+           " until their first output or connection; --preload=" +
+           (has_torch ? "torch imports PyTorch" : "MODULES imports modules") +
+           " once on each node, and starts workers from there";
 }
 
 }  // namespace regroup::agent

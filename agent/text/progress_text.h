@@ -27,4 +27,8 @@ namespace regroup::agent {
 /// they move none.
 [[nodiscard]] std::string transfer_text(std::span<const WorkerLook> looks);
 
+/// New processes of a Python program took `taken` until their first sign, and --preload can save a
+/// part of it. `has_torch`: they have loaded PyTorch.
+[[nodiscard]] std::string slow_start_text(Duration taken, bool has_torch);
+
 }  // namespace regroup::agent

@@ -206,9 +206,14 @@ FlightRecord record_of(const std::vector<GroupLook>& groups) {
 
 Duration CollectiveWatch::limit_of(const GroupLook& group) const {
     constexpr Duration kLongestMost = std::chrono::hours(24 * 365);
+    // The first collectives say little about those that come: ranks begin at different times.
+    constexpr std::uint64_t kLearnedFrom = 32;
+    constexpr int kFirstFloors = 6;
+    const bool has_learned = group.position.entered > kLearnedFrom;
+    const Duration floor = std::min(limits_.floor, kLongestMost) * (has_learned ? 1 : kFirstFloors);
     const double longest =
         static_cast<double>(std::min(group.longest, kLongestMost).count()) * limits_.factor;
-    return std::min(std::max(limits_.floor, Duration(static_cast<Duration::rep>(longest))),
+    return std::min(std::max(floor, Duration(static_cast<Duration::rep>(longest))),
                     limits_.most.value_or(Duration::max()));
 }
 
@@ -220,6 +225,7 @@ std::optional<rendezvous::Hang> CollectiveWatch::look(Instant now,
     auto before = std::exchange(known_, {});
     std::optional<rendezvous::Hang> longest;
     for (const WorkerGroups& worker : workers) {
+        Duration least_still = Duration::max();
         for (const GroupLook& group : worker.groups) {
             Known& known = known_[{worker.pid, group.position.id}];
             const auto found = before.find({worker.pid, group.position.id});
@@ -227,7 +233,14 @@ std::optional<rendezvous::Hang> CollectiveWatch::look(Instant now,
             if (found != before.end() && found->second.events == group.events) {
                 known.still = found->second.still + (on_time ? elapsed : Duration::zero());
             }
-            const Duration stood = std::min(group.position.stood, known.still + interval_);
+            least_still = std::min(least_still, known.still);
+        }
+        for (const GroupLook& group : worker.groups) {
+            // If ends are not known, a group that is no longer used looks like one that waits.
+            const Duration still = group.position.knows_ends
+                                       ? known_[{worker.pid, group.position.id}].still
+                                       : least_still;
+            const Duration stood = std::min(group.position.stood, still + interval_);
             const Duration limit = limit_of(group);
             if (!is_in_one(group.position) || stood <= limit ||
                 (longest && stood <= longest->stood)) {

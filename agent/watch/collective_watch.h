@@ -46,8 +46,8 @@ struct WorkerGroups {
 /// Finds the worker of a node that is in a collective for longer than is usual, from looks at all
 /// workers. That is no hang yet: see rendezvous::Hang::in_collective. Pure.
 ///
-/// The limit is a multiple of the longest time in a collective like it, as ProgressWatch has it;
-/// HangLimits::floor for the first one. Time in which this process itself did not run does not
+/// The limit is a multiple of the longest time in a collective like it, as ProgressWatch has it, and
+/// at least HangLimits::floor; six times that for the first collectives of a group. Time in which this process itself did not run does not
 /// count.
 class CollectiveWatch {
    public:

@@ -63,6 +63,25 @@ void NodeWatch::round_began(const Assignment& assignment) {
     assignment_ = assignment;
     hang_.clear();
     hangs_.begin(assignment.first_rank, workers_);
+    work_.begin_round(clock_.now());
+}
+
+std::optional<rendezvous::WorkWindow> NodeWatch::work_window() {
+    std::vector<TimeInCollectives> times;
+    for (const LiveWorker& worker : workers()) {
+        if (worker.collectives != nullptr) {
+            times.push_back(time_in_collectives(**worker.collectives));
+        }
+    }
+    if (times.size() != workers_) {
+        return std::nullopt;  // Some have ended.
+    }
+    std::optional<rendezvous::WorkWindow> window = work_.look(clock_.now(), times);
+    if (window) {
+        window->world_size = assignment_.world_size;
+        window->first_rank = assignment_.first_rank;
+    }
+    return window;
 }
 
 std::vector<LiveWorker> NodeWatch::workers() const {

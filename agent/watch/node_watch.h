@@ -17,6 +17,7 @@
 #include "agent/watch/hang_watch.h"
 #include "agent/watch/record_saver.h"
 #include "agent/watch/stack_saver.h"
+#include "agent/watch/work_windows.h"
 #include "agent/workers/event_record.h"
 #include "agent/workers/live_worker.h"
 #include "rendezvous/base/clock.h"
@@ -68,6 +69,8 @@ class NodeWatch {
 
     /// A look at each worker that has a page.
     [[nodiscard]] std::vector<WorkerLook> looks() const;
+    /// A window of the round that has ended since the last call; see WorkWindows.
+    [[nodiscard]] std::optional<rendezvous::WorkWindow> work_window();
 
    private:
     /// The workers of the present round.
@@ -96,6 +99,7 @@ class NodeWatch {
     RecordSaver records_;
     std::optional<Ledger> ledger_;
     bool ledger_trouble_ = false;  ///< An error of the ledger was printed and lasts.
+    WorkWindows work_;
     Assignment assignment_;
     std::string hang_;  ///< The printed text of the hang; empty: none.
 };

@@ -83,7 +83,7 @@ struct StackSaver::Run {
           on_done(std::move(on_done_in)),
           timer(io_in) {}
 
-    // A process can be woken only after its tool has ended, so wait for the tools. That takes
+    // A process can be woken only after its tool has ended, so wait for the tools, which takes
     // milliseconds.
     ~Run() {
         for (auto& [pid, walk] : walks) {

@@ -35,6 +35,7 @@ EndWatch::EndWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunche
       launcher_(launcher),
       handlers_(std::move(handlers)),
       io_(io),
+      orphans_(io, launcher),
       look_timer_(io) {}
 
 Result<void> EndWatch::open() {
@@ -129,6 +130,7 @@ void EndWatch::own_process_ended(std::uint64_t key, ExitStatus status, bool told
     } else {
         // Else the rest of its process group would live until the worker is reaped.
         process.child->signal_group(SIGKILL);
+        may_have_leftovers_ = true;
         tell(key, status);
     }
 }
@@ -155,30 +157,25 @@ bool EndWatch::rest_has_time(std::uint64_t key, ExitStatus status, bool told) {
 
 void EndWatch::bury(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
-    const bool told_before = process.stage == Stage::told;
-    const bool others_stay = process.elastic || told_before;
-    std::set<pid_t> spared = launcher_.children();  // Its peers, and tools that inspect them.
-    spared.erase(process.child->pid());
-    bool any_living = false;
-    for (const auto& [other, peer] : processes_) {
-        any_living = any_living || (other != key && peer.stage != Stage::told);
-        if (other != key && peer.rest_lives()) {
-            for (const ProcessEntry& entry : rest_of(peer)) {
-                spared.insert(entry.pid);
-            }
-        }
+    if (process.stage == Stage::told) {
+        clear_places();
+        processes_.erase(key);
+        return;
     }
-    // Processes that a worker left behind must be gone before the next round. If its peers end too,
-    // they may still need them until the last one has ended.
-    if (others_stay || !any_living) {
-        if (others_stay) {
-            process.child->signal_group(SIGKILL);
-        }
-        sweep(spared);
+    process.stage = Stage::told;
+    may_have_leftovers_ = true;
+    const bool any_living = std::any_of(processes_.begin(), processes_.end(), [](const auto& peer) {
+        return peer.second.stage != Stage::told;
+    });
+    // If its peers end too, they may still need the processes that it left behind until the last
+    // one has ended.
+    if (process.elastic) {
+        process.child->signal_group(SIGKILL);
     }
-    if (!told_before) {
-        tell(key, status);
+    if (process.elastic || !any_living) {
+        sweep_leftovers();
     }
+    tell(key, status);
     processes_.erase(key);
 }
 
@@ -197,9 +194,33 @@ WorkerEnd EndWatch::end_of(const Process& process, ExitStatus status) {
             killed_by_others && oom_watch_ ? oom_watch_->evidence(process.child->pid()) : ""};
 }
 
-void EndWatch::sweep(const std::set<pid_t>& spared) {
-    const TreeKill result =
-        kill_descendants(clock_, after(clock_.now(), kTreeLimit), launcher_.children(), spared);
+void EndWatch::clear_places() {
+    if (may_have_leftovers_) {
+        sweep_leftovers();
+    }
+}
+
+void EndWatch::sweep_leftovers() {
+    may_have_leftovers_ = false;
+    std::set<pid_t> spared = launcher_.children();  // The workers, and tools that inspect them.
+    std::set<pid_t> ending;
+    for (const auto& [key, process] : processes_) {
+        if (process.stage == Stage::told) {
+            ending.insert(process.child->pid());
+            spared.erase(process.child->pid());
+        } else if (process.rest_lives()) {
+            for (const ProcessEntry& entry : rest_of(process)) {
+                spared.insert(entry.pid);
+            }
+        }
+    }
+    sweep(spared, ending);
+}
+
+void EndWatch::sweep(const std::set<pid_t>& spared, const std::set<pid_t>& ending) {
+    const TreeKill result = kill_descendants(clock_, after(clock_.now(), kTreeLimit),
+                                             launcher_.children(), spared, ending);
+    handlers_.on_killed(result.killed);
     if (!result.survivors.empty()) {
         handlers_.say("cannot end " + describe(result.survivors) + ", left behind by a worker");
     }

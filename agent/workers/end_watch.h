@@ -17,6 +17,7 @@
 #include "agent/process/child_process.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/process/oom_evidence.h"
+#include "agent/process/orphan_reaper.h"
 #include "agent/process/proc_files.h"
 #include "rendezvous/base/clock.h"
 
@@ -33,7 +34,8 @@ struct WorkerEnd {
 /// An end is told as soon as it is certain, before the kernel has freed the memory of the process:
 /// for a worker with the SDK within a fraction of a millisecond (DeathWatch), for a worker that was
 /// asked to end when its last thread has stopped. The process group gets SIGKILL when the end is
-/// told. Other processes that the worker left behind are killed when it is reaped.
+/// told. Other processes that the worker left behind are killed when it is reaped, or before a
+/// successor gets its place.
 ///
 /// A signal goes to the worker's own process, whose helpers, such as those that load data, it may
 /// need for saving its state. When that process has ended because of it, its children in its
@@ -48,6 +50,8 @@ class EndWatch {
         std::function<void(std::uint64_t key, const WorkerEnd& end)> on_ending;
         /// Nothing is left of the worker. Called once, unless it was dropped.
         std::function<void(std::uint64_t key, const WorkerEnd& end)> on_end;
+        /// Processes that workers left behind were killed.
+        std::function<void(const std::set<pid_t>& pids)> on_killed;
         std::function<void(const std::string& line)> say;
     };
 
@@ -77,9 +81,12 @@ class EndWatch {
     void kill(std::uint64_t key);
     /// Passes on a signal that need not end the worker.
     void forward(std::uint64_t key, int signal) { send(processes_.at(key), signal); }
-    /// Kills all processes that former workers left behind. Blocks for some milliseconds; for
-    /// seconds if a process is stuck in the kernel.
-    void kill_leftovers() { sweep({}); }
+    /// A worker gets a place, perhaps that of one that has ended: kills what ended workers left
+    /// behind, unless that is done. Does not wait for workers that still end. Blocks for some
+    /// milliseconds; for seconds if a process is stuck in the kernel.
+    void clear_places();
+    /// Kills all descendants of this process. Blocks as clear_places() does.
+    void kill_leftovers() { sweep({}, {}); }
 
     /// True if the worker's own process has started, and its end is not certain.
     [[nodiscard]] bool is_running(std::uint64_t key) const;
@@ -125,8 +132,10 @@ class EndWatch {
     void bury(std::uint64_t key, ExitStatus status);
     void tell(std::uint64_t key, ExitStatus status);
     [[nodiscard]] WorkerEnd end_of(const Process& process, ExitStatus status);
-    /// Kills processes that ended workers left behind, except `spared` and their descendants.
-    void sweep(const std::set<pid_t>& spared);
+    /// Kills the processes that ended workers left behind.
+    void sweep_leftovers();
+    /// Kills all descendants of this process, except `spared` with theirs, and except `ending`.
+    void sweep(const std::set<pid_t>& spared, const std::set<pid_t>& ending);
 
     /// The page of the worker is marked dead.
     void marked_dead(std::uint64_t key);
@@ -140,7 +149,9 @@ class EndWatch {
     Handlers handlers_;
     boost::asio::io_context& io_;
     std::map<std::uint64_t, Process> processes_;  ///< By key.
-    std::unique_ptr<DeathWatch> deaths_;          ///< Null before open().
+    bool may_have_leftovers_ = false;             ///< A worker has ended since the last sweep.
+    OrphanReaper orphans_;
+    std::unique_ptr<DeathWatch> deaths_;  ///< Null before open().
     boost::asio::steady_timer look_timer_;
     Duration look_interval_{};
     std::optional<OomWatch> oom_watch_;  ///< Counts since the last round began.

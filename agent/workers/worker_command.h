@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/health/gpu_release.h"
 #include "agent/output/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/workers/event_record.h"
@@ -35,8 +36,8 @@ struct WorkerCommand {
     std::vector<std::string> preload;
     /// Without `preload`: a fork server may be prepared while elastic workers train.
     bool prepares = true;
-    /// Index in `arguments` of the end of the options of a Python interpreter. Nothing: they are
-    /// not those of one, and there is no fork server.
+    /// The index in `arguments` after the options of a Python interpreter. Empty: the program is no
+    /// Python interpreter, and there is no fork server.
     std::optional<std::size_t> python_program_begin{};
 };
 
@@ -46,8 +47,12 @@ struct WorkerGroupOptions {
     WorkerCommand command;
     OutputOptions output;
     EventSink on_event;  ///< May be empty.
+    GpuReleaseOptions gpus{};
     /// Opens a channel for snapshots, and returns the worker's end. Empty: there are none.
     std::function<Result<UniqueFd>()> open_snapshots{};
+    /// Whether a worker is connected to the store of the round, as far as this node knows. Empty:
+    /// slow starts are not told.
+    std::function<bool()> has_store_clients{};
 };
 
 }  // namespace regroup::agent

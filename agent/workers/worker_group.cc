@@ -40,8 +40,8 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, LinuxL
       config_(config),
       options_(std::move(options)),
       on_event_(std::move(on_event)),
-      reaper_(io, launcher),
-      starter_(io, launcher, output, config_, options_,
+      gpus_(io, clock, launcher, options_.gpus, output.sayer()),
+      starter_(io, clock, launcher, output, config_, options_,
                [this](std::uint64_t key, Result<ChildProcess> child) {
                    started(key, std::move(child));
                }),
@@ -56,11 +56,13 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, LinuxL
                      on_event_(event);
                  },
              .on_end = [this](std::uint64_t key, const WorkerEnd& end) { ended(key, end); },
+             .on_killed = [this](const std::set<pid_t>& pids) { gpus_.add(pids); },
              .say = output.sayer()}) {}
 
 // ---- Starts.
 
 void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_address) {
+    ends_.clear_places();
     starter_.choose_interface(launch.assignment, own_address);
     for (const std::uint32_t local_rank : launch.local_ranks) {
         start(launch.assignment, local_rank, false);
@@ -105,7 +107,9 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
         worker.collectives = *std::move(collectives);
     }
     ends_.expect(key);
-    starter_.start(key, identity, plan);
+    worker.needs_memory = ahead;
+    const auto give = [this, key, identity, plan] { starter_.start(key, identity, plan); };
+    ahead ? give() : gpus_.when_free(key, give);
 }
 
 void WorkerGroup::started(std::uint64_t key, Result<ChildProcess> child) {
@@ -189,8 +193,10 @@ void WorkerGroup::ended(std::uint64_t key, const WorkerEnd& end) {
         link_->forget(key);
     }
     const WorkerProcess worker = std::move(workers_.extract(key).mapped());
+    gpus_.forget(key);
     starter_.open_files_now();
     output_.drain(worker.local_rank);
+    starter_.starts().look();
     const ExitStatus& status = end.status;
     WorkerExited exited{worker.launched_in, worker.local_rank, {}};
     const bool has_stopped = worker.page && (*worker.page)->stopped.load() != 0;
@@ -210,10 +216,17 @@ void WorkerGroup::ended(std::uint64_t key, const WorkerEnd& end) {
            : worker.asked_to_end ? WorkerEvent::State::terminated
                                  : WorkerEvent::State::failed,
            worker, status.signal != 0 ? -status.signal : status.exit_code);
+    if (worker.pid != 0) {
+        gpus_.add({worker.pid});
+    }
     on_event_(exited);
+    if (!status.success()) {
+        gpus_.begin();  // No effect if the agent quits for this end.
+    }
 }
 
 void WorkerGroup::kill_leftovers() {
+    gpus_.stop();
     starter_.stop_fork_server();
     ends_.kill_leftovers();
 }

@@ -12,9 +12,9 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent_core.h"
+#include "agent/health/gpu_release.h"
 #include "agent/link/link_server.h"
 #include "agent/process/linux_launcher.h"
-#include "agent/process/orphan_reaper.h"
 #include "agent/process/output_relay.h"
 #include "agent/workers/end_watch.h"
 #include "agent/workers/live_worker.h"
@@ -29,6 +29,10 @@ namespace regroup::agent {
 /// The workers of one node. Carries out the orders of an AgentCore: starts each worker
 /// (WorkerStarter), exchanges messages with those that have the SDK (LinkServer), signals them, and
 /// reports each end (EndWatch) with the facts that this machine knows.
+///
+/// A worker gets a place in a round when nothing is left of those that have ended: no process
+/// (EndWatch), and no memory of a GPU (GpuRelease). One that is started ahead need not wait for
+/// that before it is assigned.
 ///
 /// One thread, which outlives the workers: the kernel kills them when it ends. All references
 /// outlive this object.
@@ -90,7 +94,7 @@ class WorkerGroup {
     /// A worker whose end was not reported.
     struct WorkerProcess {
         std::uint32_t local_rank = 0;
-        pid_t pid = 0;  ///< 0 while the fork server starts it.
+        pid_t pid = 0;  ///< 0 while its start is held back, or the fork server starts it.
         RoundId launched_in = RoundId::none;
         Assignment assignment;                           ///< The last assignment.
         std::shared_ptr<SharedPage> page;                ///< Null without a link.
@@ -101,6 +105,7 @@ class WorkerGroup {
         bool asked_to_end = false;
         std::optional<OwnReport> own_report;
         std::optional<HangKill> hang;
+        bool needs_memory = false;  ///< It was started ahead, and has not begun to train.
         /// Waits for its answer to SaveRecords; else empty.
         std::function<void(const worker_link::RecordsSaved&)> on_records_saved;
 
@@ -109,7 +114,7 @@ class WorkerGroup {
 
     void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
     void started(std::uint64_t key, Result<ChildProcess> child);
-    /// Drops a worker that the fork server has yet to start.
+    /// Drops a worker that has yet to be started.
     void cancel(std::uint64_t key, int signal);
     void ended(std::uint64_t key, const WorkerEnd& end);
     /// Without the end: its place, its time, its output and its error file.
@@ -129,7 +134,7 @@ class WorkerGroup {
     const AgentConfig config_;
     const WorkerGroupOptions options_;
     std::function<void(const AgentEvent&)> on_event_;
-    OrphanReaper reaper_;
+    GpuRelease gpus_;
     WorkerStarter starter_;
     EndWatch ends_;
     std::map<std::uint64_t, WorkerProcess> workers_;  ///< By a number that is never used again.

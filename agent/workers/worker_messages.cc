@@ -80,6 +80,7 @@ Result<void> WorkerGroup::open() {
 
 void WorkerGroup::assign(const Assignment& assignment,
                          const std::vector<std::uint32_t>& local_ranks) {
+    ends_.clear_places();
     for (const std::uint32_t local_rank : local_ranks) {
         const auto found = at(local_rank);
         if (found == workers_.end()) {
@@ -93,7 +94,9 @@ void WorkerGroup::assign(const Assignment& assignment,
         }
         const worker_link::AssignWorker message{starter_.identity_of(assignment, local_rank).place,
                                                 round_key(assignment), describe(assignment.reason)};
-        link_->send(found->first, message);
+        // A survivor has its memory, and waits for the new ranks in any case.
+        const auto send = [this, key = found->first, message] { link_->send(key, message); };
+        std::exchange(worker.needs_memory, false) ? gpus_.when_free(found->first, send) : send();
     }
     // The assignments are sent. Later output belongs to the new round.
     for (const std::uint32_t local_rank : local_ranks) {
@@ -112,6 +115,8 @@ void WorkerGroup::end_round(const EndRound& end) {
     }
     for (const std::uint32_t local_rank : end.local_ranks) {
         if (const auto found = at(local_rank); found != workers_.end()) {
+            // The place comes before the order about it.
+            found->second.needs_memory = gpus_.hurry(found->first) || found->second.needs_memory;
             link_->send(found->first, worker_link::EndRound{number(end.round), text_of(end.cause)});
         }
     }
@@ -126,6 +131,9 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
     // Set all pages before the messages: the first worker that reads its message brings the others
     // to the boundary, and there each must see that the node leaves.
     for (auto& [key, worker] : workers_) {
+        if (worker.pid != 0) {
+            worker.needs_memory = gpus_.hurry(key) || worker.needs_memory;
+        }
         if (worker.page) {
             (*worker.page)->leaving.store(leaving);
         }
@@ -171,6 +179,10 @@ void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, const worker_link::He
     worker.elastic = hello.elastic;
     worker.stops = hello.stops;
     ends_.set_elastic(key, hello.elastic);
+    if (hello.elastic) {
+        starter_.starts().end();  // The agent prepares a fork server without being asked.
+    }
+    starter_.starts().attached();
     if (is_new && is_own_process) {
         ends_.watch_page(key, worker.page);
     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/workers/worker_starter.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <memory>
 #include <unistd.h>
 #include <utility>
 
 #include "agent/output/template_text.h"
+#include "agent/process/proc_files.h"
+#include "agent/text/progress_text.h"
 #include "agent/workers/worker_environment.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/cgroup/cgroup.h"
@@ -19,14 +22,16 @@ namespace {
 
 /// The first output opens the file of a worker. After this time a silent worker gets empty files.
 constexpr Duration kFilesPause = std::chrono::milliseconds(20);
-/// A fork server that nobody asked for takes up to about 1 GiB: PyTorch with its compiler.
+/// A fork server with PyTorch and its compiler takes about 1 GiB. It is prepared only if so much is
+/// left.
 constexpr std::uint64_t kPrepareMemory = std::uint64_t{4} << 30U;
 
 }  // namespace
 
-WorkerStarter::WorkerStarter(boost::asio::io_context& io, LinuxLauncher& launcher,
-                             OutputRelay& output, const AgentConfig& config,
-                             const WorkerGroupOptions& options, OnStarted on_started)
+WorkerStarter::WorkerStarter(boost::asio::io_context& io, const Clock& clock,
+                             LinuxLauncher& launcher, OutputRelay& output,
+                             const AgentConfig& config, const WorkerGroupOptions& options,
+                             OnStarted on_started)
     : io_(io),
       launcher_(launcher),
       output_(output),
@@ -34,7 +39,25 @@ WorkerStarter::WorkerStarter(boost::asio::io_context& io, LinuxLauncher& launche
       options_(options),
       on_started_(std::move(on_started)),
       no_input_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      files_timer_(io) {}
+      starts_(io, clock,
+              {.shows_sign = [this] { return shows_sign(); },
+               .on_slow =
+                   [this](Duration taken, pid_t pid) {
+                       output_.say(slow_start_text(taken, maps_file(pid, "/libtorch")));
+                   }}),
+      files_timer_(io) {
+    const WorkerCommand& command = options_.command;
+    if (!command.python_program_begin || !command.preload.empty() || !command.prepares ||
+        !options_.has_store_clients) {
+        starts_.end();
+    }
+}
+
+bool WorkerStarter::shows_sign() const {
+    const auto bytes = output_.bytes(config_.offer.workers);
+    return options_.has_store_clients() ||
+           (bytes && std::any_of(bytes->begin(), bytes->end(), [](auto n) { return n > 0; }));
+}
 
 void WorkerStarter::start_fork_server() {
     if (!options_.command.preload.empty()) {
@@ -128,7 +151,11 @@ void WorkerStarter::start(std::uint64_t key, const WorkerIdentity& worker,
                fork_server_ && fork_server_->serves()) {
         fork(key, std::move(spec), std::move(*pipes));
     } else {
-        on_started_(key, launcher_.launch(spec));
+        Result<ChildProcess> child = launcher_.launch(spec);
+        if (child) {
+            starts_.started(worker.place.local_rank, child->pid());
+        }
+        on_started_(key, std::move(child));
     }
 }
 
@@ -144,7 +171,9 @@ void WorkerStarter::fork(std::uint64_t key, ProcessSpec spec, OutputRelay::Pipes
 }
 
 void WorkerStarter::cancel(std::uint64_t key) {
-    fork_server_->cancel(key);
+    if (fork_server_) {
+        fork_server_->cancel(key);
+    }
 }
 
 ProcessSpec WorkerStarter::spec_of(const WorkerIdentity& worker, const OutputRelay::Pipes& pipes,

@@ -14,6 +14,7 @@
 #include "agent/core/agent_core.h"
 #include "agent/process/fork_server.h"
 #include "agent/process/output_relay.h"
+#include "agent/workers/start_watch.h"
 #include "agent/workers/worker_command.h"
 #include "rendezvous/client/endpoint.h"
 
@@ -27,14 +28,14 @@ class WorkerStarter {
     using OnStarted = std::function<void(std::uint64_t key, Result<ChildProcess> child)>;
 
     /// All references outlive this object.
-    WorkerStarter(boost::asio::io_context& io, LinuxLauncher& launcher, OutputRelay& output,
-                  const AgentConfig& config, const WorkerGroupOptions& options,
+    WorkerStarter(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+                  OutputRelay& output, const AgentConfig& config, const WorkerGroupOptions& options,
                   OnStarted on_started);
 
     /// Starts the fork server, if the command has one. Workers then wait for its imports.
     void start_fork_server();
-    /// Prepares one in the background, for workers that will import these modules, if the command
-    /// may have one and has none, and the node has the memory. Names with commas between.
+    /// Prepares a fork server in the background that imports these modules (names with commas
+    /// between), if the command may have one and has none, and the node has the memory.
     void prepare_fork_server(const std::string& modules);
     /// Ends it. Workers that wait for it are not started.
     void stop_fork_server();
@@ -52,8 +53,11 @@ class WorkerStarter {
     /// Starts a worker. `key` is its own. on_started is called once: before this returns, or from
     /// the event loop unless the start is cancelled first.
     void start(std::uint64_t key, const WorkerIdentity& worker, const WorkerOutput& plan);
-    /// The worker, which still waits for the fork server, is not started.
+    /// A worker that waits for the fork server is not started.
     void cancel(std::uint64_t key);
+
+    /// Says after a slow restart that --preload makes Python programs start sooner.
+    [[nodiscard]] StartWatch& starts() noexcept { return starts_; }
 
     /// Opens the files of all workers a little later: the disk may be slow, and the workers wait
     /// for their store.
@@ -62,6 +66,7 @@ class WorkerStarter {
     void open_files_now();
 
    private:
+    [[nodiscard]] bool shows_sign() const;
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& worker, const OutputRelay::Pipes& pipes,
                                       bool reads_stdin) const;
     void make_folder(const std::filesystem::path& folder);
@@ -76,6 +81,7 @@ class WorkerStarter {
     OnStarted on_started_;
     const UniqueFd no_input_;  ///< /dev/null, for workers that do not read stdin.
     std::optional<ForkServer> fork_server_;
+    StartWatch starts_;
     boost::asio::steady_timer files_timer_;
     bool files_wanted_ = false;
     std::filesystem::path made_folder_;

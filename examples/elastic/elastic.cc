@@ -138,8 +138,8 @@ class Training {
 
     void after_commit(regroup::ElasticStep& step, const example::Gradient& gradient) {
         const std::uint64_t committed = step.number();
-        const double loss =
-            static_cast<double>(gradient.loss / gradient.samples) / (1 << example::kFraction);
+        const auto mean = gradient.loss / gradient.samples;
+        const double loss = static_cast<double>(mean) / (1 << example::kFraction);
         step.report("loss", loss);
         const auto now = Clock::now();
         if (steps_in_round_++ == 0 && last_commit_ && rank_ == 0) {

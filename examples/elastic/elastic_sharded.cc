@@ -61,7 +61,7 @@ int train() {
         } catch (const regroup::Error& error) {
             if (error.code() == regroup::Errc::system) {
                 // Both ranks that had a part are lost, so the state is. New processes begin from
-                // the checkpoint. That costs no restart.
+                // the checkpoint, which costs no restart.
                 regroup::report_fatal(regroup::FatalKind::retry, error.what());
             }
             throw;  // A rank was lost meanwhile: the loop goes on in the next round.

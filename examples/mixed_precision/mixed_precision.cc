@@ -173,8 +173,8 @@ class Trainer {
             const TensorView gradients = model_->gradients();
             std::printf("%s on %s, %u ranks: products in %s, gradients in %s: %zu bytes a step\n",
                         options_.opt_level.c_str(), options_.device.c_str(), context_.world_size,
-                        to_string(model_->level().compute).data(),
-                        to_string(gradients.dtype).data(), gradients.bytes());
+                        std::string(to_string(model_->level().compute)).c_str(),
+                        std::string(to_string(gradients.dtype)).c_str(), gradients.bytes());
         }
         for (step_ = 1; step_ <= options_.steps; ++step_) {
             train_step();

@@ -45,7 +45,8 @@ struct Sizes {
     std::size_t classes = 10;
 };
 
-enum : std::size_t { hidden_weight, hidden_bias, output_weight, output_bias, kTensorCount };
+enum : std::size_t { hidden_weight, hidden_bias, output_weight, output_bias };
+inline constexpr std::size_t kTensorCount = output_bias + 1;
 
 /// This rank's share of a global batch. May be empty.
 struct Batch {

@@ -152,7 +152,7 @@ class Trainer {
     }
 
    private:
-    // Whatever belongs to the group of a round is replaced here.
+    // Replaces everything that belongs to the group of a round.
     void begin_round(const ElasticRound& round) {
         context_ = *round.context;
         std::printf("rank %u of %u, pid %d, from step %lu\n", context_.rank, context_.world_size,

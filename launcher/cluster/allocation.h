@@ -25,12 +25,12 @@ struct Allocation {
     std::uint32_t index = 0;  ///< This node's place in the scheduler's order, from 0.
     std::string head;         ///< Name or address of the node that runs the daemon.
     std::string head_is_unknown_because;  ///< Why `head` is empty, and what to do about it.
-    std::string head_advice;  ///< What to do where `head` cannot be resolved; may be empty.
-    bool is_head = false;     ///< This node is that one.
-    std::uint16_t port = 0;   ///< Where it serves it; 0: port_of_job().
-    std::string node_name;    ///< The scheduler's name of this node; empty: the host's name.
-    std::string address;      ///< Default of --local-addr; empty: the address that the daemon sees.
-    std::string topology;     ///< Path of switches to this node: "s0.s4.node7"; may be empty.
+    std::string head_advice;              ///< Advice if `head` cannot be resolved; may be empty.
+    bool is_head = false;                 ///< This node is that one.
+    std::uint16_t port = 0;               ///< Where it serves it; 0: port_of_job().
+    std::string node_name;  ///< The scheduler's name of this node; empty: the host's name.
+    std::string address;    ///< Default of --local-addr; empty: the address that the daemon sees.
+    std::string topology;   ///< Path of switches to this node: "s0.s4.node7"; may be empty.
     std::vector<std::string> notes;  ///< Notices to print at the start.
 };
 

@@ -40,7 +40,7 @@ std::optional<std::string> job_of(const std::string& pod, const std::string& suf
 
 /// JOB-INDEX, the host name that the Job gives to its pod. Empty if the environment does not say.
 std::string pod_of(const Environment& environment, const std::string& suffix) {
-    const std::string host = value(environment, "HOSTNAME");
+    std::string host = value(environment, "HOSTNAME");
     const std::string name = value(environment, "POD_NAME");  // JOB-INDEX-RANDOM
     const std::string pod = name.substr(0, std::min(name.rfind('-'), name.size()));
     const std::optional<std::string> by_host = job_of(host, suffix);

@@ -105,7 +105,7 @@ std::string telemetry_of(const json& job) {
         add("step: " + parts);
     }
     std::string slow;
-    for (const json& rank : field_in(telemetry, "slow_ranks")) {
+    for (const json& rank : field_in(job, "slow_ranks")) {
         slow += (slow.empty() ? "" : ", ") + std::to_string(number_in(rank, "rank")) + " (+" +
                 formatted("%.0f", real_in(rank, "excess") * 100) + " %)";
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "launcher/top/text_width.h"
 
@@ -99,8 +100,9 @@ Row painted(const Row& row, Style style, std::size_t width) {
 }
 
 std::string text_of(const Row& row) {
-    return std::accumulate(row.begin(), row.end(), std::string(),
-                           [](std::string text, const Span& span) { return text + span.text; });
+    return std::accumulate(
+        row.begin(), row.end(), std::string(),
+        [](std::string text, const Span& span) { return std::move(text) + span.text; });
 }
 
 }  // namespace regroup::launcher::top

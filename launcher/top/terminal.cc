@@ -16,7 +16,7 @@
 
 // NCURSES_NOMACROS: its macros have the names of ordinary functions.
 #define NCURSES_NOMACROS 1
-#define _XOPEN_SOURCE_EXTENDED 1
+#define NCURSES_WIDECHAR 1
 #include <ncurses.h>
 
 #include "launcher/host.h"
@@ -90,7 +90,11 @@ Key key_of(wint_t code) {
     }
 }
 
-enum Pair : short { kGood = 1, kWarning, kBad, kBar };
+// Pairs of colours.
+constexpr short kGood = 1;
+constexpr short kWarning = 2;
+constexpr short kBad = 3;
+constexpr short kBar = 4;
 
 attr_t attribute_of(Style style, bool colored) {
     switch (style) {

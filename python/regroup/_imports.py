@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process that takes the place of this one will import."""
+"""The imports that a successor of this process needs."""
 from __future__ import annotations
 
 import re
@@ -7,7 +7,7 @@ import sys
 
 #: Where packages are installed, as opposed to the program's own folder.
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
-#: As many as a message to the agent holds.
+#: The limit of a message to the agent.
 _BYTES_MAX = 12000
 
 

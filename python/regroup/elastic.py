@@ -149,9 +149,9 @@ class ElasticStep:
 
     @property
     def pauses(self) -> bool:
-        """Whether the round ends behind this step, which is committed, because a node leaves or
-        joins; the same on all ranks. State that is divided among the ranks can be saved now, while
-        all of them are here."""
+        """After the commit: whether the round ends after this step, because a node leaves or joins;
+        the same on all ranks. State that is divided among the ranks can be saved now, while all of
+        them are here."""
         return bool(result(library.regroup_step_pauses, self._open()))
 
     def finish(self) -> None:
@@ -274,7 +274,7 @@ class ElasticLoop:
     def resume_at(self, step: int, samples: int) -> None:
         """Continues from a checkpoint: so many steps and samples count as done. Before ``run``, or
         in ``on_round``, on all ranks alike: there, a program whose state is divided among the ranks
-        goes back to what it has loaded, to an earlier step, too."""
+        returns to the step that it has loaded, which may be an earlier one."""
         check(library.regroup_elastic_resume_at(self._handle(), _library.unsigned(step, "step", 64),
                                                 _library.unsigned(samples, "samples", 64)))
 
@@ -363,7 +363,7 @@ class ElasticLoop:
         return None
 
     def _tell_imports(self) -> None:
-        """So that the agent can prepare for a loss; by now the program has imported most."""
+        """Lets the agent prepare for a loss. By now the program has made most of its imports."""
         if not self._has_told_imports:
             self._has_told_imports = True
             modules = installed_modules()
@@ -429,7 +429,8 @@ def _code(raised: Optional[BaseException], record: List[BaseException]) -> int:
 
 
 def _forget_frames(raised: Optional[BaseException]) -> None:
-    """Objects of the lost round may keep the exception, and must not so keep what its step had."""
+    """Frees the step's objects, which the frames hold: objects of the lost round may keep the
+    exception."""
     seen: List[BaseException] = []
     while raised is not None and raised not in seen:
         seen.append(raised)

@@ -100,7 +100,7 @@ class ProcessGroup:
         self._dropped: Deque[_Operation] = collections.deque()
         self._handle = handle
         self._batch: Optional[List[Work]] = None
-        #: What was made from this group, and must not outlive it in an elastic loop.
+        #: The objects made from this group. In an elastic loop they must not outlive it.
         self._children: weakref.WeakSet[Any] = weakref.WeakSet()
         info = result(library.regroup_group_get, self._handle())
         self.backend = info.backend.decode()

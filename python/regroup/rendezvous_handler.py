@@ -47,5 +47,5 @@ def create_handler(params: "RendezvousParameters") -> "RendezvousHandler":
 
 
 def entry_point() -> Callable[["RendezvousParameters"], "RendezvousHandler"]:
-    """What torchrun loads and calls to get the function that creates handlers."""
+    """torchrun loads and calls this to get the function that creates handlers."""
     return create_handler

@@ -26,7 +26,7 @@ Device = Union[str, Tuple[str, int]]
 
 
 class SnapshotHandle:
-    """The C interface: memory by its address, and bytes. What Snapshot is made of."""
+    """The C interface, on which Snapshot is built: memory by its address, and bytes."""
 
     def __init__(self, context: Optional[Context] = None, *, name: str = "state",
                  replicated: bool = False, folder: Union[str, "os.PathLike[str]", None] = None,
@@ -189,8 +189,8 @@ class Snapshot:
         return self._handle.wait_until_whole(timeout)
 
     def wait_until_kept(self, timeout: float) -> bool:
-        """Waits until that is kept, as ``kept_step`` says. False if that takes longer, or no copy
-        is made."""
+        """Waits until the last save is kept, as ``kept_step`` says. False if that takes longer, or
+        no copy is made."""
         return self._handle.wait_until_kept(timeout)
 
     def open(self) -> Optional[int]:
@@ -214,7 +214,7 @@ class Snapshot:
 
 
 def _described(name: str, tensor: Any) -> Tuple[Tuple[str, str, Any, List[int], Device], Any]:
-    """What describes the tensor, and what keeps its memory in place."""
+    """The description of the tensor, and an object that keeps its memory in place."""
     given, owner = view(tensor, name, True)
     shape = getattr(tensor, "shape", None)
     sizes = [given.count] if shape is None else [int(size) for size in shape]

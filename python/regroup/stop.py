@@ -29,7 +29,7 @@ def stop_requested(step: int, context: Optional[Context] = None) -> bool:
     that has ended by ``sys.exit`` or at the end of its script counts as one that begins no more
     steps.
 
-    ``context`` is for a program that makes its own. That of the first call counts.
+    ``context`` is for a program that makes its own. The one of the first call counts.
 
     Raises DeadlineExceeded if ranks have not answered, which it names: they have died, or have not
     called this function yet. Not for ElasticLoop, which has its own way to stop.

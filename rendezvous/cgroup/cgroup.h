@@ -56,7 +56,7 @@ struct CpuQuota {
 /// Bytes up to the limit that is closest, including those that the kernel can reclaim at once.
 /// Nothing without any limit.
 [[nodiscard]] std::optional<std::uint64_t> memory_left(const std::filesystem::path& root = "/");
-/// The memory in bytes that this node has left: what the kernel can give, within those limits.
+/// The bytes of memory that this node has left: the kernel's estimate, within those limits.
 [[nodiscard]] std::uint64_t node_memory_left(const std::filesystem::path& root = "/");
 
 /// A limit of the number of processes and threads.

@@ -57,7 +57,7 @@ ControlClient::ControlClient(boost::asio::io_context& io, std::vector<Endpoint> 
                              Handlers handlers, Duration heartbeat_timeout,
                              security::Identity identity)
     : LeaderConnection(
-          io, std::move(endpoints), handlers,
+          io, std::move(endpoints), static_cast<const LeaderConnection::Handlers&>(handlers),
           [on_message = std::make_shared<const OnMessage>(std::move(handlers.on_message))] {
               return std::make_unique<MessageDecoder>(on_message);
           },

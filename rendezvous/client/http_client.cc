@@ -54,9 +54,9 @@ class AnswerDecoder final : public LeaderConnection::Decoder {
 }  // namespace
 
 HttpClient::HttpClient(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
-                       Handlers handlers, security::Identity identity)
+                       const Handlers& handlers, security::Identity identity)
     : LeaderConnection(
-          io, std::move(endpoints), handlers,
+          io, std::move(endpoints), static_cast<const LeaderConnection::Handlers&>(handlers),
           [shared = std::make_shared<const Handlers>(handlers)] {
               return std::make_unique<AnswerDecoder>(shared);
           },

@@ -26,8 +26,8 @@ class HttpClient : public LeaderConnection {
     };
 
     /// See LeaderConnection.
-    HttpClient(boost::asio::io_context& io, std::vector<Endpoint> endpoints, Handlers handlers,
-               security::Identity identity);
+    HttpClient(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
+               const Handlers& handlers, security::Identity identity);
 
     /// "/api/v1/jobs?job=nightly". Does nothing without a connection.
     void get(const std::string& target);

@@ -51,50 +51,6 @@ std::map<std::uint64_t, GroupRanks> groups_of(std::span<const RankPosition> posi
     return groups;
 }
 
-/// The first collective of the group in which a rank has been for long.
-std::optional<StuckWait> wait_in(const GroupRanks& members, Duration least) {
-    StuckWait wait{.members = &members};
-    std::uint64_t entered_by_all = members.front().position->entered;
-    for (const GroupRank& member : members) {
-        entered_by_all = std::min(entered_by_all, member.position->entered);
-    }
-    for (const GroupRank& member : members) {
-        const std::uint64_t present = member.present();
-        // If ends are not known, a collective that all have entered may be over.
-        const bool may_be_over = !member.position->knows_ends && present <= entered_by_all;
-        if (present != 0 && !may_be_over && member.position->stood >= least &&
-            (wait.number == 0 || present < wait.number)) {
-            wait.number = present;
-            wait.called = member.called(present);
-        }
-    }
-    if (wait.number == 0) {
-        return std::nullopt;
-    }
-    for (const GroupRank& member : members) {
-        (member.position->entered < wait.number ? wait.missing : wait.waiting)
-            .add(member.rank->rank);
-    }
-    return wait;
-}
-
-std::string words_for(const CalledCollective& called) {
-    return called.kind + (called.arguments.empty() ? "" : " (" + called.arguments + ")");
-}
-
-CollectiveWait summary_of(const StuckWait& wait) {
-    const std::string& name = wait.members->front().position->name;
-    CollectiveWait summary;
-    summary.collective = (wait.called != nullptr ? wait.called->kind : "collective") + " " +
-                         std::to_string(wait.number) + (name.empty() ? "" : " of " + name) +
-                         (wait.called == nullptr || wait.called->arguments.empty()
-                              ? ""
-                              : " (" + wait.called->arguments + ")");
-    summary.waiting = wait.waiting;
-    summary.missing = wait.missing;
-    return summary;
-}
-
 /// The ranks that have called something else than most ranks of the group.
 std::vector<GroupRank> that_differ(const StuckWait& wait) {
     std::map<std::pair<std::string, std::string>, std::vector<GroupRank>> sides;
@@ -119,6 +75,55 @@ std::vector<GroupRank> that_differ(const StuckWait& wait) {
     }
     std::ranges::sort(result, {}, [](const GroupRank& member) { return member.rank->rank; });
     return result;
+}
+
+/// The first collective of the group in which a rank has been for long.
+std::optional<StuckWait> wait_in(const GroupRanks& members, Duration least) {
+    StuckWait wait{.members = &members};
+    bool is_long = false;
+    std::uint64_t entered_by_all = members.front().position->entered;
+    for (const GroupRank& member : members) {
+        entered_by_all = std::min(entered_by_all, member.position->entered);
+    }
+    for (const GroupRank& member : members) {
+        const std::uint64_t present = member.present();
+        is_long = is_long || (!member.position->knows_ends && member.position->stood >= least);
+        // If ends are not known, a collective that all have entered may be over.
+        const bool may_be_over = !member.position->knows_ends && present <= entered_by_all;
+        if (present != 0 && !may_be_over && member.position->stood >= least &&
+            (wait.number == 0 || present < wait.number)) {
+            wait.number = present;
+            wait.called = member.called(present);
+        }
+    }
+    // But ranks that have called different things there do not go on.
+    const bool looks_over = wait.number == 0;
+    if (looks_over) {
+        wait.number = entered_by_all;
+    }
+    for (const GroupRank& member : members) {
+        (member.position->entered < wait.number ? wait.missing : wait.waiting)
+            .add(member.rank->rank);
+    }
+    return looks_over && !(is_long && !that_differ(wait).empty()) ? std::nullopt
+                                                                  : std::optional(std::move(wait));
+}
+
+std::string words_for(const CalledCollective& called) {
+    return called.kind + (called.arguments.empty() ? "" : " (" + called.arguments + ")");
+}
+
+CollectiveWait summary_of(const StuckWait& wait) {
+    const std::string& name = wait.members->front().position->name;
+    CollectiveWait summary;
+    summary.collective = (wait.called != nullptr ? wait.called->kind : "collective") + " " +
+                         std::to_string(wait.number) + (name.empty() ? "" : " of " + name) +
+                         (wait.called == nullptr || wait.called->arguments.empty()
+                              ? ""
+                              : " (" + wait.called->arguments + ")");
+    summary.waiting = wait.waiting;
+    summary.missing = wait.missing;
+    return summary;
 }
 
 /// All ranks have begun it, as far as that is known of any.

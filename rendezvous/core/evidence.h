@@ -166,7 +166,7 @@ class Judge {
     Judgement result_{};
 };
 
-/// What was heard against one round, in order of arrival. The first entries count: which ones are
+/// The evidence against one round, in order of arrival. The first entries count: which ones are
 /// kept depends on nothing but their order.
 class EvidenceLog {
    public:

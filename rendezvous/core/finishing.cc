@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a RendezvousCore handles a round of which some ranks have ended with success, and others go
-// on. That may be as the program wants it, or a mistake: no failure will ever say so.
+// on. The program may want that, or it is a mistake that no failure will ever report.
 #include <algorithm>
 #include <utility>
 

@@ -111,12 +111,17 @@ std::optional<HangCulprit> HangInquiry::suspect(
     HangCulprit reported;
     reported.rank = hang.rank;
     reported.text = hang.text;
-    std::optional<HangCulprit> culprit =
+    const std::optional<HangCulprit> awaited =
         judge_collectives(positions, hang.stood / 2, {}, node_of).culprit;
+    std::optional<HangCulprit> culprit;
     if (!tell_nothing(positions)) {
         culprit = find_culprit(positions, hang.rank);
-    } else if (culprit) {
-        // It is proven; silence would only be a sign.
+        // By its steps alone, a rank that waits in a group of another library seems to work.
+        if (awaited && (!culprit || culprit->rank != awaited->rank)) {
+            culprit = awaited;
+        }
+    } else if (awaited) {
+        culprit = awaited;
     } else if (hang.shared || std::ranges::any_of(positions, &RankPosition::stopped)) {
         // The node that reported last completed the alarm; it is the least likely culprit.
         culprit = find_silent(positions, hang.rank, node_of);

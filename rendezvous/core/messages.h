@@ -239,6 +239,8 @@ struct Report {
     std::optional<Telemetry> telemetry{};
     /// From the node of group rank 0, under the same rules.
     std::optional<SnapshotFacts> snapshots{};
+    /// A window that has ended, if the workers tell their collectives. Under the same rules.
+    std::optional<WorkWindow> work{};
 };
 /// The node leaves by itself; its workers are being ended.
 struct Leave {
@@ -413,7 +415,7 @@ struct Incident {
     Duration communicator{};  ///< Until its group was formed.
     Duration state{};         ///< Until every worker had the state.
     Duration first_step{};    ///< Until its first step was committed (or its workers ran).
-    std::uint64_t step = 0;   ///< That step; 0: its workers have no SDK, and only began to run.
+    std::uint64_t step = 0;   ///< Its number; 0: its workers have no SDK, and only began to run.
     /// Steps that are done again, since no process kept their state: from `step` to the last step
     /// known to be committed.
     std::uint64_t lost_steps = 0;

@@ -41,13 +41,30 @@ struct ReportedValue {
     friend bool operator==(const ReportedValue&, const ReportedValue&) = default;
 };
 
-/// A rank whose own work takes longer than that of the others.
+/// A rank whose own work, outside of collectives, takes longer than that of the others.
 struct SlowRank {
     std::uint32_t rank = 0;
     double excess = 0;  ///< 0.2: 20 % longer than the median of the others. At least 0; finite.
 
     friend bool operator==(const SlowRank&, const SlowRank&) = default;
 };
+
+struct WorkTime {
+    Duration time{};
+
+    friend bool operator==(const WorkTime&, const WorkTime&) = default;
+};
+/// The time that each worker of a node spent outside of collectives, in one window of a round. The
+/// windows of all nodes begin with the round, and have the same length.
+struct WorkWindow {
+    std::uint64_t number = 0;  ///< From 1.
+    std::uint32_t world_size = 0;
+    std::uint32_t first_rank = 0;
+    std::vector<WorkTime> work{};  ///< By local rank.
+
+    friend bool operator==(const WorkWindow&, const WorkWindow&) = default;
+};
+inline constexpr Duration kWorkWindow = std::chrono::seconds(15);
 
 /// The measurements of rank 0's process since it began, in steps in which it had rank 0. Only
 /// programs with an ElasticLoop measure.

@@ -19,8 +19,8 @@ enum class FailureKind : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(FailureKind kind) noexcept;
 
-/// What the SDK knows of a worker's last error: whether it came from another rank. Such a failure
-/// is never the root of others. The further from the root, the larger the value.
+/// Whether a worker's last error came from another rank, as the SDK knows it. Such a failure is
+/// never the root of others. The further from the root, the larger the value.
 enum class PeerError : std::uint8_t {
     none,     ///< Not as far as is known.
     awaited,  ///< Another rank did not come in time.

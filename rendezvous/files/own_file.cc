@@ -122,7 +122,7 @@ class Walk {
                (is_named_ && !is_shared() && link.st_uid == facts_.st_uid);
     }
 
-    /// What the kernel keeps in /proc leads to things that may have no path.
+    /// A link of the kernel in /proc may lead to a file that has no path.
     static bool is_magic(int link) {
         struct statfs found{};
         return ::fstatfs(link, &found) == 0 && found.f_type == PROC_SUPER_MAGIC;

@@ -101,7 +101,7 @@ struct EtcdJournal::Impl {
         std::uint64_t number = 0;
         std::int64_t lease = 0;
         Instant lease_ends{};
-        std::int64_t revision = 0;  ///< That created the leader's key: the fencing token.
+        std::int64_t revision = 0;  ///< At which the leader's key was created: the fencing token.
     };
     Term term;
     bool elected = false;  ///< This daemon's leader key exists, as far as it knows.

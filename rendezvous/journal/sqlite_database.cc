@@ -163,7 +163,8 @@ Result<void> SqliteDatabase::limit_growth() {
     sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_CHUNK_SIZE, &step);
     // A disk without room for the log is found by the first write.
     sqlite3_file* log = nullptr;
-    sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_JOURNAL_POINTER,
+                         static_cast<void*>(&log));
     if (log != nullptr && log->pMethods != nullptr) {
         sqlite3_int64 size = step;
         log->pMethods->xFileControl(log, SQLITE_FCNTL_CHUNK_SIZE, &step);

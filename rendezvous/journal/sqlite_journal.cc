@@ -124,8 +124,8 @@ Result<std::vector<Entry>> read_page(SqliteDatabase& database, const JobKey& key
 
 Result<void> check_format(SqliteDatabase& database, bool may_be_new) {
     std::int64_t format = 0;
-    const Result<void> done = database.run("PRAGMA user_version", {},
-                                           [&](const Row& row) { format = number_in(row, 0); });
+    Result<void> done = database.run("PRAGMA user_version", {},
+                                     [&](const Row& row) { format = number_in(row, 0); });
     if (!done || format == kFormat || (format == 0 && may_be_new)) {
         return done;
     }

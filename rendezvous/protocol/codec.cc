@@ -36,6 +36,7 @@ void visit_fields(Io& io, Visited<Io, Report>& message) {
     visit_fields(io, message.report);
     io.part("telemetry", message.telemetry);
     io.part("snapshots", message.snapshots);
+    io.part("work", message.work);
 }
 template <class Io>
 void visit_fields(Io& io, Visited<Io, Leave>& message) {

@@ -18,6 +18,8 @@ using namespace rendezvous;  // NOLINT: the parts of every message; this file is
 
 namespace {
 
+// Of one node. The daemon refuses a node with more workers.
+constexpr std::size_t kWorkersToldMax = 4096;
 constexpr std::uint64_t kWorkersMax = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kExitCodeMax = 255;
 constexpr std::uint64_t kSignalMax = 127;
@@ -300,6 +302,19 @@ void visit_fields(Io& io, Visited<Io, SnapshotFacts>& snapshots) {
 }
 
 template <class Io>
+void visit_fields(Io& io, Visited<Io, WorkTime>& work) {
+    io.microseconds("us", work.time);
+}
+
+template <class Io>
+void visit_fields(Io& io, Visited<Io, WorkWindow>& window) {
+    io.integer("number", window.number, kRequired);
+    io.integer("world_size", window.world_size, kRequired);
+    io.integer("first_rank", window.first_rank, kWritten);
+    io.parts("work", window.work, kWorkersToldMax);
+}
+
+template <class Io>
 void visit_fields(Io& io, Visited<Io, JobPolicy>& policy) {
     const JobPolicy usual;
     io.integer("nodes_min", policy.nodes_min, kRequired);
@@ -443,6 +458,8 @@ template void visit_fields(FieldReader& io, Telemetry& telemetry);
 template void visit_fields(FieldWriter& io, const Telemetry& telemetry);
 template void visit_fields(FieldReader& io, SnapshotFacts& snapshots);
 template void visit_fields(FieldWriter& io, const SnapshotFacts& snapshots);
+template void visit_fields(FieldReader& io, WorkWindow& window);
+template void visit_fields(FieldWriter& io, const WorkWindow& window);
 template void visit_fields(FieldReader& io, JobPolicy& policy);
 template void visit_fields(FieldWriter& io, const JobPolicy& policy);
 template void visit_fields(FieldReader& io, Offer& offer);

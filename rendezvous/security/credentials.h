@@ -29,7 +29,7 @@ struct Credentials {
 /// The identity of a process towards a daemon.
 struct Identity {
     Credentials credentials;
-    Scope scope;  ///< What it needs; a full token proves just this.
+    Scope scope;  ///< The scope that it needs; a full token proves just this.
 };
 
 /// A peer that has proved who it is.

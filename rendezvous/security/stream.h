@@ -51,11 +51,10 @@ class Stream {
     boost::asio::awaitable<std::tuple<ErrorCode, std::size_t>> write(
         boost::asio::const_buffer buffer);
 
-    /// What a read or a write achieves without waiting.
+    /// The result of a read or a write that does not wait.
     struct Attempt {
         std::size_t count = 0;
-        /// What the socket must be ready for before the next one, as poll(2) names it: POLLIN or
-        /// POLLOUT; 0: nothing.
+        /// The readiness that the next one needs, as poll(2) names it: POLLIN or POLLOUT; 0: none.
         short wait_for = 0;
         ErrorCode error{};
     };

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kNodesShownMax = 64;
 
 std::string title_of(const JobStatus::Node& node) {
-    const std::string title = "node " + node.name;
+    std::string title = "node " + node.name;
     if (node.place != JobStatus::Membership::member) {
         return title;
     }

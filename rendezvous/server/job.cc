@@ -119,7 +119,13 @@ void Job::hear(const NodeId& node, RoundId round, Telemetry said, Instant now) {
 
 void Job::hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant now) {
     if (round == core.round() && core.has_member(node)) {
-        snapshots.hear(std::move(said), timeline(now));
+        snapshots.hear(said, timeline(now));
+    }
+}
+
+void Job::hear(const NodeId& node, RoundId round, const WorkWindow& said) {
+    if (round == core.round() && core.has_member(node)) {
+        slow_ranks.hear(node, round, said);
     }
 }
 
@@ -162,6 +168,10 @@ JobView Job::view(Instant now) const {
     view.last_event = history.last_number();
     view.telemetry = telemetry;
     view.snapshots = snapshots;
+    // An ElasticLoop compares its steps, which tells it earlier.
+    view.slow_ranks = telemetry.last() && !telemetry.last()->slow_ranks.empty()
+                          ? telemetry.last()->slow_ranks
+                          : slow_ranks.now();
     return view;
 }
 

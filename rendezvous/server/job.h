@@ -18,6 +18,7 @@
 #include "rendezvous/view/job_history.h"
 #include "rendezvous/view/job_telemetry.h"
 #include "rendezvous/view/job_view.h"
+#include "rendezvous/view/slow_ranks.h"
 
 namespace regroup::rendezvous {
 
@@ -67,6 +68,7 @@ class Job {
     /// Records what a node tells about the training in `round`, if it is a member of that round.
     void hear(const NodeId& node, RoundId round, Telemetry said, Instant now);
     void hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant now);
+    void hear(const NodeId& node, RoundId round, const WorkWindow& said);
 
     /// True if this job has ended, or all its nodes have left it, and `join` is from a node that
     /// was not in it and whose launcher began after that. Such a node wants a new job.
@@ -96,6 +98,7 @@ class Job {
     JobHistory history;
     JobTelemetry telemetry;
     JobSnapshots snapshots;
+    SlowRanks slow_ranks;
 
    private:
     friend class JobRestoration;
@@ -110,7 +113,7 @@ class Job {
     /// The nodes that have been in the job.
     struct Attendance {
         std::set<NodeId> nodes;  // All that have ever joined, up to a bound.
-        std::size_t bytes = 0;   // That they take, about.
+        std::size_t bytes = 0;   // Their memory, approximately.
         bool left = false;       // All of them have left in order.
 
         void add(const NodeId& node);

@@ -93,6 +93,9 @@ void JobTable::handle_node(const std::shared_ptr<Session>& session, FromAgent me
         if (said->snapshots) {
             job.hear(node, said->report.round, *said->snapshots, clock_.now());
         }
+        if (said->work) {
+            job.hear(node, said->report.round, *said->work);
+        }
         NodeReported event{node, std::move(said->report)};
         if (bounds_.admit(job, event)) {
             runner_.step(job, event);

@@ -122,9 +122,9 @@ class LauncherStore::Impl : public store::RequestListener {
           log_(std::move(log)),
           server_(io, server_options(this)) {}
 
-    void adopt(tcp::socket socket, std::string first_bytes) {
+    void adopt(tcp::socket socket, std::string_view first_bytes) {
         is_empty_ = false;
-        server_.adopt(std::move(socket), std::move(first_bytes));
+        server_.adopt(std::move(socket), first_bytes);
     }
 
     [[nodiscard]] std::uint64_t requests_count() const noexcept { return requests_count_; }
@@ -423,8 +423,8 @@ LauncherStore::LauncherStore(asio::io_context& io, const Clock& clock, Options o
 
 LauncherStore::~LauncherStore() = default;
 
-void LauncherStore::adopt(tcp::socket socket, std::string first_bytes) {
-    impl_->adopt(std::move(socket), std::move(first_bytes));
+void LauncherStore::adopt(tcp::socket socket, std::string_view first_bytes) {
+    impl_->adopt(std::move(socket), first_bytes);
 }
 
 std::uint64_t LauncherStore::requests_count() const {

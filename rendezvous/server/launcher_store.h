@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -22,11 +23,10 @@ namespace regroup::rendezvous {
 /// In PyTorch the first node serves the workers' store, publishes its address in the first round
 /// only, and ends the store when it dies. Therefore, when a node publishes the address of such a
 /// store, this class opens a store for the job in the daemon, and answers every request for the
-/// address, in every round, with the daemon's own. That address stays valid for the whole job,
-/// whichever nodes join or leave. The store is emptied at each new round.
-/// Jobs whose workers serve their store themselves are not changed
-/// (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and PyTorch 1.13): no server answers yet at the address
-/// that they publish.
+/// address, in every round, with the daemon's own. It stays valid for the whole job, whichever
+/// nodes join or leave. The store is emptied at each new round. Jobs whose workers serve their
+/// store themselves are not changed (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and PyTorch 1.13): no
+/// server answers yet at the address that they publish.
 ///
 /// A job lasts as long as one of its launchers is connected, since no launcher connects twice. Then
 /// its keys are forgotten and its id is free. Other keys stay until no client has been connected
@@ -55,7 +55,7 @@ class LauncherStore {
     LauncherStore& operator=(const LauncherStore&) = delete;
 
     /// Serves a client that was accepted elsewhere and has already sent `first_bytes`.
-    void adopt(boost::asio::ip::tcp::socket socket, std::string first_bytes);
+    void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
     /// Connections of launchers and workers together.
     [[nodiscard]] std::size_t clients_count() const;

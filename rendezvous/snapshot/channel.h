@@ -18,20 +18,17 @@ namespace regroup::snapshot {
 struct Ask {
     enum class Kind : std::uint8_t {
         /// The room for part `id`, with slots of at least `bytes`. Answer: its descriptor. The
-        /// agent
-        /// gives a room that is there already, with its contents, if it is large enough. Else it
-        /// gives an empty one, and keeps the versions in the other.
+        /// agent gives a room that is there already, with its contents, if it is large enough. Else
+        /// it gives an empty one, and keeps the versions in the other.
         room,
-        /// What this node has of the state `id.name`. Answer: an Announcement, in a file of
-        /// `bytes`.
+        /// This node's parts of the state `id.name`. Answer: an Announcement, in a file of `bytes`.
         holdings,
-        /// Of the image of `version` of part `id`, from `place` on the node at `endpoint` (empty:
-        /// on this node), `bytes` from `begin` on, or as many as there are; 0: all. Answer: a file
-        /// in which they are the `bytes` from `offset` on.
+        /// A range of the image of `version` of part `id`, from `place` on the node at `endpoint`
+        /// (empty: on this node): up to `bytes` from `begin` on; 0: all. Answer: a file that has
+        /// the range as `bytes` from `offset` on.
         image,
         /// The whole image that the agent has fetched for the same question is undamaged, and the
-        /// part
-        /// is that of the worker: the agent keeps it until a later version is kept.
+        /// part is the worker's: the agent keeps it until a later version is kept.
         adopt,
         /// `version` of part `id` is published in its room. The agent may copy it.
         saved,
@@ -72,7 +69,7 @@ struct Range {
     std::uint64_t begin = 0;
     std::uint64_t bytes = 0;
 };
-/// Of the `bytes` of an image, those that `ask` wants; `bytes` 0: there are none.
+/// The range that `ask` wants of an image of `bytes`; `bytes` of it is 0 if it is empty.
 [[nodiscard]] Range range_of(const Ask& ask, std::uint64_t bytes) noexcept;
 
 struct Answer {

@@ -59,7 +59,7 @@ class Folder {
                                      const std::atomic<bool>* stop = nullptr) const;
     /// True if all parts of the version are there.
     [[nodiscard]] bool is_complete(const std::string& name, const Version& version) const;
-    /// What files there are of the state, whole or not, the latest version first. Not verified.
+    /// The files of the state, whole or not, the latest version first. Not verified.
     [[nodiscard]] std::vector<Holding> list(const std::string& name) const;
     /// Deletes versions of the state: all but the latest two that are complete here, and later
     /// ones. Without complete ones, all but the latest three.

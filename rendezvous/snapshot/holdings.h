@@ -35,7 +35,7 @@ struct Holding {
 /// nodes, and a folder has the parts of all ranks.
 [[nodiscard]] std::vector<Holding> joined(const std::vector<Holding>& holdings);
 
-/// What one node has of the state of one name.
+/// The parts that one node has of the state of one name.
 struct Announcement {
     std::uint32_t node = 0;  ///< The node's group rank.
     std::string name{};      ///< Of the node, for people.
@@ -76,9 +76,9 @@ struct Candidate {
 /// The candidates, the latest version first.
 [[nodiscard]] std::vector<Candidate> candidates(const std::vector<Announcement>& announcements);
 
-/// What remains of the versions in memory. `held`: versions of one part, in any order. `whole`: the
-/// latest version that is known to be whole. True if the bytes of `version` may be given up: a
-/// later version is whole, and `held` has that one or a later one.
+/// True if the bytes of `version` may be given up: a later version is whole, and `held` has that
+/// one or a later one. `held`: versions of one part, in any order. `whole`: the latest version that
+/// is known to be whole.
 [[nodiscard]] bool may_give_up(const Version& version, const std::vector<Version>& held,
                                const std::optional<Version>& whole);
 

@@ -82,7 +82,7 @@ class ImageLayout {
     std::size_t own_hash_at_ = 0;
 };
 
-/// What the header of an image says.
+/// The content of an image's header.
 struct ImageHeader {
     Version version{};
     PartId id{};

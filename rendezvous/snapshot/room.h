@@ -26,7 +26,7 @@ namespace regroup::snapshot {
 
 inline constexpr std::size_t kSlotsCount = 2;
 
-/// What a slot holds. The worker writes all of it but `copied`, and `number` last.
+/// The facts of a slot. The worker writes all of them but `copied`, and `number` last.
 struct SlotPage {
     /// 0: the slot is empty or being written. Otherwise it is published; the later of the two has
     /// the greater number.

@@ -97,8 +97,8 @@ class StoreCore {
     /// count never returns to 0, and a cancelled arrival stays in it.
     Result<Arrival> barrier(ClientId client, std::string_view key, std::int64_t world);
 
-    /// Ends the client's wait, if it has one, without release. Also for a disconnected client. What
-    /// a wait for many names leaves behind stays until `tidy` removes it.
+    /// Ends the client's wait, if it has one, without release. Also for a disconnected client. A
+    /// wait for many names leaves data behind, which `tidy` removes.
     void cancel_wait(ClientId client) { waits_.cancel(client); }
 
     /// The memory that the client's wait takes, approximately.

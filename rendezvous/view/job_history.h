@@ -27,7 +27,7 @@ struct RecordedEvent {
 struct LastLoss {
     Boxed<WorkerFailure> failure{};  ///< The last failure of a worker; may be empty.
     std::int64_t failure_ms = 0;     ///< Its wall-clock time.
-    std::int64_t recovery_ms = 0;    ///< That of the last recovery from a failure.
+    std::int64_t recovery_ms = 0;    ///< Of the last recovery from a failure.
 };
 
 /// How far a job had come at an instant.

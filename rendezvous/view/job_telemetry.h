@@ -59,7 +59,7 @@ class JobSnapshots {
         if (!last_ || last_->step != facts.step) {
             since_ = at;
         }
-        last_ = std::move(facts);
+        last_ = facts;
     }
     /// Empty: nothing was heard, perhaps because the program keeps none.
     [[nodiscard]] const std::optional<SnapshotFacts>& last() const noexcept { return last_; }

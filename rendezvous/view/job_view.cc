@@ -140,6 +140,17 @@ void write_times(JsonWriter& out, std::string_view name, const StepCounters& cou
     out.end_object();
 }
 
+void write(JsonWriter& out, const std::vector<SlowRank>& slow_ranks) {
+    out.begin_array();
+    for (const SlowRank& slow : slow_ranks) {
+        out.begin_object();
+        out.field("rank", slow.rank);
+        out.field("excess", slow.excess);
+        out.end_object();
+    }
+    out.end_array();
+}
+
 void write(JsonWriter& out, const JobTelemetry& heard, Instant now) {
     const Telemetry& last = *heard.last();
     const StepCounters& total = heard.total();
@@ -154,15 +165,6 @@ void write(JsonWriter& out, const JobTelemetry& heard, Instant now) {
     }
     out.key("values");
     out.json(text_of(values));
-    out.key("slow_ranks");
-    out.begin_array();
-    for (const SlowRank& slow : last.slow_ranks) {
-        out.begin_object();
-        out.field("rank", slow.rank);
-        out.field("excess", slow.excess);
-        out.end_object();
-    }
-    out.end_array();
     if (const StepCounters& recent = heard.recent(); recent.steps > 0) {
         write_times(out, "step_s", recent, static_cast<double>(recent.steps));
         if (heard.recent_time() > Duration::zero()) {
@@ -306,6 +308,10 @@ void write(JsonWriter& out, const JobView& named, std::size_t count_max) {
     if (named.telemetry.last()) {
         out.key("telemetry");
         write(out, named.telemetry, named.now);
+    }
+    if (!named.slow_ranks.empty()) {
+        out.key("slow_ranks");
+        write(out, named.slow_ranks);
     }
     if (named.snapshots.last()) {
         out.key("snapshots");

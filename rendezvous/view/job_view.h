@@ -35,6 +35,7 @@ struct JobView {
     std::uint64_t last_event = 0;   ///< RecordedEvent::number.
     JobTelemetry telemetry{};
     JobSnapshots snapshots{};
+    std::vector<SlowRank> slow_ranks{};  ///< Slowest first.
 };
 
 /// The work on which the job spends its time, or kStalled; once it has ended, how it did:

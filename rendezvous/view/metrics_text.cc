@@ -313,7 +313,7 @@ void Renderer::nodes() {
 
 void Renderer::budgets() {
     writer_.family("regroup_job_budget_used", Type::gauge,
-                   "What the job has used of a budget. It fails when a budget is exceeded.");
+                   "The used part of a budget. The job fails when a budget is exceeded.");
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
         for (const JobStatus::Budget& budget : jobs_[i].status.budgets) {
             writer_.sample(labels_[i], {{"budget", to_string(budget.kind)}},
@@ -362,7 +362,7 @@ void Renderer::training() {
         }
     }
     writer_.family("regroup_training_value", Type::gauge,
-                   "What the program reports, such as its loss.");
+                   "A value that the program reports, such as its loss.");
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
         if (const std::optional<Telemetry>& last = jobs_[i].telemetry.last()) {
             for (const ReportedValue& reported : last->values) {
@@ -373,10 +373,8 @@ void Renderer::training() {
     writer_.family("regroup_training_slow_rank_excess_ratio", Type::gauge,
                    "How much longer the work of a slow rank takes than that of the others.");
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-        if (const std::optional<Telemetry>& last = jobs_[i].telemetry.last()) {
-            for (const SlowRank& slow : last->slow_ranks) {
-                writer_.sample(labels_[i], {{"rank", std::to_string(slow.rank)}}, slow.excess);
-            }
+        for (const SlowRank& slow : jobs_[i].slow_ranks) {
+            writer_.sample(labels_[i], {{"rank", std::to_string(slow.rank)}}, slow.excess);
         }
     }
 }

@@ -17,7 +17,7 @@ namespace regroup::worker_link {
 inline constexpr const char* kCollectivesVariable = "REGROUP_COLLECTIVES";
 
 /// The version of the layout below. A writer of another version writes nothing.
-inline constexpr std::uint32_t kCollectivesVersion = 2;
+inline constexpr std::uint32_t kCollectivesVersion = 1;
 inline constexpr std::size_t kGroupsMax = 64;
 /// The last collectives of a group whose signatures are kept.
 inline constexpr std::size_t kSignaturesKept = 16;
@@ -83,6 +83,7 @@ struct CollectiveSignature {
 /// which the program has called them, which is the same on all ranks. All times are of
 /// CLOCK_MONOTONIC, in ns. A field has one writer at a time.
 struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): by who writes
+    // NOLINTNEXTLINE(readability-identifier-naming): they are used as constants.
     enum State : std::uint32_t { kFree, kTaken, kInUse };
 
     /// kInUse once the identity below is complete.
@@ -92,7 +93,7 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     std::atomic<std::uint32_t> size{0};  ///< Ranks; 0: unknown.
     std::atomic<std::uint32_t> rank{0};  ///< Of this process, in the group.
     /// 1: the writer learns when the device begins a collective, or when it ends one. Without it,
-    /// `started` or `completed` stays 0.
+    /// `started` or `completed` means nothing. A writer may find so later, and write 0 then.
     std::atomic<std::uint32_t> knows_starts{0};
     std::atomic<std::uint32_t> knows_ends{0};
     std::array<char, kGroupNameBytes> name{};  ///< Given by the program; ends with a zero.
@@ -113,7 +114,8 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     std::atomic<std::int64_t> looked_at{0};
     /// The time spent in all completed collectives, that of waiting for other ranks included.
     std::atomic<std::int64_t> spent{0};
-    /// The longest time in a collective, by time_slot() of its signature.
+    /// The longest time in a collective, by time_slot() of its signature. Without `knows_ends`, the
+    /// longest time until the next one was entered; then the thread that calls collectives writes.
     std::array<std::atomic<std::int64_t>, kTimesKept> longest{};
 
     /// Messages (send, receive) have numbers of their own. The peer and the signature are those of

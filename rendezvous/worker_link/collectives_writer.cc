@@ -17,7 +17,10 @@ namespace regroup::worker_link {
 
 namespace {
 
-std::int64_t now() noexcept {
+std::int64_t time_of(std::int64_t given) noexcept {
+    if (given != GroupWriter::kNow) {
+        return given;
+    }
     timespec time{};
     ::clock_gettime(CLOCK_MONOTONIC, &time);
     return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -60,26 +63,36 @@ bool take(CollectivesPage& page) noexcept {
 
 // Never unmapped: threads of NCCL may still write when the process ends.
 std::atomic<CollectivesPage*> g_page{nullptr};
+// pthread_once, since a static variable in a function would need the C++ library at run time.
+pthread_once_t g_opened = PTHREAD_ONCE_INIT;
+bool g_watches_forks = false;
 
-CollectivesPage* open_page() noexcept {
+// The groups of a forked child are not those of its parent. It may have a page of its own.
+void forget_page() noexcept {
+    g_page.store(nullptr);
+    g_opened = PTHREAD_ONCE_INIT;
+}
+
+void open_page() noexcept {
+    if (!g_watches_forks) {
+        g_watches_forks = true;
+        ::pthread_atfork(nullptr, nullptr, forget_page);
+    }
     const char* const path = std::getenv(kCollectivesVariable);
     CollectivesPage* const page = path == nullptr || *path == '\0' ? nullptr : map_file(path);
     if (page == nullptr) {
-        return nullptr;
+        return;
     }
     if (page->version != kCollectivesVersion || !take(*page)) {
         ::munmap(page, sizeof(CollectivesPage));
-        return nullptr;
+        return;
     }
-    // The groups of a forked child are not those of its parent.
-    ::pthread_atfork(nullptr, nullptr, [] { g_page.store(nullptr); });
     g_page.store(page);
-    return page;
 }
 
 CollectivesPage* page() noexcept {
-    static CollectivesPage* const opened = open_page();
-    return opened == nullptr ? nullptr : g_page.load(std::memory_order_relaxed);
+    ::pthread_once(&g_opened, open_page);
+    return g_page.load(std::memory_order_relaxed);
 }
 
 void identify(CollectiveGroup& group, const GroupIdentity& identity) noexcept {
@@ -89,7 +102,7 @@ void identify(CollectiveGroup& group, const GroupIdentity& identity) noexcept {
     group.rank.store(identity.rank);
     group.knows_starts.store(identity.knows_starts ? 1 : 0);
     group.knows_ends.store(identity.knows_ends ? 1 : 0);
-    group.looked_at.store(identity.looks_for_ends ? now() : 0);
+    group.looked_at.store(identity.looks_for_ends ? time_of(GroupWriter::kNow) : 0);
     group.name.fill('\0');
     std::copy_n(identity.name.begin(), std::min(identity.name.size(), kGroupNameBytes - 1),
                 group.name.begin());
@@ -114,6 +127,10 @@ void raise_to(std::atomic<std::int64_t>& most, std::int64_t value) noexcept {
 }
 
 }  // namespace
+
+bool GroupWriter::has_page() noexcept {
+    return page() != nullptr;
+}
 
 GroupWriter::GroupWriter(const GroupIdentity& identity) noexcept {
     CollectivesPage* const place = page();
@@ -150,37 +167,44 @@ CollectiveGroup* GroupWriter::group() const noexcept {
     return g_page.load(std::memory_order_relaxed) == nullptr ? nullptr : group_;
 }
 
-std::uint64_t GroupWriter::entered(CollectiveSignature signature) noexcept {
+std::uint64_t GroupWriter::entered(CollectiveSignature signature, std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place == nullptr) {
         return 0;
     }
     const std::uint64_t number = place->entered.load(std::memory_order_relaxed) + 1;
-    const std::size_t at = number % kSignaturesKept;
-    place->signatures[at].store(signature.packed(), std::memory_order_relaxed);
-    place->entered_at[at].store(now(), std::memory_order_relaxed);
+    const std::size_t slot = number % kSignaturesKept;
+    const std::int64_t now = time_of(at);
+    if (number > 1 && place->knows_ends.load(std::memory_order_relaxed) == 0) {
+        const std::size_t before = (number - 1) % kSignaturesKept;
+        raise_to(
+            place->longest[time_slot(place->signatures[before].load(std::memory_order_relaxed))],
+            now - place->entered_at[before].load(std::memory_order_relaxed));
+    }
+    place->signatures[slot].store(signature.packed(), std::memory_order_relaxed);
+    place->entered_at[slot].store(now, std::memory_order_relaxed);
     place->entered.store(number, std::memory_order_release);
     return number;
 }
 
-void GroupWriter::started(std::uint64_t number) noexcept {
+void GroupWriter::started(std::uint64_t number, std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place != nullptr && number > place->started.load(std::memory_order_relaxed)) {
-        place->started_at.store(now(), std::memory_order_relaxed);
+        place->started_at.store(time_of(at), std::memory_order_relaxed);
         place->started.store(number, std::memory_order_release);
     }
 }
 
-void GroupWriter::completed(std::uint64_t number) noexcept {
+void GroupWriter::completed(std::uint64_t number, std::int64_t at) noexcept {
     CollectiveGroup* const place = group();
     if (place == nullptr || number <= place->completed.load(std::memory_order_relaxed)) {
         return;
     }
-    const std::int64_t end = now();
-    const std::size_t at = number % kSignaturesKept;
+    const std::int64_t end = time_of(at);
+    const std::size_t slot = number % kSignaturesKept;
     // The device does one collective after the other.
     const std::int64_t begin = std::max({place->completed_at.load(std::memory_order_relaxed),
-                                         place->entered_at[at].load(std::memory_order_relaxed),
+                                         place->entered_at[slot].load(std::memory_order_relaxed),
                                          place->knows_starts.load(std::memory_order_relaxed) != 0
                                              ? place->started_at.load(std::memory_order_relaxed)
                                              : 0});
@@ -190,7 +214,7 @@ void GroupWriter::completed(std::uint64_t number) noexcept {
     // It may have ended long before a writer that could not look for a while has found that.
     const std::int64_t looked_at = place->looked_at.load(std::memory_order_relaxed);
     if (looked_at == 0 || end - looked_at < kLookIsOldNs) {
-        raise_to(place->longest[time_slot(place->signatures[at].load(std::memory_order_relaxed))],
+        raise_to(place->longest[time_slot(place->signatures[slot].load(std::memory_order_relaxed))],
                  spent);
     }
     place->completed_at.store(end, std::memory_order_relaxed);
@@ -199,22 +223,41 @@ void GroupWriter::completed(std::uint64_t number) noexcept {
 
 void GroupWriter::looked() noexcept {
     if (CollectiveGroup* const place = group()) {
-        place->looked_at.store(now(), std::memory_order_relaxed);
+        place->looked_at.store(time_of(kNow), std::memory_order_relaxed);
     }
 }
 
-void GroupWriter::message_entered(CollectiveSignature signature, std::uint32_t peer) noexcept {
+void GroupWriter::knows(bool starts, bool ends) noexcept {
     if (CollectiveGroup* const place = group()) {
-        place->message.store(signature.packed(), std::memory_order_relaxed);
-        place->message_peer.store(peer, std::memory_order_relaxed);
-        place->message_at.store(now(), std::memory_order_relaxed);
-        place->messages_entered.fetch_add(1, std::memory_order_release);
+        place->knows_starts.store(starts ? 1 : 0, std::memory_order_relaxed);
+        place->knows_ends.store(ends ? 1 : 0, std::memory_order_relaxed);
     }
+}
+
+std::uint64_t GroupWriter::message_entered(CollectiveSignature signature, std::uint32_t peer,
+                                           std::int64_t at) noexcept {
+    CollectiveGroup* const place = group();
+    if (place == nullptr) {
+        return 0;
+    }
+    const std::uint64_t number = place->messages_entered.load(std::memory_order_relaxed) + 1;
+    place->message.store(signature.packed(), std::memory_order_relaxed);
+    place->message_peer.store(peer, std::memory_order_relaxed);
+    place->message_at.store(time_of(at), std::memory_order_relaxed);
+    place->messages_entered.store(number, std::memory_order_release);
+    return number;
 }
 
 void GroupWriter::message_completed() noexcept {
     if (CollectiveGroup* const place = group()) {
         place->messages_completed.fetch_add(1, std::memory_order_release);
+    }
+}
+
+void GroupWriter::messages_completed(std::uint64_t number) noexcept {
+    CollectiveGroup* const place = group();
+    if (place != nullptr && number > place->messages_completed.load(std::memory_order_relaxed)) {
+        place->messages_completed.store(number, std::memory_order_release);
     }
 }
 

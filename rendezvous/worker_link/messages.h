@@ -119,8 +119,8 @@ struct RecordsSaved {
 
     friend bool operator==(const RecordsSaved&, const RecordsSaved&) = default;
 };
-/// Modules of installed packages that the worker, a Python program that is elastic, has imported: a
-/// process that takes its place will import them, too.
+/// The modules of installed packages that the worker, an elastic Python program, has imported. Its
+/// successor will import them, too.
 struct Imports {
     static constexpr std::string_view kName = "imports";
     std::string modules;  ///< Names with commas between, as many as fit kModulesBytesMax.

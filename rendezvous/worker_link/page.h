@@ -31,8 +31,8 @@ enum class Phase : std::uint32_t {
 /// Whether the last error of the SDK came from another rank.
 enum class PeerError : std::uint32_t {
     none,
-    awaited,  ///< That rank did not come in time.
-    lost,     ///< That rank had ended, or had given up.
+    awaited,  ///< The other rank did not come in time.
+    lost,     ///< The other rank had ended, or had given up.
 };
 
 /// Whether the node of a worker leaves, and where its workers save their state and end.

@@ -160,7 +160,7 @@ class Victim {
         std::uint64_t round = 0;
         std::uint64_t step = 0;
         std::size_t world_size = 0;
-        std::string refused{};  ///< What the daemon said in place of an answer.
+        std::string refused{};  ///< The daemon's refusal in place of an answer.
     };
     /// The output of `regroup status`, from the second node's host; the test fails without an
     /// answer in time.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs all benchmarks one after the other: launch, the moments of a job, restart, death notices,
-# recovery, elastic steps, the rendezvous' state machine, the journal, the store, copies, snapshots,
+# recovery, elastic steps, the rendezvous' state machine, the journal, the plugin for NCCL, the store, copies, snapshots,
 # all-reduce, messages, rendezvous traffic, data-parallel steps, PyTorch's back ends and all-reduce on
 # slow links. The peers are torchrun, mpirun, Redis, gloo, torch.load, DLRover and PyTorch's
 # DistributedDataParallel:
@@ -26,7 +26,7 @@ prefix=${REGROUP_BENCH_PREFIX:-}
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/copy_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
         "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
-        "$bench/metrics_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
+        "$bench/metrics_bench" "$bench/journal_bench" "$bench/nccl_profiler_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$bench/snapshot_bench" "$bench/snapshot_job_bench" "$bench/snapshot_worker" "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make bench" >&2; exit 1; }
 done
@@ -46,6 +46,8 @@ echo
 $prefix "$bench/metrics_bench"
 echo
 $prefix "$bench/journal_bench"
+echo
+$prefix "$bench/nccl_profiler_bench" "$build/launcher/libnccl-profiler-regroup.so"
 echo
 $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "$here/../pytorch/store/store_program.py" \
@@ -88,8 +90,10 @@ if [ -x "$pytorch" ]; then
     $prefix "$pytorch" "$here/pytorch_restart.py" "$regroup"
     echo
     [ -x "$peers" ] || peers=$pytorch  # Without torchft.
+    torchft=$build/../pytorch-torchft/bin/python
+    [ -x "$torchft" ] || torchft=
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
-        $prefix "$peers" "$here/torch_recovery.py" "$regroup"
+        $prefix "$peers" "$here/torch_recovery.py" "$regroup" 20 $torchft
     echo
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
         "$pytorch" "$here/hang_injection.py" "$regroup"

@@ -2,16 +2,22 @@
 """From the death of a rank until the other processes train on, with DistributedDataParallel in
 regroup.torch.Elastic over regroup and over gloo, and in torchft over gloo where it is installed:
 
-    sh tests/pytorch/setup.sh peers
-    PYTHONPATH=python build/pytorch-peers/bin/python tests/bench/torch_recovery.py REGROUP [FAILURES]
+    sh tests/pytorch/setup.sh peers torchft
+    PYTHONPATH=python build/pytorch-peers/bin/python tests/bench/torch_recovery.py REGROUP \\
+        [FAILURES [PYTHON...]]
+
+PYTHON is the interpreter of an environment that has another release of torchft, such as
+build/pytorch-torchft/bin/python.
 
 Four ranks. One of them kills itself again and again, where the others wait for it in the backward
-pass. The contestants run one after the other. torchft has four replica groups of one rank and its
-default timeouts. This program starts its dead process again; its survivors do not wait for that. It
-reduces the gradients in one operation after the backward pass: the hook of its own
+pass. The contestants run one after the other. A second table has what the survivors of Elastic use
+after the first failure, after a quarter of all, and at the end. torchft has four replica groups of
+one rank and its default timeouts. This program starts its dead process again; its survivors do not
+wait for that. It reduces the gradients in one operation after the backward pass: the hook of its own
 DistributedDataParallel fails an assertion on gloo when a peer is lost (torchft 0.2.0).
 """
 import collections
+import gc
 import json
 import os
 import signal
@@ -22,13 +28,14 @@ import tempfile
 import time
 
 RANKS, VICTIM = 4, 1
+SURVIVORS = set(range(RANKS)) - {VICTIM}
 STEPS_BETWEEN = 10  # Of the process that dies.
 WIDTHS = (256, 512, 512, 10)
-DEADLINE_S = 900
+DEADLINE_S = 900  # And 20 s for each failure.
 
 
 class Notes:
-    """What happens in this process, and when, for the program that compares."""
+    """Notes events of this process, and when they happened, for the program that compares."""
 
     def __init__(self, rank):
         self.folder = os.environ["RECOVERY_FOLDER"]
@@ -36,10 +43,18 @@ class Notes:
         self.steps = 0
         self.file = open(os.path.join(self.folder, f"{rank}.{os.getpid()}"), "w", encoding="ascii")
 
-    def note(self, what):
-        json.dump([what, time.monotonic()], self.file)
+    def note(self, what, *values):
+        json.dump([what, time.monotonic(), *values], self.file)
         self.file.write("\n")
         self.file.flush()
+
+    def note_use(self):
+        """Descriptors, threads, kilobytes of its own memory."""
+        gc.collect()
+        with open("/proc/self/status", encoding="ascii") as file:
+            memory = int(next(line for line in file if line.startswith("RssAnon")).split()[1])
+        self.note("used", len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")),
+                  memory)
 
     def die_in_turn(self):
         deaths = sum(entry.startswith(f"{VICTIM}.") for entry in os.listdir(self.folder)) - 1
@@ -85,6 +100,8 @@ def train_elastic(back_end):
                 notes.note("out")
                 raise
             notes.note("committed")
+            if step.number == elastic.round.step + STEPS_BETWEEN // 2:
+                notes.note_use()
 
 
 def train_torchft():
@@ -135,12 +152,14 @@ def serve_lighthouse():
 class Contest:
     """One contestant's job, until so many failures are over."""
 
-    def __init__(self, name, failures):
-        self.name, self.failures = name, failures
+    def __init__(self, name, failures, python=sys.executable):
+        self.name, self.failures, self.python = name, failures, python
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.environment = {**os.environ, "RECOVERY_FOLDER": self.folder.name,
                             "RECOVERY_BACKEND": name, "RECOVERY_FAILURES": str(failures),
                             "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path[1:])}
+        if name == "torchft":
+            del self.environment["PYTHONPATH"]  # It would give another interpreter our packages.
         self.log = open(os.path.join(self.folder.name, "log"), "wb")
         self.processes = {}
 
@@ -157,17 +176,17 @@ class Contest:
                                "--preload=torch,torch._dynamo,regroup.torch", sys.executable,
                                script])
             return
-        self.start("lighthouse", [sys.executable, script], stdout=subprocess.PIPE)
+        self.start("lighthouse", [self.python, script], stdout=subprocess.PIPE)
         self.lighthouse = self.processes["lighthouse"].stdout.readline().decode().strip()
         for rank in range(RANKS):
             self.start_replica(script, rank)
 
     def start_replica(self, script, rank):
-        self.start(rank, [sys.executable, script], REPLICA_GROUP=str(rank),
+        self.start(rank, [self.python, script], REPLICA_GROUP=str(rank),
                    TORCHFT_LIGHTHOUSE=self.lighthouse)
 
     def noted(self):
-        """Times by what has happened, of each rank, oldest first."""
+        """Times and values by what has happened, of each rank."""
         found = collections.defaultdict(lambda: collections.defaultdict(list))
         for entry in os.listdir(self.folder.name):
             rank, _, process = entry.partition(".")
@@ -176,25 +195,27 @@ class Contest:
             with open(os.path.join(self.folder.name, entry), encoding="ascii") as file:
                 for line in file:
                     if line.endswith("\n"):
-                        what, at = json.loads(line)
-                        found[what][int(rank)].append(at)
+                        what, *rest = json.loads(line)
+                        found[what][int(rank)].append(rest)
         return found
 
     def run(self, program):
-        """The times of each failure: until the last survivor is out, and until it commits."""
+        """The times of each failure: until the last survivor is out, and until it commits; and what
+        each survivor uses in each round."""
         self.start_all(program)
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + DEADLINE_S + 20 * self.failures
         while True:
-            times = after_kills(self.noted(), self.failures)
+            noted = self.noted()
+            times = after_kills(noted, self.failures)
             if len(times) == self.failures:
-                return times
+                return times, [sorted(noted["used"][rank]) for rank in sorted(SURVIVORS)]
             for key, process in list(self.processes.items()):
                 if process.poll() is not None:
                     if key != VICTIM:
                         self.complain(f"{key} has ended")
                     self.start_replica(os.path.abspath(__file__), key)
             if time.monotonic() > deadline:
-                self.complain(f"only {len(times)} failures in {DEADLINE_S} s")
+                self.complain(f"only {len(times)} failures in time")
             time.sleep(0.2)
 
     def complain(self, what):
@@ -215,14 +236,13 @@ class Contest:
 
 def after_kills(noted, failures):
     """Pairs of seconds, of the failures whose survivors have all committed a step since."""
-    survivors = set(range(RANKS)) - {VICTIM}
     times = []
-    for killed in sorted(noted["killed"][VICTIM])[:failures]:
+    for killed, in sorted(noted["killed"][VICTIM])[:failures]:
         pair = []
-        begins = dict.fromkeys(survivors, killed)
+        begins = dict.fromkeys(SURVIVORS, killed)
         for what in ("out", "committed"):
-            firsts = {rank: min((at for at in sorted(noted[what][rank]) if at > begins[rank]),
-                                default=None) for rank in survivors}
+            firsts = {rank: min((at for at, in sorted(noted[what][rank]) if at > begins[rank]),
+                                default=None) for rank in SURVIVORS}
             if None in firsts.values():
                 return times
             begins = firsts
@@ -231,27 +251,43 @@ def after_kills(noted, failures):
     return times
 
 
-def main():
-    import importlib.util
+def release_of_torchft(python):
+    """None if the interpreter has none."""
+    asked = subprocess.run([python, "-c", "import importlib.metadata as m\n"
+                            "print(*(d.version for d in m.distributions()"
+                            " if d.name in ('torchft', 'torchft-nightly')))"],
+                           stdout=subprocess.PIPE, text=True, check=True)
+    return asked.stdout.strip() or None
 
+
+def main():
     import torch
     program = os.path.abspath(sys.argv[1])
     failures = int(sys.argv[2]) if len(sys.argv) > 2 else 20
-    contestants = {"regroup": failures, "gloo": failures}
-    if importlib.util.find_spec("torchft"):
-        contestants["torchft"] = failures
+    contestants = [("regroup", sys.executable), ("gloo", sys.executable)]
+    contestants += [("torchft", python) for python in [sys.executable, *sys.argv[3:]]
+                    if release_of_torchft(python)]
     print(f"SIGKILL of one of {RANKS} ranks, DistributedDataParallel, PyTorch {torch.__version__}: "
           f"ms until the last survivor\n| | failures | is out, median | worst | has committed the "
           f"next step, median | worst |\n|---|---|---|---|---|---|", flush=True)
-    for name, count in contestants.items():
-        contest = Contest(name, count)
+    rows = []
+    for name, python in contestants:
+        contest = Contest(name, failures, python)
         try:
-            times = contest.run(program)
+            times, uses = contest.run(program)
         finally:
             contest.end()
         cells = [f"{pick(column) * 1000:.0f}" for column in zip(*times)
                  for pick in (statistics.median, max)]
-        print(f"| {name} | {count} | {' | '.join(cells)} |", flush=True)
+        title = f"torchft {release_of_torchft(python)}" if name == "torchft" else name
+        print(f"| {title} | {failures} | {' | '.join(cells)} |", flush=True)
+        for rank, rounds in zip(sorted(SURVIVORS), uses):
+            if rounds:
+                chosen = [rounds[1], rounds[failures // 4], rounds[-1]]
+                files, threads, memory = list(zip(*chosen))[1:]
+                rows.append(f"| {name}, rank {rank} | {' | '.join(map(str, files + threads))} | "
+                            f"{' | '.join(f'{each / 1000:.1f}' for each in memory)} |")
+    print("\n| | descriptors | | | threads | | | MB | | |\n|" + "---|" * 10, *rows, sep="\n")
 
 
 if __name__ == "__main__":

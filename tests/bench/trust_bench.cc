@@ -75,7 +75,7 @@ Child daemon_for(const Way& way) {
         if (way.is_other_user && (::setgid(kOtherUser) != 0 || ::setuid(kOtherUser) != 0)) {
             give_up("become another user");
         }
-        ::malloc_trim(0);  // What the clients of earlier daemons have left behind.
+        ::malloc_trim(0);  // Frees the remains of earlier daemons' clients.
         static const SteadyClock clock;
         DaemonSetup setup;
         setup.address = "127.0.0.1";

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of a job costs with 10, 100 and 1,000 nodes of 8 ranks: bytes and time until the status
-is painted, then the browser's work for each new status. The daemon is a stand-in on this machine.
+"""Measures the page of a job with 10, 100 and 1,000 nodes of 8 ranks: bytes and time until the
+status is painted, then the browser's work for each new status. The daemon is a stand-in on this
+machine.
 
     python3 tests/browser/measure.py [--daemon URL]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The texts that stick out of the box that they are in. page_test.py evaluates this expression in the
-// page. What scrolls, is cut off on purpose or is only read aloud may be wider than its box.
+// page. A text that scrolls, is cut off on purpose or is only read aloud may be wider than its box.
 (() => {
   const wrong = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

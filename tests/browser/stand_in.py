@@ -133,8 +133,8 @@ class Job:
         if self.telemetry:
             job["telemetry"] = {"values": {"loss": 2.31}, "samples_per_s": 81920.0,
                                 "step_s": {"data": 0.001, "compute": 0.018, "communication": 0.004,
-                                           "waiting": 0.002},
-                                "slow_ranks": [{"rank": min(3, self.nodes * self.ranks - 1), "excess": 0.42}]}
+                                           "waiting": 0.002}}
+            job["slow_ranks"] = [{"rank": min(3, self.nodes * self.ranks - 1), "excess": 0.42}]
         return json.dumps({"version": 1, "jobs": [job]}, separators=(",", ":"))
 
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kSnapshotExtension = ".snapshots";
 
-/// What happened in a round.
+/// The events of a round.
 struct LoadRound {
     std::uint32_t world_size = 0;
     std::uint32_t nodes = 0;
@@ -120,7 +120,7 @@ class LoadJudge {
             if (record.event == SnapshotEvent::loaded) {
                 round.loaded_step = record.step;
             }
-            // What was loaded is where it was before, and maybe nowhere else.
+            // The loaded version is where it was before, and maybe nowhere else.
             const bool is_new = record.step != round.loaded_step;
             const bool is_whole = (record.event == SnapshotEvent::whole && is_new) ||
                                   (record.event == SnapshotEvent::saved && round.has(record.step));
@@ -130,7 +130,7 @@ class LoadJudge {
         }
     }
 
-    /// What the ranks of a round have loaded; nothing if none has come so far.
+    /// The step that the ranks of a round have loaded; none if no rank has come so far.
     std::optional<std::uint64_t> loaded_in(std::uint64_t number, const LoadRound& round) {
         std::optional<std::uint64_t> step;
         for (const SnapshotRecord& record : records_) {
@@ -154,7 +154,7 @@ class LoadJudge {
     }
 
     enum class Left : std::uint8_t { all, copies, too_little };
-    /// What the agents of `round` have of what there was in the rounds from `first` on.
+    /// How much the agents of `round` still have from the rounds from `first` on.
     [[nodiscard]] Left left_in(std::uint64_t first, std::uint64_t number,
                                const LoadRound& round) const {
         std::set<std::int64_t> present;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a job were told about its snapshots, and the judge of that.
+// The ranks' records of the snapshots of a job, and the judge of these records.
 #pragma once
 
 #include <cstddef>

@@ -117,14 +117,14 @@ TEST_F(SnapshotJudge, LossOfANodeAndOfItsCopiesExcuses) {
 TEST_F(SnapshotJudge, AgentOfARoundBetweenCounts) {
     saved_ten_kept_five({1, 12, 21, 31});
     load(10);
-    begin(3, {1, 13, 21, 32});  // What round 2 had on 12 was copied to 31.
+    begin(3, {1, 13, 21, 32});  // Agent 31 has a copy of the part that 12 had in round 2.
     load(kNoStep);
     EXPECT_EQ(judged().excused, 1U);
     EXPECT_THAT(judged().lost, IsEmpty());
 }
 
 TEST_F(SnapshotJudge, LoadedStepIsWhereItWasBefore) {
-    saved_ten_kept_five({11, 21, 31});  // What was on 1 is on 21, and three ranks load it.
+    saved_ten_kept_five({11, 21, 31});  // 21 has the part of 1, and three ranks load it.
     load(10);
     tell_all(SnapshotEvent::whole, 10);
     begin(3, {11, 22, 31});

@@ -21,7 +21,7 @@ namespace {
 /// So many elements that a worker is often killed in the middle of a copy.
 constexpr std::uint64_t kElements = std::uint64_t{1} << 19U;
 
-/// What rank `rank` of `context` has of `count` elements.
+/// The piece of `count` elements that rank `rank` of `context` has.
 TensorPiece piece_of(const Context& context, std::uint64_t count) {
     const std::uint64_t first = context.rank * count / context.world_size;
     const std::uint64_t last = (context.rank + 1) * count / context.world_size;
@@ -90,7 +90,7 @@ class Reporter {
         record.step = step;
         log_.write(record);
     }
-    /// What it has not told yet.
+    /// Tells the facts that it has not told yet.
     void tell_news(const Snapshot& snapshot) {
         const auto tell_new = [&](SnapshotEvent event, std::optional<std::uint64_t> step,
                                   std::optional<std::uint64_t>& last) {

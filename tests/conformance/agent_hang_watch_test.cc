@@ -27,7 +27,8 @@ class HangWatchTest : public ::testing::Test {
                                     ++looked;
                                     return looks;
                                 },
-                                [this] { return bytes; }, [this] { return finished; },
+                                [this](Instant) { return groups; }, [this] { return bytes; },
+                                [this] { return finished; },
                                 [this](const std::optional<Hang>& hang) { told.push_back(hang); },
                                 [this](Duration left) { lefts.push_back(left); },
                                 [this](std::int64_t) { return stopped; }});
@@ -41,6 +42,7 @@ class HangWatchTest : public ::testing::Test {
     HangLimits limits;
     WorkerLook look;
     std::vector<WorkerLook> looks;
+    std::vector<WorkerGroups> groups;
     std::optional<std::vector<std::uint64_t>> bytes{{0, 0}};
     rendezvous::RankSet finished;
     int looked = 0;
@@ -121,18 +123,25 @@ TEST_F(HangWatchTest, InheritedOutputIsNoSilence) {
     EXPECT_TRUE(told.empty());
 }
 
-TEST_F(HangWatchTest, WatchIsIdleWithoutWorkers) {
+TEST_F(HangWatchTest, RankThatIsInACollectiveForLongIsReported) {
     limits.most.reset();
     limits.floor = milliseconds(80);
+    bytes.reset();
+    GroupLook group;
+    group.position.entered = 41;
+    group.position.completed = 40;
+    group.position.knows_ends = true;
+    group.position.stood = std::chrono::hours(1);
+    groups = {{0, 7, 100, {group}}};
     const auto watch = make();
     watch->begin(7, 1);
-    EXPECT_EQ(io.poll(), 0U);
-    EXPECT_TRUE(io.stopped()) << "no timer is armed";
-    io.restart();
-    looks = {look};
-    watch->attached();
-    const int until = looked + 3;
-    EXPECT_TRUE(run_until(io, [&] { return looked > until; }));
+    ASSERT_TRUE(told_of(1));
+    ASSERT_TRUE(told[0]);
+    EXPECT_EQ(told[0]->rank, 7U);
+    EXPECT_TRUE(told[0]->in_collective);
+    groups.clear();
+    ASSERT_TRUE(told_of(2));
+    EXPECT_FALSE(told[1]);
 }
 
 TEST_F(HangWatchTest, StoppedRoundReportsNothing) {

@@ -426,7 +426,7 @@ TEST_F(DaemonStore, JobIsForgottenSoonAfterItsLastLauncher) {
     auto first = launcher("job");
     auto second = launcher("job.1");  // Its keys look like those of a round of the other one.
     publish(*first, "job", 0, own.port);
-    const std::string port = first->get(key("job", 0, "MASTER_PORT"));
+    EXPECT_FALSE(first->get(key("job", 0, "MASTER_PORT")).empty());
     StorePeer plain(loop, host.port());
     plain.send({{Opcode::set, {"/mine", "stays"}}});
     first->hang_up();

@@ -59,10 +59,12 @@ class Certificates {
 };
 
 class EtcdAccessTest : public ::testing::Test {
-   protected:
-    EtcdAccessTest() { access_.tls = true, access_.ca_file = file("ca.crt"); }
+   public:
     // The journal's connections are closed while their event loop still exists.
     ~EtcdAccessTest() override { side_.journal.reset(); }
+
+   protected:
+    EtcdAccessTest() { access_.tls = true, access_.ca_file = file("ca.crt"); }
 
     static std::string file(const std::string& name) { return Certificates::get().path(name); }
     static std::vector<std::string> serving(const std::string& certificate) {

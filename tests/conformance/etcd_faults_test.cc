@@ -149,10 +149,12 @@ bool reads_jobs(const std::string& path, const json& request) {
 }
 
 class EtcdFaults : public ::testing::Test, protected testing::EtcdSide {
-   protected:
-    EtcdFaults() { leader = "nobody yet"; }
+   public:
     // The journal's connections are closed while their event loop still exists.
     ~EtcdFaults() override { journal.reset(); }
+
+   protected:
+    EtcdFaults() { leader = "nobody yet"; }
     void start() {
         EtcdJournal::Options options = options_of(etcd.port(), "a");
         configure(options);

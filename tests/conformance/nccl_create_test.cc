@@ -90,6 +90,19 @@ TEST(NcclCreate, RasIsOffUnlessTheUserWantsIt) {
     EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "1");
 }
 
+TEST(NcclCreate, OwnPluginIsOffAndThatOfTheUserStays) {
+    ::setenv("REGROUP_NCCL_LIBRARY", STAND_IN_NCCL, 1);
+    ::setenv("NCCL_PROFILER_PLUGIN", "/opt/lib/libnccl-profiler-regroup.so", 1);
+    create_alone();
+    EXPECT_STREQ(std::getenv("NCCL_PROFILER_PLUGIN"), "none");
+    ::setenv("NCCL_PROFILER_PLUGIN", "/opt/lib/libnccl-profiler-other.so", 1);
+    create_alone();
+    EXPECT_STREQ(std::getenv("NCCL_PROFILER_PLUGIN"), "/opt/lib/libnccl-profiler-other.so");
+    ::unsetenv("NCCL_PROFILER_PLUGIN");
+    create_alone();
+    EXPECT_EQ(std::getenv("NCCL_PROFILER_PLUGIN"), nullptr);
+}
+
 }  // namespace
 
 namespace cuda {

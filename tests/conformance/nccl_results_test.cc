@@ -25,7 +25,7 @@ constexpr std::uint32_t kRanks = 4;
 
 /// Rank r's value i: small whole numbers, exact in every type, as are their sums and products.
 double value_of(std::uint32_t rank, std::size_t i) {
-    return 1.0 + (rank + i) % 2;
+    return 1.0 + static_cast<double>((rank + i) % 2);
 }
 
 template <class T>

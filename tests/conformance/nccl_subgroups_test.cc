@@ -172,7 +172,8 @@ TEST(NcclMemory, MemoryIsZeroedAlignedRegisteredAndOutlivesTheGroup) {
 
 TEST(NcclMemory, RanksThatAskForOtherSizesAreRefused) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
-        const auto error = error_of([&] { (void)group.allocate(4096U * (group.rank() + 1)); });
+        const auto error =
+            error_of([&] { (void)group.allocate(std::size_t{4096} * (group.rank() + 1)); });
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::invalid_argument);
         EXPECT_THAT(

@@ -15,7 +15,7 @@ using testing::view;
 
 constexpr OperationOptions kSoon{.timeout = std::chrono::seconds(1)};
 
-/// What ranks wait for that do not come to an operation, until the others have its error.
+/// Ranks that do not come to an operation wait here until the others have its error.
 class Elsewhere {
    public:
     void stay() const { is_over_.wait_for(testing::kPatience); }

@@ -271,6 +271,15 @@ TEST(PremultipliedSum, EachRankHasItsOwnFactor) {
     });
 }
 
+/// Numbers whose sum depends on the order of the additions.
+std::vector<float16> sines(std::uint32_t rank, std::size_t count) {
+    std::vector<float16> values(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        values[i] = float16(std::sin(static_cast<float>(i * 31 + std::size_t{rank} * 17)));
+    }
+    return values;
+}
+
 TEST(Rounding, ResultIsTheSameToTheBitOnAllRanksAndInEveryRepetition) {
     for (const std::uint32_t world_size : {2U, 3U, 5U}) {
         std::mutex mutex;
@@ -278,11 +287,7 @@ TEST(Rounding, ResultIsTheSameToTheBitOnAllRanksAndInEveryRepetition) {
         for (int repetition = 0; repetition < 3; ++repetition) {
             run_ranks(world_size, [&](ProcessGroup& group) {
                 for (const std::size_t count : {std::size_t{9}, std::size_t{50021}}) {
-                    std::vector<float16> values(count);
-                    for (std::size_t i = 0; i < count; ++i) {
-                        values[i] = float16(
-                            std::sin(static_cast<float>(i * 31 + std::size_t{group.rank()} * 17)));
-                    }
+                    std::vector<float16> values = sines(group.rank(), count);
                     group.all_reduce(std::span(values), ReduceOp::avg).wait();
                     const std::lock_guard lock(mutex);
                     results[count].push_back(values);

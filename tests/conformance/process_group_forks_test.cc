@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child of a rank may do with the objects of its parent: nothing, and no harm.
+// A forked child of a rank may do nothing with the objects of its parent, and does no harm.
 #include <regroup/regroup.h>
 
 #include <cstdlib>

@@ -314,14 +314,15 @@ template <class T>
 void expect_nan_to_survive(ReduceOp op, std::uint32_t world_size, std::size_t count) {
     run_ranks(world_size, [&](ProcessGroup& group) {
         std::vector<T> values(count, T(static_cast<float>(group.rank() + 1)));
-        for (std::size_t i = group.rank(); i < count; i += 2 * world_size) {
+        for (std::size_t i = group.rank(); i < count; i += std::size_t{2} * world_size) {
             values[i] = T(std::numeric_limits<float>::quiet_NaN());
         }
         group.all_reduce(std::span(values), op).wait();
         for (std::size_t i = 0; i < count; ++i) {
             const auto value = static_cast<double>(static_cast<float>(values[i]));
             const double expected = op == ReduceOp::min ? 1.0 : world_size;
-            ASSERT_TRUE(i % (2 * world_size) < world_size ? std::isnan(value) : value == expected)
+            ASSERT_TRUE(i % (std::size_t{2} * world_size) < world_size ? std::isnan(value)
+                                                                       : value == expected)
                 << "element " << i << " of " << count << ": " << value;
         }
     });

@@ -142,7 +142,7 @@ TEST(UnevenRows, WrongCountsAreRefusedBeforeAnythingIsIssued) {
     run_ranks(2, [&](ProcessGroup& group) {
         std::vector<float> mine(2);
         std::vector<float> all(4);
-        const auto refused = [&](std::vector<std::size_t> counts) {
+        const auto refused = [&](const std::vector<std::size_t>& counts) {
             EXPECT_THAT(error_of([&] { (void)group.all_gather(mine, all, counts); }),
                         is_error(Errc::invalid_argument));
         };

@@ -160,8 +160,8 @@ TEST_F(BesetRank, SilentStrangersDelayNoRank) {
 
 TEST_F(BesetRank, NonsenseHarmsNoGroup) {
     Random random(7);
-    for (int i = 0; i < 200; ++i) {
-        std::vector<std::byte> words(static_cast<std::size_t>(1 + i * 3));
+    for (std::size_t i = 0; i < 200; ++i) {
+        std::vector<std::byte> words(1 + i * 3);
         for (std::byte& word : words) {
             word = static_cast<std::byte>(random.below(256));
         }

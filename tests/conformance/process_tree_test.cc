@@ -115,7 +115,7 @@ TEST_F(TreeTest, HostileTreeIsEndedAndANeighbourIsNot) {
 
     const TreeKill result = kill_descendants(clock_, deadline(), launcher_.children());
     EXPECT_THAT(result.survivors, IsEmpty());
-    EXPECT_GE(result.killed, members.size());
+    EXPECT_GE(result.killed.size(), members.size());
     for (const pid_t member : members) {
         EXPECT_TRUE(is_gone(member));
     }
@@ -139,7 +139,7 @@ TEST_F(TreeTest, ProcessThatHopsFromPidToPidIsCaught) {
 
 TEST_F(TreeTest, EmptyTreeNeedsNoKill) {
     const TreeKill result = kill_descendants(clock_, deadline(), {});
-    EXPECT_EQ(result.killed, 0U);
+    EXPECT_TRUE(result.killed.empty());
     EXPECT_THAT(result.survivors, IsEmpty());
 }
 
@@ -149,7 +149,7 @@ TEST_F(TreeTest, SurvivorsAtTheDeadlineAreNamed) {
     auto worker = launcher_.launch(make_spec("/bin/sleep", {"1000"}));
     ASSERT_TRUE(worker) << worker.error().detail;
     const TreeKill result = kill_descendants(clock_, clock_.now(), launcher_.children());
-    EXPECT_EQ(result.killed, 1U);
+    EXPECT_EQ(result.killed.size(), 1U);
     if (!result.survivors.empty()) {
         EXPECT_EQ(result.survivors.front().pid, worker->pid());
         EXPECT_THAT(describe(result.survivors),

@@ -85,8 +85,8 @@ bool can_use(const std::string& host, std::uint16_t port) {
            client.add("number", 1, kPatience);
 }
 
-/// What a process of another user gets that greets as a store client and asks for a number: the
-/// count of bytes.
+/// A process of another user greets as a store client, and asks for a number. Returns how many
+/// bytes it gets.
 int bytes_for_other_user(std::uint16_t port) {
     const pid_t child = ::fork();
     if (child == 0) {

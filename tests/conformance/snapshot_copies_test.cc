@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the agents of two nodes give each other: copies of saved parts, and images to load.
+// The agents of two nodes give each other copies of saved parts, and images to load.
 #include <sys/wait.h>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Trust, SnapshotCopies,
 TEST_P(SnapshotCopies, SavedPartIsCopiedAndSurvivesItsNode) {
     const auto room = on_a_.room(kPart, 2 * kLong);
     on_a_.save(*room, kPart, version(10), kLong);
-    copy_to_b();  // What was saved before is copied, too.
+    copy_to_b();  // Also copies versions that were saved before.
     ASSERT_TRUE(wait_for_copies({10}));
     on_a_.save(*room, kPart, version(20), kLong);
     ASSERT_TRUE(wait_for_copies({10, 20}));

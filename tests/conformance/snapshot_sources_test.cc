@@ -48,7 +48,7 @@ std::string image_of(const PartId& id) {
 /// Nodes that answer as they are told. Their endpoints are their numbers.
 class ToldNodes : public Keeper {
    public:
-    /// What the node answers next: an error, or what it is asked for.
+    /// The next answers of the node: an error, or nullopt for what it is asked for.
     void answer(const std::string& node, std::deque<std::optional<Errc>> answers) {
         answers_[node] = std::move(answers);
     }

@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::uint32_t kRanks = 3;
 
-/// What the ranks tell the test, in memory that all share.
+/// The ranks' reports to the test, in memory that all share.
 struct Board {
     std::array<std::atomic<std::uint64_t>, kRanks> begun{};
     std::array<std::atomic<std::uint64_t>, kRanks> stopped{};
@@ -45,11 +45,13 @@ struct Board {
 };
 
 class StopProcesses : public ::testing::Test {
+   public:
+    ~StopProcesses() override { ::munmap(board_, sizeof(Board)); }
+
    protected:
     StopProcesses()
         : board_(static_cast<Board*>(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
                                             MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-    ~StopProcesses() override { ::munmap(board_, sizeof(Board)); }
 
     [[nodiscard]] Board& board() const { return *board_; }
     [[nodiscard]] bool await_step(std::uint32_t rank, std::uint64_t step) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a StoreEngine does in one turn is bounded, however much its clients ask for or leave behind.
+// One turn of a StoreEngine is bounded, however much its clients ask for or leave behind.
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>

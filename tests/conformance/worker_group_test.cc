@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <sys/wait.h>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/process/proc_files.h"
+#include "agent/process/process_tree.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/support/matchers.h"
 #include "tests/support/program.h"
@@ -43,13 +45,14 @@ class WorkerGroupTest : public ::testing::Test {
    protected:
     WorkerGroupTest() : output_(io_, clock_, {}) {}
 
-    void start(std::vector<std::string> steps, std::uint32_t workers = 1) {
+    void start(const std::vector<std::string>& steps, std::uint32_t workers = 1) {
         AgentConfig config;
         config.job = "test";
         config.offer.name = "a";
         config.offer.workers = workers;
         WorkerGroupOptions options;
         options.output = output_options_;
+        options.gpus = gpus_;
         options.command.executable = LINK_HELPER;
         options.command.arguments = {LINK_HELPER};
         options.command.arguments.insert(options.command.arguments.end(), steps.begin(),
@@ -78,6 +81,9 @@ class WorkerGroupTest : public ::testing::Test {
         if (const auto* exited = std::get_if<WorkerExited>(&event)) {
             exits_.push_back(*exited);
             told_early_ = !is_waitable(pids_.at(exited->local_rank));
+            if (on_exit_) {
+                on_exit_();
+            }
         } else if (std::holds_alternative<WorkerAttached>(event)) {
             ++attached_;
         }
@@ -103,6 +109,18 @@ class WorkerGroupTest : public ::testing::Test {
         EXPECT_TRUE(told_early_);
     }
 
+    /// Of GPUs: the process that watches it does not answer.
+    void memory_is_never_free() {
+        gpus_ = {.wanted = true, .places = {"/", "hold"}, .program = LINK_HELPER};
+        gpus_.limit = seconds(1000);
+    }
+    /// The process of the step "session".
+    [[nodiscard]] pid_t session_of(std::uint32_t local_rank) const {
+        constexpr std::string_view kWord = "session ";
+        const std::string text = output_.last_output(local_rank);
+        const std::size_t at = text.find(kWord);
+        return at == text.npos ? 0 : std::stoi(text.substr(at + kWord.size()));
+    }
     bool runs_until(const std::function<bool()>& condition) {
         const Instant deadline = after(clock_.now(), seconds(60));
         while (!condition() && clock_.now() < deadline) {
@@ -131,10 +149,12 @@ class WorkerGroupTest : public ::testing::Test {
     LinuxLauncher launcher_{io_};
     OutputRelay output_;
     OutputOptions output_options_;
+    GpuReleaseOptions gpus_;
     std::optional<WorkerGroup> group_;
     Assignment assignment_;
     std::vector<pid_t> pids_;
     std::vector<WorkerExited> exits_;
+    std::function<void()> on_exit_;
     bool told_early_ = false;  ///< The last exit, before the kernel told it.
     int attached_ = 0;
 };
@@ -148,6 +168,59 @@ TEST_F(WorkerGroupTest, DeathIsReportedBeforeTheMemoryIsFreed) {
     pids_[0] = group_->live()[0].pid;
     EXPECT_TRUE(runs_until([&] { return attached_ == 2; }));
     EXPECT_EQ(exits_.size(), 1U);
+}
+
+// Its parent may still free memory then.
+TEST_F(WorkerGroupTest, ChildInAnotherSessionIsEndedBeforeASuccessorGetsItsPlace) {
+    become_subreaper();
+    for (const bool is_started_ahead : {false, true}) {
+        pid_t child = 0;
+        bool outlives = true;
+        on_exit_ = [&] {
+            child = session_of(0);
+            if (is_started_ahead) {
+                group_->prestart({{0}}, "");
+                group_->assign(assignment_, {0});
+            } else {
+                group_->launch({assignment_, {0}}, "");
+            }
+            outlives = testing::is_alive(child);
+        };
+        told_early_ = false;
+        ASSERT_NO_FATAL_FAILURE(
+            kill_until_told_early({"attach", "memory=512", "session", "ready", "hold"}));
+        EXPECT_GT(child, 0);
+        EXPECT_FALSE(outlives);
+        EXPECT_EQ(group_->live().size(), 1U);
+    }
+}
+
+TEST_F(WorkerGroupTest, WorkerWhoseStartWaitsForGpuMemoryCanBeEnded) {
+    memory_is_never_free();
+    start({"ready", "hold"});
+    ::kill(pids_[0], SIGKILL);
+    ASSERT_TRUE(has_exited());
+    group_->launch({assignment_, {0}}, "");
+    EXPECT_THAT(group_->live(), IsEmpty());
+    group_->end_by(SIGTERM, {0});
+    ASSERT_EQ(exits_.size(), 2U);
+    EXPECT_EQ(exits_[1].failure->signal, SIGTERM);
+}
+
+TEST_F(WorkerGroupTest, WorkerThatIsStartedAheadWaitsForGpuMemoryUntilItsRoundEnds) {
+    memory_is_never_free();
+    start({"attach", "ready", "hold"});
+    ASSERT_TRUE(has_said("ready"));
+    ::kill(pids_[0], SIGKILL);
+    ASSERT_TRUE(has_exited());
+    group_->prestart({{0}}, "");
+    ASSERT_TRUE(runs_until([&] { return attached_ == 2; }));
+    assignment_.round = RoundId{2};
+    group_->assign(assignment_, {0});
+    io_.run_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(output_.last_output(0).find("ready"), std::string::npos);
+    group_->end_round({RoundId{2}, {0}, {}});
+    EXPECT_TRUE(has_said("ready"));
 }
 
 TEST_F(WorkerGroupTest, EveryEndingIsReported) {

@@ -174,7 +174,7 @@ class Lexer {
     std::size_t begin_ = 0;
     bool in_word_ = false;
     bool is_target_ = false;     // The word behind a redirection.
-    bool is_delimiter_ = false;  // That word ends a here document.
+    bool is_delimiter_ = false;  // The word that ends a here document.
     std::string word_;
     std::vector<std::string> words_;
     std::vector<std::string> delimiters_;

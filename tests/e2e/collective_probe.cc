@@ -8,7 +8,7 @@
 // A collective ends on each rank when all ranks have entered it: they count in a file of the
 // present folder. In the first round the rank fails before the collective of the step: "sleep",
 // "loop", "stop" (SIGSTOP), "exit" (with success), or "other" (it calls another one). "save" makes
-// it 12 s late.
+// it 4 s late.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -67,7 +67,7 @@ void fail(std::string_view fault) {
     } else if (fault == "stop") {
         std::raise(SIGSTOP);
     } else if (fault == "save") {
-        std::this_thread::sleep_for(12s);
+        std::this_thread::sleep_for(4s);
     } else if (fault == "exit") {
         std::exit(0);
     }

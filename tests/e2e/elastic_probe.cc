@@ -2,8 +2,9 @@
 //
 // An elastic worker for end-to-end tests: the SDK's loop with hardly any work, until the file
 // $PROBE_DIR/finish is there. It writes marks as probe.cc does, to $PROBE_DIR/NAME.ROUND.RANK, with
-// its pid and the state of the loop: `up` at the start of each round, `left` when its node leaves,
-// `done` at the end. The files below are in $PROBE_DIR. The argument chooses what else happens:
+// its pid, the holders of GPU memory and the state of the loop: `up` at the start of each round,
+// `left` when its node leaves, `done` at the end. The files below are in $PROBE_DIR. The argument
+// chooses what else happens:
 //
 //     beat      rank 0 writes the number of each step to the file `step` (so does `throw`)
 //     keep      the loop saves a snapshot every second step; beats
@@ -49,6 +50,7 @@
 #include <vector>
 
 #include "tests/support/connections.h"
+#include "tests/support/gpu_holders.h"
 
 namespace {
 
@@ -65,7 +67,8 @@ void mark(const std::string& name, const regroup::Context& context, const std::s
     const std::string part = path + ".part" + std::to_string(::getpid());
     std::ofstream file(part);
     file << "pid=" << ::getpid() << "\nlocal_rank=" << context.local_rank
-         << "\nworld_size=" << context.world_size << "\n"
+         << "\nworld_size=" << context.world_size << "\nholders=" << regroup::testing::holders_now()
+         << "\n"
          << facts;
     file.close();
     std::filesystem::rename(part, path);

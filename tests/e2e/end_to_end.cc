@@ -48,6 +48,10 @@ std::string elastic_probe_program() {
     return ELASTIC_PROBE_PROGRAM;
 }
 
+std::string collective_probe_program() {
+    return COLLECTIVE_PROBE_PROGRAM;
+}
+
 std::string byte_lm_program() {
     return BYTE_LM_PROGRAM;
 }

@@ -30,6 +30,8 @@ inline constexpr int kUsage = 2;
 [[nodiscard]] std::string probe_program();
 /// The probe for elastic jobs; see elastic_probe.cc.
 [[nodiscard]] std::string elastic_probe_program();
+/// The probe for hangs; see collective_probe.cc.
+[[nodiscard]] std::string collective_probe_program();
 [[nodiscard]] std::string byte_lm_program();
 
 /// The content of a mark, written by a rank at a step `mark=NAME` of the probe: its pid as "pid",

@@ -5,8 +5,9 @@
 //
 //     probe mark=up rank=5,restart=0?raise=11 barrier
 //
-// Marks are files in $PROBE_DIR that show a test which step a rank has reached, and its
-// environment.
+// Marks are files in $PROBE_DIR that show a test which step a rank has reached, its environment,
+// and as "holders" the processes that hold memory of GPUs then. After `hold_gpu` this process is
+// one of them, for as long as the child lives that it has left behind, if there is one.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
+
+#include "tests/support/gpu_holders.h"
 
 extern char** environ;
 
@@ -66,6 +69,7 @@ void mark(const std::string& name) {
     for (char** entry = environ; *entry != nullptr; ++entry) {
         file << *entry << "\n";
     }
+    file << "holders=" << regroup::testing::holders_now() << "\n";
     file.close();
     std::filesystem::rename(part, path);
 }
@@ -114,8 +118,9 @@ void plant_tree() {
     }
 }
 
-void leave_child_behind(bool own_session) {
-    if (::fork() == 0) {
+pid_t leave_child_behind(bool own_session) {
+    const pid_t child = ::fork();
+    if (child == 0) {
         if (own_session) {
             ::setsid();
         }
@@ -123,6 +128,7 @@ void leave_child_behind(bool own_session) {
         hold();
     }
     await(own_file("background"));
+    return child;
 }
 
 volatile std::sig_atomic_t wants_save = 0;
@@ -262,8 +268,10 @@ class Probe {
             hold();
         } else if (what == "tree") {
             plant_tree();
+        } else if (what == "hold_gpu") {
+            regroup::testing::show_holder(regroup::testing::holders_file(), ::getpid(), child_);
         } else if (what == "background") {
-            leave_child_behind(value == "session");
+            child_ = leave_child_behind(value == "session");
         } else if (what == "store") {
             meet_in_store();
         } else if (what == "set") {
@@ -292,6 +300,7 @@ class Probe {
     }
 
     std::unique_ptr<regroup::ProcessGroup> group_;
+    pid_t child_ = 0;  ///< That it left behind.
 };
 
 }  // namespace

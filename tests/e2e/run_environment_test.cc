@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The environment, ranks, store and command line of a worker.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sched.h>
@@ -77,18 +78,20 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetAllDocumentedVariablesAndNoOthers) {
             {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
             {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
             {"OMP_NUM_THREADS", "1"},
+            {"NCCL_PROFILER_PLUGIN", value(mark, "NCCL_PROFILER_PLUGIN")},
             {"REGROUP_ROUND", "1"},
             {"REGROUP_MASTER_NODE_ADDR", "127.0.0.1"},
             {"OWN", "kept as it is"},
         };
         expect_variables(mark, expected);
         EXPECT_THAT(std::atoi(value(mark, "MASTER_PORT").c_str()), Ge(1));
+        EXPECT_TRUE(std::filesystem::is_regular_file(value(mark, "NCCL_PROFILER_PLUGIN")));
         // Variables that the test gave the launcher, and values that the probe adds to the
         // environment.
-        for (const char* name :
-             {"REGROUP_AGENT_SOCKET", "REGROUP_WORKER_ID", "PROBE_DIR", "REGROUP_TEST_PROGRAM",
-              "PATH", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
-              "UBSAN_OPTIONS", "pid", "argument0"}) {
+        for (const char* name : {"REGROUP_AGENT_SOCKET", "REGROUP_COLLECTIVES", "REGROUP_WORKER_ID",
+                                 "PROBE_DIR", "REGROUP_TEST_PROGRAM", "holders", "PATH", "TMPDIR",
+                                 "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
+                                 "UBSAN_OPTIONS", "pid", "argument0"}) {
             expected[name];
         }
         for (const auto& [name, text] : mark) {
@@ -104,6 +107,25 @@ TEST_F(RunEnvironment, VariablesSetByTheUserAreKept) {
     expect_variables(mark("up", 1),
                      {{"OMP_NUM_THREADS", "4"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}});
     EXPECT_THAT(job.output(), Not(HasSubstr("OMP_NUM_THREADS")));
+}
+
+TEST_F(RunEnvironment, PluginOfTheUserStaysAndTheLauncherSaysSoOnce) {
+    Program job = run_probe({"--nproc-per-node=2"}, {"mark=up"}, {"NCCL_PROFILER_PLUGIN=mine"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    expect_variables(mark("up", 1), {{"NCCL_PROFILER_PLUGIN", "mine"}});
+    const Words lines = lines_of(job.output());
+    EXPECT_EQ(std::ranges::count_if(lines,
+                                    [](const std::string& line) {
+                                        return line.find("NCCL_PROFILER_PLUGIN") != line.npos;
+                                    }),
+              1);
+}
+
+TEST_F(RunEnvironment, UserTurnsThePluginOff) {
+    Program job = run_probe({}, {"mark=up"}, {"NCCL_PROFILER_PLUGIN=none"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    expect_variables(mark("up", 1), {{"NCCL_PROFILER_PLUGIN", "none"}});
+    EXPECT_THAT(job.output(), Not(HasSubstr("NCCL_PROFILER_PLUGIN")));
 }
 
 TEST_F(RunEnvironment, OneWorkerMayUseAllThreads) {

@@ -101,7 +101,7 @@ TEST_F(RunExplain, RankThatStaysInItsOwnCodeIsNamed) {
     EXPECT_EQ(stuck.at("not_entered"), Json::parse("[1]"));
     for (const Json& rank : json.at("ranks")) {
         EXPECT_EQ(rank.at("state"), "running");
-        EXPECT_EQ(rank.at("recorders"), Json::parse("[\"sdk\"]"));
+        EXPECT_EQ(rank.at("recorders"), Json::parse(R"(["agent", "sdk"])"));
     }
     // A file of the folder stands for the folder.
     EXPECT_THAT(explain({hang() + "/rank0.txt"}), HasSubstr("Rank 1 has not entered it."));
@@ -167,7 +167,7 @@ TEST_F(RunExplain, RecordThatWouldTakeMuchMemoryOrTimeIsRefused) {
         groups += "{\"pg_id\":" + std::to_string(i) + "},";
     }
     const Words records{
-        std::string(11'000'000, ' '),
+        std::string(11'000'000, ' '),  // NOLINT(bugprone-string-constructor): on purpose
         R"({"version":")" + repeated(R"(\")", 8'000'000) + R"("})",
         "[" + repeated("0,", 8'000'000) + "0]",
         "[" + repeated("{},", 8'000'000) + "0]",

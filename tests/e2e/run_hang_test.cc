@@ -140,7 +140,7 @@ class RunCollectives : public EndToEnd {
         return std::make_unique<Program>(
             ProgramSpec{Words{regroup_program(), "run", "--standalone", "--nproc-per-node=3",
                               "--hang-floor=1", "--log-dir=runs", "--rdzv-id=job"} +
-                            flags + Words{collective_probe(), "200"} + fault,
+                            flags + Words{collective_probe_program(), "200"} + fault,
                         {},
                         folder()});
     }

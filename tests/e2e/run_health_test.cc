@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes with broken parts. A node gets GPUs by a mount over /proc/driver and a stand-in for NVML.
+// Nodes with broken parts.
 #include <csignal>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
-#include <memory>
-#include <unistd.h>
 
-#include "tests/e2e/end_to_end.h"
-#include "tests/support/machine_folder.h"
+#include "tests/e2e/gpu_node.h"
 #include "tests/support/matchers.h"
 
 namespace regroup::testing {
@@ -17,46 +13,9 @@ namespace {
 
 constexpr const char* kLost = "GPU 1 (0000:5e:00.0) has fallen off the bus; restart this machine";
 
-// A shell that gives the program behind it a driver with two GPUs.
-const char* const kWithGpus =
-    "mount -t tmpfs none /proc/driver && "
-    "mkdir -p /proc/driver/nvidia/gpus/0000:3b:00.0 /proc/driver/nvidia/gpus/0000:5e:00.0 && "
-    "exec \"$@\"";
-
-class RunHealth : public EndToEnd {
+class RunHealth : public GpuNode {
    protected:
-    void SetUp() override {
-        Program trial({gpu_words({"/bin/true"}), {}, folder()});
-        if (::geteuid() != 0 || trial.wait() != 0) {
-            GTEST_SKIP() << "a mount over /proc/driver needs root: " << trial.output();
-        }
-        tell_healthy();
-    }
-
-    static Words gpu_words(const Words& command) {
-        return Words{"/usr/bin/unshare", "-m", "/bin/sh", "-c", kWithGpus, "sh"} + command;
-    }
-    void tell_healthy() const {
-        machine_.tell_nvml("0000:3b:00.0 action 0\n0000:5e:00.0 action 0\n");
-    }
     void tell_lost() const { machine_.tell_nvml("0000:3b:00.0 action 0\n0000:5e:00.0 code 15\n"); }
-    /// A program on a node with GPUs.
-    [[nodiscard]] std::unique_ptr<Program> with_gpus(const Words& command,
-                                                     const Words& environment = {}) const {
-        return std::make_unique<Program>(
-            ProgramSpec{gpu_words(command),
-                        Words{"PROBE_DIR=" + folder(), "STAND_IN_NVML=" + machine_.nvml_facts(),
-                              "LD_LIBRARY_PATH=" STAND_IN_NVML_FOLDER} +
-                            environment,
-                        folder()});
-    }
-    [[nodiscard]] std::unique_ptr<Program> run_with_gpus(const Words& flags, const Words& steps,
-                                                         const Words& environment = {}) const {
-        return with_gpus(Words{regroup_program(), "run"} + flags + Words{probe_program()} + steps,
-                         environment);
-    }
-
-    MachineFolder machine_;
 };
 
 TEST_F(RunHealth, NodeWithHealthyGpusRunsWithoutAWord) {

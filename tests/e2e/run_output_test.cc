@@ -53,7 +53,7 @@ TEST_F(RunOutput, EachLineHasItsNodeAndRankAndKeepsItsOrder) {
                                                             {"127.0.0.3:3", all}}));
 }
 
-/// What a worker that has asked a question on a terminal reads.
+/// A worker that asks a question on a terminal, and prints the answer that it reads.
 constexpr const char* kDialogue =
     "printf 'rank '$RANK' asks: '; if read answer; then echo \"$answer to $RANK\"; "
     "else echo \"nothing to $RANK\"; fi";
@@ -111,10 +111,10 @@ TEST_F(RunOutput, BurstOfOneWorkerIsCompleteAndInOrderAndBlocksNobody) {
         "if [ $RANK = 0 ]; then exec seq -f '%0100.0f' " + std::to_string(kLines) +
         "; else while kill -0 $PPID && [ ! -e over ]; do echo tick; sleep 0.05; done; fi";
     // A file as the screen takes every line.
-    Program job({{"/bin/sh", "-c",
-                  "exec \"$0\" run --log-dir=runs --rdzv-id=job --standalone --nproc-per-node=2 "
-                  "/bin/sh -c \"$1\" >screen 2>&1",
-                  regroup_program(), script},
+    const std::string command =
+        "exec \"$0\" run --log-dir=runs --rdzv-id=job --standalone --nproc-per-node=2 "
+        "/bin/sh -c \"$1\" >screen 2>&1";
+    Program job({{"/bin/sh", "-c", command, regroup_program(), script},
                  {"PROBE_DIR=" + folder(), "OMP_NUM_THREADS=1"},
                  folder()});
     std::string all;

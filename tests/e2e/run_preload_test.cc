@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // --preload: workers are forked from a Python process that has imported modules.
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -195,6 +196,30 @@ TEST_F(RunPreload, RestartAfterAFailureIsForkedToo) {
     const Words pids = printed(job, "import");
     EXPECT_THAT(pids, SizeIs(AnyOf(3, 4))) << job.output();
     EXPECT_THAT(pids, Each(pids.front()));
+}
+
+TEST_F(RunPreload, SlowStartAfterAFailureIsToldOnce) {
+    write("train.py",
+          "import os, sys, time\n"
+          "time.sleep(0.6)  # As if it imported.\n"
+          "print('it has started', flush=True)\n"
+          "sys.exit(int(os.environ['TORCHELASTIC_RESTART_COUNT']) < 2)\n");
+    const std::string shell =
+        "sleep 0.6; echo it has started; exit $((TORCHELASTIC_RESTART_COUNT < 2))";
+    const std::string python = std::string("PYTHON_EXEC=") + kPython;
+    const auto told = [&](const Words& words) {
+        Program job =
+            run(Words{"--standalone", "--max-restarts=2", "--restart-delay=0"} + words, {python});
+        EXPECT_EQ(job.wait(), 0) << job.output();
+        const Words lines = lines_of(job.output());
+        return std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+            return line.find("--preload=MODULES") != line.npos;
+        });
+    };
+    EXPECT_EQ(told({"train.py"}), 1);
+    EXPECT_EQ(told({"--preload=none", "train.py"}), 0);
+    EXPECT_EQ(told({"--preload=json", "train.py"}), 0);
+    EXPECT_EQ(told({"--no-python", "/bin/sh", "-c", shell}), 0);
 }
 
 TEST_F(RunPreload, KilledForkServerIsStartedAgainAndWorkersGoOn) {

@@ -140,7 +140,7 @@ class RunShardedExample : public EndToEnd {
     [[nodiscard]] bool await_checkpoint() const {
         return eventually([this] { return std::filesystem::exists(folder() + "/table.regroup"); });
     }
-    /// What the ranks print at the end.
+    /// The last lines of the ranks.
     static std::string ending_of(const Program& job) {
         const std::string text = job.output();
         const std::size_t at = text.find("finished after");

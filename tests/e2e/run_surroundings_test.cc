@@ -212,11 +212,12 @@ TEST_F(RunSurroundings, SignalsThatAreHandledEndTheJobWithThatSignal) {
 // ---- PyTorch's file timer.
 
 TEST_F(RunSurroundings, WorkerThatDoesNotLeaveItsSectionInTimeIsEnded) {
-    Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c",
-                       "test -p \"$TORCHELASTIC_TIMER_FILE\" || exit 4; "
-                       "if [ $RANK = 1 ]; then echo '{\"version\": 1, \"pid\": '$$', "
-                       "\"scope_id\": \"load\", \"expiration_time\": 1.5, \"signal\": 9}' "
-                       "> \"$TORCHELASTIC_TIMER_FILE\"; fi; exec sleep 100"},
+    const std::string script =
+        "test -p \"$TORCHELASTIC_TIMER_FILE\" || exit 4; "
+        "if [ $RANK = 1 ]; then echo '{\"version\": 1, \"pid\": '$$', "
+        "\"scope_id\": \"load\", \"expiration_time\": 1.5, \"signal\": 9}' "
+        "> \"$TORCHELASTIC_TIMER_FILE\"; fi; exec sleep 100";
+    Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c", script},
                       {"TORCHELASTIC_ENABLE_FILE_TIMER=1"});
     EXPECT_THAT(ended(job),
                 exits(128 + SIGKILL, "has not left its section 'load' in time", "rank 1 on"));

@@ -77,7 +77,7 @@ class Rows {
         }
         return true;
     }
-    /// Whoever reads all of it dies in the middle.
+    /// A process that reads all of it dies in the middle.
     void tear() const {
         static_cast<void>(
             ::mprotect(reinterpret_cast<std::byte*>(memory_) + bytes_ / 2, bytes_ / 2, PROT_NONE));

@@ -4,10 +4,10 @@
 #
 #     systemd_boot.sh FOLDER UNITS PROGRAM...
 #
-# It is process 1 of namespaces of its own, below a control group of its own. Whatever it and its services
-# write goes into memory, except for FOLDER, which they share with the caller. It knows only the units
-# of the folder UNITS, and empty targets. The programs are in its /usr/local/bin. Ends when it is
-# killed. Needs root. Exit code 77: something that this takes is missing.
+# It is process 1 of namespaces of its own, below a control group of its own. Files that it and its
+# services write are in memory, except for FOLDER, which they share with the caller. It knows only
+# the units of the folder UNITS, and empty targets. The programs are in its /usr/local/bin. Ends
+# when it is killed. Needs root. Exit code 77: something that this takes is missing.
 set -eu
 missing() {
     echo "no systemd can be booted here: $*"

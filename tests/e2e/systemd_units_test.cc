@@ -18,15 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 class SystemdUnits : public EndToEnd {
-   protected:
-    SystemdUnits() {
-        ::chmod(folder().c_str(), 0777);  // For the users of the services.
-        for (const auto& entry : fs::directory_iterator(REGROUP_UNITS)) {
-            if (entry.path().filename().string().starts_with("regroup-")) {
-                fs::copy(entry.path(), fs::path(units()) / entry.path().filename());
-            }
-        }
-    }
+   public:
     ~SystemdUnits() override {
         if (!booted_) {
             return;
@@ -36,6 +28,16 @@ class SystemdUnits : public EndToEnd {
         }
         booted_->wait();
         remove_group(*booted_);
+    }
+
+   protected:
+    SystemdUnits() {
+        ::chmod(folder().c_str(), 0777);  // For the users of the services.
+        for (const auto& entry : fs::directory_iterator(REGROUP_UNITS)) {
+            if (entry.path().filename().string().starts_with("regroup-")) {
+                fs::copy(entry.path(), fs::path(units()) / entry.path().filename());
+            }
+        }
     }
 
     [[nodiscard]] std::string units() const {

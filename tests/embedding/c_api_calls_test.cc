@@ -90,6 +90,9 @@ class RecordingGroup final : public ProcessGroup {
 };
 
 class Calls : public ::testing::Test {
+   public:
+    ~Calls() override { regroup_group_free(group); }
+
    protected:
     std::string record;
     regroup_group* group =
@@ -97,8 +100,6 @@ class Calls : public ::testing::Test {
     std::array<std::int32_t, 8> values{};
     regroup_tensor eight{values.data(), 8, REGROUP_INT32, REGROUP_CUDA, 2};
     regroup_tensor two{values.data(), 2, REGROUP_INT32, REGROUP_CUDA, 2};
-
-    ~Calls() override { regroup_group_free(group); }
 };
 
 TEST_F(Calls, CallsPassTheirArgumentsOn) {

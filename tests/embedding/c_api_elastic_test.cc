@@ -24,6 +24,9 @@ using testing::HasSubstr;
 
 /// A loop whose callbacks are functions of the test.
 class CApiElastic : public testing::Test {
+   public:
+    ~CApiElastic() override { regroup_elastic_free(loop); }
+
    protected:
     std::function<regroup_errc(const regroup_round_info*)> on_round =
         [](const auto*) -> regroup_errc { return REGROUP_OK; };
@@ -32,7 +35,6 @@ class CApiElastic : public testing::Test {
     regroup_ending ending = -1;
 
     void SetUp() override { ASSERT_EQ(regroup_elastic_create(nullptr, &loop), REGROUP_OK); }
-    ~CApiElastic() override { regroup_elastic_free(loop); }
 
     regroup_errc run() {
         regroup_elastic_callbacks callbacks{};

@@ -15,7 +15,7 @@ class ElasticC : public EndToEnd {
         return run(Words{"--standalone", "--nproc-per-node=3", "--max-restarts=3", ELASTIC_C, way,
                          folder() + "/" + way + ".ckpt"});
     }
-    /// What the ranks say about their results.
+    /// The ranks' lines about their results.
     [[nodiscard]] static Words results(const Program& job) {
         Words found;
         for (const std::string& line : lines_of(job.output())) {

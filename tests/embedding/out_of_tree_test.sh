@@ -74,7 +74,7 @@ END
 }
 
 # The loader refuses a release of the minor version $1 to a program that was linked with the installed
-# one. That release has no versions of symbols, so that only the name of the file counts.
+# one. The stand-in has no versions of symbols, so that only the name of the file counts.
 refuses_library() {
     other=$work/library-$1
     mkdir "$other"

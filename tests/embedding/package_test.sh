@@ -89,6 +89,8 @@ say "install regroup, with what it depends on and nothing else"
 quietly inside sh -c 'apt-get install -y --no-install-recommends /packages/regroup_*.deb'
 expect "regroup 0." regroup --version
 expect "rank 1 of 2" regroup run --standalone --nproc-per-node=2 sh -c 'echo rank $RANK of $WORLD_SIZE'
+expect "/usr/lib/regroup/libnccl-profiler-regroup.so" \
+    regroup run --standalone --nproc-per-node=1 sh -c 'ls $NCCL_PROFILER_PLUGIN'
 expect "ListenStream=29400" cat /usr/lib/systemd/system/regroup-serve.socket
 expect "rank 0 of 1" /usr/libexec/regroup/torchrun --standalone --nproc-per-node=1 --no-python \
     sh -c 'echo rank $RANK of $WORLD_SIZE'

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Checkpoint files. The first byte says whether the rest is a whole file or the body of one, around
-// which the frame with the right checksum is put. What loads is the same after it is saved and
-// loaded again.
+// which the frame with the right checksum is put. A state that loads is the same after it is
+// saved and loaded again.
 #include <regroup/checkpoint.h>
 #include <regroup/error.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream of a control connection, in pieces. What either side accepts fits a frame, and is the
-// same after another round trip.
+// The stream of a control connection, in pieces. A message that either side accepts fits a frame,
+// and is the same after another round trip.
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
 #include "rendezvous/protocol/message_line.h"

@@ -88,7 +88,7 @@ std::vector<std::string> seeds() {
     all.push_back(
         std::string("\0\x80\x02}q\0(X\x07\0\0\0versionX\x01\0\0\0"
                     "1u.",
-                    28));
+                    27));
     all.push_back(std::string(1, '\x01') + write_node_facts(node));
     all.emplace_back("\x02TID 7:\n#0  0x01 poll - /c.so\nThread 1 (LWP 7)\n#0 0x1 in f ()\n");
     return all;

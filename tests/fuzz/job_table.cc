@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Any messages on any connections, operators, timers, and a journal that is slow, loses its tail
-// and changes leaders, to a JobTable. What it sends decodes, and its journal replays to the
+// and changes leaders, to a JobTable. Its messages decode, and its journal replays to the
 // assignments that were sent.
 #include "rendezvous/server/job_table.h"
 

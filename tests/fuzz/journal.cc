@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Records of a journal, one a line. What can be read is the same after it is written and read
-// again, and replays twice to the same lines.
+// Records of a journal, one a line. A record that can be read is the same after it is written
+// and read again, and replays twice to the same lines.
 #include "rendezvous/journal/journal.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What workers and agents say to each other about snapshots, and images. The first byte says what
-// the rest is: a packet of the channel, an announcement, an image, or an image whose hashes are
-// made right before it is read.
+// Messages of workers and agents about snapshots, and images. The first byte says what the rest is:
+// a packet of the channel, an announcement, an image, or an image whose hashes are made right
+// before it is read.
 #include <algorithm>
 #include <cstring>
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets between an agent and a worker. What either side accepts is equal after another round
-// trip, and fits a packet.
+// Packets between an agent and a worker. A message that either side accepts is equal after
+// another round trip, and fits a packet.
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/worker_link_samples.h"
 

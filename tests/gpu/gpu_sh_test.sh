@@ -70,7 +70,7 @@ for device in nvidia0 nvidiactl; do
     done
     rm "$devices/$device"
 done
-# Nor has it where the programs are skipped, as with a driver that is too old.
+# It has not run either if the programs are skipped, as with a driver that is too old.
 for program in $programs; do
     printf '#!/bin/sh\n[ $# = 0 ] || exit 2\necho skipped\nexit 77\n' >"$place/bin/$program"
     chmod +x "$place/bin/$program"

@@ -30,7 +30,7 @@ constexpr std::size_t kCount = std::size_t{1} << 18U;
 constexpr int kWarmUp = 5;
 constexpr std::chrono::seconds kLimit{60};
 
-/// What a process holds.
+/// The resources of a process.
 struct Holdings {
     std::size_t threads = 0;
     std::size_t descriptors = 0;
@@ -67,7 +67,7 @@ Holdings holdings() {
             .gpu_bytes = total_bytes - free_bytes};
 }
 
-/// What has grown too much; empty if nothing has. Libraries may keep a little of every round.
+/// The resource that has grown too much; empty if none. Libraries may keep a little of every round.
 std::string growth(const Holdings& before, const Holdings& now, int rounds) {
     constexpr std::size_t kHeapOfOneRound = std::size_t{64} << 10U;
     constexpr std::size_t kGpuOfAllRounds = std::size_t{32} << 20U;

@@ -24,10 +24,11 @@ def number_of(argument, default):
     return int(sys.argv[argument]) if len(sys.argv) > argument else default
 
 
-def run_ranks(ranks, gpus, limit_s=120):
+def run_ranks(ranks, gpus, limit_s=120, environments=None):
     """Runs this script again as each of `ranks` ranks, and returns the output of each.
 
-    Ranks that share a GPU appear to NCCL as separate hosts, as in the programs of this folder.
+    Ranks that share a GPU appear to NCCL as separate hosts, as in the programs of this folder. The
+    variables of environments[rank] are for one rank.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -35,6 +36,7 @@ def run_ranks(ranks, gpus, limit_s=120):
     for rank in range(ranks):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),
                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        environment.update(environments[rank] if environments else {})
         if ranks > gpus:
             environment.update(NCCL_HOSTID=f"torch-{rank}", NCCL_SOCKET_IFNAME="lo",
                                NCCL_IB_DISABLE="1", NCCL_MNNVL_ENABLE="0", NCCL_NVLS_ENABLE="0",

@@ -178,7 +178,7 @@ def custom_schemas():
 
 
 def error_of(document, schemas):
-    """What its schema says against the document, perhaps nothing. None: there is no schema here."""
+    """The error that its schema finds; empty if it finds none. None: there is no schema here."""
     key = document["apiVersion"], document["kind"]
     try:
         if key in schemas:

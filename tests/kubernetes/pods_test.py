@@ -124,7 +124,7 @@ class Cluster:
         return self.pod(f"train-{index}", ["run", *flags], {"JOB_COMPLETION_INDEX": str(index)})
 
     def ranks(self, round_number):
-        """What the workers of a round have told, by rank."""
+        """The files of a round's workers, by rank."""
         told = {}
         for file in self.out.glob(f"round.{round_number}.*"):
             host, size, master = file.read_text(encoding="ascii").split()

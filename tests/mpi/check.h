@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the test programs share: this process's place, and a check that ends the job.
+ * Shared by the test programs: this process's place, and a check that ends the job.
  */
 #ifndef CHECK_H
 #define CHECK_H

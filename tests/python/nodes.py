@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of one job on this machine, which come and go."""
+"""Nodes of one job on this machine, which join and leave."""
 import os
 import re
 import socket
@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from support import DEADLINE_S, HERE, PROGRAM, FolderTest, without_job
+from support import DEADLINE_S, HERE, PROGRAM, FolderTest, result_of, without_job
 
 
 class Node:
@@ -75,3 +75,30 @@ class NodesTest(FolderTest):
                                node.name], stdout=subprocess.DEVNULL, timeout=DEADLINE_S).returncode
         self.assertEqual(code, 0, node.output)
         self.assertEqual(node.wait(), 75, node.output)
+
+
+class WorldChanges:
+    """A case for jobs with torch_jobs.py on nodes: `node` starts one of that number, with so many
+    workers."""
+
+    def node(self, number, workers):
+        raise NotImplementedError
+
+    def test_world_shrinks_and_grows_and_a_drain_costs_no_step(self):
+        first, second = self.node(2, 2), self.node(3, 1)
+        first.expect(self, "of rank 0 of 3 from step 0,")
+        second.expect(self, "of rank 2 of 3 from step 0,")
+        second.end()
+        shrunk = first.expect(self, r"of rank 0 of 2 from step (\d+),")
+        third = self.node(4, 1)
+        grown = third.expect(self, r"of rank 2 of 3 from step (\d+),")
+        self.assertGreaterEqual(int(grown.group(1)), int(shrunk.group(1)))
+        self.drain(third)
+        self.assertIn(", with time: True, ", third.output)
+        left = re.search(r"left at step (\d+),", third.output)
+        first.expect(self, f"of rank 0 of 2 from step {left.group(1)},")
+        open(os.path.join(self.folder, "finish"), "w").close()
+        self.assertEqual(first.wait(), 0, first.output)
+        self.assertIn("each once an epoch: True", result_of(self, first.output, 2))
+        # The workers of the first node keep their processes.
+        self.assertEqual(len(set(re.findall(r"pid (\d+)\.", first.output))), 2, first.output)

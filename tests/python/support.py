@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: ranks that are threads, jobs under the launcher, optional packages."""
+"""Shared by the tests: ranks that are threads, jobs under the launcher, optional packages."""
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,69 @@ def run_job(*arguments, deadline_s=DEADLINE_S, **options):
         job.kill()
         raise
     return job.returncode, output
+
+
+class TrainingTest(FolderTest):
+    """Jobs of `script`, which trains with torch_jobs.py."""
+
+    script = None
+    preloaded = None  # The imports that a new process is spared.
+    words = ()  # Before the way in which it trains.
+    undisturbed = {}  # Results of runs without kills, which several cases have in common.
+
+    def run_training(self, way, *kills, ranks=2, flags=(), **surroundings):
+        return run_job(self.folder, self.script, *self.words, way, self.folder, *kills,
+                       ranks=ranks, deadline_s=300,
+                       flags=[f"--preload={self.preloaded}", *flags], surroundings=surroundings)
+
+    def train(self, way, *kills, flags=(), **options):
+        flags = [f"--max-restarts={len(kills) + 1}", *flags]
+        code, output = self.run_training(way, *kills, flags=flags, **options)
+        self.assertEqual(code, 0, output)
+        return output
+
+    def result(self, output, ranks):
+        return result_of(self, output, ranks)
+
+    def expected(self, way, ranks=2, **options):
+        """The result of a run without kills."""
+        key = (self.script, *self.words, way, ranks, *sorted(options.items()))
+        if key not in self.undisturbed:
+            self.undisturbed[key] = self.result(self.train(way, ranks=ranks, **options), ranks)
+        return self.undisturbed[key]
+
+    def expect_same_result(self, way, *kills, ranks=2, **options):
+        """The result is that without kills. Returns the output."""
+        expected = self.expected(way, ranks=ranks, **options)
+        output = self.train(way, *kills, ranks=ranks, **options)
+        self.assertEqual(self.result(output, ranks), expected, output)
+        return output
+
+    def expect_no_growth(self, output, deaths):
+        """`output`: of a job that has measured its use after a quarter of the deaths, and after
+        all."""
+        used = [tuple(map(int, match)) for match in
+                re.findall(r"used (\d+) (\d+) (\d+) in round (\d+)", output)]
+        self.assertEqual(len(used), 2, output)
+        (files, threads, kilobytes, first), (files_at_end, threads_at_end, more, last) = used
+        self.assertGreaterEqual(last - first, deaths * 3 // 4 - 1)
+        self.assertEqual((files_at_end, threads_at_end), (files, threads), output)
+        self.assertLess(more - kilobytes, 8000, "kB more after deaths")
+
+
+def result_of(test, output, ranks):
+    """The result, which all of so many ranks have printed."""
+    results = re.findall(r"result .*", output)
+    test.assertEqual(len(results), ranks, output)
+    test.assertEqual(len(set(results)), 1, output)
+    return results[0]
+
+
+def rounds_of(output, rank, ranks):
+    """The rounds that this rank of so many has begun: number, step and pid of each."""
+    begun = re.findall(rf"^\[\S+ round (\d+) of rank {rank} of {ranks} from step (\d+), pid (\d+)",
+                       output, re.MULTILINE)
+    return [tuple(map(int, each)) for each in begun]
 
 
 def run_program(program, ranks=2):

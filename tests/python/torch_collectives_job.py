@@ -367,7 +367,7 @@ def lazy_conjugates(group):
 
 
 def coalesced_blocks(group):
-    """What is issued in a block is complete after its wait, although a rank is late."""
+    """Operations of a block are complete after its wait, although a rank is late."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     for turn in range(3 * size):
         tensors = [torch.full((50000,), float(rank)) for _ in range(2)]

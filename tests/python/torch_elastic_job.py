@@ -7,15 +7,13 @@ BACKEND is that of Elastic. WAY is how it trains: plain (batch normalisation, dr
 loader (the same, with a process that loads data); amp (gradients accumulated over parts of the
 batch, autocast to bfloat16, a GradScaler, clipping, groups of parameters); compile (a compiled
 module); stock (PyTorch's own DistributedDataParallel, and a sub-group); many (the same, and rank 0
-reports what it uses); hang (rank 1 sleeps once in a section); kept (snapshots, and the rank that
-dies kills all others before); blocked (ranks die in the middle of operations: first in one of the
-default group, then in one of a sub-group); forming (rank 1 dies once, when it has published the
-address of its connections); bug (rank 1 raises a RuntimeError). KILL is STEP:RANK: that rank kills
-itself there, once.
+reports what it uses); hang (rank 1 sleeps once in a section); kept (with snapshots); blocked (ranks
+die in the middle of operations: first in one of the default group, then in one of a sub-group);
+forming and beginning (rank 1 dies once, when it has published the address of its connections of a
+sub-group, or of the default group); bug (rank 1 raises a RuntimeError). KILL is
+STEP:RANK[+RANK...]: the first of these ranks kills the others there, and itself, once.
 """
 import contextlib
-import faulthandler
-import hashlib
 import os
 import signal
 import sys
@@ -27,71 +25,25 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regroup.torch import Elastic, wrap_ddp
 from regroup.torch.round_store import RoundStore
+from torch_jobs import Job, Points, hash_of
 
 back_end, way, folder = sys.argv[1:4]
-kills = dict(tuple(map(int, word.split(":"))) for word in sys.argv[4:])
-STEPS = 10 + max(kills, default=20) if way == "many" else 30
+job = Job(folder, sys.argv[4:])
+STEPS = 10 + job.last if way == "many" else 30
 BATCH, SAMPLES = 12, 64
-faulthandler.dump_traceback_later(600, exit=True)
-torch.set_num_threads(1)
-torch.manual_seed(int(os.environ["LOCAL_RANK"]))  # Elastic gives all ranks one state.
-
-
-class Points(torch.utils.data.Dataset):
-    def __init__(self):
-        generator = torch.Generator().manual_seed(0)
-        self.inputs = torch.randn(SAMPLES, 8, generator=generator)
-        self.targets = self.inputs.square().sum(1, keepdim=True)
-
-    def __len__(self):
-        return SAMPLES
-
-    def __getitem__(self, index):
-        return self.inputs[index], self.targets[index]
-
-
-def must_die(step):
-    mark = os.path.join(folder, f"died.{step.number}")
-    if kills.get(step.number) != step.rank or os.path.exists(mark):
-        return False
-    open(mark, "w").close()
-    return True
 
 
 def die_once(step, point):
-    if way != "blocked" and point == step.number % 3 and must_die(step):
-        if way == "kept":
-            for rank in set(range(step.world_size)) - {step.rank}:
-                with open(os.path.join(folder, f"pid.{rank}"), encoding="ascii") as file:
-                    os.kill(int(file.read()), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+    if way != "blocked":
+        job.die_once(step, point)
 
 
 def die_in_operation(step):
     """In a large one, which ranks that do not talk with this one cannot end."""
-    group = None if step.number == min(kills) else whole
+    group = None if step.number == min(job.kills) else whole
     work = dist.all_reduce(torch.ones(4_000_000), group=group, async_op=True)
-    if must_die(step):
-        os.kill(os.getpid(), signal.SIGKILL)
+    job.die_if_due(step)
     work.wait()
-
-
-def hang_once(step):
-    mark = os.path.join(folder, "hung")
-    if step.number == 10 and step.rank == 1 and not os.path.exists(mark):
-        open(mark, "w").close()
-        time.sleep(1000)
-
-
-def use_of_memory():
-    with open("/proc/self/status", encoding="ascii") as file:
-        return int(next(line for line in file if line.startswith("RssAnon")).split()[1])
-
-
-def report():
-    """What rank 0 uses: descriptors, threads, kilobytes."""
-    print(f"used {len(os.listdir('/proc/self/fd'))} {len(os.listdir('/proc/self/task'))} "
-          f"{use_of_memory()} in round {elastic.round.context.round}", flush=True)
 
 
 def wrap_stock(module):
@@ -110,17 +62,19 @@ def wrap_blocked(module):
     return wrap_ddp(module)
 
 
-def wrap_forming(module):
-    mark = os.path.join(folder, "died")
-    if dist.get_rank() == 1 and not os.path.exists(mark):
+def die_at_next_group(rank):
+    if rank == 1 and job.is_first("died"):
         publish = RoundStore.set
 
         def publish_and_die(store, key, value):
             publish(store, key, value)
-            open(mark, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 
         RoundStore.set = publish_and_die
+
+
+def wrap_forming(module):
+    die_at_next_group(dist.get_rank())
     return wrap_blocked(module)
 
 
@@ -145,10 +99,10 @@ elastic = Elastic(model, optimizer, *parts, seed=5, backend=back_end,
                   wrap={"stock": wrap_stock, "many": wrap_stock, "blocked": wrap_blocked,
                         "forming": wrap_forming}.get(way, wrap_ddp),
                   snapshot_every=4 if way == "kept" else 0)
-with open(os.path.join(folder, f"pid.{os.environ['LOCAL_RANK']}"), "w", encoding="ascii") as file:
-    file.write(str(os.getpid()))
+if way == "beginning":
+    die_at_next_group(int(os.environ["LOCAL_RANK"]))
 options = {"num_workers": 1} if way == "loader" else {}
-batches = elastic.batches(Points(), BATCH, **options)
+batches = elastic.batches(Points(SAMPLES), BATCH, **options)
 loss_function = torch.nn.functional.mse_loss
 
 
@@ -156,7 +110,7 @@ def train_in_parts(step):
     """Gradients of two parts of the batch, in 16 bits."""
     optimizer.zero_grad()
     halves = list(zip(*(tensor.split((len(tensor) + 1) // 2) for tensor in next(batches))))
-    for number, (inputs, targets) in enumerate(halves):
+    for number, (_, inputs, targets) in enumerate(halves):
         last = number + 1 == len(halves)
         with contextlib.nullcontext() if last else elastic.ddp.no_sync():
             with torch.autocast("cpu", torch.bfloat16):
@@ -175,14 +129,14 @@ def train_in_parts(step):
 
 def train(step):
     with step.section("data"):
-        inputs, targets = next(batches)
-        if way == "hang":
-            hang_once(step)
+        _, inputs, targets = next(batches)
+        if way == "hang" and step.number == 10 and step.rank == 1 and job.is_first("hung"):
+            time.sleep(1000)
     die_once(step, 0)
     optimizer.zero_grad()
     loss = loss_function(elastic.ddp(inputs), targets)
     die_once(step, 1)
-    if way == "blocked" and step.number in kills:
+    if way == "blocked" and step.number in job.kills:
         die_in_operation(step)
     if way == "bug" and step.number == 5 and step.rank == 1:
         raise RuntimeError("a bug of the program")
@@ -194,23 +148,13 @@ def train(step):
     return loss
 
 
-def on_round(current):
-    print(f"round {current.context.round} of rank {current.rank} of {current.world_size} from step "
-          f"{current.step}, pid {os.getpid()}", flush=True)
-
-
-# In the middle of rounds.
-report_at = (max(kills, default=0) // 4 + 2, max(kills, default=0) + 2)
-for step in elastic.steps(until=STEPS, on_round=on_round):
+for step in elastic.steps(until=STEPS, on_round=job.note_round):
     with step:
         loss = (train_in_parts if way == "amp" else train)(step)
         step.report("loss", loss)  # A tensor of the graph.
-        if way == "many" and step.rank == 0 and step.number in report_at:
-            report()
+        if way == "many" and job.measures(step):
+            job.note_use(step)
 assert elastic.ending == "finished"
-digest = hashlib.sha256()
-for value in model.state_dict().values():
-    digest.update(value.numpy().tobytes())
-for group in optimizer.param_groups:
-    digest.update(str(group["lr"]).encode())
-print(f"result {digest.hexdigest()}, scale {scaler.get_scale() if scaler else None}", flush=True)
+rates = [group["lr"] for group in optimizer.param_groups]
+print(f"result {hash_of(model.state_dict().values())}, rates {rates}, "
+      f"scale {scaler.get_scale() if scaler else None}", flush=True)

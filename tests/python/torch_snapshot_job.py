@@ -69,7 +69,7 @@ def make_model():
 
 
 class Dcp:
-    """What Snapshot does, by torch.distributed.checkpoint."""
+    """The same as Snapshot, by torch.distributed.checkpoint."""
 
     def __init__(self, model, optimizer):
         from regroup.torch import SnapshotWriter

@@ -28,7 +28,8 @@ fail() {
     grep -q "consistent with the following platform tag: \"manylinux_2_34_$(uname -m)\"" ||
     fail "auditwheel does not find $wheel consistent with manylinux_2_34"
 contents=$("$folder/tools/bin/python" -m zipfile -l "$wheel")
-for file in regroup/py.typed regroup/libregroup.so scripts/regroup licenses/LICENSE \
+for file in regroup/py.typed regroup/libregroup.so scripts/regroup \
+    data/lib/regroup/libnccl-profiler-regroup.so licenses/LICENSE \
     licenses/NOTICE THIRD_PARTY_LICENSES.txt; do
     case $contents in *"$file"*) ;; *) fail "$wheel has no $file" ;; esac
 done

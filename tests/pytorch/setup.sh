@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes virtual environments with packages from PyPI, for the tests and benchmarks beside PyTorch:
 #
-#     sh tests/pytorch/setup.sh [current|newest|clients|peers ...]
+#     sh tests/pytorch/setup.sh [current|newest|clients|peers|torchft ...]
 #
 #     current  build/pytorch: the PyTorch that the documentation is about. The default
 #     newest   build/pytorch-newest: the newest PyTorch
 #     clients  build/pytorch-clients: libraries that train with PyTorch, over build/pytorch
 #     peers    build/pytorch-peers: DLRover and torchft, beside which benchmarks run, over build/pytorch
+#     torchft  build/pytorch-torchft: a newer build of torchft, over build/pytorch
 #
 # The first run takes some minutes for each. current and newest are 3 GB of downloads and 6 GB of
 # disk, clients is 0.6 GB. Later runs do nothing. An environment appears only when it is complete.
@@ -51,8 +52,16 @@ case ${1:-current} in
         check='from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer'
         below=pytorch
         ;;
+    torchft)
+        sh "$0" current
+        venv=$build/pytorch-torchft
+        packages="torchft-nightly==2026.10.26"
+        disk_kb=500000
+        check='from torchft import Manager'
+        below=pytorch
+        ;;
     *)
-        echo "pytorch: unknown environment '$1'; one of current, newest, clients, peers" >&2
+        echo "pytorch: unknown environment '$1'; one of current, newest, clients, peers, torchft" >&2
         exit 2
         ;;
 esac

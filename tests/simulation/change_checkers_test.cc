@@ -28,7 +28,7 @@ class ChangeCheckersTest : public CheckerFixture {
         checker->on_agent_start(now, 0);
         now += minutes(2);  // The start is long ago.
     }
-    void form(std::uint64_t round, std::uint64_t step, std::vector<MemberView> members) {
+    void form(std::uint64_t round, std::uint64_t step, const std::vector<MemberView>& members) {
         checker->on_group_formed(now, {round, RoundId{round}}, step, members);
     }
     void join(const std::string& node) {

@@ -39,7 +39,7 @@ class RecoveryCheckersTest : public CheckerFixture {
         checker->on_agent_effect(now, 0, idle, effect);
     }
     void agent_hears(const agent::AgentEvent& event) { checker->on_agent_event(now, 0, event); }
-    void form(std::uint64_t round, std::uint64_t step, std::vector<MemberView> members) {
+    void form(std::uint64_t round, std::uint64_t step, const std::vector<MemberView>& members) {
         checker->on_group_formed(now, {round, RoundId{round}}, step, members);
     }
     void vote(std::uint64_t round, bool suspend = false) {

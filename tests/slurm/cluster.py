@@ -63,7 +63,7 @@ def find(name):
 
 
 def missing():
-    """What this machine lacks for a cluster; nothing if it can have one."""
+    """Why this machine cannot have a cluster; None if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for name in ("unshare", "nsenter", "ip", "mount"):

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "tests/support/temporary_directory.h"
 
@@ -15,6 +17,14 @@ class MachineFolder {
    public:
     [[nodiscard]] std::filesystem::path root() const { return folder_ / "root"; }
     [[nodiscard]] std::string nvml_facts() const { return folder_.path() + "/nvml"; }
+    /// See show_holder().
+    [[nodiscard]] std::string holders() const { return nvml_facts() + ".holders"; }
+    /// How often the stand-in has named a holder.
+    [[nodiscard]] std::size_t asked() const {
+        std::error_code none;
+        const auto bytes = std::filesystem::file_size(holders() + ".asked", none);
+        return none ? 0 : static_cast<std::size_t>(bytes);
+    }
 
     MachineFolder() { std::filesystem::create_directories(root() / "dev"); }
 

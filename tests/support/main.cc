@@ -8,7 +8,7 @@
 
 namespace {
 
-// What ctest takes for "skipped" (SKIP_RETURN_CODE).
+// ctest takes this exit code for "skipped" (SKIP_RETURN_CODE).
 constexpr int kSkipped = 77;
 
 // Why cases were skipped, each reason once.

@@ -161,6 +161,17 @@ void Screen::set_modes(bool on) {
     }
 }
 
+void Screen::erase(std::size_t kind) {
+    for (std::size_t y = 0; y < rows_; ++y) {
+        for (std::size_t at = 0; at < columns_; ++at) {
+            const bool is_behind = y > y_ || (y == y_ && at >= x_);
+            if (kind == 2 || (kind == 0) == is_behind) {
+                cells_[y][at] = " ";
+            }
+        }
+    }
+}
+
 void Screen::sequence(char last) {
     const std::size_t count = argument(0, 1);
     auto& row = cells_[y_];
@@ -189,18 +200,9 @@ void Screen::sequence(char last) {
         case 'd':
             y_ = std::min(count, rows_) - 1;
             break;
-        case 'J': {
-            const std::size_t kind = argument(0, 0);
-            for (std::size_t y = 0; y < rows_; ++y) {
-                for (std::size_t at = 0; at < columns_; ++at) {
-                    const bool is_behind = y > y_ || (y == y_ && at >= x_);
-                    if (kind == 2 || (kind == 0) == is_behind) {
-                        cells_[y][at] = " ";
-                    }
-                }
-            }
+        case 'J':
+            erase(argument(0, 0));
             break;
-        }
         case 'K': {
             const std::size_t kind = argument(0, 0);
             std::fill(kind == 0 ? row.begin() + x : row.begin(),

@@ -33,6 +33,8 @@ class Screen {
     void put(const std::string& character);
     void control(char byte);
     void escape(char last);
+    /// 0: from the cursor on; 1: up to it; 2: all.
+    void erase(std::size_t kind);
     void sequence(char last);
     void set_modes(bool on);
     void line_feed();

@@ -16,7 +16,7 @@ struct Layer {
     /// The standard library without threads, locks, random numbers, unordered containers, streams
     /// and files.
     bool pure = false;
-    std::string never{};  ///< What it must not do, where includes cannot show it.
+    std::string never{};  ///< A prohibition that includes cannot show.
 };
 
 /// All layers. The first one that matches a file is its layer.

@@ -40,9 +40,11 @@ const std::vector<Ban>& banned_code() {
         {"sleep_for", all, sleepers, "wait for a condition, with a deadline"},
         {"sleep", all, sleepers, "wait for a condition, with a deadline"},
         {"usleep", all, sleepers, "wait for a condition, with a deadline"},
-        {"getenv", all, "launcher/.*|worker_sdk/src/(context/context|cuda/environment).cc|tests/.*",
-         "the environment is read in the launcher, in Context and in cuda::Environment, and handed "
-         "on as values"},
+        {"getenv", all,
+         "launcher/.*|worker_sdk/src/(context/context|cuda/environment).cc|tests/.*|"
+         "rendezvous/worker_link/collectives_writer.cc|worker_sdk/nccl_profiler/plugin.cc",
+         "the environment is read in the launcher, in Context, in cuda::Environment and inside of "
+         "NCCL, and handed on as values"},
         {"memcpy", copiers, none, "copy_bytes, which is fast on every processor"},
         {"memmove", copiers, "worker_sdk/src/cpu/collective_lane.cc",
          "copy_bytes, which is fast on every processor"},

@@ -46,11 +46,22 @@ TEST(AgentJoiningText, TellsHowManyWorkersHaveEnteredTheRoundAndItsGroup) {
     const WorkerLook starting = look(0, Phase::starting);
     const WorkerLook forming = look(3, Phase::forming);
     const WorkerLook training = look(3, Phase::training);
-    const auto text = [](std::vector<WorkerLook> looks) { return joining_text(looks, kRound, 2); };
+    const auto text = [](const std::vector<WorkerLook>& looks) {
+        return joining_text(looks, kRound, 2);
+    };
     EXPECT_EQ(text({}), "round 3: 0 of 2 workers have entered it");
     EXPECT_EQ(text({starting, forming}), "round 3: 1 of 2 workers has entered it");
     EXPECT_EQ(text({training, forming}), "round 3: forming the group; 1 of 2 workers are ready");
     EXPECT_EQ(text({training, training}), "");
+}
+
+TEST(AgentSlowStartText, NamesPyTorchWhereItIsLoaded) {
+    EXPECT_EQ(slow_start_text(std::chrono::milliseconds(2340), true),
+              "the new processes took 2.3 s until their first output or connection; "
+              "--preload=torch imports PyTorch once on each node, and starts workers from there");
+    EXPECT_EQ(slow_start_text(seconds(1), false),
+              "the new processes took 1.0 s until their first output or connection; "
+              "--preload=MODULES imports modules once on each node, and starts workers from there");
 }
 
 TEST(AgentTransferText, AddsTheBytesOfAllWorkers) {

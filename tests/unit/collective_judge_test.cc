@@ -139,6 +139,12 @@ TEST(CollectiveJudge, WithoutEndsOnlyEntriesCount) {
     EXPECT_EQ(judge(positions).culprit->rank, 2U);
     positions[2].groups[0].entered = 8;
     EXPECT_FALSE(judge(positions).hangs());  // They may compute.
+    for (RankPosition& rank : positions) {
+        rank.groups[0].called = {{8, "all_reduce", "8 float32"}};
+    }
+    positions[1].groups[0].called = {{8, "broadcast", "1 int64"}};
+    ASSERT_TRUE(judge(positions).culprit);
+    EXPECT_EQ(judge(positions).culprit->rank, 1U);
 }
 
 TEST(CollectiveJudge, CollectiveThatAllHaveBegunIsTold) {

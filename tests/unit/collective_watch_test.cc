@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/watch/collective_watch.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,6 +50,13 @@ class CollectiveWatchTest : public ::testing::Test {
         group().completed_at.store(now.time_since_epoch().count());
         group().completed.fetch_add(1);
     }
+    /// The group has learned how long its collectives take.
+    void learn() {
+        for (int i = 0; i < 40; ++i) {
+            enter();
+            complete();
+        }
+    }
     std::optional<Hang> look() {
         const std::vector<WorkerGroups> workers{{0, 4, 100, look_at(*page, now)}};
         return watch.look(now, workers);
@@ -67,6 +78,7 @@ class CollectiveWatchTest : public ::testing::Test {
 };
 
 TEST_F(CollectiveWatchTest, CollectiveThatTakesLongIsReported) {
+    learn();
     enter();
     const Instant began = now;
     const std::optional<Hang> hang = look_for(20s);
@@ -77,7 +89,29 @@ TEST_F(CollectiveWatchTest, CollectiveThatTakesLongIsReported) {
     EXPECT_TRUE(hang->in_collective);
     EXPECT_TRUE(hang->only_told);
     EXPECT_EQ(hang->text,
-              "rank 4 has been in all_reduce 1 of nccl group of 2 ranks for 10 s (limit 10 s)");
+              "rank 4 has been in all_reduce 41 of nccl group of 2 ranks for 10 s (limit 10 s)");
+}
+
+TEST_F(CollectiveWatchTest, WithoutEndsAGroupThatIsNoLongerUsedIsNotReported) {
+    learn();
+    group().knows_ends.store(0);
+    CollectiveGroup& other = page->groups[5];
+    other.id.store(8);
+    other.size.store(2);
+    other.state.store(CollectiveGroup::kInUse);
+    for (int i = 0; i < 60; ++i) {
+        other.entered_at[(other.entered.load() + 1) % kSignaturesKept].store(
+            now.time_since_epoch().count());
+        other.entered.fetch_add(1);
+        EXPECT_FALSE(look_for(2s));
+    }
+    EXPECT_TRUE(look_for(12s));
+}
+
+TEST_F(CollectiveWatchTest, FirstCollectivesMayTakeLonger) {
+    enter();
+    EXPECT_FALSE(look_for(59s));
+    EXPECT_TRUE(look_for(3s));
 }
 
 TEST_F(CollectiveWatchTest, TimeBetweenCollectivesIsNotReported) {
@@ -87,6 +121,7 @@ TEST_F(CollectiveWatchTest, TimeBetweenCollectivesIsNotReported) {
 }
 
 TEST_F(CollectiveWatchTest, LimitFollowsTheLongestTimeOfSuchCollectives) {
+    learn();
     group().longest[time_slot(kGradients.packed())].store(Duration(20s).count());
     enter();
     EXPECT_FALSE(look_for(99s));
@@ -94,6 +129,7 @@ TEST_F(CollectiveWatchTest, LimitFollowsTheLongestTimeOfSuchCollectives) {
 }
 
 TEST_F(CollectiveWatchTest, OtherCollectivesHaveTheirOwnLimit) {
+    learn();
     constexpr CollectiveSignature kBarrier{CollectiveKind::barrier, ElementType::unknown, 0};
     ASSERT_NE(time_slot(kBarrier.packed()), time_slot(kGradients.packed()));
     group().longest[time_slot(kBarrier.packed())].store(Duration(300s).count());
@@ -102,6 +138,7 @@ TEST_F(CollectiveWatchTest, OtherCollectivesHaveTheirOwnLimit) {
 }
 
 TEST_F(CollectiveWatchTest, TimeInWhichTheAgentDidNotRunDoesNotCount) {
+    learn();
     enter();
     EXPECT_FALSE(look_for(5s));
     now += 60s;  // It was stopped, and the workers perhaps, too.
@@ -122,6 +159,7 @@ TEST_F(CollectiveWatchTest, TheCulpritMayBeEndedAfterTheTimeout) {
     limits.most = 30s;
     limits.floor = 10s;
     watch = CollectiveWatch(limits, kLookInterval);
+    learn();
     enter();
     EXPECT_TRUE(look_for(12s)->only_told);
     now += kLookInterval;
@@ -133,6 +171,73 @@ TEST_F(CollectiveWatchTest, TheCulpritMayBeEndedAfterTheTimeout) {
     ASSERT_TRUE(hang);
     EXPECT_FALSE(hang->only_told);
     EXPECT_GT(hang->stood, 30s);
+}
+
+/// Four ranks train for a day, each in steps that take between a tenth of `most` and `most`, with
+/// an all_reduce at the end. Returns the hangs that are found.
+int hangs_in_a_day(Duration most, std::uint32_t seed) {
+    constexpr std::uint32_t kRanks = 4;
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> part(0.1, 1);
+    std::vector<std::unique_ptr<CollectivesPage>> pages;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        CollectiveGroup& group = pages.emplace_back(std::make_unique<CollectivesPage>())->groups[0];
+        group.id.store(7);
+        group.size.store(kRanks);
+        group.knows_starts.store(1);
+        group.knows_ends.store(1);
+        group.state.store(CollectiveGroup::kInUse);
+    }
+    CollectiveWatch watch(HangLimits{}, kLookInterval);
+    Instant now(1h);
+    const Instant end = now + 24h;
+    std::array<Instant, kRanks> enters{};
+    const auto plan = [&] {
+        for (Instant& at : enters) {
+            at = now + Duration(static_cast<Duration::rep>(part(random) *
+                                                           static_cast<double>(most.count())));
+        }
+    };
+    plan();
+    int hangs = 0;
+    for (std::uint64_t step = 1; now < end; now += kLookInterval) {
+        bool all_entered = true;
+        for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+            CollectiveGroup& group = pages[rank]->groups[0];
+            if (enters[rank] <= now && group.entered.load() < step) {
+                group.signatures[step % kSignaturesKept].store(kGradients.packed());
+                group.entered_at[step % kSignaturesKept].store(now.time_since_epoch().count());
+                group.entered.store(step);
+                group.started.store(step);
+            }
+            all_entered = all_entered && group.entered.load() == step;
+        }
+        if (all_entered) {
+            for (const auto& page : pages) {
+                CollectiveGroup& group = page->groups[0];
+                const std::int64_t spent = now.time_since_epoch().count() -
+                                           group.entered_at[step % kSignaturesKept].load();
+                std::atomic<std::int64_t>& longest = group.longest[time_slot(kGradients.packed())];
+                longest.store(std::max(longest.load(), spent));
+                group.completed_at.store(now.time_since_epoch().count());
+                group.completed.store(step);
+            }
+            ++step;
+            plan();
+        }
+        std::vector<WorkerGroups> workers;
+        for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+            workers.push_back({rank, rank, 100 + rank, look_at(*pages[rank], now)});
+        }
+        hangs += watch.look(now, workers) ? 1 : 0;
+    }
+    return hangs;
+}
+
+TEST(CollectiveWatchDay, StepsThatVaryByAFactorOfTenAreNoHang) {
+    for (const Duration most : {Duration(2s), Duration(5s), Duration(20s), Duration(60s)}) {
+        EXPECT_EQ(hangs_in_a_day(most, 4711), 0) << to_seconds(most);
+    }
 }
 
 TEST_F(CollectiveWatchTest, PositionTellsTheCollectiveAndTheLastOnes) {

@@ -91,7 +91,7 @@ TEST(Explain, RankThatHasFinishedComesFirst) {
     HangFacts facts = job(3);
     facts_of(facts, 0).state = ProcessState::stopped;
     facts_of(facts, 1).state = ProcessState::finished;
-    EXPECT_EQ(explain(facts).kind, HangKind::stopped);  // That is certain.
+    EXPECT_EQ(explain(facts).kind, HangKind::stopped);  // Stopped processes are certain evidence.
     facts_of(facts, 0).state = ProcessState::running;
     EXPECT_EQ(explain(facts).kind, HangKind::finished);
     EXPECT_THAT(explain(facts).culprits, ElementsAre(1));

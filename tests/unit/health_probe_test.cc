@@ -7,15 +7,19 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <set>
 #include <string>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "agent/health/folder_probe.h"
+#include "agent/health/gpu_holders.h"
 #include "agent/health/gpu_probe.h"
 #include "agent/health/host_probe.h"
 #include "agent/health/load_test.h"
 #include "agent/health/probe_answer.h"
+#include "tests/support/gpu_holders.h"
 #include "tests/support/machine_folder.h"
 #include "tests/support/matchers.h"
 
@@ -256,6 +260,27 @@ TEST(HealthLoad, AllCpusComputeTheSameProduct) {
         EXPECT_GT(result.products_per_second, 0);
     }
     EXPECT_GT(probed.copied_per_second, 0);
+}
+
+TEST_F(HealthProbe, ProcessHoldsMemoryUntilItHasEndedAndTheDriverShowsItNoMore) {
+    constexpr pid_t kDead = 1 << 23;  // Larger than any process's number.
+    machine_.tell_nvml("0000:3b:00.0 code 15\n0000:9f:00.0 code 0\n");
+    ::setenv("STAND_IN_NVML", machine_.nvml_facts().c_str(), 1);
+    const GpuHolders gpus(places_);
+    testing::show_holder(machine_.holders(), kDead);
+    std::set<pid_t> pids{::getpid(), kDead, kDead + 1};
+    gpus.drop_free(pids);
+    EXPECT_THAT(pids, ElementsAre(::getpid(), kDead));
+    testing::show_holder(machine_.holders(), 0);
+    gpus.drop_free(pids);
+    EXPECT_THAT(pids, ElementsAre(::getpid()));
+}
+
+TEST_F(HealthProbe, WithoutNvmlOnlyTheEndOfAProcessCounts) {
+    places_.nvml = "libno-such-library.so.1";
+    std::set<pid_t> pids{::getpid(), 1 << 23};
+    GpuHolders(places_).drop_free(pids);
+    EXPECT_THAT(pids, ElementsAre(::getpid()));
 }
 
 }  // namespace

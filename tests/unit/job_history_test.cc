@@ -74,7 +74,7 @@ TEST(JobHistory, TimesNeverDecreaseAndAddUpToTheAgeOfTheJob) {
     JobHistory history = recovered_job(0);
     double before = 0;
     for (int second = 26; second < 40; ++second) {
-        history.reached(at(std::chrono::seconds(second)), static_cast<std::uint64_t>(100 + second));
+        history.reached(at(std::chrono::seconds(second)), 100 + static_cast<std::uint64_t>(second));
         double sum = 0;
         for (const Duration time : history.totals(at(std::chrono::seconds(second))).time) {
             sum += std::chrono::duration<double>(time).count();

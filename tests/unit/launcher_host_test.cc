@@ -54,13 +54,15 @@ TEST(LauncherHost, UserIsNamedByItsAccountThenByTheEnvironmentThenByNumber) {
 
 // A machine of two GPUs, as /proc shows it.
 class LauncherGpus : public ::testing::Test {
+   public:
+    ~LauncherGpus() override { std::filesystem::remove_all(root_); }
+
    protected:
     LauncherGpus() {
         for (const char* bus : {"0000:3b:00.0", "0000:5e:00.0"}) {
             std::filesystem::create_directories(root_ + "/proc/driver/nvidia/gpus/" + bus);
         }
     }
-    ~LauncherGpus() override { std::filesystem::remove_all(root_); }
 
     std::string root_ = ::testing::TempDir() + "gpus" + std::to_string(::getpid());
 };

@@ -3,6 +3,7 @@
 #include "launcher/host.h"
 #include "launcher/run_plan.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/launcher_variables.h"
 
 namespace regroup::launcher {
 namespace {
@@ -52,6 +53,18 @@ TEST(LauncherPlan, JobsOfOneMachineHaveDifferentIds) {
     RunFlags named = program();
     named.agent.core.job = "mine";
     EXPECT_EQ(planned(named).agent.core.job, "mine");
+}
+
+TEST(LauncherPlan, EnvironmentLimitsTheWaitForGpuMemory) {
+    const auto limit_of = [](const char* text) {
+        const testing::ScopedVariable variable("REGROUP_GPU_MEMORY_TIMEOUT", text);
+        return planned(program()).agent.group.gpus.limit;
+    };
+    EXPECT_EQ(limit_of(nullptr), std::chrono::seconds(10));
+    EXPECT_EQ(limit_of("0"), Duration::zero());
+    EXPECT_EQ(limit_of("90"), std::chrono::seconds(90));
+    const testing::ScopedVariable variable("REGROUP_GPU_MEMORY_TIMEOUT", "1.5");
+    EXPECT_THAT(error_of(program()), StartsWith("REGROUP_GPU_MEMORY_TIMEOUT='1.5'"));
 }
 
 TEST(LauncherPlan, StandaloneOverridesBackendAndEndpointWithANotice) {

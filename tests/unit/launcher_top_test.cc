@@ -221,8 +221,8 @@ TEST_F(TopView, TelemetryOfTheProgramIsShown) {
     nlohmann::json job = nightly();
     job["telemetry"] = {{"samples_per_s", 512.5},
                         {"values", {{"loss", 2.3125}, {"odd", "x"}}},
-                        {"step_s", {{"data", 0.002}, {"compute", 0.07}, {"waiting", 0}}},
-                        {"slow_ranks", {{{"rank", 3}, {"excess", 0.4}}}}};
+                        {"step_s", {{"data", 0.002}, {"compute", 0.07}, {"waiting", 0}}}};
+    job["slow_ranks"] = {{{"rank", 3}, {"excess", 0.4}}};
     view.take(status_of({job}), now, kTime);
     EXPECT_THAT(draw(120),
                 Contains("512 samples/s; loss 2.312; step: data 2 ms, compute 70 ms; slow "

@@ -65,7 +65,7 @@ JobView full_job(const std::string& id = "nightly") {
     telemetry.counters.steps = 12;
     telemetry.counters.data = 250ms;
     telemetry.values = {{"loss", 0.75}};
-    telemetry.slow_ranks = {{3, 0.5}};
+    view.slow_ranks = {{3, 0.5}};
     view.telemetry.hear("n0", telemetry, at(1s));
     view.snapshots.hear({.step = 12, .kept_step = 10, .bytes = 4096}, view.now - 3s);
     view.totals.restarts[static_cast<std::size_t>(CauseWord::failure)] = 1;

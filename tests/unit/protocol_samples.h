@@ -49,8 +49,9 @@ inline rendezvous::NodeReport sample_report() {
     report.ended_ago = std::chrono::seconds(3);
     report.store_spent = true;
     report.draining = "stopped by SIGTERM";
-    report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
-                                   std::chrono::seconds(12)};
+    report.hang = rendezvous::Hang{13,   "rank 13 has been in section 'load' for 12 s",
+                                   true, std::chrono::seconds(12),
+                                   true, true};
     report.positions = {{12, 812, 40, true, "all_reduce"},
                         {13, 811, 39, false, "load"},
                         {14, 0, 0, false, "", true, std::chrono::seconds(3)}};
@@ -229,7 +230,8 @@ inline rendezvous::LogWish sample_log_wish() {
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
     return {sample_join(),
             rendezvous::Report{sample_report(), sample_telemetry(),
-                               rendezvous::SnapshotFacts{810, 800, 500, 4'294'967'296}},
+                               rendezvous::SnapshotFacts{810, 800, 500, 4'294'967'296},
+                               rendezvous::WorkWindow{3, 16, 12, {{std::chrono::seconds(9)}}}},
             rendezvous::Leave{"SIGTERM", true},
             sample_resumed(),
             rendezvous::LogPart{12, "/runs/round_4/rank00013.err", 4107, "step 12345\n", true,
@@ -242,7 +244,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
         rendezvous::Assign{sample_assignment(), 1764105600123},
         rendezvous::Stop{rendezvous::RoundId{4}, "node node4 joined", true},
         rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1", true, true},
-        rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
+        rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs", true},
         rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
         rendezvous::ReadLog{12, sample_log_wish()},
         rendezvous::Fenced{"this node was given up as lost"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which nodes may join a job.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "rendezvous/core/failure_detector.h"
 #include "rendezvous/core/message_bytes.h"

@@ -124,7 +124,7 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
 }
 
 /// The rank has entered so many collectives of a group of four.
-RankPosition in_group(std::uint32_t rank, std::uint64_t entered, std::uint64_t completed) {
+RankPosition rank_in_group(std::uint32_t rank, std::uint64_t entered, std::uint64_t completed) {
     RankPosition position;
     position.rank = rank;
     GroupPosition group;
@@ -157,13 +157,29 @@ class RendezvousCollectives : public RendezvousHang {
     void all_answer(const NodeReport& first, std::uint64_t entered_by_last) {
         const std::uint32_t alarm = job.heard<SaveStacks>("b").alarm;
         NodeReport a = first;
-        answer(a, alarm, {in_group(0, 8, 7), in_group(1, 8, 7)});
+        answer(a, alarm, {rank_in_group(0, 8, 7), rank_in_group(1, 8, 7)});
         NodeReport b = report();
-        answer(b, alarm, {in_group(2, 8, 7), in_group(3, entered_by_last, 7)});
+        answer(b, alarm, {rank_in_group(2, 8, 7), rank_in_group(3, entered_by_last, 7)});
         job.tell("a", a);
         job.tell("b", b);
     }
 };
+
+TEST_F(RendezvousCollectives, OfRanksInTheSameStepTheOneThatIsMissingIsEnded) {
+    job.tell("a", hanging(0));
+    NodeReport a = hanging(0);
+    answer(a, 1, {rank_in_group(0, 8, 7), rank_in_group(1, 8, 7)});
+    NodeReport b = report();
+    answer(b, 1, {rank_in_group(2, 8, 7), rank_in_group(3, 7, 7)});
+    for (NodeReport* node : {&a, &b}) {
+        for (RankPosition& position : node->positions) {
+            position.step = 10;
+        }
+    }
+    job.tell("a", a);
+    job.tell("b", b);
+    EXPECT_EQ(job.heard<EndWorker>("b").rank, 3U);
+}
 
 TEST_F(RendezvousCollectives, MissingRankIsNamedAndNotEnded) {
     job.tell("a", in_collective(0));

@@ -99,11 +99,12 @@ Judgement judged(const std::string& words, bool leaver_may_be_gone = false, bool
 }
 
 TEST(Judge, JudgementNamesTheCauseAndTheCharge) {
-    const char* kA = "the connection between rank 0 on a and rank 2 on b broke: rank 2 closed it";
-    const char* kBoth = "the connection between rank 0 on a and rank 2 on b broke";
-    const char* kLost = "node c is lost: silent for 3.0 s";
-    const char* kCrash = "rank 2 on b was ended by SIGSEGV";
-    const char* kError = "rank 2 on b exited with code 1";
+    constexpr const char* kA =
+        "the connection between rank 0 on a and rank 2 on b broke: rank 2 closed it";
+    constexpr const char* kBoth = "the connection between rank 0 on a and rank 2 on b broke";
+    constexpr const char* kLost = "node c is lost: silent for 3.0 s";
+    constexpr const char* kCrash = "rank 2 on b was ended by SIGSEGV";
+    constexpr const char* kError = "rank 2 on b exited with code 1";
     const Case cases[] = {
         // A failure and its consequences.
         {"[error b2]", Charged::failure, kError},

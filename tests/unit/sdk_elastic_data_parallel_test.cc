@@ -73,7 +73,7 @@ struct BucketModel {
             auto* const gradient = static_cast<float*>(ddp->gradient(index).data);
             for (std::size_t i = 0; i < weights[index].size(); ++i) {
                 const auto seed = static_cast<float>(step.number() * 131 + index * 31 + i % 997 +
-                                                     step.context().rank * 7919);
+                                                     std::size_t{step.context().rank} * 7919);
                 gradient[i] = std::sin(seed) * weights[index][i];
             }
             ddp->gradient_ready(index);
@@ -92,9 +92,10 @@ struct BucketModel {
 };
 
 class ElasticDataParallel : public ElasticLoopTest {
-   protected:
+   public:
     ~ElasticDataParallel() override { join(); }
 
+   protected:
     /// Trains the model of each rank besides what the script says.
     Script trains(Script script = {}, bool in_sub_group = false) {
         script.cpu_transport = "tcp";

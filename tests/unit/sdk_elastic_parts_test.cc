@@ -14,7 +14,7 @@
 #include "tests/support/errors.h"
 #include "worker_sdk/src/elastic/rank_state.h"
 #include "worker_sdk/src/elastic/registered_state.h"
-#include "worker_sdk/src/elastic/straggler_detector.h"
+#include "rendezvous/base/straggler_detector.h"
 #include "worker_sdk/src/elastic/vote.h"
 
 namespace regroup::elastic {
@@ -273,7 +273,7 @@ TEST(Vote, AllRanksLearnWhetherTheirDigestsAgree) {
 TEST(Vote, RanksInDifferentCallsAreRefusedOnAllRanks) {
     struct Case {
         Ballot of_one;
-        const char* words;
+        const char* words = "";
     };
     const Ballot right{.step = 4, .samples = 8};
     for (const Case& one : {Case{{.step = 5, .samples = 8}, "between 4 and 5 steps"},

@@ -151,10 +151,11 @@ struct Rank {
 };
 
 class ElasticLoopTest : public ::testing::Test {
+   public:
+    ~ElasticLoopTest() override { join(); }
+
    protected:
     using Names = std::vector<std::string>;
-
-    ~ElasticLoopTest() override { join(); }
 
     void start(const std::string& name, const AssignWorker& place, Script script = {}) {
         Rank& rank = ranks_[name];

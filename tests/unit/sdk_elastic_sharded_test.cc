@@ -57,9 +57,10 @@ const std::vector<float>& weights_of_one_process() {
 }
 
 class ElasticSharded : public ElasticLoopTest {
-   protected:
+   public:
     ~ElasticSharded() override { join(); }
 
+   protected:
     /// Trains the model of each rank besides what the script says.
     Script trains(Script script = {}) {
         script.before_run = [this](Rank& rank, ElasticLoop& loop) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank concludes from the standings of the others when a collective has expired.
+// The conclusions of a rank from the standings of the others when a collective has expired.
 #include <gtest/gtest.h>
 
 #include "worker_sdk/src/group/standing.h"
@@ -20,7 +20,7 @@ class StandingsTest : public ::testing::Test {
                         .is_inside = is_inside ? 1U : 0U},
                        asked_at);
     }
-    [[nodiscard]] std::string cause_among(std::vector<std::uint32_t> others) const {
+    [[nodiscard]] std::string cause_among(const std::vector<std::uint32_t>& others) const {
         return standings
             .explain({.code = Errc::deadline_exceeded,
                       .cause = "unknown",

@@ -46,7 +46,7 @@ struct Rank {
     std::shared_ptr<Node> node;
     PartId id;
     std::shared_ptr<Room> room{};
-    Version next{};  ///< That it saves next.
+    Version next{};  ///< The version that it saves next.
     std::optional<std::size_t> saving_into{};
     std::optional<Version> in_flight{};  ///< Not kept yet; there is one at most.
     std::vector<Version> pending{};
@@ -140,8 +140,8 @@ class History {
         truth_[{history, round_}] = parts;
     }
 
-    /// Whatever may be loaded is not given up before a later version is kept. `own`: what was
-    /// loaded, if it has the same parts as this round. The room then has it, or the memory into
+    /// A version that may be loaded is not given up before a later one is kept. `own`: the loaded
+    /// version, if it has the same parts as this round. The room then has it, or the memory into
     /// which it came from another node.
     void take_room(Rank& rank, const std::optional<Version>& own) {
         auto room = rank.node->shelf->room({.id = rank.id, .bytes = kBytes});
@@ -195,7 +195,7 @@ class History {
 
     [[nodiscard]] bool is_kept(const Version& version) const {
         const auto found = copied_parts_.find(version);
-        // What the round before has saved is copied anew: nodes may be other ones.
+        // Versions of the round before are copied anew: nodes may be other ones.
         return was_saved_by_all(version) &&
                (nodes_.size() == 1 ||
                 (found != copied_parts_.end() && found->second == saved_.at(version)));

@@ -19,7 +19,7 @@ using Place = std::pair<std::uint64_t, std::uint64_t>;  // Process and thread.
 /// The lines of a job, one after the other.
 class Story {
    public:
-    void add(double at, const std::string& event, std::uint64_t round, json fields = {}) {
+    void add(double at, const std::string& event, std::uint64_t round, const json& fields = {}) {
         json line = {{"time", "2026-11-25T21:20:00.123Z"},
                      {"job", "nightly"},
                      {"number", lines_.size() + 1},
@@ -48,7 +48,7 @@ class Story {
         }
         add(at, "assigned", round, {{"nodes", members}, {"text", "because"}});
     }
-    void recover(double at, std::uint64_t round, double stage_s, json fields = {}) {
+    void recover(double at, std::uint64_t round, double stage_s, const json& fields = {}) {
         json all = {{"planned", false},
                     {"cut_short", false},
                     {"next_round", round},

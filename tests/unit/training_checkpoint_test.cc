@@ -282,25 +282,29 @@ TEST_F(CheckpointTest, FilesOfKilledWritersAreRemovedAndFilesInUseAreNot) {
     ::close(fd);
 }
 
+/// Why a file could not be written again and again; empty if it could.
+std::string write_often(const fs::path& path) {
+    constexpr int kFiles = 1000;
+    try {
+        for (int i = 0; i < kFiles; ++i) {
+            checkpointing::AtomicFile file(path);
+            file.write("complete");
+            file.publish(0);
+        }
+    } catch (const Error& failure) {
+        return failure.what();
+    }
+    return "";
+}
+
 TEST_F(CheckpointTest, WritersOfOnePathDoNotRemoveEachOthersFiles) {
     // Each removes files of killed writers while the others create and lock their files.
     constexpr int kWriters = 4;
-    constexpr int kFiles = 1000;
     std::array<std::string, kWriters> errors;
     {
         std::vector<std::jthread> writers;
         for (std::string& error : errors) {
-            writers.emplace_back([this, &error] {
-                try {
-                    for (int i = 0; i < kFiles; ++i) {
-                        checkpointing::AtomicFile file(path());
-                        file.write("complete");
-                        file.publish(0);
-                    }
-                } catch (const Error& failure) {
-                    error = failure.what();
-                }
-            });
+            writers.emplace_back([this, &error] { error = write_often(path()); });
         }
     }
     EXPECT_THAT(errors, Each(std::string()));

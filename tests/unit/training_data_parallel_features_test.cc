@@ -435,7 +435,8 @@ TEST(Replicas, DifferentReplicasAreNamed) {
         EXPECT_EQ(difference->parameter, 2U);
         EXPECT_THAT(difference->ranks, ElementsAre(0));
 
-        model.values[3][4] = static_cast<float>(group.rank() / 2);
+        const std::uint32_t pair = group.rank() / 2;
+        model.values[3][4] = static_cast<float>(pair);
         model.ddp.broadcast_buffers();
         model.values[2][777] = 0.0F;
         difference = model.ddp.find_replica_difference();

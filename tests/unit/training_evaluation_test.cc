@@ -46,7 +46,8 @@ TEST(Evaluator, FiguresEqualThoseOfOneProcessToTheBitForEveryWorldSizeAndPadding
                 const EvaluationResult result = evaluator.finish();
                 EXPECT_EQ(result.sample_count(), count);
                 EXPECT_EQ(result.mean("loss"), expected) << count << " on " << world_size;
-                EXPECT_EQ(result.sum("even"), static_cast<double>((count + 1) / 2));
+                const auto even = (count + 1) / 2;
+                EXPECT_EQ(result.sum("even"), static_cast<double>(even));
             });
         }
     }

@@ -51,12 +51,28 @@ std::span<float> gradient_of(const DistributedDataParallel& ddp, std::size_t ind
 
 /// The gradient of a batch: small whole numbers, whose sums are exact in every format.
 float gradient_at(std::uint32_t rank, std::size_t batch, std::size_t parameter, std::size_t i) {
-    return static_cast<float>((rank * 7 + batch * 5 + parameter * 3 + i) % 13) - 4.0F;
+    return static_cast<float>((std::size_t{rank} * 7 + batch * 5 + parameter * 3 + i) % 13) - 4.0F;
 }
 
 bool has_gradient(bool unused_parameters, std::uint32_t rank, std::size_t batch,
                   std::size_t parameter) {
     return !unused_parameters || (rank + batch + parameter) % 3 != 0;
+}
+
+/// The average over the ranks that still have a batch, or over all.
+float average_at(const Batches& batches, bool unused_parameters, bool divide_by_all,
+                 std::size_t step, std::size_t parameter, std::size_t i) {
+    float sum = 0.0F;
+    std::size_t with_input = 0;
+    for (std::uint32_t rank = 0; rank < batches.size(); ++rank) {
+        if (step < batches[rank]) {
+            ++with_input;
+            sum += has_gradient(unused_parameters, rank, step, parameter)
+                       ? gradient_at(rank, step, parameter, i)
+                       : 0.0F;
+        }
+    }
+    return sum / static_cast<float>(divide_by_all ? batches.size() : with_input);
 }
 
 /// Trains as the ranks together do, in one process.
@@ -72,18 +88,7 @@ std::vector<std::vector<float>> train_alone(const Batches& batches, bool unused_
     for (std::size_t step = 0; step < std::ranges::max(batches); ++step) {
         for (std::size_t p = 0; p < values.size(); ++p) {
             for (std::size_t i = 0; i < values[p].size(); ++i) {
-                float sum = 0.0F;
-                std::size_t with_input = 0;
-                for (std::uint32_t rank = 0; rank < batches.size(); ++rank) {
-                    if (step < batches[rank]) {
-                        ++with_input;
-                        sum += has_gradient(unused_parameters, rank, step, p)
-                                   ? gradient_at(rank, step, p, i)
-                                   : 0.0F;
-                    }
-                }
-                const std::size_t divisor = divide_by_all ? batches.size() : with_input;
-                gradients[p][i] = sum / static_cast<float>(divisor);
+                gradients[p][i] = average_at(batches, unused_parameters, divide_by_all, step, p, i);
             }
         }
         optimizer.step();

@@ -18,14 +18,16 @@ namespace regroup::worker_link {
 namespace {
 
 class PacketTest : public ::testing::Test {
-   protected:
-    PacketTest() {
-        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    }
+   public:
     ~PacketTest() override {
         for (const int end : ends) {
             ::close(end);
         }
+    }
+
+   protected:
+    PacketTest() {
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
     }
     /// Returns the bytes that arrived, and the descriptor that came with them or -1.
     std::pair<std::string, int> receive() {

@@ -264,6 +264,7 @@ int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void
     });
 }
 
+// NOLINTBEGIN(readability-function-size): the parameters are those of the standard.
 int MPI_Gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm) {
     return collective(__func__, comm, [&](ProcessGroup& group) {
@@ -375,6 +376,7 @@ int MPI_Alltoallv(const void* send, const int send_counts[], const int send_disp
         rows.unpack();
     });
 }
+// NOLINTEND(readability-function-size)
 
 int MPI_Reduce_scatter(const void* send, void* receive, const int receive_counts[],
                        MPI_Datatype type, MPI_Op op, MPI_Comm comm) {

@@ -50,8 +50,10 @@ Integer combined(const Op& op, Integer left, Integer right) {
     const std::uint64_t b = is_logic ? right != 0 : static_cast<std::uint64_t>(right);
     switch (op.reduce) {
         case ReduceOp::sum:
+            // NOLINTNEXTLINE(bugprone-misplaced-widening-cast): Integer is no wider.
             return static_cast<Integer>(a + b);
         case ReduceOp::product:
+            // NOLINTNEXTLINE(bugprone-misplaced-widening-cast): Integer is no wider.
             return static_cast<Integer>(a * b);
         case ReduceOp::min:
             return std::min(left, right);

@@ -22,7 +22,7 @@ struct Datatype {
     const char* name;  ///< "MPI_INT".
     Kind kind;
     std::size_t bytes;
-    std::optional<DType> dtype;  ///< Whose elements are MPI's.
+    std::optional<DType> dtype;  ///< The type with the same elements.
     Fold fold;                   ///< Of integers. The group reduces all others.
 };
 

@@ -112,6 +112,7 @@ int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI
     return begin(__func__, comm, {buffer, count, type}, from, tag, false, request);
 }
 
+// NOLINTNEXTLINE(readability-function-size): the parameters are those of the standard.
 int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
                  void* receive, int receive_count, MPI_Datatype receive_type, int from,
                  int receive_tag, MPI_Comm comm, MPI_Status* status) {

@@ -38,7 +38,7 @@ _KEPT_WORKS = 0 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7) e
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """What a group of torch.distributed was made from."""
+    """The ingredients of a group of torch.distributed."""
 
     native: NativeGroup
     owns_native: bool
@@ -91,7 +91,7 @@ class _Operations:
         return lane
 
     def _lane(self) -> Lane:
-        """That of the collectives which this thread starts."""
+        """The lane of the collectives that this thread starts."""
         if not in_callback():
             return self._main
         with self._making:

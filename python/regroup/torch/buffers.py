@@ -18,7 +18,7 @@ _NUMBERS: Dict[torch.dtype, int] = {
     getattr(torch, name): number for name, number in DTYPES.items() if hasattr(torch, name)}
 _UINT8 = DTYPES["uint8"]
 _OPS = {"SUM": 0, "PRODUCT": 1, "MIN": 2, "MAX": 3, "AVG": 4, "BAND": 5, "BOR": 6, "BXOR": 7}
-#: What stands for a sum of truth values, which are bytes.
+#: The operations on bytes that reduce truth values.
 _OPS_OF_BOOL = {"SUM": 3, "MAX": 3, "BOR": 3, "MIN": 2, "PRODUCT": 2, "BAND": 2, "BXOR": 7}
 
 

@@ -45,7 +45,7 @@ class DistributedDataParallel(_StockDdp):  # type: ignore[misc]
 
 
 def wrap_ddp(module: torch.nn.Module, **options: Any) -> torch.nn.Module:
-    """What ``Elastic`` does by default: DistributedDataParallel, without what ``Elastic`` does
+    """The default of ``Elastic``: DistributedDataParallel, without the parts that ``Elastic`` does
     itself. A module without parameters to train stays as it is."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         return module
@@ -78,13 +78,13 @@ class Elastic(Training):
     ``wrap`` wraps the model anew: it takes the model and returns ``ddp``.
 
     ``backend`` is what ``init_process_group`` takes, such as "gloo" or "nccl2". For a model on the
-    CPU it is "regroup" by default. For one on a GPU it is "cpu:regroup,cuda:nccl", with which
-    tensors on the CPU can be reduced, too, and before PyTorch 2.14, whose groups cannot have both,
-    "nccl". When a round is over, a rank that waits in an operation is released.
+    CPU the default is "regroup". For one on a GPU it is "cpu:regroup,cuda:nccl", which also reduces
+    tensors on the CPU; PyTorch before 2.14 cannot have both in a group, and gets "nccl". When a
+    round is over, a rank that waits in an operation is released.
 
     Random numbers of PyTorch begin anew in each step, from ``seed``, the number of the step and the
-    rank, so that a step that is done again draws the same. Without ``seed``, it is that of rank 0's
-    ``torch.manual_seed``. ``timeout``, in seconds, limits each operation.
+    rank, so that a step that is done again draws the same. The default of ``seed`` is that of
+    rank 0's ``torch.manual_seed``. ``timeout``, in seconds, limits each operation.
     ``compare_every`` compares the replicas every so many steps. ``snapshot_every`` keeps a snapshot
     of the state every so many steps: when all processes are lost at once, the training goes on from
     the newest one.

@@ -8,8 +8,10 @@ also those that it makes later, through an epoll descriptor of its own. /proc/se
 an epoll descriptor watches.
 
 When a connection ends in the middle of a message, gloo does not tell the operation that waits for
-the rest. So connections of living ranks are shut down when their messages have arrived, for which
-gloo's own threads care.
+the rest. So connections of living ranks are shut down only when gloo's own threads have moved all
+messages. gloo leaves a message alone whose operation has failed here. Its sender waits for that, so
+this module reads the rest. An operation that has got a part of a message from a dead rank waits
+until its timeout.
 """
 from __future__ import annotations
 
@@ -30,19 +32,21 @@ from torch._C import _distributed_c10d as c10d
 
 from ..errors import Fenced, InvalidArgument
 
-#: How long a connection of a round that is over must be idle before it is shut down, how long it may
-#: take until then, and how often to look.
+#: How long a connection of a round that is over must be idle before it is shut down, after how long
+#: gloo reads no more, how long it all may take, and how often to look.
 _IDLE_S = 0.01
-_LIMIT_S = 0.25
+_UNREAD_S = 0.25
+_LIMIT_S = 1.0
 _LOOK_S = 0.002
+_PART = 1 << 24  # Bytes to read at once.
 _SIOCOUTQNSD = 0x894B  # Of linux/sockios.h: how many bytes have not been sent.
 
 _WATCHED = re.compile(r"^tfd:\s*(\d+).*?(?:\bino:([0-9a-f]+).*)?$", re.MULTILINE)
 
 
 class _Device(NamedTuple):
-    """What watches the connections of a group. Its sockets identify it, since the numbers of
-    descriptors are used again."""
+    """The part of gloo that watches the connections of a group. Its sockets identify it, since the
+    numbers of descriptors are used again."""
 
     epoll: int  # A descriptor.
     sockets: FrozenSet[int]  # The inodes of those that it watched when the group was made.
@@ -94,7 +98,7 @@ class Connections:
 
     def release(self) -> None:
         """Ends all connections, so that operations fail on this rank, now and in future. Takes some
-        10 ms, and 250 ms where messages do not arrive. Any thread; may be repeated."""
+        10 ms, or a second if messages do not arrive. Any thread; may be repeated."""
         with self._lock:
             self._is_released = True
             for wake in self._waiting:
@@ -107,14 +111,14 @@ class Connections:
             raise Fenced("the round is over")
 
 
-#: Whose the groups are that this process makes now.
+#: The owner of the groups that this process makes now.
 _owner: Optional[Connections] = None
 #: Only one group is made at a time, so that the new descriptors are its own.
 _making = threading.Lock()
 
 
 def own_groups_of(owner: Optional[Connections]) -> None:
-    """Groups of gloo that this process makes from now on, with whatever call, belong to it."""
+    """Groups of gloo that any call in this process makes from now on belong to ``owner``."""
     global _owner
     _owner = owner
     if owner is not None and not hasattr(c10d.ProcessGroupGloo.__init__, "__wrapped__"):
@@ -146,7 +150,7 @@ def _epolls() -> Set[int]:
 
 
 def _watched(epoll: int) -> Dict[int, Optional[int]]:
-    """The descriptors that it watches, and their inodes, which Linux tells from 4.13 on."""
+    """The descriptors that it watches, and their inodes, which Linux 4.13 and newer show."""
     try:
         with open(f"/proc/self/fdinfo/{epoll}", encoding="ascii") as file:
             text = file.read()
@@ -157,8 +161,8 @@ def _watched(epoll: int) -> Dict[int, Optional[int]]:
 
 
 def _sockets(epoll: int) -> Optional[List[socket.socket]]:
-    """Descriptors of its own for the sockets that it watches; None if it watches what gloo does
-    not: anything but TCP and a pipe."""
+    """Duplicates of the sockets that the epoll descriptor watches. None if it is not gloo's, which
+    watches TCP sockets and a pipe only."""
     found: List[socket.socket] = []
     others = 0
     for number, inode in _watched(epoll).items():
@@ -212,7 +216,7 @@ def _is_idle(connection: socket.socket) -> bool:
 
 def _shut_down(devices: List[_Device]) -> None:
     """Ends each connection when it has been idle for a while, at the latest after a limit."""
-    deadline = time.monotonic() + _LIMIT_S
+    began = time.monotonic()
     idle_from: Dict[int, float] = {}  # By inode.
     ended: Set[int] = set()
     while True:
@@ -225,7 +229,11 @@ def _shut_down(devices: List[_Device]) -> None:
                     continue
                 if not _is_idle(connection):
                     idle_from.pop(inode, None)
-                if now < deadline and now - idle_from.setdefault(inode, now) < _IDLE_S:
+                    if now - began > _UNREAD_S:
+                        with contextlib.suppress(OSError):  # Nothing to read; or it has ended.
+                            connection.recv(_PART, socket.MSG_DONTWAIT)
+                if (now - began < _LIMIT_S
+                        and now - idle_from.setdefault(inode, now) < _IDLE_S):
                     others += 1
                     continue
                 ended.add(inode)
@@ -237,7 +245,7 @@ def _shut_down(devices: List[_Device]) -> None:
 
 
 def _connections(devices: List[_Device]) -> List[socket.socket]:
-    """Descriptors of their own for what the devices watch by now, but not for what listens."""
+    """Duplicates of the connections that the devices watch now, without listening sockets."""
     connections: List[socket.socket] = []
     for device in devices:
         found = _sockets(device.epoll) or []

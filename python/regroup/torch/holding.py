@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this rank still has of a divided state when a round is over."""
+"""The part of a divided state that this rank still has when a round is over."""
 from __future__ import annotations
 
 import hashlib
@@ -18,15 +18,15 @@ _WHOLE_LIMIT_S = 30.0
 
 
 class Holding:
-    """Where replicas hold the state, a loss takes none of it: when a round begins, the survivors of
-    the one before save what they have. If that is all of the state, it is the newest snapshot.
+    """If replicas hold the state, a loss takes none of it: when a round begins, the survivors of
+    the one before save their parts. If these are the whole state, they are the newest snapshot.
 
-    If the loss came while a step was committed, survivors may be one step apart. What counts then
-    is what those have that are further."""
+    If the loss came while a step was committed, survivors may be one step apart. Then the state of
+    the later ones counts."""
 
     def __init__(self) -> None:
-        self.is_kept = False  #: What this rank has is saved, and copied.
-        self._step = -1  # That of the state; -1: there is none.
+        self.is_kept = False  #: The part of this rank is saved, and another node has a copy.
+        self._step = -1  # The step of the state; -1: there is none.
         self._generation = -1  # The round in which the state was divided.
         self._key = 0  # Ranks with the same one have the same boxes of it.
         self._keys_count = 0  # Of all ranks.

@@ -22,17 +22,20 @@ from ..errors import Error, Fenced, InvalidArgument
 from . import backend, gloo
 from .round_store import RoundStore
 
-#: How long the end of the round may follow a failure of PyTorch that it explains. The agents tell
-#: each other of a death within milliseconds.
+#: How long to wait, after a failure of PyTorch, for the end of the round that explains it. The
+#: agents tell each other of a death within milliseconds.
 _PATIENCE_S = 3.0
-#: Between looks whether a thread is still needed. The end of the round wakes it at once.
+#: How often a thread checks whether it is still needed. The end of the round wakes it at once.
 _SLICE_S = 5.0
-#: Until operations that began after the end of the round are ended, too.
+#: How often to release ranks again, since operations may begin after the end of the round.
 _REPEAT_S = 0.2
 #: How long to wait for a thread that releases. NCCL's abort waits for its kernels.
 _RELEASE_LIMIT_S = 60.0
 
-#: What switches a variable of PyTorch on.
+#: How long to wait until gloo's groups are gone.
+_DROP_LIMIT_S = 3.0
+
+#: The values that switch a variable of PyTorch on.
 _TRUE = ("1", "y", "yes", "t", "true", "on")
 #: Back ends whose groups nothing can end from another thread.
 _UNENDING = ("mpi", "ucc", "fake", "undefined")
@@ -42,12 +45,12 @@ def default_backend(device: str) -> str:
     """The back end for a model on ``device``, such as "cpu"."""
     if device == "cpu":
         return backend.NAME
-    # Groups for GPUs and for the CPU in one: tensors on the CPU can be reduced, too.
+    # With a back end for the CPU, too, so that tensors there can be reduced.
     return f"cpu:{backend.NAME},cuda:nccl" if backend.HAS_BACKENDS else "nccl"
 
 
 def names_of(chosen: str) -> List[str]:
-    """The back ends in what torch.distributed takes, such as "cpu:gloo,cuda:nccl"."""
+    """The back ends in a name of torch.distributed, such as "cpu:gloo,cuda:nccl"."""
     return [part.rpartition(":")[2].lower() for part in chosen.split(",")]
 
 
@@ -109,6 +112,7 @@ class Rounds:
         """Ends torch.distributed. The groups of a round that is over have been released before."""
         self._round = None
         aborted = False
+        groups = list(dist.distributed_c10d._pg_map) if self._has_gloo else []
         if self._watch is not None:
             self._watch.end()
             aborted = self._has_others and self._watch.has_begun.is_set()
@@ -119,6 +123,13 @@ class Rounds:
                 dist.distributed_c10d._abort_process_group()
             else:
                 dist.destroy_process_group()
+        if groups:
+            # Their destructors wait for operations, which may be at their timeout only.
+            dropping = threading.Thread(target=groups.clear, daemon=True, name="regroup-drop")
+            dropping.start()
+            dropping.join(_DROP_LIMIT_S)
+        # An initialisation that has failed has used up the name with which new processes begin.
+        dist.distributed_c10d._group_count = 0
         if self._has_gloo:
             gloo.own_groups_of(None)
         for group in backend.groups():
@@ -127,9 +138,9 @@ class Rounds:
             sys.excepthook, self._hook = self._hook, None  # Each initialisation would wrap it.
 
     def explain(self, raised: Exception) -> Exception:
-        """What has failed, for ``ElasticLoop.explain``: PyTorch hides the loss of a peer in
-        exceptions of its own. Waits for the end of the round, at most 3 s, before it takes one for
-        the program's."""
+        """Finds the cause of an exception, for ``ElasticLoop.explain``: PyTorch hides the loss of a
+        peer in exceptions of its own. Waits up to 3 s for the end of the round before it blames the
+        program."""
         if isinstance(raised, Error) and not isinstance(raised, InvalidArgument):
             return raised
         failures = [group.failure for group in backend.groups() if group.failure is not None]
@@ -159,7 +170,7 @@ def _refuse_unknown(names: Set[str], chosen: str) -> None:
 
 
 def _is_of_torch(raised: Optional[BaseException]) -> bool:
-    """Whether PyTorch may have raised it for the loss of a peer, or what it was raised from."""
+    """Whether PyTorch may have raised it, or one of its causes, for the loss of a peer."""
     while raised is not None:
         if isinstance(raised, RuntimeError) and not isinstance(raised, Error):
             return True

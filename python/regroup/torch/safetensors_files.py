@@ -56,7 +56,7 @@ class SafetensorsFolder:
 
     def _common(self, name: str, target: torch.Tensor,
                 offset: Offset) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """What ``target`` has in common with each piece, as a view of either."""
+        """The overlap of ``target`` with each piece, as a view of either."""
         result = []
         for begin, piece in self._pieces[name].items():
             if piece.dim() != target.dim():

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from .. import report_fatal
 from ..elastic import ElasticLoop, ElasticRound, ElasticStep
 from ..errors import InvalidArgument
 from .holding import NAME, Holding
@@ -22,9 +23,9 @@ from .training import Training
 
 __all__ = ["ShardedElastic"]
 
-#: The sizes of the dimensions of a mesh, in order. One of them may be -1: what the others leave.
+#: The sizes of the dimensions of a mesh, in order. One may be -1: as large as the ranks allow.
 Dimensions = Mapping[str, int]
-#: How long the ranks wait, where a node joins or leaves, until their state is on two nodes.
+#: How long the ranks wait, when a node joins or leaves, until their state is on two nodes.
 _KEPT_LIMIT_S = 30.0
 
 
@@ -62,12 +63,12 @@ class ShardedElastic(Training):
                 with step.update():
                     elastic.optimizer.step()
 
-    In each round, torch.distributed is initialised, and ``build`` makes the model and what trains it
-    for the mesh of the round: it returns a model, or a model, its optimizer, and other parts that
-    have ``state_dict`` and ``load_state_dict``. Then they get the newest step that the agents have
-    in memory. So a loss costs the steps since the last snapshot, and no process but those that are
-    lost; where a node joins or leaves in order, it costs none. The number of ranks may change: the
-    state is divided anew.
+    In each round, torch.distributed is initialised, and ``build`` makes the model for the mesh of
+    the round: it returns a model, or a model, its optimizer, and other parts that have
+    ``state_dict`` and ``load_state_dict``. Then they get the newest step that the agents have in
+    memory. So the other processes stay, and a loss costs the steps since the last snapshot. A node
+    that joins, or leaves in order, costs no step. The number of ranks may change: the state is
+    divided anew.
 
     Buffers that are not divided, such as running means, are those of rank 0 on all ranks after each
     step, as DistributedDataParallel keeps them.
@@ -118,7 +119,7 @@ class ShardedElastic(Training):
 
     @property
     def parts(self) -> Tuple[Any, ...]:
-        """What else ``build`` has returned in this round."""
+        """The other parts that ``build`` has returned in this round."""
         return self._parts[2:]
 
     @property
@@ -137,7 +138,12 @@ class ShardedElastic(Training):
         self._end_round()
         self._round = current
         self._rounds.begin(current)
-        dimensions = self._dimensions_of(current.world_size)
+        try:
+            dimensions = self._dimensions_of(current.world_size)
+        except InvalidArgument as misfit:
+            if current.context.round > 0:  # Under the launcher, whose restarts would not help.
+                report_fatal("user_error", str(misfit))
+            raise
         self._mesh = init_device_mesh(self._device, tuple(dimensions.values()),
                                       mesh_dim_names=tuple(dimensions))
         torch.manual_seed(self._seed.value)
@@ -164,7 +170,7 @@ class ShardedElastic(Training):
         assert self._snapshot is not None
         self._snapshot.save(number)
         if pauses and self._snapshot.wait_until_kept(_KEPT_LIMIT_S):
-            self._holding.is_kept = True  # What ranks have that leave is elsewhere, too.
+            self._holding.is_kept = True  # Other nodes have the parts of ranks that leave.
 
     def _named(self) -> Dict[str, Any]:
         """The parts of a snapshot; none before the first round."""
@@ -207,14 +213,16 @@ class ShardedElastic(Training):
             raise InvalidArgument(f"the mesh {dict(given)} does not fit {world_size} ranks: let "
                                   f"--nnodes allow only numbers that fit, or give a function of "
                                   f"the number of ranks as mesh")
+        unknown = sorted(set(self._data_dims or ()) - set(sizes))
+        if unknown:
+            raise InvalidArgument(f"data_dims has {', '.join(unknown)}, and the mesh has "
+                                  f"{', '.join(sizes)}")
         return sizes
 
     def _data_place(self) -> Tuple[int, int]:
         names = self._mesh.mesh_dim_names
         index, count = 0, 1
         for name in names if self._data_dims is None else self._data_dims:
-            if name not in names:
-                raise InvalidArgument(f"data_dims has {name}, and the mesh has {', '.join(names)}")
             size = self._mesh.size(names.index(name))
             index = index * size + self._mesh.get_local_rank(name)
             count *= size

@@ -238,12 +238,12 @@ class Snapshot:
         return self._handle.wait_until_whole(timeout)
 
     def wait_until_kept(self, timeout: float) -> bool:
-        """Waits until that is kept, as ``kept_step`` says. False if that takes longer, or no copy
-        is made."""
+        """Waits until the last save is kept, as ``kept_step`` says. False if that takes longer, or
+        no copy is made."""
         return self._handle.wait_until_kept(timeout)
 
     def close(self) -> None:
-        """What is saved stays with the agent."""
+        """The agent keeps the saved state."""
         self._handle.close()
 
     def _state_of(self, key: str) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the training loops for PyTorch have in common."""
+"""The common part of the training loops for PyTorch."""
 from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional, Tuple
@@ -16,7 +16,7 @@ class Training:
     initialised by ``rounds``."""
 
     def __init__(self, loop: ElasticLoop, rounds: Rounds, seed: Seed) -> None:
-        #: For what else must be registered.
+        #: The loop, to register further state.
         self.loop = loop
         self._rounds = rounds
         self._seed = seed

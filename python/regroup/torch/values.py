@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of Python with tensors as bytes: equal bytes for equal values, and no code in them.
 
-A value is a line of JSON and the bytes of tensors. What JSON has not is a list whose first item
-names the type. ``torch.save`` and ``pickle`` do not give equal bytes for equal values, and a
-pickle can call any function where it is read.
+A value is a line of JSON and the bytes of tensors. A type that JSON lacks is a list whose first
+item names it. ``torch.save`` and ``pickle`` do not give equal bytes for equal values, and a pickle
+can call any function where it is read.
 
 Carried exactly, with their types: None, truth values, numbers (NaNs with their bits), texts, bytes,
 lists, tuples, dictionaries of the standard library, sets, deques, ranges, ``torch.Size``, dtypes,

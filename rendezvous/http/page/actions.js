@@ -59,8 +59,8 @@ function ask({path, body, title, effect, confirm}) {
   dialog.querySelector("form").addEventListener("submit", async (event) => {
     event.preventDefault();
     if (document.getElementById("main").dataset.fresh !== "true") {
-      show("The page has lost its connection. Whoever has the daemon's port now could read the token: wait until " +
-        "the daemon is back.");
+      show("The page has lost its connection. Another program may have taken the daemon's port, and " +
+        "could read the token: wait until the daemon is back.");
       return;
     }
     slots.confirm.disabled = true;

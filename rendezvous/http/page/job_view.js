@@ -14,7 +14,7 @@ import {Recoveries} from "./recoveries.js";
 import {Timeline} from "./timeline.js";
 import {authorization} from "./token.js";
 
-const eventsMax = 4096;  // That wait to be drawn.
+const eventsMax = 4096;  // Waiting to be drawn.
 
 export class JobView {
   root;

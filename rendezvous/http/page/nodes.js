@@ -47,7 +47,7 @@ export class Nodes {
     const leftOut = status.nodes_left_out ?? 0;
     const isMany = nodes.length >= mapFrom;
     const failed = model.failedRanks();
-    const slow = new Map((status.telemetry?.slow_ranks ?? []).map(({rank, excess}) => [rank, excess]));
+    const slow = new Map((status.slow_ranks ?? []).map(({rank, excess}) => [rank, excess]));
 
     this.#showLegend(nodes);
     setHidden(this.#slots.map, !isMany);

@@ -296,12 +296,9 @@ export class Training {
   }
 
   show({status}) {
-    const told = status.telemetry;
-    setHidden(this.#slots.training, told === undefined);
-    if (told === undefined) {
-      return;
-    }
-    const slow = told.slow_ranks ?? [];
+    const told = status.telemetry ?? {};
+    const slow = status.slow_ranks ?? [];
+    setHidden(this.#slots.training, status.telemetry === undefined && slow.length === 0);
     this.#facts.show([
       ...Object.entries(told.values ?? {}).map(([name, value]) => [name, decimal(value)]),
       ...(told.samples_per_s > 0 ? [["samples/s", decimal(told.samples_per_s)]] : []),

@@ -9,6 +9,7 @@
 //     fork_exit      the same, but the child exits in order, and takes a look at the link before
 //     system         has a shell that exits with 9
 //     again          has a child that says that it is the worker, and dies by SIGKILL
+//     session        has a child in a session of its own, and says "session PID"
 //     ready          says so on stderr, behind what a sanitizer may have to say of a forked child
 //     exec           begins again as another program, with the arguments that follow
 //     fatal          leaves an error file of 20 KB, and says in two lines, not all UTF-8, why it
@@ -112,6 +113,15 @@ int main(int count, char** values) {
                 set_variables();
                 ::execl(values[0], values[0], "attach", "raise=9", nullptr);
             });
+        } else if (what == "session") {
+            const pid_t child = ::fork();
+            if (child == 0) {
+                ::setsid();
+                for (;;) {
+                    ::pause();
+                }
+            }
+            std::cerr << "session " << child << std::endl;
         } else if (what == "ready") {
             std::cerr << "ready" << std::endl;
         } else if (what == "exec") {

@@ -35,7 +35,7 @@ def signals(name):
 main = sys.modules["__main__"]
 # The folders of a job, its number and its ports are other ones each time.
 private = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "REGROUP_AGENT_SOCKET",
-           "REGROUP_WORKER_ID", "FACTS", "REGROUP_TEST_PROGRAM")
+           "REGROUP_COLLECTIVES", "REGROUP_WORKER_ID", "FACTS", "REGROUP_TEST_PROGRAM")
 facts = {
     "argv": sys.argv,
     "orig_argv": getattr(sys, "orig_argv", None),

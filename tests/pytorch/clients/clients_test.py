@@ -67,7 +67,7 @@ class Scripts:
 
 
 def said(output, pattern):
-    """What the workers said in lines that begin so, in any order."""
+    """The workers' lines that begin so, in any order."""
     return sorted(re.findall(rf"^\[[^\]]*:\d+\] ({pattern}.*)$", output, re.M))
 
 

@@ -44,6 +44,10 @@ const std::vector<Difference>& differences() {
         {"REGROUP_AGENT_SOCKET", "@regroup-[0-9A-Za-z_-]+", false,
          "nor this, for programs with the SDK"},
         {"REGROUP_WORKER_ID", "[0-9A-Za-z_-]+", false, "nor this, by which they say who they are"},
+        {"REGROUP_COLLECTIVES", "/proc/[0-9]+/fd/[0-9]+", false,
+         "nor this, where libraries write these collectives"},
+        {"NCCL_PROFILER_PLUGIN", ".*/libnccl-profiler-regroup\\.so", false,
+         "nor this, by which NCCL tells which collectives it is in"},
         {"REGROUP_MASTER_NODE_ADDR", "[0-9a-f.:]+", false,
          "nor this: the node of rank 0, where MASTER_ADDR is the agent that relays the store"},
     };

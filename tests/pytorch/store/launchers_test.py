@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def install_entry_points(project_file, folder):
-    """What an installer makes of the entry points of a project, as far as Python reads it."""
+    """Installs the entry points of a project, as far as Python reads them."""
     import tomllib  # Since Python 3.11.
 
     with open(project_file, "rb") as file:

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <poll.h>
 
 #include "tests/support/stand_in_nccl/journal.h"
@@ -74,7 +75,17 @@ ncclResult_t ncclComm::connect(const std::atomic<bool>& stop) {
             return ncclRemoteError;
         }
     }
+    profiler.begin("stand-in", std::hash<std::string>()(hub + "/" + std::to_string(child)),
+                   world_size, rank);
     return ncclSuccess;
+}
+
+ProfiledKernel ncclComm::profile(const std::vector<Operation>& operations) const {
+    std::vector<ProfiledOperation> profiled;
+    for (const Operation& operation : operations) {
+        profiled.push_back(operation.profiled);
+    }
+    return profiler.enqueue(profiled);
 }
 
 ncclResult_t ncclComm::enqueue(std::vector<Operation> operations, StandInStream* stream) {
@@ -83,21 +94,26 @@ ncclResult_t ncclComm::enqueue(std::vector<Operation> operations, StandInStream*
         hang(abort_flag);
         return ncclInternalError;
     }
-    closures_.push_back({this, std::move(operations)});
+    const bool is_captured = stream->is_captured(stream) && profiler.tells_of_replays();
+    ProfiledKernel kernel = is_captured ? ProfiledKernel{} : profile(operations);
+    closures_.push_back({this, std::move(operations), is_captured, std::move(kernel)});
     stream->enqueue(
         stream,
         [](void* argument) {
             const auto* const self = static_cast<Closure*>(argument);
-            self->comm->run(self->operations);
+            self->comm->run(*self);
         },
         &closures_.back());
     return ncclSuccess;
 }
 
-void ncclComm::run(const std::vector<Operation>& operations) {
+void ncclComm::run(const Closure& closure) {
+    const std::vector<Operation>& operations = closure.operations;
     ++running_;
     {
         const std::lock_guard lock(stream_mutex_);
+        ProfiledKernel kernel = closure.is_captured ? profile(operations) : closure.kernel;
+        profiler.begin_kernel(kernel);
         const Faults wanted = faults();
         const int first = operations_ + 1;
         operations_ += static_cast<int>(operations.size());
@@ -113,6 +129,9 @@ void ncclComm::run(const std::vector<Operation>& operations) {
             // As on a GPU: the kernel hangs until the caller asks for the error and aborts.
             async_error = ncclRemoteError;
             hang(abort_flag);
+        }
+        if (!abort_flag) {
+            profiler.end_kernel(kernel);
         }
     }
     --running_;
@@ -220,5 +239,6 @@ void ncclComm::close() {
     for (auto& line : lines_) {
         line.reset();
     }
+    profiler.end();
     freed = true;
 }

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/stand_in_nccl/profiler.h"
 #include "tests/support/stand_in_nccl/stand_in_nccl.h"
 #include "tests/support/stand_in_nccl/wire.h"
 
@@ -32,6 +33,7 @@ struct Operation {
     void* output = nullptr;  ///< Left alone if null.
     std::size_t count = 0;
     std::vector<std::byte> factor{};  ///< Of a premultiplied sum.
+    ProfiledOperation profiled{};
 };
 
 }  // namespace stand_in_nccl
@@ -48,7 +50,6 @@ struct ncclComm {
     ncclResult_t connect(const std::atomic<bool>& stop);
     /// Enqueues the operations of one group in `stream`.
     ncclResult_t enqueue(std::vector<stand_in_nccl::Operation> operations, StandInStream* stream);
-    void run(const std::vector<stand_in_nccl::Operation>& operations);
     ncclResult_t split(int color, int key, ncclComm_t* child);
     /// As NCCL, which frees no resource that a CUDA graph still uses.
     void await_graphs() const;
@@ -70,12 +71,19 @@ struct ncclComm {
     bool finalized = false;
     std::map<int, std::vector<std::byte>> factors;  // by ncclRedOp_t
     int next_reduction = ncclNumOps;
+    stand_in_nccl::Profiler profiler;
 
    private:
     struct Closure {
         ncclComm* comm;
         std::vector<stand_in_nccl::Operation> operations;
+        bool is_captured;
+        stand_in_nccl::ProfiledKernel kernel;
     };
+
+    void run(const Closure& closure);
+    [[nodiscard]] stand_in_nccl::ProfiledKernel profile(
+        const std::vector<stand_in_nccl::Operation>& operations) const;
 
     /// Makes the object of the child first, as NCCL does, and then connects it.
     ncclResult_t make_child(int color, int key, ncclComm_t& made);

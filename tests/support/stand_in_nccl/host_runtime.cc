@@ -46,6 +46,9 @@ HostStream::HostStream() : StandInStream{} {
     enqueue = [](StandInStream* self, void (*action)(void*), void* argument) {
         static_cast<HostStream*>(self)->put([action, argument] { action(argument); });
     };
+    is_captured = [](const StandInStream* self) {
+        return static_cast<const HostStream*>(self)->is_capturing();
+    };
     thread_ = std::thread([this] { run(); });
 }
 

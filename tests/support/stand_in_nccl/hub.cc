@@ -338,8 +338,7 @@ bool Line::read(Message& message, const std::atomic<bool>* stop) {
 
 std::string start_hub() {
     static std::atomic<int> hubs = 0;
-    const std::string name =
-        "stand-in-nccl-" + std::to_string(::getpid()) + "-" + std::to_string(++hubs);
+    std::string name = "stand-in-nccl-" + std::to_string(::getpid()) + "-" + std::to_string(++hubs);
     // Without SOCK_CLOEXEC, as in NCCL: the caller must keep it from children.
     const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
     socklen_t bytes = 0;

@@ -29,6 +29,7 @@ struct OpenGroup {
     int depth = 0;
     std::map<ncclComm_t, std::pair<std::vector<Operation>, StandInStream*>> operations;
     std::vector<ncclComm_t> aborted;
+    void* profiled = nullptr;  ///< The profiler plugin's handle of it.
 };
 
 thread_local OpenGroup open_group;
@@ -89,6 +90,10 @@ class Visit {
 
 ncclResult_t launch_group() {
     ncclResult_t result = ncclSuccess;
+    void* const profiled = std::exchange(open_group.profiled, nullptr);
+    if (profiled != nullptr) {
+        open_group.operations.begin()->first->profiler.stop_group(profiled);
+    }
     for (auto& [comm, queued] : std::exchange(open_group.operations, {})) {
         const Visit visit(comm, "launch", false);
         result = comm->begin_job(
@@ -119,6 +124,34 @@ bool is_beyond_one_rank(ncclComm_t comm, const Operation& operation, bool averag
     return comm->world_size == 1 && is_float8(operation) && (averages || !operation.factor.empty());
 }
 
+bool is_stream_captured(cudaStream_t stream) {
+    const auto* const own = reinterpret_cast<const StandInStream*>(stream);
+    return own->is_captured(own);
+}
+
+ProfiledOperation profiled(const Operation& operation, std::string_view call, int ranks) {
+    static const std::map<std::string_view, const char*> names{
+        {"all_reduce", "AllReduce"},
+        {"reduce", "Reduce"},
+        {"broadcast", "Broadcast"},
+        {"reduce_scatter", "ReduceScatter"},
+        {"all_gather", "AllGather"},
+        {"all_to_all", "AlltoAll"},
+        {"gather", "Gather"},
+        {"scatter", "Scatter"},
+        {"send", "Send"},
+        {"recv", "Recv"},
+    };
+    const bool is_message = operation.kind != FrameKind::collective;
+    return {.function = names.at(call),
+            .is_message = is_message,
+            .dtype = operation.dtype,
+            .count = operation.op == Collective::reduce_scatter && !is_message
+                         ? operation.count / static_cast<std::size_t>(ranks)
+                         : operation.count,
+            .peer = operation.root};
+}
+
 ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStream_t stream) {
     const Visit visit(comm, call);
     if (!visit.good() || stream == nullptr) {
@@ -139,6 +172,13 @@ ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStr
         comm->async_error = ncclInvalidArgument;
         return ncclInvalidArgument;
     }
+    const bool is_captured = is_stream_captured(stream);
+    if (open_group.profiled == nullptr) {
+        open_group.profiled = comm->profiler.start_group(is_captured);
+    }
+    operation.profiled = profiled(operation, call, comm->world_size);
+    operation.profiled.call =
+        comm->profiler.call(open_group.profiled, operation.profiled, is_captured);
     auto& queued = open_group.operations[comm];
     queued.first.push_back(std::move(operation));
     queued.second = reinterpret_cast<StandInStream*>(stream);

@@ -9,6 +9,7 @@ extern "C" {
 /// A stream of the stand-in: it runs one call after the other.
 struct StandInStream {
     void (*enqueue)(StandInStream* self, void (*run)(void*), void* argument);
+    bool (*is_captured)(const StandInStream* self);
 };
 
 /// Copies the journal so far, one event a line, and returns its full length.

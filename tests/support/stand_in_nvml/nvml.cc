@@ -2,7 +2,9 @@
 // A stand-in for libnvidia-ml.so.1. The file that STAND_IN_NVML names says what it answers, one
 // fact a line: "init CODE", "hang" (a call that never returns), "crash", and for a GPU "ADDRESS
 // FACT N", with the facts code, action, pending, remap_failed, errors, clocks, used and pid. It
-// does not know GPUs without a line.
+// does not know GPUs without a line. The processes of gpu_holders.h, which may change at any time,
+// hold memory of each GPU. For each answer that names one, the file with ".asked" behind its name
+// grows by a byte.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +13,8 @@
 #include <sstream>
 #include <string>
 #include <unistd.h>
+
+#include "tests/support/gpu_holders.h"
 
 namespace {
 
@@ -142,11 +146,21 @@ int nvmlDeviceGetMemoryInfo_v2(void* device, MemoryInfo* info) {
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, ProcessInfo* processes) {
-    const bool any = facts(device).contains("pid");
-    if (any && *count > 0) {
-        processes[0] = {static_cast<unsigned>(facts(device)["pid"]), facts(device)["used"], 0, 0};
+    const unsigned room = *count;
+    *count = 0;
+    const auto show = [&](unsigned pid) {
+        if (*count < room) {
+            processes[(*count)++] = {pid, facts(device)["used"], 0, 0};
+        }
+    };
+    if (facts(device).contains("pid")) {
+        show(static_cast<unsigned>(facts(device)["pid"]));
     }
-    *count = any ? 1 : 0;
+    const std::string file = regroup::testing::holders_file();
+    for (const pid_t pid : regroup::testing::holders_in(file)) {
+        show(static_cast<unsigned>(pid));
+        std::ofstream(file + ".asked", std::ios::app) << '.';
+    }
     return 0;
 }
 }

@@ -286,7 +286,7 @@ regroup_errc regroup_recv(regroup_group* group, regroup_tensor buffer, uint32_t 
 // separate outputs. `options` may be NULL, and counts may be NULL where the rows are equally long.
 // The counts are copied; a group of n ranks needs n of them.
 
-/// What one operation does otherwise than its group; regroup::OperationOptions. Set `struct_bytes`,
+/// Options of one operation in place of its group's; regroup::OperationOptions. Set `struct_bytes`,
 /// and everything else to zero for the default.
 typedef struct regroup_operation_options {
     size_t struct_bytes;  ///< sizeof(regroup_operation_options).

@@ -66,8 +66,8 @@ struct Context {
     /// calls of the store that it connected, the forming of groups, and operations of groups formed
     /// from it. Cannot be undone. Any thread; does not block.
     void interrupt(std::string_view reason) const noexcept;
-    /// Waits at most `limit` until this Context is interrupted, as it is when its round is over;
-    /// false if it is not. Any thread. The Context may be destroyed meanwhile.
+    /// Waits at most `limit` until this Context is interrupted, as at the end of its round; false
+    /// if it is not. Any thread. The Context may be destroyed meanwhile.
     [[nodiscard]] bool await_end(std::chrono::nanoseconds limit) const;
 
     /// The context of some of this context's ranks, as if they were the world; the i-th of `ranks`

@@ -258,13 +258,14 @@ class ElasticLoop {
 
     /// Continues from a checkpoint: so many steps and samples count as done. Before `run`, or in
     /// `on_round`, on all ranks alike: there, a program whose state is divided among the ranks, so
-    /// that a loss has taken some of it, goes back to what it has loaded, to an earlier step, too.
+    /// that a loss has taken some of it, returns to the step that it has loaded, which may be an
+    /// earlier one.
     /// The registered state stays as it is. Throws Error `invalid_argument` elsewhere.
     void resume_at(std::uint64_t step, std::uint64_t samples);
 
-    /// For interpreters: a process that takes the place of this one will import these modules, of
-    /// which the names have commas between. The agent prepares a process that has imported them,
-    /// and starts such workers from it; see `regroup run --preload`. Any time.
+    /// For interpreters: a successor of this process will import these modules (names with commas
+    /// between). The agent prepares a process that has imported them, and starts such workers from
+    /// it; see `regroup run --preload`. Any time.
     void will_import(const std::string& modules);
 
     /// `listener` is called on rank 0 when the work of a rank takes longer than the median of the

@@ -102,7 +102,7 @@ struct ProcessGroupOptions {
     std::optional<std::int32_t> device = {};
 };
 
-/// What one operation does otherwise than its group.
+/// Options of one operation in place of its group's.
 struct OperationOptions {
     /// "nccl": the stream that the operation goes into. The operations of a batch share one.
     std::optional<Stream> stream = {};

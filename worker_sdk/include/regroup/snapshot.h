@@ -13,7 +13,7 @@
 //         train(step, weights);
 //     }
 //
-// `save` costs a copy of the state in memory. Whatever is lost then, workers, a node or the daemon,
+// `save` costs a copy of the state in memory. After the loss of workers, a node or the daemon,
 // `load` in the new workers gives all ranks the newest step that every rank had saved, verified,
 // also when there are more or fewer ranks than before.
 #pragma once
@@ -116,7 +116,8 @@ class Snapshot {
     [[nodiscard]] std::optional<std::uint64_t> kept_step() const;
     /// Waits until every rank has saved what this rank saved last. False if that takes longer.
     [[nodiscard]] bool wait_until_whole(std::chrono::nanoseconds limit) const;
-    /// Waits until that is kept, as kept_step says. False if that takes longer, or no copy is made.
+    /// Waits until the last save is kept, as kept_step says. False if that takes longer, or no copy
+    /// is made.
     [[nodiscard]] bool wait_until_kept(std::chrono::nanoseconds limit) const;
 
    private:

@@ -56,6 +56,7 @@ class FlightRecorder {
 
     /// Groups that are added from now on belong to this round.
     void enter_round(std::uint64_t round) noexcept { round_ = round; }
+    [[nodiscard]] std::uint64_t round() const noexcept { return round_; }
 
     [[nodiscard]] bool has_groups() const;
     [[nodiscard]] std::string json() const;

@@ -56,6 +56,7 @@ regroup_errc issue(const char* function, regroup_group* group, const Options* op
     });
 }
 
+// NOLINTNEXTLINE(readability-function-size): the arguments of the C interface, and a name.
 regroup_errc reduce_scatter(const char* function, regroup_group* group, const regroup_tensor& input,
                             const regroup_tensor& output, regroup_reduce_op op,
                             const size_t* counts, const Options* options, regroup_work** work) {
@@ -99,6 +100,7 @@ regroup_errc scatter(const char* function, regroup_group* group, const regroup_t
     });
 }
 
+// NOLINTNEXTLINE(readability-function-size): the arguments of the C interface, and a name.
 regroup_errc all_to_all(const char* function, regroup_group* group, const regroup_tensor& input,
                         const regroup_tensor& output, const size_t* input_counts,
                         const size_t* output_counts, const Options* options, regroup_work** work) {

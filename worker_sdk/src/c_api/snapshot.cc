@@ -14,7 +14,7 @@ using regroup::c_api::guarded;
 
 struct regroup_snapshot {
     std::shared_ptr<regroup::snapshot::RankSnapshot> value;
-    std::map<std::string, std::string> bytes{};  // What the states that are no tensors are now.
+    std::map<std::string, std::string> bytes{};  // The present states that are no tensors.
 };
 
 namespace {

@@ -96,16 +96,16 @@ void require_below(const char* rank_name, std::uint32_t rank, const char* size_n
     }
 }
 
-constexpr std::array<std::string_view, 4> kJobVariables = {"RANK", "WORLD_SIZE", "MASTER_ADDR",
-                                                           "MASTER_PORT"};
+constexpr std::array<const char*, 4> kJobVariables = {"RANK", "WORLD_SIZE", "MASTER_ADDR",
+                                                      "MASTER_PORT"};
 
 /// True if the job's variables are there, false if none of them is.
 bool in_a_job() {
     std::string present;
     std::string missing;
-    for (const std::string_view name : kJobVariables) {
-        std::string& names = variable(name.data()) ? present : missing;
-        names += (names.empty() ? "" : ", ") + std::string(name);
+    for (const char* name : kJobVariables) {
+        std::string& names = variable(name) ? present : missing;
+        names += std::string(names.empty() ? "" : ", ") + name;
     }
     if (!present.empty() && !missing.empty()) {
         refuse("the environment has " + present + " but not " + missing +

@@ -104,7 +104,13 @@ GroupFacts::GroupFacts(const Mesh& mesh, const ProcessGroupOptions& options,
       record(flight_recorder().add({.name = options.name,
                                     .backend = "gloo",
                                     .ranks = world_ranks(*peers),
-                                    .rank = position.rank})) {}
+                                    .rank = position.rank})),
+      report(std::make_shared<GroupReport>(
+          GroupReport::Identity{.backend = worker_link::CollectiveBackend::cpu,
+                                .name = options.name,
+                                .ranks = world_ranks(*peers),
+                                .rank = position.rank,
+                                .knows_starts = true})) {}
 
 CollectiveBarrier::Listener GroupFacts::note_standing() const {
     return [record = record](std::uint32_t rank, const Standing& standing) {
@@ -136,8 +142,11 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       executor_(std::make_shared<Executor>(
           collectives_,
           Executor::Listener{
-              .start = [](const Operation& operation,
-                          Instant now) { flight_recorder().started(operation.record, now); },
+              .start =
+                  [report = facts_.report](const Operation& operation, Instant now) {
+                      flight_recorder().started(operation.record, now);
+                      report->started(operation.signature.kind, operation.report, now);
+                  },
               .complete = [this](const Operation& operation) { complete(operation); },
               .fail = [this](GroupFailure failure) { report(std::move(failure)); }})) {
     // This order lets operations that were just issued make progress in the same turn.
@@ -277,6 +286,7 @@ Work CpuProcessGroup::submit(Operation operation) {
         if (admitted.signature.kind != OperationKind::form) {
             admitted.record =
                 flight_recorder().issued(facts_.record, recorded(admitted), admitted.issued_at);
+            admitted.report = facts_.report->issued(admitted.signature, admitted.issued_at);
             facts_.scope->note_issued(name_of(admitted.signature.kind));
         }
         if (is_collective) {

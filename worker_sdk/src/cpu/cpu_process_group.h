@@ -23,6 +23,7 @@
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/roll_call.h"
 #include "worker_sdk/src/group/descendants.h"
+#include "worker_sdk/src/group/group_report.h"
 #include "worker_sdk/src/net/wakeup.h"
 
 namespace regroup::cpu {
@@ -63,6 +64,7 @@ struct GroupFacts {
     const std::uint32_t node_ranks;
     const std::shared_ptr<RoundScope> scope;
     const std::uint32_t record;  ///< The group's number in the flight recorder.
+    const std::shared_ptr<GroupReport> report;
 };
 
 /// The group over TCP and shared memory. Its callers only put operations into queues:

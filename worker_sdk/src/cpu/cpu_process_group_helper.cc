@@ -87,6 +87,7 @@ void CpuProcessGroup::complete(const Operation& operation) {
     state_.note_complete();
     if (operation.signature.kind != OperationKind::form) {
         flight_recorder().completed(operation.record, now);
+        facts_.report->completed(operation.signature.kind, operation.report, now);
         facts_.scope->note_done();
     }
     operation.work->succeed(now);

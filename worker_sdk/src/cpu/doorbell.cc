@@ -36,6 +36,7 @@ void Doorbell::ring(const UniqueFd& button) noexcept {
 
 void Doorbell::drain() noexcept {
     if (bell_.readable) {
+        // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
         std::array<std::byte, 4096> rings;
         [[maybe_unused]] const ssize_t got = ::read(bell_.fd.get(), rings.data(), rings.size());
         bell_.readable = false;

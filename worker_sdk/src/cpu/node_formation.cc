@@ -65,6 +65,7 @@ Opened open_all(const std::vector<std::uint32_t>& neighbours, std::uint32_t rank
     Opened opened;
     for (const std::uint32_t neighbour : neighbours) {
         if (neighbour == rank) {
+            // NOLINTNEXTLINE(bugprone-use-after-move): it is in the list once.
             opened.parts.push_back(std::move(own));
         } else if (auto memory = SharedMemory::open(ticket_of(neighbour))) {
             opened.parts.push_back(std::move(*memory));

@@ -23,7 +23,7 @@ namespace regroup::cpu {
 /// the node's rank in the job, so that nodes simulated on one machine stay apart. 0 if unknown.
 [[nodiscard]] std::uint64_t node_identity(const Context& context);
 
-/// What the ranks of a group agree by; each a collective.
+/// The means by which the ranks of a group agree; each a collective.
 struct Table {
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;
@@ -45,7 +45,7 @@ struct SharedParts {
                                        const std::vector<std::uint32_t>& neighbours,
                                        std::size_t bytes);
 
-/// What the ranks of one node share.
+/// The memory that the ranks of one node share.
 struct SharedNode {
     std::shared_ptr<const NodeMemory> memory{};  ///< nullptr if this rank is alone.
     std::vector<Neighbour> neighbours{};         ///< The other ranks.

@@ -20,10 +20,12 @@ struct NodeEntry {
     std::uint64_t offset = 0;
 };
 
-/// An answer for which other ranks wait.
-enum Decision : std::uint32_t { kUndecided, kYes, kNo };
+// An answer for which other ranks wait.
+inline constexpr std::uint32_t kUndecided = 0;
+inline constexpr std::uint32_t kYes = 1;
+inline constexpr std::uint32_t kNo = 2;
 
-/// What a rank of a node does about its messages, for the others.
+/// Whether a rank of a node looks at its messages, for the others.
 enum class Attention : std::uint32_t {
     none,     ///< It waits for no message and no room: look later.
     asleep,   ///< It waits, and must be woken.

@@ -152,7 +152,7 @@ void NodeMessenger::update_attention() {
         if (attention == Attention::looking) {
             return;
         }
-        move_all();  // What the others did before they could see it.
+        move_all();  // The others may have written before they could see it.
     }
 }
 

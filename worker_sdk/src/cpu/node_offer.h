@@ -40,7 +40,7 @@ struct NodeShare {
 /// A hash of the running kernel; 0 if unknown.
 [[nodiscard]] std::uint64_t machine_identity();
 
-/// What this rank says about its processors; no memory.
+/// This rank's offer: its processors, and no memory.
 [[nodiscard]] NodeOffer make_offer(std::uint32_t node_ranks);
 
 /// Makes a segment of NodeMemory::segment_bytes, unless the machine has no room for one of each of

@@ -20,13 +20,14 @@ struct Operation {
     Signature signature{};
     TensorView buffer{};      ///< The output; for send the data, which stays unchanged.
     ConstTensorView input{};  ///< For operations with a separate input.
-    double factor = 1.0;      ///< What this rank's values are multiplied by before a reduction.
+    double factor = 1.0;      ///< Multiplies this rank's values before a reduction.
     /// The elements of each row, if the rows are uneven: see OperationRequest.
     std::vector<std::size_t> counts{};
     std::vector<std::size_t> output_counts{};
     Duration limit{};
     Instant issued_at{};
     std::uint64_t record = 0;  ///< The entry of the flight recorder.
+    std::uint64_t report = 0;  ///< The number in the GroupReport.
     bool is_large = false;     ///< Worth waking the executor's thread; set when it is posted.
     std::shared_ptr<Work::State> work{};
 

@@ -26,7 +26,7 @@ class RingStream final : public MessageStream {
 
     const MessageRing outgoing_;
     const MessageRing incoming_;
-    // What this rank knows of the positions. Looking again costs a transfer between processors.
+    // The positions as this rank last saw them. Looking again costs a transfer between processors.
     std::uint64_t written_ = 0;
     std::uint64_t written_read_ = 0;
     std::uint64_t read_ = 0;

@@ -44,6 +44,13 @@ void turn_off_ras() {
     ::setenv("NCCL_RAS_ENABLE", "0", 0);
 }
 
+void turn_off_profiler() {
+    const std::optional<std::string> plugin = variable("NCCL_PROFILER_PLUGIN");
+    if (plugin && plugin->ends_with("/libnccl-profiler-regroup.so")) {
+        ::setenv("NCCL_PROFILER_PLUGIN", "none", 1);
+    }
+}
+
 void let_ranks_share_a_gpu(std::uint32_t rank) {
     const std::string host = "regroup-" + std::to_string(rank) + "-" + std::to_string(::getpid());
     // Another host id for each rank keeps NCCL from refusing; the rest keeps it from looking for

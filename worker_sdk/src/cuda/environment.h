@@ -27,6 +27,11 @@ struct Environment {
 /// unless the user has set it. Requires that NCCL has not been called yet in this process.
 void turn_off_ras();
 
+/// The SDK tells the agent of its own communicators, so NCCL needs no plugin for it. This sets
+/// NCCL_PROFILER_PLUGIN=none if it names the plugin of regroup; one of the user stays. Requires
+/// that NCCL has not been called yet in this process.
+void turn_off_profiler();
+
 /// NCCL refuses two ranks of one host on one GPU. For a test that shares GPUs, this makes the
 /// process look like a separate host that uses loopback TCP, unless the user has set the variables.
 /// Requires that NCCL has not been called yet in this process.

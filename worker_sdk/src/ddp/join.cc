@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-/// What a rank tells the others before a step.
+/// The bits that a rank sends to the others before a step.
 constexpr std::int64_t kHasInput = 1;
 constexpr std::int64_t kDividesByAll = 2;
 constexpr std::int64_t kThrows = 4;

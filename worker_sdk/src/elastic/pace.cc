@@ -37,7 +37,11 @@ void Pace::compare() {
         for (const Straggler& slow : found) {
             report(slow);
         }
-        agent_.telemetry.set_slow_ranks(stragglers_.slow_ranks());
+        std::vector<link::TelemetryWriter::Slow> slow;
+        for (const Straggler& each : stragglers_.slow_ranks()) {
+            slow.push_back({each.rank, each.excess});
+        }
+        agent_.telemetry.set_slow_ranks(slow);
     }
 }
 

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/straggler_detector.h"
 #include "worker_sdk/src/elastic/optional_agent.h"
-#include "worker_sdk/src/elastic/straggler_detector.h"
 
 namespace regroup::elastic {
 

@@ -119,7 +119,7 @@ void Step::require_open(const char* call) const {
     };
     switch (stage_) {
         case Stage::open:
-        case Stage::voting:  // That has failed, and this will.
+        case Stage::voting:  // The vote has failed, and this call will.
             return;
         case Stage::closed:
             return refuse("is not open");

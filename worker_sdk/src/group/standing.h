@@ -74,7 +74,7 @@ struct Standing {
 /// "in all_reduce #17 (sum, 1000 x float32)", "after barrier #16", "before the first collective".
 [[nodiscard]] std::string describe(const Standing& standing);
 
-/// What the other ranks have told about themselves, and what follows from it. Not thread-safe.
+/// The standings of the other ranks, and the conclusions from them. Not thread-safe.
 class Standings {
    public:
     /// A rank tells its standing at most this often when it answers. So ranks that ask at the same

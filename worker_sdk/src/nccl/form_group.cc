@@ -113,6 +113,7 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
         }
         api = &api_of(opened);
         cuda::turn_off_ras();
+        cuda::turn_off_profiler();
         if (environment.share_gpus) {
             cuda::let_ranks_share_a_gpu(context.rank);
         }

@@ -12,6 +12,7 @@
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/group/group_failure.h"
+#include "worker_sdk/src/group/group_report.h"
 #include "worker_sdk/src/nccl/communicator.h"
 #include "worker_sdk/src/nccl/operation.h"
 
@@ -29,6 +30,7 @@ struct GroupIdentity {
     /// The scope of the Context. Its end ends the group, and it counts the group's operations.
     std::shared_ptr<RoundScope> round{};
     std::uint32_t record = 0;  ///< The group's number in the flight recorder. The lane sets it.
+    std::shared_ptr<GroupReport> report{};  ///< The lane sets it, too.
 
     /// "rank 1 (world rank 3)", of a member by its rank in the group of scope 0.
     [[nodiscard]] std::string name_of(std::uint32_t member) const;

@@ -59,6 +59,7 @@ std::shared_ptr<Work::State> InFlight::make_work() const {
 
 void InFlight::succeed(const Call& call, Instant now) const {
     flight_recorder().completed(call.operation.record, now);
+    identity_.report->completed(call.operation.signature.kind, call.operation.report, now);
     if (identity_.round) {
         identity_.round->note_done();
     }

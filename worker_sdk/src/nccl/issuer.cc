@@ -53,6 +53,7 @@ void Issuer::record_issue(std::vector<Call>& calls) const {
                                                  .dtype = signature.dtype,
                                                  .timeout = identity_.timeout_of(operation)};
         operation.record = flight_recorder().issued(identity_.record, recorded, now);
+        operation.report = identity_.report->issued(signature, now);
         if (identity_.round) {
             identity_.round->note_issued(recorded.name);
         }

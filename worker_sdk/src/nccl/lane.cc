@@ -19,6 +19,12 @@ GroupIdentity recorded(GroupIdentity identity) {
                                              .backend = "nccl",
                                              .ranks = identity.members,
                                              .rank = identity.rank});
+    // Of starts it knows only that the stream has got the operation.
+    identity.report = std::make_shared<GroupReport>(
+        GroupReport::Identity{.backend = worker_link::CollectiveBackend::nccl,
+                              .name = identity.name,
+                              .ranks = identity.members,
+                              .rank = identity.rank});
     return identity;
 }
 

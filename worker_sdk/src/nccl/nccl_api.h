@@ -57,7 +57,7 @@ struct NcclApi {
 #undef REGROUP_NCCL_MEMBER
 
     int version = 0;     ///< 22809 for 2.28.9.
-    std::string path{};  ///< What was opened.
+    std::string path{};  ///< Of the opened library.
 };
 
 /// A call of a non-blocking communicator that was taken, whether or not it is done.

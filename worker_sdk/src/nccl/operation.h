@@ -23,6 +23,7 @@ struct Operation {
     std::optional<Reduction> reduction{};
     OperationOptions options{};
     std::uint64_t record = 0;  ///< The entry of the flight recorder.
+    std::uint64_t report = 0;  ///< The number in the GroupReport.
 };
 
 [[nodiscard]] inline bool is_message(const Operation& operation) noexcept {

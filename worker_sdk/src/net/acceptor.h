@@ -15,7 +15,7 @@ namespace regroup::net {
 
 /// The callers that an Acceptor expects: the ranks of its group, once for each kind of traffic.
 struct Guests {
-    Hello hello{};  ///< That of a peer; its `source` and `kind` do not matter.
+    Hello hello{};  ///< A peer's; its `source` and `kind` do not matter.
     std::uint32_t world_size = 1;
     std::uint32_t kinds = 1;
     Protection protection{};

@@ -49,7 +49,7 @@ struct Loaded {
     std::int64_t step_count = 0;
 };
 
-/// What a rank tells the others about its state, before they divide it anew.
+/// A rank's message to the others about its state, before they divide it anew.
 struct ShardClaim {
     std::uint64_t layout = 0;    ///< Hash of tensors and options.
     std::int64_t holds = 0;      ///< 1 if it has a part of a state, or its part is lost.

@@ -118,7 +118,7 @@ class AgentKeeper final : public Keeper {
     };
     /// Throws Error if the agent, or the round, is gone.
     Reply ask(const Ask& ask, Duration limit);
-    /// What the agent cannot do is said, and does not end the training.
+    /// If the agent cannot do it, prints that. Does not end the training.
     bool tell(const Ask& ask);
     [[noreturn]] void raise(Errc code, const std::string& what);
 

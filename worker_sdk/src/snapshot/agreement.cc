@@ -21,6 +21,19 @@ std::uint64_t number_in(const std::string& text) {
     return value;
 }
 
+/// Waits for the key a little. False if it is not there yet.
+bool arrives(MemberStore& store, const std::string& key) {
+    try {
+        store.wait({key}, kSlice);
+        return true;
+    } catch (const Error& error) {
+        if (error.code() != Errc::deadline_exceeded) {
+            throw;
+        }
+        return false;
+    }
+}
+
 }  // namespace
 
 Agreement::Agreement(const Context& context, const std::string& name)
@@ -41,12 +54,8 @@ void Agreement::await(const std::string& key) {
     const Instant deadline = after(now(), limit_);
     for (;;) {
         require_round();
-        try {
-            return store_.wait({key}, kSlice);
-        } catch (const Error& error) {
-            if (error.code() != Errc::deadline_exceeded) {
-                throw;
-            }
+        if (arrives(store_, key)) {
+            return;
         }
         if (now() >= deadline) {
             throw Error(Errc::deadline_exceeded,

@@ -17,7 +17,7 @@
 
 namespace regroup::snapshot {
 
-/// What the ranks of a round agree on about one state, through the store. All ranks make the same
+/// The ranks of a round agree about one state through the store. All ranks make the same
 /// calls in the same order. Calls throw Error as those of MemberStore, and `fenced` once the scope
 /// of the context is interrupted. One thread.
 class Agreement {

@@ -71,7 +71,7 @@ void copy_box(const Box& box, const BoxArray<std::byte>& to, const BoxArray<cons
     if (box.empty()) {
         return;
     }
-    // What lies in one run in both arrays: the last dimensions, as far as both have all of them.
+    // One run in both arrays: the last dimensions, as far as both have all of them.
     std::size_t outer = box.begin.size();
     std::uint64_t run = item;
     for (bool is_whole = true; outer > 0 && is_whole; --outer) {

@@ -37,7 +37,7 @@ struct Entry {
 /// called NAME#1, NAME#2, and so on.
 [[nodiscard]] std::string_view tensor_name(std::string_view entry_name) noexcept;
 
-/// What a rank has added, in order.
+/// The entries that a rank has added, in order.
 class Entries {
    public:
     /// Throws Error `invalid_argument`, naming it, for a name that is there already, a piece that

@@ -36,7 +36,7 @@ class Keeper {
     [[nodiscard]] virtual std::shared_ptr<Room> room(const RoomWanted& wanted) = 0;
     /// Waits until what this process has told is done, as far as `holdings` shows it.
     virtual void settle() = 0;
-    /// What this node has of the state.
+    /// The parts that this node has of the state.
     [[nodiscard]] virtual Announcement holdings(const std::string& name) = 0;
 
     struct Wanted {
@@ -52,8 +52,8 @@ class Keeper {
     /// cannot be reached.
     [[nodiscard]] virtual Result<HeldImage> image(const Wanted& wanted) = 0;
 
-    /// The whole image that `image` gave for `wanted` is undamaged, and the part that of this
-    /// worker: it stays where it is until a later version is kept. False: it does not.
+    /// The whole image that `image` gave for `wanted` is undamaged, and the part is this worker's:
+    /// it stays where it is until a later version is kept. False: it does not.
     virtual bool adopt(const Wanted& wanted) = 0;
 
     /// The version is published in its room. True: it is time to write a version to the folder.
@@ -66,7 +66,7 @@ class Keeper {
     /// `yes`: another node has a copy of the version that this process has saved, or no copy is to
     /// be made. `in_vain`: the training is to go on without the copy.
     [[nodiscard]] virtual Copied is_copied(const Version& version) = 0;
-    /// What is in memory outlives this process.
+    /// True if the versions in memory outlive this process.
     [[nodiscard]] virtual bool outlives_process() const noexcept = 0;
     /// The agent at `endpoint` holds the copies of this node's parts; empty: none does.
     virtual void copies_to(const std::string& name, const std::string& endpoint) = 0;

@@ -10,8 +10,7 @@
 
 namespace regroup::snapshot {
 
-/// What all ranks have learned when they looked together for what is there, and what they save from
-/// then on.
+/// The result of a common look at the versions that exist, and the saves of each rank from then on.
 struct Look {
     PartId id{};               ///< The part that this rank saves.
     bool saves = true;         ///< False: another rank of this node saves the same state.

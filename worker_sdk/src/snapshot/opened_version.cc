@@ -16,8 +16,8 @@ namespace {
 
 /// The first question for a header asks for so many bytes.
 constexpr std::uint64_t kHeaderGuess = std::uint64_t{256} << 10U;
-/// A question to another node takes about as long as so many bytes. Once the tensors of a part that
-/// were got alone have cost half as much as the whole image, the whole image is got.
+/// A question to another node takes about as long as so many bytes. Once single tensors of a part
+/// have cost half as much as the whole image, the whole image is fetched.
 constexpr std::uint64_t kQuestionCost = std::uint64_t{1} << 20U;
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {

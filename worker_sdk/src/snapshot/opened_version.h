@@ -48,8 +48,8 @@ class OpenedVersion {
     [[nodiscard]] Result<std::span<const std::byte>> image(std::uint32_t part);
     /// Where that image came from, if it was fetched from the memory of another node.
     [[nodiscard]] std::optional<Keeper::Wanted> fetched(std::uint32_t part) const;
-    /// Gets and verifies all from which `entry` is read. Errors: the same, or `invalid_argument`:
-    /// not all of it was saved, or it was saved with another type or shape.
+    /// Gets and verifies everything from which `entry` is read. Errors: the same, or
+    /// `invalid_argument`: not all of it was saved, or it was saved with another type or shape.
     [[nodiscard]] Result<void> prepare(const Entry& entry);
     /// The bytes of a state that is no tensor: those of the first part that falls to this rank (its
     /// own, if the number of ranks is the same), if it has some, else those of the lowest part that
@@ -78,8 +78,8 @@ class OpenedVersion {
         const TensorEntry* from = nullptr;
         Box box{};
     };
-    /// What is needed of a part: the whole image, or a tensor of that name in the header, or, with
-    /// neither, the header.
+    /// The part of an image that is needed: all of it, or a tensor of that name in the header, or,
+    /// with neither, the header.
     struct Need {
         bool image = false;
         std::string tensor{};

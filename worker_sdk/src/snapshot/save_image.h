@@ -14,8 +14,8 @@
 
 namespace regroup::snapshot {
 
-/// What the tensors of an image are made of: the entries, and the bytes of those that are no
-/// tensor, by their place among the entries.
+/// The source of an image's tensors: the entries, and the bytes of those that are no tensor, by
+/// their place among the entries.
 struct ImageContent {
     const std::vector<Entry>& entries;
     const std::vector<std::string>& bytes;

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
-#include "worker_sdk/src/link/telemetry_writer.h"
 
-namespace regroup::elastic {
+namespace regroup {
 
 /// A rank that is slower than the others in its own work.
 struct Straggler {
@@ -35,7 +34,7 @@ class StragglerDetector {
 
     /// The ranks that were returned and have had slow windows since, slowest first. `excess` is of
     /// the last windows.
-    [[nodiscard]] std::vector<link::TelemetryWriter::Slow> slow_ranks() const;
+    [[nodiscard]] std::vector<Straggler> slow_ranks() const;
 
     static constexpr std::uint32_t kWindowsMin = 4;
     static constexpr std::uint32_t kWindows = 32;
@@ -61,9 +60,9 @@ class StragglerDetector {
     [[nodiscard]] double usual_part(std::uint32_t but_rank) const;
     [[nodiscard]] std::optional<Straggler> judge(std::uint32_t rank) const;
 
-    const double excess_;
+    double excess_;
     std::vector<Record> records_;  // by rank
     std::uint64_t windows_ = 0;
 };
 
-}  // namespace regroup::elastic
+}  // namespace regroup

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/src/elastic/straggler_detector.h"
+#include "rendezvous/base/straggler_detector.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/ensure.h"
 
-namespace regroup::elastic {
+namespace regroup {
 namespace {
 
 /// A smaller difference in a window is ignored, however short the work.
@@ -81,14 +81,14 @@ StragglerDetector::Recent StragglerDetector::recent(std::uint32_t rank,
     return recent;
 }
 
-std::vector<link::TelemetryWriter::Slow> StragglerDetector::slow_ranks() const {
-    std::vector<link::TelemetryWriter::Slow> slow;
+std::vector<Straggler> StragglerDetector::slow_ranks() const {
+    std::vector<Straggler> slow;
     for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
         if (records_[rank].told) {
-            slow.push_back({rank, recent(rank, kWindowsMin).excess()});
+            slow.push_back({rank, recent(rank, kWindowsMin).excess(), kWindowsMin});
         }
     }
-    std::ranges::sort(slow, std::ranges::greater(), &link::TelemetryWriter::Slow::excess);
+    std::ranges::sort(slow, std::ranges::greater(), &Straggler::excess);
     return slow;
 }
 
@@ -122,4 +122,4 @@ std::optional<Straggler> StragglerDetector::judge(std::uint32_t rank) const {
     return std::nullopt;
 }
 
-}  // namespace regroup::elastic
+}  // namespace regroup
