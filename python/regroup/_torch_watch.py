@@ -35,14 +35,14 @@ _INTERVAL_S = 0.25
 #: Operations of a group that are looked after at once. Beyond that, the oldest are forgotten.
 _PENDING_MAX = 256
 #: The back ends of which any thread may ask whether an operation has ended.
-_CAN_BE_ASKED = frozenset(("gloo", "mpi", "ucc"))
+_CAN_BE_ASKED = frozenset(("gloo",))
 _HOOK = 0x7265_6772_6F75_7000  # A number that no other hook has.
 
 # The numbers of the operations in regroup/c_api.h.
 _OPERATIONS = {"ALLREDUCE": 0, "REDUCE": 1, "BROADCAST": 2, "ALLGATHER": 3, "REDUCE_SCATTER": 4,
                "ALLTOALL": 5, "GATHER": 6, "SCATTER": 7, "BARRIER": 8, "SEND": 9, "RECV": 10}
 _LAST_WITH_EQUAL_ARGUMENTS = 2
-_BARRIER, _SEND, _NONE = 8, 9, 99
+_REDUCE_SCATTER, _BARRIER, _SEND, _NONE = 4, 8, 9, 99
 _ENDS_UNKNOWN, _ENDS_LOOKED_FOR = 0, 2
 
 _entered = that_keeps_the_lock("watched_group_entered")
@@ -218,8 +218,10 @@ class _Group:
         self._pytorch = _pytorch()
         self._devices = frozenset(back_ends) if has_others else None  # None: all of them.
         self._can_be_asked = _CAN_BE_ASKED.issuperset(back_ends.values())
+        #: The numbers of operations, oldest first, and what can be asked whether they have ended.
         self._pending: Deque[Tuple[int, Any]] = collections.deque(maxlen=_PENDING_MAX)
         self._issued: Optional[int] = None  # The number of the operation that is being issued.
+        self._never_ends = False  # gloo never says that this operation has ended.
         self._ended = 0  # The last collective that has been found to have ended, and been told.
         self._told = 0
         self._slow = 0  # The last one that was under way when the thread looked.
@@ -274,6 +276,7 @@ class _Group:
             number = _entered(self._handle, operation, dtype, elements)
             if self._can_be_asked:
                 self._issued = number
+                self._never_ends = operation == _REDUCE_SCATTER
         except Exception:
             pass
 
@@ -283,9 +286,11 @@ class _Group:
             number = self._issued
             if number:
                 self._issued = None
-                work = call.work
-                if work is not None:
-                    self._pending.append((number, work))
+                pending = self._pending
+                work = None if self._never_ends else call.work
+                if work is None and pending and pending[-1][1] is None:
+                    pending.pop()  # It has ended when this one has.
+                pending.append((number, work))
         except Exception:
             pass
 
@@ -298,7 +303,14 @@ class _Group:
     def _find_ended(self) -> None:
         pending = self._pending
         try:
-            while pending and pending[0][1].is_completed():
+            while pending:
+                work = pending[0][1]
+                if work is None:
+                    # It has ended if the next one has.
+                    if len(pending) == 1 or not pending[1][1].is_completed():
+                        return
+                elif not work.is_completed():
+                    return
                 self._ended = pending.popleft()[0]
         except IndexError:
             pass  # Another thread has taken it.
@@ -315,10 +327,12 @@ class _Group:
         self._find_ended()
         self._tell_ended()
         try:
-            self._slow = self._pending[0][0]
+            self._slow, work = self._pending[0]
+            knows_ends = work is not None
         except IndexError:
-            pass
-        _looked(self._handle)
+            knows_ends = True
+        if knows_ends:
+            _looked(self._handle)
         if self._message or self._told_message:
             self._look_for_message()
 

@@ -217,7 +217,7 @@ def percentile(values, part):
 
 
 def measure(regroup, kind, count, ranks, chance):
-    faults = [{"rank": chance.randrange(ranks), "step": chance.randrange(10, 100)}
+    faults = [{"rank": chance.randrange(ranks), "step": chance.randrange(20, 100)}
               for _ in range(count)]
     found, right, times = 0, 0, []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -94,8 +94,11 @@ if [ -x "$pytorch" ]; then
     [ -x "$torchft" ] || torchft=
     PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
         $prefix "$peers" "$here/torch_recovery.py" "$regroup" 20 $torchft
+    echo
+    PYTHONPATH=$here/../../python REGROUP_LIBRARY=$build/libregroup.so \
+        "$pytorch" "$here/hang_injection.py" "$regroup"
 else
-    echo "torch_backend, pytorch_restart, torch_recovery: left out, since there is no $pytorch"
+    echo "torch_backend, pytorch_restart, torch_recovery, hang_injection: left out, since there is no $pytorch"
 fi
 echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"

@@ -62,8 +62,10 @@ def main():
             # It ends while an operation is under way, which another thread completes.
             dist.all_reduce(torch.ones(32 * 8 + 8), async_op=True)
             sys.exit(3)
-        if step == at and fault == "exit":
-            return
+        if fault == "pause" and step == int(words[3]):
+            # All ranks work on their own for a while.
+            dist.reduce_scatter(torch.ones(1), [torch.ones(1)] * dist.get_world_size())
+            time.sleep(8)
         if fault == "receive" and step == int(words[3]) and dist.get_rank() < 2:
             if fails:
                 time.sleep(1000)

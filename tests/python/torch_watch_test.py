@@ -102,6 +102,12 @@ class TorchWatchTest(FolderTest):
         # The main thread, and the one that looks for ends.
         self.assertIn("rank 0 has made 200 steps, with 2 threads", output)
 
+    def test_ranks_that_work_after_a_reduce_scatter_are_not_suspected(self):
+        job = Job(self.folder, "200", "pause", "1", "40")
+        output, _ = job.job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.job.returncode, 0, output)
+        self.assertEqual(job.since_the_fault(job.events("hanging")), [], output)
+
     def test_script_without_preload_is_not_watched(self):
         job = Job(self.folder, "20", preload="")
         output, _ = job.job.communicate(timeout=DEADLINE_S)
