@@ -9,6 +9,22 @@
 
 namespace regroup::agent {
 
+namespace {
+
+worker_link::WorkerPage* begin(void* memory, worker_link::WorkerPage* /*type*/) {
+    return new (memory) worker_link::WorkerPage;
+}
+
+// All of it is zero, which is a page without groups. So a worker that writes none needs one page of
+// memory, and not eleven.
+worker_link::CollectivesPage* begin(void* memory, worker_link::CollectivesPage* /*type*/) {
+    auto* const page = static_cast<worker_link::CollectivesPage*>(memory);
+    page->version = worker_link::kCollectivesVersion;
+    return page;
+}
+
+}  // namespace
+
 template <class Content>
 Result<std::shared_ptr<SharedMemory<Content>>> SharedMemory<Content>::create() {
     UniqueFd file(::memfd_create("regroup-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -24,7 +40,8 @@ Result<std::shared_ptr<SharedMemory<Content>>> SharedMemory<Content>::create() {
     if (address == MAP_FAILED) {
         return system_failure("memory to share with a worker: mmap", errno);
     }
-    return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(file), new (address) Content));
+    Content* const content = begin(address, static_cast<Content*>(nullptr));
+    return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(file), content));
 }
 
 template <class Content>
