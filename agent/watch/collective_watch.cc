@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/base/text.h"
-
 namespace regroup::agent {
 
 namespace {
@@ -53,17 +51,24 @@ bool needs_equal_arguments(CollectiveKind kind, CollectiveBackend backend) {
     }
 }
 
-CalledCollective called(const CollectiveGroup& group, std::uint64_t number) {
+/// Adds the collective `number` to what the look tells of.
+void add_called(const CollectiveGroup& group, std::uint64_t number, GroupLook& look) {
     const CollectiveSignature signature = CollectiveSignature::unpacked(
         group.signatures[number % worker_link::kSignaturesKept].load(std::memory_order_relaxed));
-    CalledCollective result;
-    result.number = number;
-    result.kind = name_in(kKinds, static_cast<std::size_t>(signature.kind));
+    CalledCollective called{.number = number,
+                            .kind = name_in(kKinds, static_cast<std::size_t>(signature.kind))};
+    RecordedOperation recorded;
+    recorded.number = number;
+    recorded.name = called.kind;
+    recorded.started = number <= look.position.started;
+    recorded.completed = number <= look.position.completed;
     if (needs_equal_arguments(signature.kind, group.backend.load(std::memory_order_relaxed))) {
-        result.arguments = std::to_string(signature.elements) + " " +
-                           name_in(kTypes, static_cast<std::size_t>(signature.type));
+        recorded.elements = signature.elements;
+        recorded.type = name_in(kTypes, static_cast<std::size_t>(signature.type));
+        called.arguments = std::to_string(signature.elements) + " " + recorded.type;
     }
-    return result;
+    look.position.called.push_back(std::move(called));
+    look.operations.push_back(std::move(recorded));
 }
 
 std::string given_name(const CollectiveGroup& group) {
@@ -111,7 +116,7 @@ GroupLook look_at(const CollectiveGroup& group, Instant now) {
     position.name = words_for(look);
     position.knows_starts = group.knows_starts.load(std::memory_order_relaxed) != 0;
     position.knows_ends = knows_ends(group, now);
-    // What has ended was entered before: read in this order, the numbers fit together.
+    // A collective is entered before it ends: read in this order, the numbers fit together.
     position.completed = group.completed.load(std::memory_order_acquire);
     position.started = group.started.load(std::memory_order_acquire);
     position.entered = std::max(
@@ -133,7 +138,7 @@ GroupLook look_at(const CollectiveGroup& group, Instant now) {
                          .longest[worker_link::time_slot(
                              group.signatures[slot(present)].load(std::memory_order_relaxed))]
                          .load(std::memory_order_relaxed));
-        position.called.push_back(called(group, present));
+        add_called(group, present, look);
     } else if (present <= position.entered && present != 0) {
         position.stood = since(group.completed_at.load(std::memory_order_relaxed), now);
     }
@@ -145,7 +150,7 @@ GroupLook look_at(const CollectiveGroup& group, Instant now) {
     for (std::uint64_t number = position.entered - std::min(position.entered, kLastTold) + 1;
          number <= position.entered; ++number) {
         if (number != present) {
-            position.called.push_back(called(group, number));
+            add_called(group, number, look);
         }
     }
     return look;
@@ -185,19 +190,7 @@ FlightRecord record_of(const std::vector<GroupLook>& groups) {
         group.backend = look.backend;
         group.name = look.name;
         group.id = std::to_string(look.position.id);
-        for (const CalledCollective& called : look.position.called) {
-            RecordedOperation operation;
-            operation.number = called.number;
-            operation.name = called.kind;
-            const std::size_t space = called.arguments.find(' ');
-            if (space != called.arguments.npos) {
-                operation.elements = parse_number<std::uint64_t>(called.arguments.substr(0, space));
-                operation.type = called.arguments.substr(space + 1);
-            }
-            operation.started = called.number <= look.position.started;
-            operation.completed = called.number <= look.position.completed;
-            group.operations.push_back(std::move(operation));
-        }
+        group.operations = look.operations;
         std::ranges::sort(group.operations, {}, &RecordedOperation::number);
         record.groups.push_back(std::move(group));
     }

@@ -24,8 +24,9 @@ struct GroupLook {
     Duration longest{};
     /// Changes with each event of the group.
     std::uint64_t events = 0;
-    std::string backend{};  ///< "nccl"
-    std::string name{};     ///< Given by the program.
+    std::string backend{};                        ///< "nccl"
+    std::string name{};                           ///< Given by the program.
+    std::vector<RecordedOperation> operations{};  ///< Those of `position.called`.
 };
 
 /// The groups in a page that a worker may be writing, or may have filled with anything. The ones in
@@ -44,11 +45,11 @@ struct WorkerGroups {
 };
 
 /// Finds the worker of a node that is in a collective for longer than is usual, from looks at all
-/// workers. That is no hang yet: see rendezvous::Hang::in_collective. Pure.
+/// workers. A long collective is no hang yet: see rendezvous::Hang::in_collective. Pure.
 ///
-/// The limit is a multiple of the longest time in a collective like it, as ProgressWatch has it, and
-/// at least HangLimits::floor; six times that for the first collectives of a group. Time in which this process itself did not run does not
-/// count.
+/// The limit is a multiple of the longest time in a collective like it, as ProgressWatch has it,
+/// and at least HangLimits::floor; six times that for the first collectives of a group. Time in
+/// which this process itself did not run does not count.
 class CollectiveWatch {
    public:
     /// `interval`: the time from one look to the next.
