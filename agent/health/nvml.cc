@@ -15,7 +15,7 @@ namespace regroup::health {
 
 namespace {
 
-// What its functions return.
+// The codes that its functions return.
 constexpr int kSuccess = 0;
 constexpr int kNoPermission = 4;
 constexpr int kNotFound = 6;

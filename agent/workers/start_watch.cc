@@ -9,7 +9,7 @@ namespace regroup::agent {
 namespace {
 
 constexpr Duration kPause = std::chrono::milliseconds(50);
-/// What takes less time is not worth a line.
+/// A shorter start is not worth a line.
 constexpr Duration kSlow = std::chrono::milliseconds(500);
 /// Processes that are silent for longer do more than to start.
 constexpr Duration kLimit = std::chrono::minutes(5);

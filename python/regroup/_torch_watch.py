@@ -147,7 +147,7 @@ def _install(c10d: Any) -> None:
 
 
 class _PyTorch:
-    """What is used of PyTorch, when it has been imported as a whole."""
+    """The parts of PyTorch that are used, when it has been imported as a whole."""
 
     def __init__(self) -> None:
         from torch._C import _distributed_c10d as native  # type: ignore[import-not-found]

@@ -104,7 +104,7 @@ enum class NodeState : std::uint8_t {
 struct CalledCollective {
     std::uint64_t number = 0;  ///< In its group, from 1.
     std::string kind{};        ///< "all_reduce"
-    /// What must be the same on all ranks: "4096 float32"; empty: nothing more.
+    /// The arguments that must be the same on all ranks: "4096 float32"; empty: none.
     std::string arguments{};
 
     friend bool operator==(const CalledCollective&, const CalledCollective&) = default;

@@ -7,7 +7,7 @@
 // For each version of the interface that tells of kernels: the calls that NCCL makes for a step of
 // so many collectives, each in a group of its own, with so many channels. CPU time, apart for the
 // thread of the program and for NCCL's proxy thread, and both as a part of a step of 10 ms. Without
-// the plugin, NCCL makes none of these calls. What the GPU does for them is not in here.
+// the plugin, NCCL makes none of these calls. The work of the GPU for them is not in here.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

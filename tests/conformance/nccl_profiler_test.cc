@@ -34,7 +34,7 @@ using worker_link::ElementType;
 
 constexpr int kRanks = 2;
 
-/// What a program does with NCCL.
+/// The calls of a program to NCCL.
 class Rank {
    public:
     Rank(int rank_in, const ncclUniqueId& id) : rank(rank_in) {

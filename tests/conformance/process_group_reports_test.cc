@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU group writes into the page of its process for the agent.
+// The operations of the CPU group in the page of its process.
 #include <regroup/process_group.h>
 
 #include <array>

@@ -30,7 +30,7 @@ STEPS = 20
 
 
 class Group:
-    """What the page says of one communicator, at one moment."""
+    """One communicator in the page, at one moment."""
 
     def __init__(self, data):
         self.state, self.backend, self.id, self.size, self.rank, self.starts, self.ends = \
@@ -91,7 +91,7 @@ def timed(torch, step):
 
 
 def check(torch, dist, page, values):
-    """What the page says of each kind of call. Returns lines to print."""
+    """Checks the page after each kind of call. Returns lines to print."""
     lines = []
     first = page.await_group(lambda group: group.entered > 0, "that a collective was called")
     lines.append(f"version {'.'.join(map(str, torch.cuda.nccl.version()))}: {first}")

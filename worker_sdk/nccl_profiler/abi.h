@@ -83,7 +83,7 @@ struct MessageOf4 {
 /// The parent is the call of the program.
 struct CollectiveOf5 {
     CollectiveOf4 common;
-    void* group;  ///< What was the parent in version 4.
+    void* group;  ///< The parent in version 4.
 };
 
 struct MessageOf5 {

@@ -31,7 +31,7 @@ Communicator* communicator(void* context) noexcept {
     return static_cast<Communicator*>(context);
 }
 
-/// What NCCL does to tell of kernels is not for every program, so the user asks for it: about 40 MB
+/// NCCL pays much to tell of kernels, so the user asks for it: about 40 MB
 /// of /dev/shm for each communicator and rank, a host function for each captured collective, and a
 /// proxy thread that spins. Where /dev/shm is too small, NCCL has ended with a segmentation fault.
 bool wants_kernels() noexcept {

@@ -26,8 +26,9 @@ struct ProfiledKernel {
     std::vector<void*> channels{};
 };
 
-/// What NCCL tells the plugin that NCCL_PROFILER_PLUGIN names of one communicator, with the same
-/// events in the same order and threads of the same kind. Without a plugin, all calls do nothing.
+/// The events of which NCCL tells the plugin that NCCL_PROFILER_PLUGIN names of one communicator,
+/// with the same events in the same order and threads of the same kind. Without a plugin, all calls
+/// do nothing.
 class Profiler {
    public:
     /// Loads the plugin at the first communicator.
