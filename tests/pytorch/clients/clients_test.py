@@ -29,12 +29,13 @@ class Scripts:
         self.arguments = arguments
         self.folder = folder
 
-    def environment(self, **more):
+    def environment(self, paths=(), **more):
         return dict(os.environ, PYTHON_EXEC=self.arguments.interpreter, PYTHONDONTWRITEBYTECODE="1",
                     OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1",
                     TORCH_EXTENSIONS_DIR=os.path.join(  # Compiled once.
                         os.path.dirname(self.arguments.interpreter), "../extensions"),
-                    PYTHONPATH=os.path.join(ROOT, "python"), REGROUP_LIBRARY=self.arguments.library,
+                    PYTHONPATH=os.pathsep.join([os.path.join(ROOT, "python"), *paths]),
+                    REGROUP_LIBRARY=self.arguments.library,
                     CLIENTS_TEST=self.folder, **more)
 
     def start(self, name, flags, script, *words, **more):
@@ -188,18 +189,41 @@ def digits_elastic(scripts):
     assert before == after, output
 
 
-def page(scripts):
-    """The programs of docs/pytorch.md that need no other library than ours and PyTorch."""
+def programs_of_page():
+    """The programs of docs/pytorch.md by the modules that they need: "" is only ours and PyTorch."""
     with open(os.path.join(ROOT, "docs/pytorch.md"), encoding="utf-8") as file:
-        programs = re.findall(r"^```python\n(import .*?)^```", file.read(), re.M | re.S)
-    programs = [text for text in programs if "import torch" in text]  # Not single lines.
-    ours = [text for text in programs if not re.search("torchft|nvidia_resiliency_ext", text)]
-    assert len(programs) == 4 and len(ours) == 2, f"the page has other programs: {programs}"
-    for number, text in enumerate(ours):
-        path = os.path.join(scripts.folder, f"program{number}.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        output = scripts.run(f"page{number}", ["--standalone", "--nproc-per-node=2"], path)
+        texts = re.findall(r"^```python\n(import .*?)^```", file.read(), re.M | re.S)
+    programs = {"": [], "model": [], "torchft": [], "nvidia_resiliency_ext": []}
+    for text in texts:
+        if "import torch" in text:  # Not single lines.
+            needs = re.search(r"(?:from|import) (model|torchft|nvidia_resiliency_ext)", text)
+            programs[needs[1] if needs else ""].append(text)
+    assert [len(texts) for texts in programs.values()] == [2, 2, 1, 1], \
+        f"the page has other programs: {programs}"
+    return programs
+
+
+def run_program(scripts, name, text, **more):
+    path = os.path.join(scripts.folder, f"{name}.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return scripts.run(name, ["--standalone", "--nproc-per-node=2"], path, **more)
+
+
+def page(scripts):
+    for number, text in enumerate(programs_of_page()[""]):
+        output = run_program(scripts, f"page{number}", text)
+        assert len(said(output, "finished: loss 0")) == 2, output
+
+
+def page_on_gpus(scripts):
+    """The programs for GPUs, on the CPU by the two changes that the page names."""
+    for number, text in enumerate(programs_of_page()["model"]):
+        text, changed = re.subn(r'device = "cuda"\n.*set_device.*\n', 'device = "cpu"\n', text)
+        assert changed == 1, text
+        text += '\nprint(f"finished: loss {loss.item():.4f}", flush=True)\n'
+        output = run_program(scripts, f"gpus{number}", text,
+                             paths=[os.path.join(ROOT, "examples/digits")])
         assert len(said(output, "finished: loss 0")) == 2, output
 
 
@@ -214,6 +238,7 @@ CLIENTS = {
     forked_loaders: ([], (1, 13)),
     spawned_loaders: ([], (1, 13)),
     page: ([], (2, 0)),
+    page_on_gpus: (["sklearn"], (2, 14)),
     digits: (["sklearn"], (1, 13)),
     digits_elastic: (["sklearn"], (1, 13)),
 }
