@@ -59,6 +59,8 @@ void Narrator::received(Instant now, const AgentView& node, const rendezvous::Fr
         tell_waiting(now, node, *waiting, peer);
     } else if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) {
         tell_partial_finish(now, node, alive->partial_finish);
+    } else if (const auto* found = std::get_if<rendezvous::RankIsSlow>(&message)) {
+        console_.say_of_job(describe(found->slow, found->node), "", "");
     } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
         if (node.runs()) {
             console_.say_of_job(

@@ -56,17 +56,6 @@ std::optional<Telemetry> read_telemetry(const worker_link::TelemetryBlock& block
             telemetry.values.push_back({std::move(name), value});
         }
     }
-    const std::size_t slow = block.slow_count.load(std::memory_order_acquire);
-    for (std::size_t i = 0; i < std::min(slow, block.slow.size()); ++i) {
-        const std::uint32_t rank = block.slow[i].rank.load(std::memory_order_relaxed);
-        const double excess = block.slow[i].excess.load(std::memory_order_relaxed);
-        // The worker may be writing other ranks now.
-        const bool is_new = std::ranges::none_of(
-            telemetry.slow_ranks, [&](const auto& other) { return other.rank == rank; });
-        if (std::isfinite(excess) && excess >= 0 && is_new) {
-            telemetry.slow_ranks.push_back({rank, excess});
-        }
-    }
     return telemetry;
 }
 

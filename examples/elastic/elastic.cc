@@ -49,10 +49,6 @@ class Training {
         loop_.register_state("momentum", regroup::TensorView(model_.momentum()));
         loop_.register_state("ballast", regroup::TensorView(model_.ballast()));
         loop_.register_state("totals", regroup::TensorView(model_.totals()));
-        loop_.on_straggler([](std::uint32_t rank, double excess) {
-            std::printf("rank %u is slow: %.0f %% more work time than the others\n", rank,
-                        excess * 100);
-        });
     }
 
     int run() {

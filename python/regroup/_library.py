@@ -47,8 +47,7 @@ class OperationOptions(Structure):
 
 class ElasticOptions(Structure):
     _fields_ = [("struct_bytes", c_size_t), ("backend", c_char_p), ("timeout_ms", c_int64),
-                ("compare_every", c_uint64), ("straggler_window", c_int32),
-                ("straggler_excess", c_double), ("snapshot_every", c_uint64)]
+                ("compare_every", c_uint64), ("snapshot_every", c_uint64)]
 
 
 class RoundInfo(Structure):
@@ -65,7 +64,6 @@ class LeaveInfo(Structure):
     _fields_ = [("step", c_uint64), ("reason", c_char_p), ("time_left_ms", c_int64)]
 
 
-OnStraggler = CFUNCTYPE(None, c_void_p, c_uint32, c_double)
 SaveValue = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p), POINTER(c_size_t))
 LoadValue = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
 Apply = CFUNCTYPE(c_int32, c_void_p)
@@ -152,7 +150,6 @@ _FALLIBLE: Dict[str, Tuple[Any, ...]] = {
     "elastic_register_value": (_H, _T, SaveValue, LoadValue, c_void_p),
     "elastic_will_import": (_H, _T),
     "elastic_resume_at": (_H, c_uint64, c_uint64),
-    "elastic_on_straggler": (_H, OnStraggler, c_void_p),
     "elastic_next": (_H, _I32),
     "elastic_failed": (_H, c_int32, _T),
     "elastic_round": (_H, POINTER(RoundInfo)),

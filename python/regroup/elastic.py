@@ -195,18 +195,15 @@ class ElasticLoop:
     """Runs steps over changing memberships. At most one in a process at a time, used by one thread.
 
     ``timeout``, in seconds, limits each operation. ``compare_every`` compares the replicas every so
-    many steps. ``straggler_window`` is in steps; -1 reports no slow ranks. ``snapshot_every`` saves
-    a snapshot of the registered state every so many steps: when all processes are lost at once, the
-    training goes on from the newest one.
+    many steps. ``snapshot_every`` saves a snapshot of the registered state every so many steps: when
+    all processes are lost at once, the training goes on from the newest one.
     """
 
     def __init__(self, backend: str = "cpu", *, timeout: Optional[float] = None,
-                 compare_every: int = 0, straggler_window: int = 0,
-                 straggler_excess: float = 0.0, snapshot_every: int = 0) -> None:
+                 compare_every: int = 0, snapshot_every: int = 0) -> None:
         options = _library.ElasticOptions(
             ctypes.sizeof(_library.ElasticOptions), text(backend, "backend"),
             _library.milliseconds(timeout), _library.unsigned(compare_every, "compare_every", 64),
-            straggler_window, straggler_excess,
             _library.unsigned(snapshot_every, "snapshot_every", 64))
         self._handle = Handle("elastic", library.regroup_elastic_create, ctypes.byref(options))
         self._kept: List[Any] = []  # C uses these as long as the loop lives.
@@ -277,15 +274,6 @@ class ElasticLoop:
         returns to the step that it has loaded, which may be an earlier one."""
         check(library.regroup_elastic_resume_at(self._handle(), _library.unsigned(step, "step", 64),
                                                 _library.unsigned(samples, "samples", 64)))
-
-    def on_straggler(self, listener: Callable[[int, float], None]) -> None:
-        """``listener(rank, excess)`` is called on rank 0 when a rank is slower than the median of
-        the others by the fraction ``excess``. Before ``run``. An exception from it ends the run at
-        the next step."""
-        callback = _library.OnStraggler(
-            lambda _, rank, excess: self._note(from_c(lambda: listener(rank, excess))))
-        check(library.regroup_elastic_on_straggler(self._handle(), callback, None))
-        self._kept.append(callback)
 
     def run(self, on_step: Callable[[ElasticStep], Any], *,
             on_round: Optional[Callable[[ElasticRound], Any]] = None,
@@ -413,10 +401,6 @@ class ElasticLoop:
         if self._raised and not isinstance(self._raised[-1], Error):
             raise self._raised[-1]
         self._raised.clear()  # The loop has repaired it.
-
-    def _note(self, raised: Optional[BaseException]) -> None:
-        if raised is not None:
-            self._raised[:] = [raised]
 
 
 def _code(raised: Optional[BaseException], record: List[BaseException]) -> int:

@@ -6,10 +6,10 @@
 namespace regroup::rendezvous {
 
 std::string_view to_string(JobEvent::Kind kind) noexcept {
-    return name_in(
-        {"joined", "left", "lost", "draining", "quarantined", "released", "restored", "assigned",
-         "running", "failed", "hanging", "finished", "changing", "ending", "recovered", "closed"},
-        kind);
+    return name_in({"joined", "left", "lost", "draining", "quarantined", "released", "restored",
+                    "assigned", "running", "failed", "slow", "hanging", "finished", "changing",
+                    "ending", "recovered", "closed"},
+                   kind);
 }
 
 }  // namespace regroup::rendezvous

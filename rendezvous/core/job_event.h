@@ -29,6 +29,7 @@ struct JobEvent {
         assigned,     ///< `round` was formed; `detail`: Members. `cause`: why.
         running,      ///< `round` has committed `step`, its first, or its programs run (step 0).
         failed,       ///< A worker of `round` failed; `detail`: WorkerFailure.
+        slow,         ///< A rank of `node` lets the others wait; `detail`: SlowRank.
         hanging,      ///< A worker of `round` makes no progress; `detail`: Cause (Hung).
         finished,     ///< Ranks of `round` have finished, others go on; `detail`: PartialFinish.
         changing,     ///< `round` is to change at its next step boundary; `detail`: Cause.
@@ -48,8 +49,9 @@ struct JobEvent {
     };
     /// By group rank.
     using Members = std::vector<Member>;
-    using Detail = std::variant<std::monostate, Cause, Departure, Boxed<WorkerFailure>,
-                                Boxed<Incident>, Boxed<Verdict>, Release, Members, PartialFinish>;
+    using Detail =
+        std::variant<std::monostate, Cause, Departure, Boxed<WorkerFailure>, Boxed<Incident>,
+                     Boxed<Verdict>, Release, Members, PartialFinish, SlowRank>;
 
     Instant at{};  ///< On the job's timeline.
     Kind kind = Kind::joined;

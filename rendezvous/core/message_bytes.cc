@@ -31,7 +31,7 @@ std::size_t bytes_of(const WorkerFailure& failure) noexcept {
 }
 
 std::size_t bytes_of(const Telemetry& telemetry) noexcept {
-    return kFixed + kPart * (telemetry.values.size() + telemetry.slow_ranks.size());
+    return kFixed + kPart * telemetry.values.size();
 }
 
 void shorten(std::string& text) {

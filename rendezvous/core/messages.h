@@ -451,6 +451,13 @@ struct Recovered {
     Incident incident;
 };
 
+/// A rank lets the others wait. Sent once to every member of the round, for people.
+struct RankIsSlow {
+    RoundId round = RoundId::none;
+    SlowRank slow{};
+    std::string node{};
+};
+
 /// How and why a job ended. Never changes once it is set.
 struct Verdict {
     Outcome outcome = Outcome::stopped;
@@ -480,6 +487,6 @@ struct Elsewhere {
 };
 using FromDaemon =
     std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, ReadLog, Fenced, Dismissed, Alive,
-                 Waiting, Refused, Recovered, Closed, Operated, Elsewhere>;
+                 Waiting, Refused, Recovered, RankIsSlow, Closed, Operated, Elsewhere>;
 
 }  // namespace regroup::rendezvous

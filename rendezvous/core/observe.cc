@@ -390,6 +390,20 @@ void observe(Job& job, Instant /*now*/, const JobFollows& event) {
     job.round_floor = std::max(job.round_floor, event.last);
 }
 
+void observe(Job& job, Instant now, const SlowRankFound& event) {
+    const std::optional<NodeId> owner = event.round == job.round.id && in_round(job)
+                                            ? node_with(job, event.slow.rank)
+                                            : std::nullopt;
+    if (!owner) {
+        return;
+    }
+    const Node& node = job.nodes.at(*owner);
+    note(job, now, JobEvent::Kind::slow, *owner, node).detail = event.slow;
+    for (const auto& [id, assignment] : job.round.members) {
+        job.outbox.send(id, RankIsSlow{event.round, event.slow, node.offer.name});
+    }
+}
+
 void observe(Job& job, Instant now, const Restarted& /*event*/) {
     Round& round = job.round;
     if (job.phase != Phase::closed) {

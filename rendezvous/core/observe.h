@@ -19,6 +19,7 @@ void observe(Job& job, Instant now, const ReleaseRequested& event);
 void observe(Job& job, Instant now, const NodeResumed& event);
 void observe(Job& job, Instant now, const Restarted& event);
 void observe(Job& job, Instant now, const JobFollows& event);
+void observe(Job& job, Instant now, const SlowRankFound& event);
 /// False if the job knows a node of this id whose agent has another secret.
 [[nodiscard]] bool is_proven(const Job& job, const NodeId& node, const Offer& offer);
 

@@ -57,6 +57,11 @@ struct NodeResumed {
     NodeId node;
     Resumed resumed;
 };
+/// A rank of the round lets the others wait. Nothing is decided by it: the members tell people.
+struct SlowRankFound {
+    RoundId round = RoundId::none;
+    SlowRank slow{};
+};
 /// The state machine was restored from a journal. No node is connected; each has
 /// `FailureDetector::absence_limit` to come back, over all restarts. The rounds go on.
 struct Restarted {};
@@ -67,7 +72,8 @@ struct JobFollows {
     RoundId last = RoundId::none;
 };
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
-                           DrainRequested, ReleaseRequested, NodeResumed, Restarted, JobFollows>;
+                           DrainRequested, ReleaseRequested, NodeResumed, Restarted, JobFollows,
+                           SlowRankFound>;
 
 /// The messages that the caller must send, in this order.
 struct Send {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The steps of a training program, as it measures them. Nothing is decided by it: it goes past the
-// core and the journal, to the views.
+// The steps of a training program and the work of its ranks, as they measure them. Nothing is
+// decided by it. It goes past the core and the journal, to the views; only what is found, such as a
+// slow rank, is kept there for people.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +73,6 @@ struct Telemetry {
     std::uint32_t pid = 0;                ///< On its node: another process counts from zero.
     StepCounters counters{};              ///< At least one step.
     std::vector<ReportedValue> values{};  ///< The last ones; kReportedValuesMax at most.
-    std::vector<SlowRank> slow_ranks{};   ///< Slowest first; kSlowRanksMax at most.
 
     friend bool operator==(const Telemetry&, const Telemetry&) = default;
 };

@@ -22,7 +22,7 @@ namespace {
 /// The names of the events, in the order of the variant.
 constexpr std::string_view kEvents[] = {"joined",    "reported", "disconnected", "left",
                                         "stop",      "drain",    "release",      "resumed",
-                                        "restarted", "follows"};
+                                        "restarted", "follows",  "slow_rank"};
 
 /// Each event has some of these fields.
 template <class Io, class Each>
@@ -54,6 +54,10 @@ void visit_event(Io& io, Each& event) {
     }
     if constexpr (requires { event.resumed; }) {
         visit_fields(io, event.resumed);
+    }
+    if constexpr (requires { event.slow; }) {
+        io.round("round", event.round);
+        visit_fields(io, event.slow);
     }
     if constexpr (requires { event.last; }) {
         io.round("last_round", event.last);

@@ -80,6 +80,7 @@ class Storyteller {
     std::string operator()(const NodeResumed& event) const {
         return name_of(event.node) + " has " + protocol::to_line(FromAgent(event.resumed));
     }
+    std::string operator()(const SlowRankFound& event) const { return describe(event.slow, ""); }
     std::string operator()(const Restarted& /*event*/) const {
         return "another daemon takes over the job";
     }

@@ -140,6 +140,12 @@ void visit_fields(Io& io, Visited<Io, Recovered>& message) {
     visit_fields(io, message.incident);
 }
 template <class Io>
+void visit_fields(Io& io, Visited<Io, RankIsSlow>& message) {
+    io.round("round", message.round);
+    visit_fields(io, message.slow);
+    io.name("node", message.node, kRequired);
+}
+template <class Io>
 void visit_fields(Io& io, Visited<Io, Closed>& message) {
     visit_fields(io, message.verdict);
     io.flag("missed", message.missed);

@@ -47,9 +47,9 @@ inline constexpr std::size_t kNestingMax = 16;
 inline constexpr std::string_view kAgentKinds[] = {"join",    "report",   "leave",
                                                    "resumed", "log_part", "operate"};
 inline constexpr std::string_view kDaemonKinds[] = {
-    "assign",   "stop",      "prepare",   "save_stacks", "end_worker",
-    "read_log", "fenced",    "dismissed", "alive",       "waiting",
-    "refused",  "recovered", "closed",    "operated",    "elsewhere"};
+    "assign",    "stop",      "prepare",  "save_stacks", "end_worker", "read_log",
+    "fenced",    "dismissed", "alive",    "waiting",     "refused",    "recovered",
+    "slow_rank", "closed",    "operated", "elsewhere"};
 static_assert(std::size(kAgentKinds) == std::variant_size_v<rendezvous::FromAgent>);
 static_assert(std::size(kDaemonKinds) == std::variant_size_v<rendezvous::FromDaemon>);
 

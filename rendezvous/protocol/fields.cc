@@ -290,7 +290,6 @@ void visit_fields(Io& io, Visited<Io, Telemetry>& telemetry) {
     io.microseconds("communication_us", counters.communication);
     io.microseconds("waiting_us", counters.waiting);
     visit_values(io, telemetry.values);
-    io.parts("slow_ranks", telemetry.slow_ranks, kSlowRanksMax);
 }
 
 template <class Io>
@@ -460,6 +459,8 @@ template void visit_fields(FieldReader& io, SnapshotFacts& snapshots);
 template void visit_fields(FieldWriter& io, const SnapshotFacts& snapshots);
 template void visit_fields(FieldReader& io, WorkWindow& window);
 template void visit_fields(FieldWriter& io, const WorkWindow& window);
+template void visit_fields(FieldReader& io, SlowRank& slow);
+template void visit_fields(FieldWriter& io, const SlowRank& slow);
 template void visit_fields(FieldReader& io, JobPolicy& policy);
 template void visit_fields(FieldWriter& io, const JobPolicy& policy);
 template void visit_fields(FieldReader& io, Offer& offer);

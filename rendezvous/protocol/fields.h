@@ -26,6 +26,8 @@ void visit_fields(Io& io, Visited<Io, rendezvous::SnapshotFacts>& snapshots);
 template <class Io>
 void visit_fields(Io& io, Visited<Io, rendezvous::WorkWindow>& window);
 template <class Io>
+void visit_fields(Io& io, Visited<Io, rendezvous::SlowRank>& slow);
+template <class Io>
 void visit_fields(Io& io, Visited<Io, rendezvous::JobPolicy>& policy);
 template <class Io>
 void visit_fields(Io& io, Visited<Io, rendezvous::Offer>& offer);

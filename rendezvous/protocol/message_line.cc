@@ -94,6 +94,9 @@ std::string line(const ReadLog& read) {
 std::string line(const Recovered& recovered) {
     return describe(recovered.incident);
 }
+std::string line(const RankIsSlow& found) {
+    return describe(found.slow, found.node);
+}
 std::string line(const Operated& operated) {
     return operated.text;
 }

@@ -123,10 +123,9 @@ void Job::hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant no
     }
 }
 
-void Job::hear(const NodeId& node, RoundId round, const WorkWindow& said) {
-    if (round == core.round() && core.has_member(node)) {
-        slow_ranks.hear(node, round, said);
-    }
+std::vector<SlowRank> Job::hear(const NodeId& node, RoundId round, const WorkWindow& said) {
+    const bool counts = round == core.round() && core.has_member(node);
+    return counts ? slow_ranks.hear(node, round, said) : std::vector<SlowRank>();
 }
 
 bool Job::is_done_without(const Join& join, Instant now) const {
@@ -168,10 +167,7 @@ JobView Job::view(Instant now) const {
     view.last_event = history.last_number();
     view.telemetry = telemetry;
     view.snapshots = snapshots;
-    // An ElasticLoop compares its steps, which tells it earlier.
-    view.slow_ranks = telemetry.last() && !telemetry.last()->slow_ranks.empty()
-                          ? telemetry.last()->slow_ranks
-                          : slow_ranks.now();
+    view.slow_ranks = slow_ranks.now();
     return view;
 }
 

@@ -68,7 +68,9 @@ class Job {
     /// Records what a node tells about the training in `round`, if it is a member of that round.
     void hear(const NodeId& node, RoundId round, Telemetry said, Instant now);
     void hear(const NodeId& node, RoundId round, SnapshotFacts said, Instant now);
-    void hear(const NodeId& node, RoundId round, const WorkWindow& said);
+    /// Returns the ranks that are slow since now.
+    [[nodiscard]] std::vector<SlowRank> hear(const NodeId& node, RoundId round,
+                                             const WorkWindow& said);
 
     /// True if this job has ended, or all its nodes have left it, and `join` is from a node that
     /// was not in it and whose launcher began after that. Such a node wants a new job.

@@ -94,7 +94,9 @@ void JobTable::handle_node(const std::shared_ptr<Session>& session, FromAgent me
             job.hear(node, said->report.round, *said->snapshots, clock_.now());
         }
         if (said->work) {
-            job.hear(node, said->report.round, *said->work);
+            for (const SlowRank& slow : job.hear(node, said->report.round, *said->work)) {
+                runner_.step(job, SlowRankFound{said->report.round, slow});
+            }
         }
         NodeReported event{node, std::move(said->report)};
         if (bounds_.admit(job, event)) {

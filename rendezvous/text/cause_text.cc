@@ -231,6 +231,13 @@ std::string words_for_awaited(const HangCulprit& culprit, const std::string& who
 
 }  // namespace
 
+std::string describe(const SlowRank& slow, const std::string& node) {
+    const auto percent = static_cast<long>(std::min(slow.excess, 1e6) * 100);
+    return of_rank(slow.rank) + (node.empty() ? "" : " on " + node) +
+           " is slow: outside of collectives it spends " + std::to_string(percent) +
+           " % more time than the median of the others, which wait for it";
+}
+
 std::string describe(const HangCulprit& culprit) {
     using Kind = HangCulprit::Kind;
     const std::string who =

@@ -17,6 +17,9 @@ namespace regroup::rendezvous {
 /// start: ..."; with the worker's own message: "rank 0 on a exited with code 78: there is no data
 /// set".
 [[nodiscard]] std::string describe(const WorkerFailure& failure);
+/// "rank 2 on b is slow: outside of collectives it spends 19 % more time than the median of the
+/// others, which wait for it". `node` may be empty.
+[[nodiscard]] std::string describe(const SlowRank& slow, const std::string& node);
 /// "rank 3 is in load at step 12; the others wait for it".
 [[nodiscard]] std::string describe(const HangCulprit& culprit);
 /// "rank 1", "ranks 0-3", "ranks 0-3, 7 and 12 more".

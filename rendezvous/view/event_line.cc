@@ -100,6 +100,11 @@ struct Details {
         line["summary"] =
             protocol::sentence(std::string(to_string(verdict->outcome)) + ": " + reason);
     }
+    void operator()(const SlowRank& slow) const {
+        line["rank"] = slow.rank;
+        line["excess"] = slow.excess;
+        line["text"] = protocol::sentence(describe(slow, line.value("node", "")));
+    }
     void operator()(const PartialFinish& finish) const {
         line["finished"] = finish.finished.size();
         line["awaited"] = finish.awaited.size();

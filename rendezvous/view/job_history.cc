@@ -115,6 +115,7 @@ void JobHistory::count(const JobEvent& event) {
         case JobEvent::Kind::draining:
         case JobEvent::Kind::released:
         case JobEvent::Kind::restored:
+        case JobEvent::Kind::slow:
         case JobEvent::Kind::hanging:
         case JobEvent::Kind::finished:
             break;

@@ -7,7 +7,7 @@
 
 namespace regroup::rendezvous {
 
-void SlowRanks::hear(const NodeId& node, RoundId round, const WorkWindow& window) {
+std::vector<SlowRank> SlowRanks::hear(const NodeId& node, RoundId round, const WorkWindow& window) {
     if (round != round_) {
         *this = SlowRanks();
         round_ = round;
@@ -18,7 +18,7 @@ void SlowRanks::hear(const NodeId& node, RoundId round, const WorkWindow& window
         work_.clear();
     }
     if (window.number != window_ || !nodes_.insert(node).second) {
-        return;
+        return {};
     }
     std::uint32_t rank = window.first_rank;
     for (const WorkTime& work : window.work) {
@@ -28,7 +28,7 @@ void SlowRanks::hear(const NodeId& node, RoundId round, const WorkWindow& window
     const bool is_complete = work_.size() == window.world_size && !work_.empty() &&
                              work_.rbegin()->first + 1 == window.world_size;
     if (!is_complete) {
-        return;
+        return {};
     }
     if (!detector_ || ranks_ != work_.size()) {
         ranks_ = work_.size();
@@ -39,13 +39,10 @@ void SlowRanks::hear(const NodeId& node, RoundId round, const WorkWindow& window
     for (const auto& [each, time] : work_) {
         by_rank.push_back(time);
     }
-    static_cast<void>(detector_->observe(by_rank));
-    slow_.clear();
-    for (const Straggler& slow : detector_->slow_ranks()) {
-        if (slow_.size() < kSlowRanksMax) {
-            slow_.push_back({slow.rank, slow.excess});
-        }
-    }
+    const std::vector<SlowRank> found = detector_->observe(by_rank);
+    slow_ = detector_->slow_ranks();
+    slow_.resize(std::min(slow_.size(), kSlowRanksMax));
+    return found;
 }
 
 }  // namespace regroup::rendezvous

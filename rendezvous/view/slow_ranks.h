@@ -7,9 +7,9 @@
 #include <set>
 #include <vector>
 
-#include "rendezvous/base/straggler_detector.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/telemetry.h"
+#include "rendezvous/view/straggler_detector.h"
 
 namespace regroup::rendezvous {
 
@@ -18,8 +18,10 @@ namespace regroup::rendezvous {
 /// with each round. Pure.
 class SlowRanks {
    public:
-    /// `node`, a member of `round`, the present one, has told a window.
-    void hear(const NodeId& node, RoundId round, const WorkWindow& window);
+    /// `node`, a member of `round`, the present one, has told a window. Returns the ranks that are
+    /// slow since now.
+    [[nodiscard]] std::vector<SlowRank> hear(const NodeId& node, RoundId round,
+                                             const WorkWindow& window);
 
     /// Slowest first; kSlowRanksMax at most.
     [[nodiscard]] const std::vector<SlowRank>& now() const noexcept { return slow_; }

@@ -33,8 +33,8 @@ inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 /// advice. A refused worker continues as a program without the SDK.
 ///
 /// A new field that both sides can do without needs no new version.
-inline constexpr std::uint32_t kLinkVersion = 6;
-inline constexpr std::uint32_t kOldestLinkVersion = 4;
+inline constexpr std::uint32_t kLinkVersion = 7;
+inline constexpr std::uint32_t kOldestLinkVersion = 7;
 
 /// The longest message; a longer one is refused. Texts are cut to fit.
 inline constexpr std::size_t kMessageLimit = 16384;

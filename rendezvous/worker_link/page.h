@@ -16,7 +16,7 @@ namespace regroup::worker_link {
 /// The version of the layout below. A worker built with another version gets no link. A new layout,
 /// or a new meaning of a field, needs a new kLinkVersion, and kOldestLinkVersion raised to it. A
 /// new field in unused space, whose zero means that nothing is known, needs neither.
-inline constexpr std::uint32_t kPageVersion = 2;
+inline constexpr std::uint32_t kPageVersion = 3;
 
 /// The activity of a worker, for the detection of hangs.
 enum class Phase : std::uint32_t {
@@ -64,14 +64,6 @@ struct TelemetryBlock {
     };
     std::atomic<std::uint32_t> values_count{0};
     std::array<Value, kReportedValuesMax> values{};
-
-    /// The ranks that are slow now, as rank 0 knows them; see SlowRank.
-    struct Slow {
-        std::atomic<std::uint32_t> rank{0};
-        std::atomic<double> excess{0};
-    };
-    std::atomic<std::uint32_t> slow_count{0};
-    std::array<Slow, kSlowRanksMax> slow{};
 };
 
 /// Bytes that the SDK moves for the program.

@@ -4,8 +4,7 @@
 //
 //     elastic_bench REGROUP STEP_WORKER [--quick]
 //
-// A commit is a vote, which is a small all-reduce, and a report of progress to the agent. Every ten
-// steps the ranks' work times are compared by a small all-gather.
+// A commit is a vote, which is a small all-reduce, and a report of progress to the agent.
 #include <cstdio>
 #include <optional>
 #include <sstream>
@@ -19,20 +18,16 @@ namespace regroup::bench {
 namespace {
 
 constexpr auto kJobLimit = std::chrono::seconds(120);
-constexpr double kWindow = 10;
 constexpr double kStepNs = 10e6;  // The step that the share refers to.
 
 /// In ns.
 struct Costs {
     double barrier = 0;
     double vote = 0;
-    double gather = 0;
     double step = 0;
-    double compared_step = 0;
     double section = 0;
 
     [[nodiscard]] double reporting() const { return step - vote; }
-    [[nodiscard]] double comparison() const { return (compared_step - step) / kWindow; }
 };
 
 std::optional<Costs> measure(const std::string& regroup, const std::string& worker, int ranks,
@@ -47,8 +42,7 @@ std::optional<Costs> measure(const std::string& regroup, const std::string& work
     Costs costs;
     if (job.wait(kJobLimit) == 0) {
         std::istringstream line(testing::read_file(file));
-        if (line >> costs.barrier >> costs.vote >> costs.gather >> costs.step >>
-            costs.compared_step >> costs.section) {
+        if (line >> costs.barrier >> costs.vote >> costs.step >> costs.section) {
             return costs;
         }
     }
@@ -58,27 +52,17 @@ std::optional<Costs> measure(const std::string& regroup, const std::string& work
 
 int run(const std::string& regroup, const std::string& worker, bool quick) {
     print_head("ElasticLoop: what a step costs that does nothing");
-    Table table({"ns, medians", "barrier", "vote", "all-gather", "step", "reporting", "comparison",
-                 "section"});
+    Table table({"ns, medians", "barrier", "vote", "step", "reporting", "section"});
     for (const int ranks : {1, 2, 4}) {
         const auto costs = measure(regroup, worker, ranks, quick ? "1000" : "50000");
         if (!costs) {
             return 1;
         }
         table.add({std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"),
-                   fixed(costs->barrier, 0), fixed(costs->vote, 0), fixed(costs->gather, 0),
-                   fixed(costs->step, 0), fixed(costs->reporting(), 0),
-                   fixed(costs->comparison(), 0), fixed(costs->section, 0)});
-        if (ranks == 1) {
-            // With one rank there is no waiting, so neither the vote nor other load hides the cost.
-            print_verdict("reporting, of a step of 10 ms, in %", 100 * costs->reporting() / kStepNs,
-                          Aim::at_most, 0.1);
-        } else {
-            print_verdict("reporting and comparison on " + std::to_string(ranks) +
-                              " ranks, of a step of 10 ms, in %",
-                          100 * (costs->reporting() + costs->comparison()) / kStepNs, Aim::at_most,
-                          0.1);
-        }
+                   fixed(costs->barrier, 0), fixed(costs->vote, 0), fixed(costs->step, 0),
+                   fixed(costs->reporting(), 0), fixed(costs->section, 0)});
+        print_verdict("reporting, ranks: " + std::to_string(ranks) + ", of a step of 10 ms, in %",
+                      100 * costs->reporting() / kStepNs, Aim::at_most, 0.1);
     }
     std::printf("\n");
     table.print();

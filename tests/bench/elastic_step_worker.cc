@@ -25,7 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kWindow = 10;
 constexpr std::uint64_t kWarmUp = 100;
 
 double elapsed_ns(Clock::time_point since) {
@@ -47,7 +46,7 @@ class Measurement {
     void carry_out(ElasticStep& step) {
         const std::uint64_t number = step.number();
         if (number > kWarmUp) {
-            (number % kWindow == 0 ? compared_ : plain_).push_back(elapsed_ns(began_));
+            steps_took_.push_back(elapsed_ns(began_));
         }
         if (number == kWarmUp + steps_) {
             return step.finish();
@@ -59,11 +58,6 @@ class Measurement {
         const auto before_vote = Clock::now();
         step.group().all_reduce(TensorView(std::span<std::int64_t>(words)), ReduceOp::max).wait();
         votes_.push_back(elapsed_ns(before_vote));
-        const std::int64_t mine = 0;
-        std::vector<std::int64_t> all(step.context().world_size);
-        const auto before_gather = Clock::now();
-        step.group().all_gather(std::span(&mine, 1), std::span(all)).wait();
-        gathers_.push_back(elapsed_ns(before_gather));
         const auto before_section = Clock::now();
         {
             const auto section = step.section("nothing");
@@ -78,19 +72,19 @@ class Measurement {
         if (file == nullptr) {
             throw Error(Errc::system, "cannot write " + path);
         }
-        std::fprintf(file, "%.0f %.0f %.0f %.0f %.0f %.0f\n", median(barriers_), median(votes_),
-                     median(gathers_), median(plain_), median(compared_), median(sections_));
+        std::fprintf(file, "%.0f %.0f %.0f %.0f\n", median(barriers_), median(votes_),
+                     median(steps_took_), median(sections_));
         std::fclose(file);
     }
 
    private:
     const std::uint64_t steps_;
     Clock::time_point began_;
-    std::vector<double> barriers_, votes_, gathers_, sections_, plain_, compared_;
+    std::vector<double> barriers_, votes_, sections_, steps_took_;
 };
 
 int run(const std::string& path, std::uint64_t steps) {
-    ElasticLoop loop({.straggler_window = kWindow});
+    ElasticLoop loop;
     std::vector<float> state(1);
     loop.register_state("state", TensorView(std::span<float>(state)));
     std::uint32_t rank = 0;

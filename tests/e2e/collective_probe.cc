@@ -8,7 +8,7 @@
 // A collective ends on each rank when all ranks have entered it: they count in a file of the
 // present folder. In the first round the rank fails before the collective of the step: "sleep",
 // "loop", "stop" (SIGSTOP), "exit" (with success), or "other" (it calls another one). "save" makes
-// it 4 s late.
+// it 4 s late. With "slow" all steps take longer, and those of the rank take longest.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -82,6 +82,7 @@ int main(int argc, char** argv) {
     const std::uint32_t world = number_in("WORLD_SIZE");
     const std::uint32_t restarts = number_in("TORCHELASTIC_RESTART_COUNT");
     const bool fails = words.size() > 3 && restarts == 0 && words[2] == std::to_string(rank);
+    const bool slow = words.size() > 3 && words[1] == "slow";
     Arrivals* const arrivals = open_arrivals(restarts);
     GroupWriter group({.backend = CollectiveBackend::nccl,
                        .id = 1 + restarts,
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
             std::this_thread::sleep_for(1ms);
         }
         group.completed(number);
-        std::this_thread::sleep_for(10ms);
+        std::this_thread::sleep_for(!slow ? 10ms : fails ? 500ms : 300ms);
     }
     std::cout << "rank " << rank << " has made " << steps << " steps\n";
 }

@@ -172,17 +172,19 @@ TEST_F(RunCollectives, RankThatHasNotEnteredIsNamed) {
 
 TEST_F(RunCollectives, RankThatCalledSomethingElseIsNamed) {
     const auto job = start({}, {"other", "1", "40"});
-    EXPECT_TRUE(job->prints(" called broadcast (1 float32), and the others called all_reduce 40 of "
-                            "nccl group default_pg (4096 float32)"))
+    EXPECT_TRUE(
+        job->prints(" called broadcast (1 float32), and the others called all_reduce 40 of "
+                    "nccl group default_pg (4096 float32)"))
         << job->output();
     end(*job);
 }
 
 TEST_F(RunCollectives, RankThatHasFinishedIsNamed) {
     const auto job = start({}, {"exit", "1", "40"});
-    EXPECT_TRUE(job->prints(" finished with exit code 0, and the others do not go on without it: "
-                            "ranks 0, 2 wait in all_reduce 40 of nccl group default_pg (4096 "
-                            "float32)"))
+    EXPECT_TRUE(
+        job->prints(" finished with exit code 0, and the others do not go on without it: "
+                    "ranks 0, 2 wait in all_reduce 40 of nccl group default_pg (4096 "
+                    "float32)"))
         << job->output();
     end(*job);
 }
@@ -198,6 +200,19 @@ TEST_F(RunCollectives, HangTimeoutEndsTheCulprit) {
     const auto job = start({"--hang-timeout=3", "--max-restarts=1"}, {"sleep", "1", "40"});
     EXPECT_THAT(ended(*job), exits(0, "killing rank 1 because the round hangs: rank 1 on ",
                                    "rank 1 has made 200 steps"));
+}
+
+TEST_F(RunCollectives, RankThatLetsTheOthersWaitIsNamedAndIsAnEvent) {
+    const auto job = start({"--event-log=events"}, {"slow", "1", "0"});
+    EXPECT_TRUE(job->prints(" is slow: outside of collectives it spends ", std::chrono::minutes(2)))
+        << job->output();
+    EXPECT_THAT(job->output(), HasSubstr("regroup: rank 1 on "));
+    EXPECT_TRUE(job->running());
+    job->signal(SIGINT);
+    job->wait();
+    const std::string events = read_file(folder() + "/events");
+    EXPECT_THAT(events, ContainsRegex(R"("event":"slow","round":1,.*"rank":1,"excess":)"));
+    EXPECT_THAT(events, Not(HasSubstr("hanging")));
 }
 
 TEST_F(RunCollectives, JobWithoutAFaultIsNotSuspected) {

@@ -182,6 +182,21 @@ TEST(EventLine, HangTellsTheRankThatTheOthersWaitFor) {
     EXPECT_EQ(json::parse(event_line("nightly", {1, 0, event, nullptr, nullptr})).at("rank"), 3);
 }
 
+TEST(EventLine, SlowRankHasItsExcess) {
+    JobEvent event;
+    event.kind = JobEvent::Kind::slow;
+    event.node = "b";
+    event.detail = SlowRank{3, 0.25};
+    const json line = json::parse(event_line("nightly", {1, 0, event, nullptr, nullptr}));
+    EXPECT_EQ(line.at("event"), "slow");
+    EXPECT_EQ(line.at("rank"), 3);
+    EXPECT_EQ(line.at("excess"), 0.25);
+    EXPECT_EQ(
+        line.at("text"),
+        "rank 3 on b is slow: outside of collectives it spends 25 % more time than the median "
+        "of the others, which wait for it");
+}
+
 TEST(JobViewJson, ProgramThatTellsNothingHasNoTelemetry) {
     JobView view;
     view.job = "nightly";

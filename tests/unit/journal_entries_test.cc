@@ -52,6 +52,7 @@ TEST(JournalEntries, EventsKeepEveryField) {
     Resumed resumed = through(NodeResumed{"n", regroup::testing::sample_resumed()}).resumed;
     EXPECT_TRUE(boost::pfr::eq_fields(resumed, regroup::testing::sample_resumed()));
     through(Restarted{});
+    expect_kept(SlowRankFound{RoundId{17}, {3, 0.25}});
     expect_kept(JobFollows{join.policy, RoundId{17}});
     const Result<Entry> time = decode_entry(encode(entry_with(std::nullopt)));
     ASSERT_TRUE(time);

@@ -85,8 +85,7 @@ inline rendezvous::Telemetry sample_telemetry() {
                          .compute = microseconds(60000002),
                          .communication = microseconds(20000003),
                          .waiting = microseconds(4000004)},
-            .values = {{"grad_norm", -0.125}, {"loss", 1.7e-3}},
-            .slow_ranks = {{13, 0.25}, {2, 0.0}}};
+            .values = {{"grad_norm", -0.125}, {"loss", 1.7e-3}}};
 }
 
 inline rendezvous::Join sample_join() {
@@ -253,6 +252,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
         sample_waiting(),
         rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},
         rendezvous::Recovered{sample_incident()},
+        rendezvous::RankIsSlow{rendezvous::RoundId{4}, {13, 0.25}, "node7"},
         rendezvous::Closed{sample_verdict(), true},
         rendezvous::Operated{true, "{\"jobs\":[]}"},
         rendezvous::Elsewhere{"node2:29400"}};

@@ -105,5 +105,25 @@ TEST_F(RendezvousCollectives, RanksThatAgreeAreAskedAgainLater) {
     EXPECT_EQ(job.heard<SaveStacks>("b").alarm, 2U);
 }
 
+TEST_F(RendezvousCollectives, SlowRankIsToldToEveryMemberAndIsAnEvent) {
+    job.step(SlowRankFound{RoundId{1}, {3, 0.25}});
+    const std::vector<JobEvent>& events = job.core.job_events();
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_EQ(events[0].kind, JobEvent::Kind::slow);
+    EXPECT_EQ(events[0].node, "b");
+    EXPECT_EQ(std::get<SlowRank>(events[0].detail).rank, 3U);
+    for (const char* const node : {"a", "b"}) {
+        EXPECT_EQ(job.heard<RankIsSlow>(node).slow, (SlowRank{3, 0.25}));
+        EXPECT_EQ(job.heard<RankIsSlow>(node).node, "b");
+    }
+}
+
+TEST_F(RendezvousCollectives, SlowRankOfAnotherRoundOrWorldIsNotTold) {
+    job.step(SlowRankFound{RoundId{2}, {3, 0.25}});
+    job.step(SlowRankFound{RoundId{1}, {4'000'000'000, 0.25}});
+    EXPECT_TRUE(job.core.job_events().empty());
+    EXPECT_EQ(job.told<RankIsSlow>("a"), nullptr);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

@@ -349,31 +349,5 @@ TEST_F(ElasticLoopTest, PageShowsThePhaseOfTheRank) {
     expect_complete({"a", "b"});
 }
 
-TEST_F(ElasticLoopTest, SlowRankIsNamed) {
-    std::atomic<bool> named = false;
-    Script script;
-    script.steps = 1000;
-    script.options.straggler_window = 5;
-    script.before_reduction = [&named](Rank& rank, ElasticStep& /*step*/) {
-        const auto until =
-            std::chrono::steady_clock::now() + std::chrono::milliseconds(rank.name == "b" ? 30 : 3);
-        if (!named) {
-            std::this_thread::sleep_until(until);
-        }
-    };
-    assign({"a", "b"}, script);
-    // On a busy machine the other rank may be slow first.
-    std::vector<std::string> others;
-    while (!named) {
-        const auto remark = agent_.await<worker_link::Remark>("a");
-        named = remark.text.find("rank 1 is slow") != std::string::npos;
-        if (!named) {
-            others.push_back(remark.text);
-        }
-    }
-    EXPECT_LE(others.size(), 1U) << ::testing::PrintToString(others);
-    join();
-}
-
 }  // namespace
 }  // namespace regroup::testing

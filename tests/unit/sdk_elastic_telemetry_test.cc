@@ -99,22 +99,5 @@ TEST_F(ElasticTelemetry, NamesThatDoNotFitAreRefusedWithTheRule) {
     expect_complete({"a"});
 }
 
-TEST_F(ElasticTelemetry, SlowRankIsInThePageOfRankZero) {
-    Script script;
-    script.options = {.straggler_window = 1};
-    script.steps = 12;
-    script.before_reduction = [](Rank& rank, ElasticStep&) {
-        if (rank.name == "b") {
-            work(std::chrono::milliseconds(20));
-        }
-    };
-    assign({"a", "b"}, script);
-    expect_complete({"a", "b"});
-    ASSERT_EQ(telemetry("a").slow_count, 1U);
-    EXPECT_EQ(telemetry("a").slow[0].rank, 1U);
-    EXPECT_GT(telemetry("a").slow[0].excess, 0.12);
-    EXPECT_EQ(telemetry("b").slow_count, 0U);
-}
-
 }  // namespace
 }  // namespace regroup::testing

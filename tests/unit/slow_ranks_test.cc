@@ -20,10 +20,16 @@ class SlowRanksTest : public ::testing::Test {
         ++number;
         const auto usual = WorkTime{10s};
         const WorkTime late{Duration(static_cast<Duration::rep>(1e10 * factor))};
-        slow.hear(NodeId{"a"}, round, {number, 4, 0, {usual, usual}});
-        slow.hear(NodeId{"b"}, round, {number, 4, 2, {late, usual}});
+        hear("a", round, {number, 4, 0, {usual, usual}});
+        hear("b", round, {number, 4, 2, {late, usual}});
+    }
+    void hear(const NodeId& node, RoundId round, const WorkWindow& window) {
+        for (const SlowRank& each : slow.hear(node, round, window)) {
+            found.push_back(each.rank);
+        }
     }
     SlowRanks slow;
+    std::vector<std::uint32_t> found;
     std::uint64_t number = 0;
 };
 
@@ -35,6 +41,9 @@ TEST_F(SlowRanksTest, RankThatWorksLongerIsNamedAfterAMinute) {
     ASSERT_EQ(slow.now().size(), 1U);
     EXPECT_EQ(slow.now()[0].rank, 2U);
     EXPECT_NEAR(slow.now()[0].excess, 0.3, 0.001);
+    EXPECT_EQ(found, std::vector<std::uint32_t>{2});
+    pass(1.3);
+    EXPECT_EQ(found.size(), 1U) << "it was told already";
 }
 
 TEST_F(SlowRanksTest, SmallDifferencesNameNobody) {
@@ -65,16 +74,16 @@ TEST_F(SlowRanksTest, ANewRoundBeginsAnew) {
 
 TEST_F(SlowRanksTest, IncompleteWindowsDoNotCount) {
     for (std::uint64_t window = 1; window < 20; ++window) {
-        slow.hear(NodeId{"a"}, RoundId{1}, {window, 4, 0, {{10s}, {20s}}});
-        slow.hear(NodeId{"a"}, RoundId{1}, {window, 4, 2, {{10s}, {20s}}});  // Says it again.
+        hear("a", RoundId{1}, {window, 4, 0, {{10s}, {20s}}});
+        hear("a", RoundId{1}, {window, 4, 2, {{10s}, {20s}}});  // Says it again.
     }
     EXPECT_TRUE(slow.now().empty());
 }
 
 TEST_F(SlowRanksTest, RanksThatDoNotFitTheWorldDoNotCount) {
     for (std::uint64_t window = 1; window < 20; ++window) {
-        slow.hear(NodeId{"a"}, RoundId{1}, {window, 4, 0, {{10s}, {20s}}});
-        slow.hear(NodeId{"b"}, RoundId{1}, {window, 4, 4'000'000'000, {{10s}, {20s}}});
+        hear("a", RoundId{1}, {window, 4, 0, {{10s}, {20s}}});
+        hear("b", RoundId{1}, {window, 4, 4'000'000'000, {{10s}, {20s}}});
     }
     EXPECT_TRUE(slow.now().empty());
 }

@@ -29,7 +29,6 @@ using link::TelemetryWriter;
 using rendezvous::JobTelemetry;
 using rendezvous::ReportedValue;
 using rendezvous::RoundId;
-using rendezvous::SlowRank;
 using rendezvous::StepCounters;
 using rendezvous::Telemetry;
 using std::chrono::hours;
@@ -130,7 +129,6 @@ TEST(TelemetryPage, AgentReadsWhatTheWorkerHasCounted) {
     writer.count_step({milliseconds(10), milliseconds(20), milliseconds(30), milliseconds(40)}, 32);
     EXPECT_TRUE(writer.set_value("loss", 1.25));
     EXPECT_TRUE(writer.set_value("grad_norm", -3));
-    writer.set_slow_ranks(std::vector<TelemetryWriter::Slow>{{5, 0.5}, {2, 0.2}});
     const auto telemetry = read_telemetry(page.telemetry, 7);
     ASSERT_TRUE(telemetry);
     EXPECT_EQ(telemetry->pid, 7U);
@@ -142,9 +140,6 @@ TEST(TelemetryPage, AgentReadsWhatTheWorkerHasCounted) {
                                                  .waiting = milliseconds(44)}));
     EXPECT_THAT(telemetry->values,
                 ElementsAre(ReportedValue{"loss", 1.25}, ReportedValue{"grad_norm", -3}));
-    EXPECT_THAT(telemetry->slow_ranks, ElementsAre(SlowRank{5, 0.5}, SlowRank{2, 0.2}));
-    writer.set_slow_ranks({});
-    EXPECT_THAT(read_telemetry(page.telemetry, 7)->slow_ranks, IsEmpty());
 }
 
 TEST(TelemetryPage, ValueThatIsNotFiniteIsLeftOut) {
@@ -157,14 +152,6 @@ TEST(TelemetryPage, ValueThatIsNotFiniteIsLeftOut) {
     }
     EXPECT_TRUE(writer.set_value("loss", 3));
     EXPECT_THAT(read_telemetry(page.telemetry, 1)->values, ElementsAre(ReportedValue{"loss", 3}));
-}
-
-TEST(TelemetryPage, RankIsReadOnceFromAPageThatIsBeingWritten) {
-    WorkerPage page;
-    TelemetryWriter writer(&page);
-    writer.count_step({}, 0);
-    writer.set_slow_ranks(std::array{TelemetryWriter::Slow{5, 0.3}, TelemetryWriter::Slow{5, 0.2}});
-    EXPECT_THAT(read_telemetry(page.telemetry, 1)->slow_ranks, ElementsAre(SlowRank{5, 0.3}));
 }
 
 TEST(TelemetryPage, NinthValueIsRefusedAndTheOthersStay) {
@@ -200,11 +187,6 @@ TEST(TelemetryPage, AnythingInThePageGivesATelemetryThatTheDaemonAccepts) {
         std::ranges::copy(names[i], block.values[i].name.begin());
     }
     block.values[6].name.fill('x');  // No zero at its end.
-    block.slow_count = 4000;
-    block.slow[0].excess = kNan;
-    block.slow[1].excess = -1;
-    block.slow[2].rank = 3;
-    block.slow[2].excess = 0.25;
     const auto telemetry = read_telemetry(block, 1);
     ASSERT_TRUE(telemetry);
     EXPECT_EQ(telemetry->counters.steps, std::uint64_t{1} << 53U);
@@ -212,7 +194,6 @@ TEST(TelemetryPage, AnythingInThePageGivesATelemetryThatTheDaemonAccepts) {
     EXPECT_EQ(telemetry->counters.data, Duration::zero());
     EXPECT_EQ(telemetry->counters.compute, hours(24 * 365 * 30));
     EXPECT_THAT(telemetry->values, ElementsAre(ReportedValue{"loss", 0}));
-    EXPECT_THAT(telemetry->slow_ranks, ElementsAre(SlowRank{3, 0.25}, SlowRank{0, 0}));
 }
 
 TEST(TelemetryNames, AreThoseOfLabelValues) {

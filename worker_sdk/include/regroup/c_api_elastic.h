@@ -34,9 +34,7 @@ typedef struct regroup_elastic_options {
     /// Replicas are compared every so many steps; 0: only where the loop always does, when ranks
     /// change and before they finish or leave. See regroup::ElasticOptions::compare_every.
     uint64_t compare_every;
-    int32_t straggler_window;  ///< In steps; 0 means 10, and -1 reports no slow ranks.
-    double straggler_excess;   ///< 0 means 0.12; see regroup_elastic_on_straggler.
-    uint64_t snapshot_every;   ///< In steps; 0: no snapshots. See regroup::ElasticOptions.
+    uint64_t snapshot_every;  ///< In steps; 0: no snapshots. See regroup::ElasticOptions.
 } regroup_elastic_options;
 
 /// A round: a period in which membership and ranks are fixed.
@@ -123,10 +121,6 @@ regroup_errc regroup_elastic_will_import(regroup_elastic* loop, const char* modu
 /// regroup_elastic_run, or in on_round, or after REGROUP_EVENT_ROUND, on all ranks alike; see
 /// regroup::ElasticLoop::resume_at.
 regroup_errc regroup_elastic_resume_at(regroup_elastic* loop, uint64_t step, uint64_t samples);
-/// `listener` is called on rank 0 when the work of a rank takes longer than the median of the
-/// others by `straggler_excess`; `excess` is a fraction. Before regroup_elastic_run.
-regroup_errc regroup_elastic_on_straggler(
-    regroup_elastic* loop, void (*listener)(void* user, uint32_t rank, double excess), void* user);
 
 /// Trains until all ranks finish or this node leaves, then sets `*ending`, which may be NULL. Once.
 /// Under the launcher, the loss of a peer is repaired and does not end it; without, it ends with

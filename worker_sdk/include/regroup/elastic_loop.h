@@ -62,12 +62,6 @@ struct ElasticOptions {
     /// loss of a peer and keep their state. Without a majority (for example two ranks that differ),
     /// all ranks end. The same on every rank.
     std::uint64_t compare_every = 0;
-    /// The loop compares the work time of the ranks, without their waiting, over windows of this
-    /// many steps and reports slow ranks; 0: never.
-    std::uint32_t straggler_window = 10;
-    /// A rank is slow if its work takes longer than the median of the others by this fraction. At
-    /// least 0; see `ElasticLoop::on_straggler`.
-    double straggler_excess = 0.12;
     /// The loop saves a snapshot (regroup/snapshot.h) of the registered state every so many steps;
     /// 0: never. When no rank has a state any more, because all processes were lost, training goes
     /// on from the newest snapshot that is whole, if that is later than what `resume_at` gave. The
@@ -267,11 +261,6 @@ class ElasticLoop {
     /// between). The agent prepares a process that has imported them, and starts such workers from
     /// it; see `regroup run --preload`. Any time.
     void will_import(const std::string& modules);
-
-    /// `listener` is called on rank 0 when the work of a rank takes longer than the median of the
-    /// others by `straggler_excess`, and by 1 ms at least, in most windows. The launcher reports it
-    /// too.
-    void on_straggler(std::function<void(std::uint32_t rank, double excess)> listener);
 
     /// Trains until all ranks finish or this node leaves. Once. The ranks compare their registered
     /// state before they finish, and at the step boundary at which a node leaves. Throws Error:

@@ -68,16 +68,6 @@ regroup::ElasticOptions read_options(const Call& call, const regroup_elastic_opt
     }
     result.timeout = call.timeout(options.timeout_ms, result.timeout);
     result.compare_every = options.compare_every;
-    if (options.straggler_window < -1) {
-        call.refuse("straggler_window is " + std::to_string(options.straggler_window) +
-                    "; it is a number of steps, 0 for the default, or -1 for no report");
-    }
-    if (options.straggler_window != 0) {
-        result.straggler_window = static_cast<std::uint32_t>(std::max(options.straggler_window, 0));
-    }
-    if (options.straggler_excess != 0) {
-        result.straggler_excess = options.straggler_excess;
-    }
     result.snapshot_every = options.snapshot_every;
     return result;
 }
@@ -251,16 +241,6 @@ regroup_errc regroup_elastic_will_import(regroup_elastic* loop, const char* modu
 regroup_errc regroup_elastic_resume_at(regroup_elastic* loop, uint64_t step, uint64_t samples) {
     return guarded(__func__,
                    [&](const Call& call) { call(loop, "loop").value->resume_at(step, samples); });
-}
-
-regroup_errc regroup_elastic_on_straggler(
-    regroup_elastic* loop, void (*listener)(void* user, uint32_t rank, double excess), void* user) {
-    return guarded(__func__, [&](const Call& call) {
-        call(listener, "listener");
-        call(loop, "loop").value->on_straggler([listener, user](std::uint32_t rank, double excess) {
-            listener(user, rank, excess);
-        });
-    });
 }
 
 regroup_errc regroup_elastic_run(regroup_elastic* loop, const regroup_elastic_callbacks* callbacks,

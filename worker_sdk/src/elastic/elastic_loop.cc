@@ -160,10 +160,6 @@ void ElasticLoop::will_import(const std::string& modules) {
     }
 }
 
-void ElasticLoop::on_straggler(std::function<void(std::uint32_t, double)> listener) {
-    loop_->on_straggler(std::move(listener));
-}
-
 Ending ElasticLoop::run(const ElasticCallbacks& callbacks) {
     const LeaveAtEnd leave{*loop_, place_};
     return loop_->run(callbacks);

@@ -182,7 +182,7 @@ std::optional<ElasticEvent> Loop::train() {
         // The user has now replaced all objects that referred to earlier rounds.
         past_.clear();
         agent_.reporter.set_phase(link::Phase::training);
-        round_->pace.emplace(round_->control(), options_, agent_, straggler_listener_);
+        round_->began = now();
     } else if (step_.stage() == Step::Stage::finished) {
         conclude();
         return ElasticEvent::finished;
@@ -195,7 +195,6 @@ std::optional<ElasticEvent> Loop::train() {
         state_ = State::at_boundary;
         return std::nullopt;
     } else {
-        round_->pace->compare();
         if (options_.compare_every != 0 && replica_.step() % options_.compare_every == 0) {
             replica_.compare(*round_);
         }

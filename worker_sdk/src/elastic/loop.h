@@ -14,7 +14,6 @@
 
 #include "worker_sdk/src/base/process_mark.h"
 #include "worker_sdk/src/elastic/optional_agent.h"
-#include "worker_sdk/src/elastic/pace.h"
 #include "worker_sdk/src/elastic/replica.h"
 #include "worker_sdk/src/elastic/round_run.h"
 #include "worker_sdk/src/elastic/step.h"
@@ -47,7 +46,6 @@ class Loop {
     [[nodiscard]] const RoundRun& round() const noexcept { return *round_; }
     [[nodiscard]] Step& step() noexcept { return step_; }
     void resume_at(std::uint64_t step, std::uint64_t samples);
-    void on_straggler(Pace::Listener listener) { straggler_listener_ = std::move(listener); }
     Ending run(const ElasticCallbacks& callbacks);
     ElasticEvent next();
     bool repairs(const std::exception& error);
@@ -75,7 +73,6 @@ class Loop {
     OptionalAgent agent_;
     Replica replica_{agent_};
     Step step_{agent_, replica_};
-    Pace::Listener straggler_listener_;
     std::unique_ptr<RoundRun> round_;
     /// Rounds that are over: objects of the user may still refer to them.
     std::vector<std::unique_ptr<RoundRun>> past_;

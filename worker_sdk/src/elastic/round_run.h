@@ -6,14 +6,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/base/learned_orders.h"
 #include "worker_sdk/src/base/round_scope.h"
-#include "worker_sdk/src/elastic/pace.h"
 #include "worker_sdk/src/elastic/registered_state.h"
 #include "worker_sdk/src/snapshot/rank_snapshot.h"
 
@@ -42,7 +40,8 @@ struct RoundRun {
     bool shown = false;                           ///< The user has seen it.
     Duration communicator_time{};                 ///< To form the groups.
     Duration state_time{};                        ///< To compare and bring the state.
-    std::optional<Pace> pace{};                   ///< From the first step on.
+    Instant began{};                              ///< Its first step.
+    bool trains = false;                          ///< It has committed a step.
     /// nullptr if the loop saves none.
     std::unique_ptr<snapshot::RankSnapshot> snapshot{};
 };

@@ -71,21 +71,19 @@ void Step::end_commit() {
     stage_ = Stage::committed;
     const Instant committed_at = now();
     const link::StepTimes times = clock_.close(committed_at);
-    Pace& pace = *round_->pace;
-    pace.count_step(times);
     // Each step of the job is counted by one process.
     if (round_->context.rank == 0) {
         agent_.telemetry.count_step(times, taken_.value_or(0));
     }
     agent_.reporter.committed(number(), committed_at);
-    if (pace.steps() == 1) {
+    if (!std::exchange(round_->trains, true)) {
         using Milliseconds = std::chrono::duration<double, std::milli>;
         agent_.send(
             worker_link::Resumed{.round = round_->number(),
                                  .step = number(),
                                  .communicator_ms = Milliseconds(round_->communicator_time).count(),
                                  .state_ms = Milliseconds(round_->state_time).count(),
-                                 .first_step_ms = Milliseconds(now() - pace.began()).count()});
+                                 .first_step_ms = Milliseconds(now() - round_->began).count()});
     }
     if (pauses()) {
         meet();

@@ -46,13 +46,4 @@ bool TelemetryWriter::set_value(std::string_view name, double value) noexcept {
     return true;
 }
 
-void TelemetryWriter::set_slow_ranks(std::span<const Slow> ranks) noexcept {
-    const std::size_t count = std::min(ranks.size(), block_.slow.size());
-    for (std::size_t i = 0; i < count; ++i) {
-        block_.slow[i].rank.store(ranks[i].rank, std::memory_order_relaxed);
-        block_.slow[i].excess.store(ranks[i].excess, std::memory_order_relaxed);
-    }
-    block_.slow_count.store(static_cast<std::uint32_t>(count), std::memory_order_release);
-}
-
 }  // namespace regroup::link

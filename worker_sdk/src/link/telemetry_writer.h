@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "rendezvous/base/clock.h"
@@ -34,13 +33,6 @@ class TelemetryWriter {
     /// Sets the value `name`, which must be a value name. False if there are kReportedValuesMax
     /// others already.
     [[nodiscard]] bool set_value(std::string_view name, double value) noexcept;
-
-    struct Slow {
-        std::uint32_t rank = 0;
-        double excess = 0;
-    };
-    /// Replaces the slow ranks; those after the first kSlowRanksMax are left out.
-    void set_slow_ranks(std::span<const Slow> ranks) noexcept;
 
     [[nodiscard]] const worker_link::TelemetryBlock& block() const noexcept { return block_; }
 

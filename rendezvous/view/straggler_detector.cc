@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/base/straggler_detector.h"
+#include "rendezvous/view/straggler_detector.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
 
-namespace regroup {
+namespace regroup::rendezvous {
 namespace {
 
 /// A smaller difference in a window is ignored, however short the work.
@@ -43,7 +42,7 @@ bool is_beyond_chance(double slow, double windows, double usual) {
 StragglerDetector::StragglerDetector(std::uint32_t world_size, double excess)
     : excess_(excess), records_(world_size) {}
 
-std::vector<Straggler> StragglerDetector::observe(std::span<const Duration> work) {
+std::vector<SlowRank> StragglerDetector::observe(std::span<const Duration> work) {
     ENSURE(work.size() == records_.size());
     if (work.size() < 2) {
         return {};
@@ -58,12 +57,14 @@ std::vector<Straggler> StragglerDetector::observe(std::span<const Duration> work
         const bool slow = work[rank] - usual >= kExcessMin && excess >= excess_;
         records_[rank].excesses[slot] = slow ? excess : 0;
     }
-    std::vector<Straggler> found;
+    std::vector<SlowRank> found;
+    std::optional<Usual> usual;  // Mostly nobody asks.
     for (std::uint32_t rank = 0; rank < work.size(); ++rank) {
         Record& record = records_[rank];
         if (recent(rank, kWindowsMin).slow == 0) {
             record.told = false;
-        } else if (const auto slow = judge(rank); slow && !std::exchange(record.told, true)) {
+        } else if (const auto slow = judge(rank, usual);
+                   slow && !std::exchange(record.told, true)) {
             found.push_back(*slow);
         }
     }
@@ -81,45 +82,56 @@ StragglerDetector::Recent StragglerDetector::recent(std::uint32_t rank,
     return recent;
 }
 
-std::vector<Straggler> StragglerDetector::slow_ranks() const {
-    std::vector<Straggler> slow;
+std::vector<SlowRank> StragglerDetector::slow_ranks() const {
+    std::vector<SlowRank> slow;
     for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
         if (records_[rank].told) {
-            slow.push_back({rank, recent(rank, kWindowsMin).excess(), kWindowsMin});
+            slow.push_back({rank, recent(rank, kWindowsMin).excess()});
         }
     }
-    std::ranges::sort(slow, std::ranges::greater(), &Straggler::excess);
+    std::ranges::sort(slow, std::ranges::greater(), &SlowRank::excess);
     return slow;
 }
 
-// Leaves out the slowest quarter, since other stragglers are not noise.
-double StragglerDetector::usual_part(std::uint32_t but_rank) const {
-    std::vector<std::uint32_t> counts;
-    for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
-        if (rank != but_rank) {
-            counts.push_back(recent(rank, kWindows).slow);
-        }
+StragglerDetector::Usual::Usual(const StragglerDetector& detector)
+    : windows_(std::min<std::uint64_t>(detector.windows_, kWindows)) {
+    for (std::uint32_t rank = 0; rank < detector.records_.size(); ++rank) {
+        counts_.push_back(detector.recent(rank, kWindows).slow);
     }
-    std::sort(counts.begin(), counts.end());
-    counts.resize(counts.size() - counts.size() / 4);
-    const auto windows = static_cast<double>(std::min<std::uint64_t>(windows_, kWindows));
-    return std::accumulate(counts.begin(), counts.end(), 0.0) /
-           (windows * static_cast<double>(counts.size()));
+    std::sort(counts_.begin(), counts_.end());
+    sums_.push_back(0);
+    for (const std::uint32_t count : counts_) {
+        sums_.push_back(sums_.back() + count);
+    }
 }
 
-std::optional<Straggler> StragglerDetector::judge(std::uint32_t rank) const {
-    std::optional<double> usual;
+// Leaves out the slowest quarter, since other stragglers are not noise.
+double StragglerDetector::Usual::part_without(std::uint32_t own) const {
+    const std::size_t others = counts_.size() - 1;
+    const std::size_t counted = others - others / 4;
+    // Among equals it does not matter which is its own.
+    const auto at = static_cast<std::size_t>(std::lower_bound(counts_.begin(), counts_.end(), own) -
+                                             counts_.begin());
+    const std::uint64_t sum = at < counted ? sums_[counted + 1] - own : sums_[counted];
+    return static_cast<double>(sum) / static_cast<double>(windows_ * counted);
+}
+
+std::optional<SlowRank> StragglerDetector::judge(std::uint32_t rank,
+                                                 std::optional<Usual>& usual) const {
     for (std::uint32_t windows = kWindowsMin; windows <= kWindows; windows *= 2) {
         const Recent found = recent(rank, windows);
         if (found.slow < kSlowPart * windows) {
             continue;
         }
-        usual = usual ? usual : usual_part(rank);
-        if (is_beyond_chance(found.slow, windows, *usual)) {
-            return Straggler{.rank = rank, .excess = found.excess(), .windows = windows};
+        if (!usual) {
+            usual.emplace(*this);
+        }
+        const double part = usual->part_without(recent(rank, kWindows).slow);
+        if (is_beyond_chance(found.slow, windows, part)) {
+            return SlowRank{.rank = rank, .excess = found.excess()};
         }
     }
     return std::nullopt;
 }
 
-}  // namespace regroup
+}  // namespace regroup::rendezvous

@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/core/telemetry.h"
 
-namespace regroup {
-
-/// A rank that is slower than the others in its own work.
-struct Straggler {
-    std::uint32_t rank = 0;
-    double excess = 0;          ///< 0.2: takes 20 % longer than the median of the others.
-    std::uint32_t windows = 0;  ///< The rank was slow in most of so many windows.
-};
+namespace regroup::rendezvous {
 
 /// Finds ranks that are permanently slow, from the work times of all ranks, window by window. Every
 /// rank has some slow windows by chance; the detector learns their usual number from the other
@@ -30,11 +24,11 @@ class StragglerDetector {
 
     /// `work`: by rank, over the window that has just ended. Returns slow ranks. A rank is returned
     /// once, and again only after kWindowsMin windows in a row without slowness.
-    [[nodiscard]] std::vector<Straggler> observe(std::span<const Duration> work);
+    [[nodiscard]] std::vector<SlowRank> observe(std::span<const Duration> work);
 
     /// The ranks that were returned and have had slow windows since, slowest first. `excess` is of
     /// the last windows.
-    [[nodiscard]] std::vector<Straggler> slow_ranks() const;
+    [[nodiscard]] std::vector<SlowRank> slow_ranks() const;
 
     static constexpr std::uint32_t kWindowsMin = 4;
     static constexpr std::uint32_t kWindows = 32;
@@ -56,13 +50,24 @@ class StragglerDetector {
 
     /// The last so many windows of the rank.
     [[nodiscard]] Recent recent(std::uint32_t rank, std::uint32_t windows) const;
-    /// The part of windows in which the other ranks are slow.
-    [[nodiscard]] double usual_part(std::uint32_t but_rank) const;
-    [[nodiscard]] std::optional<Straggler> judge(std::uint32_t rank) const;
+    /// The part of windows in which a rank is slow by chance, as the other ranks show it.
+    class Usual {
+       public:
+        explicit Usual(const StragglerDetector& detector);
+        /// `own`: in so many of the last kWindows the rank itself was slow.
+        [[nodiscard]] double part_without(std::uint32_t own) const;
+
+       private:
+        std::uint64_t windows_;
+        std::vector<std::uint32_t> counts_;  ///< Of slow windows, of all ranks; sorted.
+        std::vector<std::uint64_t> sums_;    ///< Of the first counts.
+    };
+    [[nodiscard]] std::optional<SlowRank> judge(std::uint32_t rank,
+                                                std::optional<Usual>& usual) const;
 
     double excess_;
     std::vector<Record> records_;  // by rank
     std::uint64_t windows_ = 0;
 };
 
-}  // namespace regroup
+}  // namespace regroup::rendezvous
