@@ -29,6 +29,8 @@ CommandEnd replay_command(std::span<const std::string> arguments);
 CommandEnd health_command(std::span<const std::string> arguments);
 /// Makes the token of a user or a site, and narrower ones from it.
 CommandEnd token_command(std::span<const std::string> arguments);
+/// Prints the version, and what this program speaks.
+CommandEnd version_command(std::span<const std::string> arguments);
 /// The daemon alone, until SIGTERM or SIGINT.
 CommandEnd serve_command(std::span<const std::string> arguments);
 /// Writes a batch script for a job of `regroup run`, and gives it to sbatch, which takes the place

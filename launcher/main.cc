@@ -52,6 +52,7 @@ const std::vector<Command>& commands() {
          launcher::replay_command},
         {"health", "check this node: GPUs, limits, space", launcher::health_command},
         {"token", "make the token by which hosts trust each other", launcher::token_command},
+        {"version", "print the version, and what it speaks", launcher::version_command},
         {regroup::health::kProbeWord, "",
          [](Arguments words) {
              return CommandEnd{regroup::health::answer_probe({words.begin(), words.end()})};
@@ -78,7 +79,6 @@ void print_help() {
         }
     }
     std::fputs(
-        "  version     print the version\n"
         "\n"
         "regroup COMMAND --help explains the flags. For example:\n"
         "  regroup run --nproc-per-node=2 ./train --epochs 5\n"
@@ -90,7 +90,7 @@ void print_help() {
 }
 
 CommandEnd unknown_command(const std::string& word) {
-    std::vector<std::string> names{"version"};
+    std::vector<std::string> names;
     for (const Command& command : commands()) {
         if (!command.help.empty()) {
             names.push_back(command.name);
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
         print_help();
         return 0;
     }
-    if (word == "version" || word == "--version") {
+    if (word == "--version") {
         std::puts("regroup " REGROUP_VERSION);
         return 0;
     }

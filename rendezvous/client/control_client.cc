@@ -32,6 +32,9 @@ class MessageDecoder final : public LeaderConnection::Decoder {
             return Heard{};
         }
         Result<FromDaemon> message = protocol::decode_from_daemon(**payload);
+        if (!message && protocol::is_of_unknown_type(**payload)) {
+            return Heard{Heard::Kind::answer, ""};  // A newer daemon's word to newer agents.
+        }
         if (!message) {
             return message.error();
         }

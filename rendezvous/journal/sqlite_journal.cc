@@ -18,8 +18,6 @@ namespace regroup::journal {
 namespace {
 
 constexpr const char* kFile = "/journal.sqlite3";
-// PRAGMA user_version. Before format 3 the records had no numbers, so that a gap did not show.
-constexpr std::int64_t kFormat = 3;
 // The records of one transaction, unless a single one is larger: it has to fit into the room that
 // the write-ahead log has taken, with up to three times as much for pages that are not full.
 constexpr std::size_t kTransactionBytes = std::size_t{512} << 10U;
@@ -126,13 +124,13 @@ Result<void> check_format(SqliteDatabase& database, bool may_be_new) {
     std::int64_t format = 0;
     Result<void> done = database.run("PRAGMA user_version", {},
                                      [&](const Row& row) { format = number_in(row, 0); });
-    if (!done || format == kFormat || (format == 0 && may_be_new)) {
+    if (!done || format == SqliteJournal::kFormat || (format == 0 && may_be_new)) {
         return done;
     }
-    const bool is_newer = format > kFormat;
+    const bool is_newer = format > SqliteJournal::kFormat;
     return invalid_argument(database.path() + " has format " + std::to_string(format) + ", of " +
                             (is_newer ? "a newer" : "an earlier") + " regroup; this one reads " +
-                            std::to_string(kFormat) +
+                            std::to_string(SqliteJournal::kFormat) +
                             (is_newer ? ""
                                       : ": replay it with that one; for a daemon, move it "
                                         "away, and the nodes whose jobs it kept form them "
@@ -219,7 +217,8 @@ Result<void> SqliteJournal::set_up(std::int64_t wall_ms) {
         return done;
     }
     done = database_->transact([&] {
-        Result<void> all = database_->run("PRAGMA user_version = " + std::to_string(kFormat));
+        Result<void> all =
+            database_->run("PRAGMA user_version = " + std::to_string(SqliteJournal::kFormat));
         for (const char* table : kSchema) {
             all = all ? database_->run(table) : all;
         }

@@ -31,6 +31,8 @@ namespace regroup::journal {
 /// continues without one.
 class SqliteJournal final : public Journal {
    public:
+    /// PRAGMA user_version. Before format 3 the records had no numbers, so that a gap did not show.
+    static constexpr std::int64_t kFormat = 3;
     /// The most ended jobs that are kept, the longest time, and the most bytes of all of them. The
     /// oldest go first. Those of one id take kJobBytesMax at most, or there is only one.
     static constexpr std::size_t kEndedMax = 100;

@@ -282,6 +282,17 @@ Result<Variant> decode(std::string_view payload, const std::string_view (&kinds)
 
 }  // namespace
 
+bool is_of_unknown_type(std::string_view payload) {
+    const Result<json> object = parse(payload);
+    if (!object) {
+        return false;
+    }
+    FieldReader reader(*object);
+    std::string type;
+    reader.text("type", type, kRequired, kNameBytesMax);
+    return !reader.complaint() && std::ranges::find(kDaemonKinds, type) == std::end(kDaemonKinds);
+}
+
 std::string encode(const FromAgent& message) {
     return encode_any(message);
 }

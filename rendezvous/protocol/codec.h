@@ -63,5 +63,8 @@ static_assert(std::size(kDaemonKinds) == std::variant_size_v<rendezvous::FromDae
 /// another protocol version is a Failure `invalid_argument` that names it.
 [[nodiscard]] Result<rendezvous::FromAgent> decode_from_agent(std::string_view payload);
 [[nodiscard]] Result<rendezvous::FromDaemon> decode_from_daemon(std::string_view payload);
+/// Whether it is a message of a type that this release does not know. An agent ignores it: a newer
+/// daemon sends such messages only to tell people something.
+[[nodiscard]] bool is_of_unknown_type(std::string_view payload);
 
 }  // namespace regroup::protocol

@@ -256,6 +256,18 @@ TEST_F(DaemonClient, MessageThatIsMalformedIsNamed) {
     EXPECT_TRUE(story.answered);
 }
 
+TEST_F(DaemonClient, MessageOfANewerDaemonIsIgnored) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer peer = listener.accept();
+    peer.send(protocol::make_frame(R"({"type":"news","text":"hello"})"));
+    peer.send(protocol::make_frame(protocol::encode(FromDaemon(Alive{RoundId{7}}))));
+    ASSERT_TRUE(loop.until([&] { return !story.messages.empty(); }));
+    EXPECT_EQ(std::get<Alive>(story.messages[0]).round, RoundId{7});
+    EXPECT_TRUE(story.troubles.empty());
+}
+
 TEST_F(DaemonClient, PeerThatClosesWithoutAnAnswerIsNamedAndRetriedSlowly) {
     Listener listener(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());

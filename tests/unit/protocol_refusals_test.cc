@@ -214,6 +214,14 @@ TEST(ProtocolRefusals, EachMissingFieldIsNamedIfItIsRequired) {
     }
 }
 
+TEST(ProtocolRefusals, TypeOfANewerDaemonIsToldFromGarbage) {
+    EXPECT_TRUE(protocol::is_of_unknown_type(R"({"type":"news","text":"hello"})"));
+    for (const char* const payload :
+         {R"({"type":"alive"})", R"({"type":7})", R"({"text":"hello"})", "news", ""}) {
+        EXPECT_FALSE(protocol::is_of_unknown_type(payload)) << payload;
+    }
+}
+
 TEST(ProtocolRefusals, EachMissingFieldOfAPartIsNamedIfItIsRequired) {
     const json report = samples()["report"];
     for (const auto& [part, keys] :
