@@ -13,7 +13,7 @@ CUDA ?= AUTO
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-kubernetes test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
+.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -70,6 +70,13 @@ test-pytorch: ## get two PyTorch releases (12 GB, once) and libraries, and run t
 	@cmake --preset release >/dev/null
 	@$(build) release $(jobs)
 	@ctest --preset release -L pytorch
+
+test-versions: ## run another release, FROM=TAG, beside this one: daemons, launchers, programs
+	$(setup) build
+	@cmake --preset release >/dev/null
+	@$(build) release $(jobs) regroup elastic regroup_c
+	@sh tests/versions/other_release.sh "$(FROM)"
+	@python3 tests/versions/versions_test.py build/release "build/versions/$(FROM)/build" "build/versions/$(FROM)/tree"
 
 test-kubernetes: ## get the schemas of Kubernetes and of custom resources, and check the manifests
 	$(setup) test
