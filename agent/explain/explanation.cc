@@ -75,10 +75,10 @@ bool is(ProcessState state, const HangFacts& facts, std::uint32_t rank) {
     return known != nullptr && known->state == state;
 }
 
-/// The first operation that is not complete.
-const RecordedOperation* first_open(const RecordedGroup& group, bool messages) {
+/// The first message that is not complete.
+const RecordedOperation* open_message(const RecordedGroup& group) {
     const auto open = std::ranges::find_if(group.operations, [&](const RecordedOperation& op) {
-        return op.is_message == messages && !op.completed;
+        return op.is_message && !op.completed;
     });
     return open == group.operations.end() ? nullptr : &*open;
 }
@@ -108,6 +108,32 @@ bool has_equal_sizes(const std::string& operation) {
         "all_reduce",     "allreduce",        "reduce",          "broadcast",
         "_broadcast_oop", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"};
     return std::ranges::find(names, operation) != names.end();
+}
+
+/// Whether no rank completes the operation before all have entered it.
+bool waits_for_all(const std::string& operation) {
+    static const std::array<std::string_view, 12> names{"all_reduce",
+                                                        "allreduce",
+                                                        "barrier",
+                                                        "all_gather",
+                                                        "allgather",
+                                                        "reduce_scatter",
+                                                        "_allgather_base",
+                                                        "_all_gather_base",
+                                                        "all_to_all",
+                                                        "alltoall_base",
+                                                        "_reduce_scatter_base",
+                                                        "alltoall"};
+    return std::ranges::find(names, operation) != names.end();
+}
+
+/// Whether a rank has completed the operation, so that no other one can stand in it any more. Its
+/// own record may not say so yet: a thread that looks for ends may need a lock of the interpreter.
+bool is_over(const RecordedOperation& operation, const GroupByRank& ranks) {
+    return waits_for_all(operation.name) && std::ranges::any_of(ranks, [&](const auto& each) {
+               const RecordedOperation* const same = collective(*each.second, operation.number);
+               return same != nullptr ? same->completed : is_beyond(*each.second, operation.number);
+           });
 }
 
 void compare(std::string_view what, const std::map<std::string, Ranks>& by_value,
@@ -227,13 +253,19 @@ void sort_members(const HangFacts& facts, const GroupByRank& ranks, StuckCollect
 
 std::optional<StuckCollective> stuck_in(const HangFacts& facts, const GroupKey& key,
                                         const GroupByRank& ranks) {
-    const RecordedOperation* first = nullptr;
+    std::map<std::uint64_t, const RecordedOperation*> open;  // By number.
     for (const auto& [rank, group] : ranks) {
-        const RecordedOperation* const open = first_open(*group, false);
-        if (open != nullptr && (first == nullptr || open->number < first->number)) {
-            first = open;
+        for (const RecordedOperation& operation : group->operations) {
+            if (!operation.is_message && !operation.completed) {
+                open.emplace(operation.number, &operation);
+            }
         }
     }
+    const auto stands =
+        std::ranges::find_if(open, [&](const auto& each) { return !is_over(*each.second, ranks); });
+    const RecordedOperation* const first = stands != open.end() ? stands->second
+                                           : open.empty()       ? nullptr
+                                                                : open.begin()->second;
     if (first == nullptr) {
         return std::nullopt;
     }
@@ -252,7 +284,7 @@ std::optional<StuckCollective> stuck_in(const HangFacts& facts, const GroupKey& 
 
 void add_messages(const GroupKey& key, const GroupByRank& ranks, Explanation& result) {
     for (const auto& [rank, group] : ranks) {
-        const RecordedOperation* const open = first_open(*group, true);
+        const RecordedOperation* const open = open_message(*group);
         if (open == nullptr) {
             continue;
         }

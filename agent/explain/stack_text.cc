@@ -36,17 +36,32 @@ bool names_thread(std::string_view line, const std::string& id) {
     return line.starts_with("TID " + id + ":") || line.find("LWP " + id + ")") != line.npos;
 }
 
+/// Whether a line of py-spy begins the frames of a thread: Thread 12 (idle): "MainThread".
+bool begins_python_thread(std::string_view line) {
+    return line.starts_with("Thread ") && line.find("): \"") != line.npos;
+}
+
 }  // namespace
 
 std::vector<std::string> top_frames(std::string_view text, long pid, std::size_t most) {
     const std::string id = std::to_string(pid);
+    const std::string python_thread = "Thread " + id + " (";
     std::vector<std::string> frames;
+    std::vector<std::string> python_frames;
     bool is_inside = false;
+    bool is_inside_python = false;
     while (!text.empty()) {
         const std::size_t end = std::min(text.find('\n'), text.size());
         const std::string_view line = text.substr(0, end);
         text.remove_prefix(std::min(end + 1, text.size()));
-        if (begins_thread(line)) {
+        if (begins_python_thread(line)) {
+            is_inside = false;
+            is_inside_python = line.starts_with(python_thread);
+        } else if (is_inside_python && line.starts_with("    ")) {
+            if (python_frames.size() < most) {
+                python_frames.emplace_back(line.substr(4));
+            }
+        } else if (begins_thread(line)) {
             is_inside = names_thread(line, id);
         } else if (is_inside && line.starts_with('#') && frames.size() < most) {
             if (std::string name = function_in(line); !name.empty()) {
@@ -54,7 +69,7 @@ std::vector<std::string> top_frames(std::string_view text, long pid, std::size_t
             }
         }
     }
-    return frames;
+    return python_frames.empty() ? frames : python_frames;
 }
 
 }  // namespace regroup::agent

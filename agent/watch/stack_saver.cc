@@ -16,6 +16,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/process/proc_files.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/resolve_program.h"
 #include "agent/watch/kernel_view.h"
@@ -40,7 +41,8 @@ struct StackTool {
     std::vector<std::string> commands;   ///< After it.
 };
 
-const std::vector<StackTool>& known_tools() {
+/// For every process, the best one first.
+const std::vector<StackTool>& native_tools() {
     static const std::vector<StackTool> tools = {
         {"eu-stack", {"-m", "-s", "-p"}, {}},
         {"gdb",
@@ -48,6 +50,23 @@ const std::vector<StackTool>& known_tools() {
          {"-ex", "thread apply all backtrace"}},
     };
     return tools;
+}
+
+/// For interpreters of Python: their own functions and lines. It reads their memory, so it needs no
+/// lock of theirs.
+const StackTool& python_tool() {
+    static const StackTool tool{"py-spy", {"dump", "--pid"}, {}};
+    return tool;
+}
+
+bool runs_python(pid_t pid) {
+    std::error_code failed;
+    const auto program =
+        std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", failed);
+    if (program.filename().string().starts_with("python")) {
+        return true;
+    }
+    return maps_file(pid, "/libpython3");
 }
 
 std::string file_name(const HangSubject& subject) {
@@ -98,24 +117,51 @@ struct StackSaver::Run {
         }
     }
 
+    /// A tool that is installed.
+    struct Installed {
+        const StackTool* tool = nullptr;
+        std::string executable;
+
+        explicit operator bool() const noexcept { return tool != nullptr; }
+    };
+    /// One process, and the tool that shows it next.
+    struct Task {
+        pid_t pid = 0;
+        UniqueFd file;
+        const Installed* by = nullptr;
+    };
     /// One process whose stacks are being walked.
     struct Walk {
         ChildProcess tool;
+        const Installed* by = nullptr;
         UniqueFd file;
         bool was_stopped = false;  ///< Stopped before the tool started.
     };
 
-    void choose_tool() {
-        for (const StackTool& candidate : known_tools()) {
-            Result<std::string> found = resolve_program(candidate.name, options.search_path);
-            if (found) {
-                tool = &candidate;
-                executable = std::move(*found);
-                result.how = std::string("by ") + candidate.name;
-                return;
+    [[nodiscard]] Installed find(const StackTool& tool) const {
+        Result<std::string> found = resolve_program(tool.name, options.search_path);
+        return found ? Installed{&tool, std::move(*found)} : Installed();
+    }
+
+    void choose_tools() {
+        for (const StackTool& candidate : native_tools()) {
+            if (!native) {
+                native = find(candidate);
             }
         }
-        result.how = "as the kernel sees them (neither eu-stack nor gdb is installed)";
+        python = find(python_tool());
+        result.how = native ? std::string("by ") + native.tool->name
+                            : "as the kernel sees them (neither eu-stack nor gdb is installed)";
+    }
+
+    /// Queues the process for the first tool, or for the next one after `last`.
+    void queue(pid_t pid, UniqueFd file, const Installed* last = nullptr) {
+        if (last == nullptr && native) {
+            waiting.push_back({pid, std::move(file), &native});
+        } else if (last != &python && python && runs_python(pid)) {
+            has_shown_python = true;
+            waiting.push_back({pid, std::move(file), &python});
+        }
     }
 
     void complain(const std::string& sentence) {
@@ -134,9 +180,7 @@ struct StackSaver::Run {
             return;
         }
         ++result.files;
-        if (tool != nullptr) {
-            waiting.emplace_back(pid, *std::move(file));
-        }
+        queue(pid, *std::move(file));
     }
 
     // The kernel's view of all processes comes first: it is cheap, and a tool changes it.
@@ -174,13 +218,16 @@ struct StackSaver::Run {
 
     void go_on() {
         while (!waiting.empty() && walks.size() < options.at_once) {
-            auto [pid, file] = std::move(waiting.front());
+            Task task = std::move(waiting.front());
             waiting.pop_front();
-            walk(pid, std::move(file));
+            walk(std::move(task));
         }
         if (walks.empty() && !done) {
             done = true;
             timer.cancel();
+            if (has_shown_python) {
+                result.how += std::string(native ? " and " : " and by ") + python.tool->name;
+            }
             asio::post(io, [this, alive = std::weak_ptr(life)] {
                 if (!alive.expired()) {
                     const SavedStacks saved = result;  // The call may destroy this object.
@@ -190,17 +237,19 @@ struct StackSaver::Run {
         }
     }
 
-    void walk(pid_t pid, UniqueFd file) {
+    void walk(Task task) {
+        const pid_t pid = task.pid;
+        const StackTool& tool = *task.by->tool;
         ProcessSpec spec;
-        spec.executable = executable;
-        spec.arguments = {tool->name};
-        spec.arguments.insert(spec.arguments.end(), tool->arguments.begin(), tool->arguments.end());
+        spec.executable = task.by->executable;
+        spec.arguments = {tool.name};
+        spec.arguments.insert(spec.arguments.end(), tool.arguments.begin(), tool.arguments.end());
         spec.arguments.push_back(std::to_string(pid));
-        spec.arguments.insert(spec.arguments.end(), tool->commands.begin(), tool->commands.end());
+        spec.arguments.insert(spec.arguments.end(), tool.commands.begin(), tool.commands.end());
         // A small environment: English texts, and no symbols from the network.
         spec.environment = {"LC_ALL=C", "PATH=" + options.search_path};
-        spec.stdout_fd = spec.stderr_fd = file.get();
-        files::write_all(file.get(), std::string("\nBy ") + tool->name + ":\n");
+        spec.stdout_fd = spec.stderr_fd = task.file.get();
+        files::write_all(task.file.get(), std::string("\nBy ") + tool.name + ":\n");
         const bool stopped = is_stopped(pid);  // A running tool may have stopped it already.
         Result<ChildProcess> child = launcher.launch(spec);
         if (!child) {
@@ -208,16 +257,20 @@ struct StackSaver::Run {
             return;
         }
         Walk& walk =
-            walks.emplace(pid, Walk{std::move(*child), std::move(file), stopped}).first->second;
+            walks.emplace(pid, Walk{std::move(*child), task.by, std::move(task.file), stopped})
+                .first->second;
         walk.tool.async_wait([this, pid](ExitStatus status) {
             Walk ended = std::move(walks.at(pid));
             walks.erase(pid);
             if (!status.success()) {
-                const std::string how = std::string(tool->name) + " " + status.describe();
+                const std::string how = std::string(ended.by->tool->name) + " " + status.describe();
                 files::write_all(ended.file.get(), how + "\n");
                 complain(how + " on pid " + std::to_string(pid));
             }
             wake(pid, ended, status.success());
+            if (!has_given_up) {
+                queue(pid, std::move(ended.file), ended.by);
+            }
             go_on();
         });
     }
@@ -233,16 +286,16 @@ struct StackSaver::Run {
 
     // The handlers of the killed tools run as usual.
     void give_up() {
-        for (auto& [pid, file] : std::exchange(waiting, {})) {
-            files::write_all(file.get(), "\nNo time was left for its own stacks.\n");
+        has_given_up = true;
+        for (const Task& task : std::exchange(waiting, {})) {
+            files::write_all(task.file.get(), "\nNo time was left for its own stacks.\n");
             complain("there was no time for the stacks of all processes");
         }
         for (auto& [pid, walk] : walks) {
-            files::write_all(walk.file.get(),
-                             std::string("\n") + tool->name + " took longer than " +
-                                 format_duration(options.limit) + ", and was ended\n");
-            complain(std::string(tool->name) + " took longer than " +
-                     format_duration(options.limit) + " on pid " + std::to_string(pid));
+            const std::string late = std::string(walk.by->tool->name) + " took longer than " +
+                                     format_duration(options.limit);
+            files::write_all(walk.file.get(), "\n" + late + ", and was ended\n");
+            complain(late + " on pid " + std::to_string(pid));
             walk.tool.signal_group(SIGKILL);
         }
         go_on();
@@ -254,11 +307,13 @@ struct StackSaver::Run {
     StackOptions options;
     std::function<void(const SavedStacks&)> on_done;
     asio::steady_timer timer;
-    const StackTool* tool = nullptr;
-    std::string executable;
-    std::deque<std::pair<pid_t, UniqueFd>> waiting;
+    Installed native;
+    Installed python;
+    std::deque<Task> waiting;
     std::map<pid_t, Walk> walks;
     SavedStacks result;
+    bool has_shown_python = false;
+    bool has_given_up = false;
     bool done = false;
     /// Lets queued handlers find out that this object is gone.
     std::shared_ptr<bool> life = std::make_shared<bool>(true);
@@ -273,7 +328,7 @@ StackSaver::~StackSaver() = default;
 void StackSaver::save(const std::filesystem::path& folder, const std::vector<HangSubject>& subjects,
                       const std::string& heading, std::function<void(const SavedStacks&)> on_done) {
     run_ = std::make_unique<Run>(io_, clock_, launcher_, options_, std::move(on_done));
-    run_->choose_tool();
+    run_->choose_tools();
     run_->begin(folder, subjects, heading);
 }
 

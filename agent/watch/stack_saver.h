@@ -27,8 +27,8 @@ struct HangSubject {
 };
 
 struct StackOptions {
-    /// The value of PATH, to find a tool that walks the stacks of another process: eu-stack, which
-    /// is ten times as fast, else gdb.
+    /// The value of PATH, to find tools that walk the stacks of another process: eu-stack, which
+    /// is ten times as fast, else gdb; and py-spy for interpreters of Python.
     std::string search_path;
     /// Time limit for all processes together. After it, the remaining files have the kernel's view
     /// only.
@@ -38,7 +38,7 @@ struct StackOptions {
 
 struct SavedStacks {
     std::size_t files = 0;
-    /// "by eu-stack", "as the kernel sees them (neither eu-stack nor gdb is installed)".
+    /// "by eu-stack and py-spy", "as the kernel sees them (neither eu-stack nor gdb is installed)".
     std::string how;
     std::string complaint;  ///< An error, in a sentence; or empty.
 };

@@ -136,6 +136,31 @@ TEST_F(StacksTest, GdbShowsTheFunctionsWithoutEuStack) {
     check_real("gdb");
 }
 
+TEST_F(StacksTest, PythonShowsItsOwnFunctionsBesideTheNativeOnes) {
+    const Result<std::string> python = resolve_program("python3", kSystemPath);
+    if (!python) {
+        GTEST_SKIP() << "python3 is not installed";
+    }
+    ProcessSpec spec;
+    spec.executable = *python;
+    spec.arguments = {"python3", "-c", "import time; time.sleep(1000)"};
+    auto child = launcher_.launch(spec);
+    ASSERT_TRUE(child) << child.error().detail;
+    children_.push_back(std::move(*child));
+    const pid_t interpreter = children_.back().pid();
+    ASSERT_TRUE(wait_until([&] { return read_process(interpreter)->command == "python3"; }));
+    const std::string both = path_with("eu-stack", "echo native of $4") + ":" +
+                             path_with("py-spy", "echo functions of $3");
+    const SavedStacks saved =
+        save({both, kTestLimit, 16}, {{0, interpreter, ""}, {1, start_hanging(), ""}});
+    EXPECT_EQ(saved.how, "by eu-stack and py-spy");
+    EXPECT_EQ(saved.complaint, "");
+    const std::string pid = std::to_string(interpreter);
+    EXPECT_THAT(file(0), ::testing::HasSubstr("By eu-stack:\nnative of " + pid +
+                                              "\n\nBy py-spy:\nfunctions of " + pid + "\n"));
+    EXPECT_THAT(file(1), ::testing::Not(::testing::HasSubstr("py-spy")));
+}
+
 TEST_F(StacksTest, KernelViewIsSavedWithoutATool) {
     const pid_t pid = start_hanging();
     const SavedStacks saved = save({(folder_.path() / "empty").string()}, {{5, pid, "in step 7"}});

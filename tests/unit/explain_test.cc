@@ -87,6 +87,24 @@ TEST(Explain, RankThatHasNotEnteredACollectiveIsNamed) {
     EXPECT_THAT(text, HasSubstr("    load_batch\n"));
 }
 
+TEST(Explain, CollectiveThatARankHasCompletedHoldsNobody) {
+    // A loop in rank 1 holds the lock that its record needs.
+    HangFacts facts = job(3);
+    const Ranks all{0, 1, 2};
+    for (const std::uint32_t rank : {0U, 2U}) {
+        give(facts, rank,
+             {group(all, {collective(60, Now::completed), collective(61, Now::started)})},
+             Recorder::agent);
+    }
+    give(facts, 1, {group(all, {collective(59, Now::started), collective(60, Now::started)})},
+         Recorder::agent);
+    const Explanation explanation = explain(facts);
+    EXPECT_EQ(explanation.kind, HangKind::not_entered);
+    EXPECT_EQ(explanation.culprits, Ranks{1});
+    ASSERT_EQ(explanation.collectives.size(), 1U);
+    EXPECT_EQ(explanation.collectives[0].number, 61U);
+}
+
 TEST(Explain, RankThatHasFinishedComesFirst) {
     HangFacts facts = job(3);
     facts_of(facts, 0).state = ProcessState::stopped;
@@ -113,7 +131,7 @@ TEST(Explain, RankAheadOfTheRecordHasCompletedTheCollective) {
     const Ranks all{0, 1, 2};
     // A root of a broadcast may be far ahead of the others.
     give(facts, 0, {group(all, {collective(9, Now::started)})});
-    give(facts, 1, {group(all, {collective(5, Now::started)})});
+    give(facts, 1, {group(all, {collective(5, Now::started, "broadcast")})});
     give(facts, 2, {group(all, {collective(4, Now::completed)})});
     const Explanation result = explain(facts);
     ASSERT_THAT(result.collectives, SizeIs(1));

@@ -228,6 +228,15 @@ TEST(StackText, FramesOfTheFirstThreadAreRead) {
         "Thread 1 (Thread 0x7f (LWP 7)):\n#0  0x00007f in pause () from /lib/libc.so.6\n"
         "#1  main (argc=1) at main.cc:3\n";
     EXPECT_THAT(top_frames(gdb, 7), ElementsAre("pause", "main"));
+    const std::string python =
+        "By py-spy:\nProcess 7: python3 train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n"
+        "Thread 7 (active+gil): \"MainThread\"\n    match (re/__init__.py:166)\n"
+        "    load_batch (train.py:6)\nThread 9 (idle): \"Thread-1\"\n    wait (threading.py:320)\n";
+    EXPECT_THAT(top_frames(python, 7),
+                ElementsAre("match (re/__init__.py:166)", "load_batch (train.py:6)"));
+    EXPECT_THAT(top_frames(gdb + python, 7, 1), ElementsAre("match (re/__init__.py:166)"));
+    EXPECT_THAT(top_frames(gdb + "By py-spy:\nError: Permission denied\n", 7),
+                ElementsAre("pause", "main"));
     EXPECT_THAT(top_frames("As the kernel sees it:\nthread 7\n", 7), IsEmpty());
 }
 
