@@ -3,12 +3,14 @@
 import datetime
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
-from support import FolderTest, main, start_job, torch
+from support import PROGRAM, FolderTest, main, start_job, torch
 
 DEADLINE_S = 150
 
@@ -21,13 +23,14 @@ def has_hooks():
 class Job:
     """A job with an event log."""
 
-    def __init__(self, folder, *arguments, preload="torch,torch._dynamo", floor=3):
+    def __init__(self, folder, *arguments, preload="torch,torch._dynamo", floor=3, tools=None):
         self.folder = folder
         self.log = os.path.join(folder, "events")
         self.job = start_job(
             folder, "torch_watch_job.py", *arguments,
             flags=(f"--hang-floor={floor}", "--rdzv-id=job", "--log-dir=runs",
-                   f"--event-log={self.log}", *((f"--preload={preload}",) if preload else ())))
+                   f"--event-log={self.log}", *((f"--preload={preload}",) if preload else ())),
+            surroundings={"PATH": f"{tools}:{os.environ['PATH']}"} if tools else None)
 
     def events(self, name):
         if not os.path.exists(self.log):
@@ -83,6 +86,22 @@ class TorchWatchTest(FolderTest):
 
     def test_rank_that_holds_the_lock_of_the_interpreter_is_named(self):
         self.assertEqual(self.rank_named("200", "lock", "2", "40"), 2, self.output)
+
+    def test_lines_of_python_are_saved_and_explained(self):
+        tools = os.path.dirname(sys.executable)
+        if not shutil.which("py-spy", path=tools):
+            self.skipTest(f"no py-spy beside {sys.executable}")
+        job = Job(self.folder, "200", "lock", "2", "40", tools=tools)
+        try:
+            folder = job.first("stacks_saved")["folder"]
+        finally:
+            output = job.end()
+        explained = subprocess.run([PROGRAM, "explain", "--json", folder], capture_output=True,
+                                   text=True, timeout=DEADLINE_S, check=True)
+        said = json.loads(explained.stdout)
+        self.assertEqual(said["culprits"], [2], output)
+        frames = next(rank["frames"] for rank in said["ranks"] if rank["rank"] == 2)
+        self.assertRegex(" ".join(frames), r"main \(.*torch_watch_job\.py:\d+\)", output)
 
     def test_rank_whose_data_loader_stalls_is_named(self):
         self.assertEqual(self.rank_named("200", "loader", "0", "40"), 0, self.output)

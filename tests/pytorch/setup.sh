@@ -27,7 +27,7 @@ below= # The folder of build/ whose packages the environment also has.
 case ${1:-current} in
     current)
         venv=$build/pytorch
-        packages="torch==2.14.1 numpy==2.4.6 safetensors==0.8.0"
+        packages="torch==2.14.1 numpy==2.4.6 safetensors==0.8.0 py-spy==0.4.1"
         disk_kb=9000000 # The environment, and pip's temporary files.
         ;;
     newest)
