@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests/pytorch/store"))
 from processes import Program, wait_until  # noqa: E402
 
 STEPS = 300
+NODES = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]  # Nodes of one host have names by address.
 
 
 class Release:
@@ -57,8 +58,9 @@ class Daemon(Program):
 
 def node(release, port, name, nodes, program):
     return Program(name, [release.regroup, "run", f"--nnodes={nodes}", "--nproc-per-node=2",
-                          f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=versions",
-                          f"--node-name={name}", "--max-restarts=3", "--log-dir=/dev/null",
+                          "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=versions",
+                          f"--local-addr={name}", "--max-restarts=3", "--grow-after=1",
+                          "--log-dir=/dev/null",
                           *program.command], program.release.environment())
 
 
@@ -90,8 +92,13 @@ def undisturbed(program):
     return digests([alone])
 
 
+def await_step_100(nodes):
+    wait_until(lambda: any(each.lines("step 100: ") or each.process.poll() is not None
+                           for each in nodes), "the job trains", nodes)
+
+
 def kill_a_worker(nodes):
-    wait_until(lambda: any(each.lines("step 100: ") for each in nodes), "the job trains", nodes)
+    await_step_100(nodes)
     pid = re.findall(r"rank 3 of 4, pid (\d+)", nodes[0].text() + nodes[1].text())[0]
     os.kill(int(pid), signal.SIGKILL)
 
@@ -105,7 +112,7 @@ def expect_good_end(nodes, expected):
 def combination(daemon, launchers, program, expected):
     with tempfile.TemporaryDirectory() as folder:
         served = Daemon(daemon, os.path.join(folder, "state"))
-        nodes = [node(launcher, served.port, f"n{i}", 2, program)
+        nodes = [node(launcher, served.port, NODES[i], 2, program)
                  for i, launcher in enumerate(launchers)]
         try:
             kill_a_worker(nodes)
@@ -123,19 +130,19 @@ def upgrade(old, new, program, expected):
     with tempfile.TemporaryDirectory() as folder:
         state = os.path.join(folder, "state")
         daemon = Daemon(old, state)
-        nodes = [node(old, daemon.port, f"n{i}", "2:3", program) for i in range(3)]
+        nodes = [node(old, daemon.port, NODES[i], "2:3", program) for i in range(3)]
         everyone = list(nodes)
         try:
-            wait_until(lambda: any(each.lines("step 100: ") for each in nodes), "it trains", nodes)
+            await_step_100(nodes)
             daemon.stop()
             daemon = Daemon(new, state, daemon.port)
             for i in range(3):
                 drained = subprocess.run(
                     [new.regroup, "drain", f"--endpoint=127.0.0.1:{daemon.port}", "--wait",
-                     "--job=versions", f"n{i}"], capture_output=True, text=True, timeout=90)
+                     "--job=versions", NODES[i]], capture_output=True, text=True, timeout=90)
                 assert drained.returncode == 0, drained.stdout + drained.stderr
                 nodes[i].wait()
-                nodes[i] = node(new, daemon.port, f"n{i}", "2:3", program)
+                nodes[i] = node(new, daemon.port, NODES[i], "2:3", program)
                 everyone.append(nodes[i])
                 wait_until(lambda node=nodes[i]: node.lines("from step"), "it trains again", nodes)
             expect_good_end(nodes, expected)
@@ -197,7 +204,7 @@ def main():
                     began = time.monotonic()
                     combination(daemon, launchers, program, expected)
                     print(f"ok      {name}: {time.monotonic() - began:.1f} s", flush=True)
-    long = CppProgram(old, 4 * STEPS)
+    long = CppProgram(old, 10 * STEPS)
     if oldest_link["new"] <= newest_link["old"]:
         upgrade(old, new, long, undisturbed(long))
         print("ok      upgrade of a running job")
