@@ -16,7 +16,7 @@ worker_link::WorkerPage* begin(void* memory, worker_link::WorkerPage* /*type*/) 
 }
 
 // All of it is zero, which is a page without groups. So a worker that writes none needs one page of
-// memory, and not eleven.
+// memory, and not all of them.
 worker_link::CollectivesPage* begin(void* memory, worker_link::CollectivesPage* /*type*/) {
     auto* const page = static_cast<worker_link::CollectivesPage*>(memory);
     page->version = worker_link::kCollectivesVersion;

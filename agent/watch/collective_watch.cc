@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,8 +30,10 @@ constexpr std::array kTypes{"elements"sv, "int8"sv,        "uint8"sv,      "int3
 constexpr std::array kBackends{"nccl"sv, "gloo"sv, "cpu"sv, ""sv};
 // Numbers that JSON keeps.
 constexpr std::uint64_t kIdMask = (std::uint64_t{1} << 53U) - 1;
-// The last collectives that are told, besides the one in which the worker is.
+// The last collectives that are told, besides the one in which the worker is. Without ends any of
+// them may be that one.
 constexpr std::uint64_t kLastTold = 2;
+constexpr std::uint64_t kLastToldWithoutEnds = 15;
 
 template <std::size_t size>
 std::string name_in(const std::array<std::string_view, size>& names, std::size_t at) {
@@ -147,21 +150,32 @@ GroupLook look_at(const CollectiveGroup& group, Instant now) {
         position.stood =
             std::max(position.stood, since(group.message_at.load(std::memory_order_relaxed), now));
     }
-    for (std::uint64_t number = position.entered - std::min(position.entered, kLastTold) + 1;
-         number <= position.entered; ++number) {
+    const std::uint64_t told =
+        std::min(position.entered, position.knows_ends ? kLastTold : kLastToldWithoutEnds);
+    for (std::uint64_t number = position.entered - told + 1; number <= position.entered; ++number) {
         if (number != present) {
             add_called(group, number, look);
         }
     }
+    // The program may have gone on meanwhile, and used their places again. That of the next
+    // collective may be in change.
+    const std::uint64_t next = group.entered.load(std::memory_order_acquire) + 1;
+    const auto is_kept = [next](const auto& called) {
+        return called.number > next || next - called.number < worker_link::kSignaturesKept;
+    };
+    std::erase_if(position.called, std::not_fn(is_kept));
+    std::erase_if(look.operations, std::not_fn(is_kept));
     return look;
 }
 
 std::string words_for(const GroupPosition& position) {
-    if (position.called.empty()) {
+    const std::uint64_t present = position.knows_ends ? position.completed + 1 : position.entered;
+    if (present == 0 || present > position.entered) {
         return "in a message of " + position.name;
     }
-    const CalledCollective& called = position.called.front();
-    return "in " + called.kind + " " + std::to_string(called.number) + " of " + position.name;
+    const auto called = std::ranges::find(position.called, present, &CalledCollective::number);
+    const std::string kind = called == position.called.end() ? "collective" : called->kind;
+    return "in " + kind + " " + std::to_string(present) + " of " + position.name;
 }
 
 bool is_in_one(const GroupPosition& position) {

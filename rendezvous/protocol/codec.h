@@ -28,9 +28,11 @@ inline constexpr std::size_t kNamesMax = 64;
 /// `doing`.
 inline constexpr std::size_t kPositionsMax = 256;
 inline constexpr std::size_t kDoingBytesMax = 48;
-/// The most groups of all these ranks together that are sent, and the most collectives of a group.
+/// The most groups of all these ranks together that are sent, and the most collectives: of a group,
+/// and of all of them together.
 inline constexpr std::size_t kGroupsTold = 1024;
-inline constexpr std::size_t kCalledTold = 4;
+inline constexpr std::size_t kCalledTold = 16;
+inline constexpr std::size_t kCalledToldOfAll = 4096;
 /// The most broken links of a node that are sent, and the size of their text.
 inline constexpr std::size_t kBrokenLinksMax = 16;
 inline constexpr std::size_t kLinkBytesMax = 128;

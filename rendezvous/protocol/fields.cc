@@ -38,8 +38,21 @@ std::vector<RankPosition> most_behind(std::vector<RankPosition> positions) {
     }
     // Groups in which a rank waits come first; see RankPosition::groups.
     const std::size_t each = kGroupsTold / std::max<std::size_t>(1, positions.size());
+    std::size_t groups = 0;
     for (RankPosition& position : positions) {
         position.groups.resize(std::min(position.groups.size(), each));
+        groups += position.groups.size();
+    }
+    // The collective in which the rank is comes first, and then the last ones in order.
+    const std::size_t called = kCalledToldOfAll / std::max<std::size_t>(1, groups);
+    for (RankPosition& position : positions) {
+        for (GroupPosition& group : position.groups) {
+            if (group.called.size() > called) {
+                const auto second = group.called.begin() + 1;
+                group.called.erase(second,
+                                   group.called.end() - static_cast<std::ptrdiff_t>(called) + 1);
+            }
+        }
     }
     return positions;
 }

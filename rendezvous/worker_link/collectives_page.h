@@ -17,10 +17,11 @@ namespace regroup::worker_link {
 inline constexpr const char* kCollectivesVariable = "REGROUP_COLLECTIVES";
 
 /// The version of the layout below. A writer of another version writes nothing.
-inline constexpr std::uint32_t kCollectivesVersion = 1;
+inline constexpr std::uint32_t kCollectivesVersion = 2;
 inline constexpr std::size_t kGroupsMax = 64;
-/// The last collectives of a group whose signatures are kept.
-inline constexpr std::size_t kSignaturesKept = 16;
+/// The last collectives of a group whose signatures are kept: a program calls them ahead of its
+/// GPU, often those of several steps.
+inline constexpr std::size_t kSignaturesKept = 256;
 /// The kinds of collectives whose longest times are known apart.
 inline constexpr std::size_t kTimesKept = 16;
 inline constexpr std::size_t kGroupNameBytes = 32;

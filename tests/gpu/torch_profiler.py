@@ -18,10 +18,10 @@ import time
 
 import torch_peer
 
-# As rendezvous/worker_link/collectives_page.h has it, version 1.
-VERSION = 1
+# As rendezvous/worker_link/collectives_page.h has it, version 2.
+VERSION = 2
 GROUPS = 64
-GROUP_BYTES = 640
+GROUP_BYTES = 4480
 PAGE_BYTES = 64 + GROUPS * GROUP_BYTES
 IN_USE = 2
 
@@ -37,8 +37,8 @@ class Group:
             struct.unpack_from("<IIQIIII", data, 0)
         self.name = bytes(data[32:64]).split(b"\0")[0].decode()
         self.entered, = struct.unpack_from("<Q", data, 64)
-        self.started, self.completed = struct.unpack_from("<QQ", data, 384)
-        self.messages_entered, self.messages_completed = struct.unpack_from("<QQ", data, 576)
+        self.started, self.completed = struct.unpack_from("<QQ", data, 4224)
+        self.messages_entered, self.messages_completed = struct.unpack_from("<QQ", data, 4416)
 
     def __str__(self):
         return (f"{self.name or '(no name)'} {self.id:016x}: rank {self.rank} of {self.size}, "

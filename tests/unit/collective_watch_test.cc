@@ -255,6 +255,34 @@ TEST_F(CollectiveWatchTest, PositionTellsTheCollectiveAndTheLastOnes) {
     EXPECT_EQ(position.called, called);
 }
 
+TEST_F(CollectiveWatchTest, WithoutEndsPositionTellsAllThatAreKept) {
+    group().knows_ends.store(0);
+    for (int i = 0; i < 20; ++i) {
+        enter();
+    }
+    const rendezvous::GroupPosition position = look_at(*page, now).at(0).position;
+    std::vector<std::uint64_t> numbers;
+    for (const auto& called : position.called) {
+        numbers.push_back(called.number);
+    }
+    EXPECT_EQ(numbers,
+              (std::vector<std::uint64_t>{20, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}));
+}
+
+TEST_F(CollectiveWatchTest, PositionTellsTheCollectiveOfAProgramThatIsFarAhead) {
+    enter();
+    complete();
+    enter();
+    for (int i = 0; i < 200; ++i) {
+        enter({CollectiveKind::broadcast, ElementType::int64, 1});
+    }
+    now += 2s;
+    const rendezvous::GroupPosition position = look_at(*page, now).at(0).position;
+    EXPECT_EQ(position.called.front(),
+              (rendezvous::CalledCollective{2, "all_reduce", "8 float32"}));
+    EXPECT_EQ(position.called.back().number, 202U);
+}
+
 TEST_F(CollectiveWatchTest, EndsAreUnknownIfTheWriterDoesNotLookForThem) {
     group().looked_at.store(now.time_since_epoch().count());
     enter();
@@ -282,7 +310,7 @@ TEST_F(CollectiveWatchTest, APageMayHoldAnything) {
         for (const GroupLook& seen : look_at(*page, now)) {
             EXPECT_GE(seen.position.stood, 0s);
             EXPECT_GE(seen.position.entered, seen.position.completed);
-            EXPECT_LE(seen.position.called.size(), 4U);
+            EXPECT_LE(seen.position.called.size(), 16U);
         }
         static_cast<void>(look());
     }

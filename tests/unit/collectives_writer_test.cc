@@ -24,11 +24,11 @@ constexpr CollectiveSignature kSum{CollectiveKind::all_reduce, ElementType::floa
 constexpr CollectiveSignature kGather{CollectiveKind::all_gather, ElementType::bfloat16, 7};
 
 // tests/gpu/torch_profiler.py reads these.
-static_assert(kCollectivesVersion == 1 && sizeof(CollectiveGroup) == 640 &&
+static_assert(kCollectivesVersion == 2 && sizeof(CollectiveGroup) == 4480 &&
               offsetof(CollectivesPage, groups) == 64 && offsetof(CollectiveGroup, id) == 8 &&
               offsetof(CollectiveGroup, name) == 32 && offsetof(CollectiveGroup, entered) == 64 &&
-              offsetof(CollectiveGroup, started) == 384 &&
-              offsetof(CollectiveGroup, messages_entered) == 576);
+              offsetof(CollectiveGroup, started) == 4224 &&
+              offsetof(CollectiveGroup, messages_entered) == 4416);
 
 /// The writers run in processes of their own, since a process opens its page once.
 class CollectivesWriterTest : public ::testing::Test {
@@ -112,13 +112,13 @@ TEST_F(CollectivesWriterTest, NumbersAndSignaturesAreOnThePage) {
 TEST_F(CollectivesWriterTest, SignaturesOfTheLastCollectivesAreKept) {
     EXPECT_TRUE(run([] {
         GroupWriter& writer = kept(identity());
-        for (std::uint64_t count = 1; count <= 40; ++count) {
+        for (std::uint64_t count = 1; count <= 600; ++count) {
             writer.entered({CollectiveKind::broadcast, ElementType::int64, count});
         }
         return true;
     }));
-    EXPECT_EQ(group(0).entered, 40U);
-    for (std::uint64_t number = 25; number <= 40; ++number) {
+    EXPECT_EQ(group(0).entered, 600U);
+    for (std::uint64_t number = 345; number <= 600; ++number) {
         const std::uint64_t word = group(0).signatures[number % kSignaturesKept];
         EXPECT_EQ(CollectiveSignature::unpacked(word).elements, number);
     }

@@ -225,6 +225,26 @@ TEST(ProtocolCodec, PositionsFurthestBehindAreKept) {
     EXPECT_EQ(kept.front().doing, std::string(kDoingBytesMax, 'x'));
 }
 
+TEST(ProtocolCodec, CollectivesAreCutToTheFirstAndTheLastOnes) {
+    Report report{sample_report()};
+    report.report.positions.assign(1, RankPosition());
+    GroupPosition group;
+    group.called.push_back({1, "broadcast", ""});
+    for (std::uint64_t number = 100; number < 115; ++number) {
+        group.called.push_back({number, "all_reduce", ""});
+    }
+    for (const auto& [groups, kept] : {std::pair(kCalledToldOfAll / kCalledTold, kCalledTold),
+                                       std::pair(kGroupsTold, kCalledToldOfAll / kGroupsTold)}) {
+        report.report.positions[0].groups.assign(groups, group);
+        const std::vector<GroupPosition> read = through(report).report.positions.at(0).groups;
+        ASSERT_THAT(read, SizeIs(groups));
+        ASSERT_THAT(read.back().called, SizeIs(kept));
+        EXPECT_EQ(read.back().called.front().number, 1U);
+        EXPECT_EQ(read.back().called[1].number, 116 - kept);
+        EXPECT_EQ(read.back().called.back().number, 114U);
+    }
+}
+
 TEST(ProtocolCodec, RoleRanksAreLeftOutWhereTheyAreTheRanks) {
     Assignment assignment = sample_assignment();
     assignment.role_first_rank = assignment.first_rank;
