@@ -151,6 +151,7 @@ struct NodeWatch::HangSave {
 
     void add(const LiveWorker& worker, bool is_stopped, Duration silent, Instant now);
     void add_gone(std::uint32_t workers, const rendezvous::RankSet& finished);
+    void add_last_collectives(const LiveWorker& worker, Instant now);
 };
 
 void NodeWatch::HangSave::add(const LiveWorker& worker, bool is_stopped, Duration silent,
@@ -210,6 +211,21 @@ void NodeWatch::HangSave::add_gone(std::uint32_t workers, const rendezvous::Rank
     }
 }
 
+/// Where a worker that has ended was in the groups that it has not ended.
+void NodeWatch::HangSave::add_last_collectives(const LiveWorker& worker, Instant now) {
+    if (worker.collectives == nullptr) {
+        return;
+    }
+    rendezvous::RankPosition position;
+    position.rank = worker.rank;
+    for (GroupLook& group : look_at(**worker.collectives, now)) {
+        position.groups.push_back(std::move(group.position));
+    }
+    if (!position.groups.empty()) {
+        positions.push_back(std::move(position));
+    }
+}
+
 void NodeWatch::save_stacks(const SaveStacks& request) {
     const auto hang = std::make_shared<HangSave>();
     hang->assignment = assignment_;
@@ -218,6 +234,11 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
                   clock_.now());
     }
     if (request.positions_only) {
+        for (const LiveWorker& worker : handlers_.succeeded()) {
+            if (worker.round == assignment_.round) {
+                hang->add_last_collectives(worker, clock_.now());
+            }
+        }
         handlers_.on_stacks(StacksSaved{request.round, std::move(hang->positions)});
         return;
     }

@@ -40,6 +40,8 @@ class NodeWatch {
    public:
     struct Handlers {
         std::function<std::vector<LiveWorker>()> workers;
+        /// Those that have ended with success.
+        std::function<std::vector<LiveWorker>()> succeeded;
         /// See HangWatch::Handlers.
         std::function<std::optional<std::vector<std::uint64_t>>()> output;
         /// See HangWatch::Handlers.

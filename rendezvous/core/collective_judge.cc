@@ -77,8 +77,26 @@ std::vector<GroupRank> that_differ(const StuckWait& wait) {
     return result;
 }
 
-/// The first collective of the group in which a rank has been for long.
-std::optional<StuckWait> wait_in(const GroupRanks& members, Duration least) {
+/// The first collective that all have entered in which some have called something else; 0: none.
+std::uint64_t first_difference(const GroupRanks& members, std::uint64_t entered_by_all) {
+    std::set<std::uint64_t> numbers;
+    for (const GroupRank& member : members) {
+        for (const CalledCollective& called : member.position->called) {
+            if (called.number <= entered_by_all) {
+                numbers.insert(called.number);
+            }
+        }
+    }
+    const auto found = std::ranges::find_if(numbers, [&](std::uint64_t number) {
+        return !that_differ({.members = &members, .number = number}).empty();
+    });
+    return found == numbers.end() ? 0 : *found;
+}
+
+/// The first collective of the group in which a rank has been for long. Ranks that have finished do
+/// not wait.
+std::optional<StuckWait> wait_in(const GroupRanks& members, Duration least,
+                                 const RankSet& finished) {
     StuckWait wait{.members = &members};
     bool is_long = false;
     std::uint64_t entered_by_all = members.front().position->entered;
@@ -86,6 +104,9 @@ std::optional<StuckWait> wait_in(const GroupRanks& members, Duration least) {
         entered_by_all = std::min(entered_by_all, member.position->entered);
     }
     for (const GroupRank& member : members) {
+        if (finished.contains(member.rank->rank)) {
+            continue;
+        }
         const std::uint64_t present = member.present();
         is_long = is_long || (!member.position->knows_ends && member.position->stood >= least);
         // If ends are not known, a collective that all have entered may be over.
@@ -96,17 +117,28 @@ std::optional<StuckWait> wait_in(const GroupRanks& members, Duration least) {
             wait.called = member.called(present);
         }
     }
-    // But ranks that have called different things there do not go on.
-    const bool looks_over = wait.number == 0;
-    if (looks_over) {
-        wait.number = entered_by_all;
+    if (wait.number == 0 && is_long) {
+        // It may be over. But ranks that have called different things do not go on, and a process
+        // that is stopped does not end it.
+        wait.number = first_difference(members, entered_by_all);
+        const bool has_stopped = std::ranges::any_of(
+            members, [](const GroupRank& member) { return member.rank->stopped; });
+        if (wait.number == 0 && has_stopped) {
+            wait.number = entered_by_all;
+        }
+        wait.called = members.front().called(wait.number);
+    }
+    if (wait.number == 0) {
+        return std::nullopt;
     }
     for (const GroupRank& member : members) {
-        (member.position->entered < wait.number ? wait.missing : wait.waiting)
-            .add(member.rank->rank);
+        if (member.position->entered < wait.number) {
+            wait.missing.add(member.rank->rank);
+        } else if (!finished.contains(member.rank->rank)) {
+            wait.waiting.add(member.rank->rank);
+        }
     }
-    return looks_over && !(is_long && !that_differ(wait).empty()) ? std::nullopt
-                                                                  : std::optional(std::move(wait));
+    return wait;
 }
 
 std::string words_for(const CalledCollective& called) {
@@ -147,7 +179,7 @@ class WaitsOfRanks {
           node_of_(node_of),
           groups_(groups_of(positions)) {
         for (const auto& [id, members] : groups_) {
-            if (std::optional<StuckWait> wait = wait_in(members, least)) {
+            if (std::optional<StuckWait> wait = wait_in(members, least, finished)) {
                 waits_.push_back(*std::move(wait));
             }
             add_messages(members, least);
@@ -159,6 +191,9 @@ class WaitsOfRanks {
         result.culprit = awaited();
         if (!result.culprit) {
             result.culprit = different();
+        }
+        if (!result.culprit) {
+            result.culprit = stopped();
         }
         if (!result.culprit) {
             result.culprit = finished();
@@ -177,7 +212,8 @@ class WaitsOfRanks {
    private:
     void add_messages(const GroupRanks& members, Duration least) {
         for (const GroupRank& member : members) {
-            if (!member.position->peer || member.position->stood < least) {
+            if (!member.position->peer || member.position->stood < least ||
+                finished_.contains(member.rank->rank)) {
                 continue;
             }
             const auto peer =
@@ -194,7 +230,7 @@ class WaitsOfRanks {
         std::set<std::uint32_t> ranks;
         for (const StuckWait& wait : waits_) {
             for (const GroupRank& member : *wait.members) {
-                if (member.position->entered >= wait.number && !wait.missing.empty()) {
+                if (wait.waiting.contains(member.rank->rank) && !wait.missing.empty()) {
                     ranks.insert(member.rank->rank);
                 }
             }
@@ -207,7 +243,8 @@ class WaitsOfRanks {
 
     [[nodiscard]] HangCulprit culprit_at(const RankPosition& rank, const StuckWait* wait) const {
         HangCulprit culprit;
-        culprit.kind = HangCulprit::Kind::awaited;
+        culprit.kind = finished_.contains(rank.rank) ? HangCulprit::Kind::finished
+                                                     : HangCulprit::Kind::awaited;
         culprit.rank = rank.rank;
         culprit.node = node_of_(rank.rank);
         culprit.doing = rank.doing;
@@ -282,21 +319,44 @@ class WaitsOfRanks {
         return std::nullopt;
     }
 
-    /// A member that has ended is in no position.
-    [[nodiscard]] std::optional<HangCulprit> finished() const {
-        const auto lacks_members = [](const StuckWait& wait) {
-            return wait.members->front().position->size > wait.members->size();
-        };
-        const auto found = std::ranges::find_if(waits_, lacks_members);
-        if (finished_.empty() || found == waits_.end()) {
-            return std::nullopt;
+    /// It is in the collective, but NCCL's threads in its process cannot serve it.
+    [[nodiscard]] std::optional<HangCulprit> stopped() const {
+        for (const StuckWait& wait : waits_) {
+            const auto found = std::ranges::find_if(
+                *wait.members, [](const GroupRank& member) { return member.rank->stopped; });
+            if (found == wait.members->end()) {
+                continue;
+            }
+            HangCulprit culprit = culprit_at(*found->rank, &wait);
+            culprit.kind = HangCulprit::Kind::stopped;
+            RankSet others;
+            for (const GroupRank& member : *wait.members) {
+                if (member.rank != found->rank && wait.waiting.contains(member.rank->rank)) {
+                    others.add(member.rank->rank);
+                }
+            }
+            culprit.wait->waiting = others;
+            return culprit;
         }
-        HangCulprit culprit;
-        culprit.kind = HangCulprit::Kind::finished;
-        culprit.rank = finished_.ranges().front().first;
-        culprit.node = node_of_(culprit.rank);
-        culprit.wait = summary_of(*found);
-        return culprit;
+        return std::nullopt;
+    }
+
+    /// A member that has finished. If it has ended the group before, it is in no position.
+    [[nodiscard]] std::optional<HangCulprit> finished() const {
+        for (const StuckWait& wait : waits_) {
+            const auto found = std::ranges::find_if(*wait.members, [&](const GroupRank& member) {
+                return finished_.contains(member.rank->rank);
+            });
+            if (found != wait.members->end()) {
+                return culprit_at(*found->rank, &wait);
+            }
+            if (!finished_.empty() && wait.members->front().position->size > wait.members->size()) {
+                RankPosition elsewhere;
+                elsewhere.rank = finished_.ranges().front().first;
+                return culprit_at(elsewhere, &wait);
+            }
+        }
+        return std::nullopt;
     }
 
     std::span<const RankPosition> positions_;

@@ -26,9 +26,11 @@ struct CollectiveVerdict {
 /// collective for `least` or longer that the other one has not entered; or in a message, for its
 /// peer. The culprit is a rank that others wait for and that waits for nobody; among several, one
 /// that is stopped, then the one that has entered the fewest collectives. Without such a rank, it
-/// is one that has called something else than the others.
+/// is one that has called something else than the others, one that is stopped in the collective, or
+/// one that has finished.
 ///
-/// `finished`: the ranks that have ended with success. `node_of` returns the node of a rank.
+/// `finished`: the ranks that have ended with success; their positions are those of their ends.
+/// `node_of` returns the node of a rank.
 /// O(n log n) in the groups of all positions.
 [[nodiscard]] CollectiveVerdict judge_collectives(
     std::span<const RankPosition> positions, Duration least, const RankSet& finished,

@@ -255,7 +255,10 @@ std::string describe(const HangCulprit& culprit) {
                    " collectives into its round; others are further ahead";
         case Kind::stopped:
             return who + " is stopped" + at_step(culprit.step) + ", by a signal or by a debugger" +
-                   others;
+                   (culprit.wait ? "; " + describe(culprit.wait->waiting) + " " +
+                                       waits(culprit.wait->waiting) + " for it in " +
+                                       culprit.wait->collective
+                                 : others);
         case Kind::silent:
             return "no worker writes anything any more; " + who +
                    (culprit.silent > Duration::zero()

@@ -6,7 +6,8 @@
 //     collective_probe STEPS [FAULT RANK STEP]
 //
 // A collective ends on each rank when all ranks have entered it: they count in a file of the
-// present folder. In the first round the rank fails before the collective of the step: "sleep",
+// present folder. With COLLECTIVE_PROBE_TELLS_ENDS=0 the page does not say when it has begun and
+// ended. In the first round the rank fails before the collective of the step: "sleep",
 // "loop", "stop" (SIGSTOP), "exit" (with success), or "other" (it calls another one). "save" makes
 // it 4 s late. With "slow" all steps take longer, and those of the rank take longest.
 #include <algorithm>
@@ -83,14 +84,16 @@ int main(int argc, char** argv) {
     const std::uint32_t restarts = number_in("TORCHELASTIC_RESTART_COUNT");
     const bool fails = words.size() > 3 && restarts == 0 && words[2] == std::to_string(rank);
     const bool slow = words.size() > 3 && words[1] == "slow";
+    const char* const told = std::getenv("COLLECTIVE_PROBE_TELLS_ENDS");
+    const bool tells_ends = told == nullptr || std::string_view(told) != "0";
     Arrivals* const arrivals = open_arrivals(restarts);
     GroupWriter group({.backend = CollectiveBackend::nccl,
                        .id = 1 + restarts,
                        .size = world,
                        .rank = rank,
                        .name = "default_pg",
-                       .knows_starts = true,
-                       .knows_ends = true});
+                       .knows_starts = tells_ends,
+                       .knows_ends = tells_ends});
     for (std::size_t step = 1; step < steps; ++step) {
         const bool now = fails && words[3] == std::to_string(step);
         if (now) {
@@ -100,14 +103,18 @@ int main(int argc, char** argv) {
         const std::uint64_t number =
             group.entered({other ? CollectiveKind::broadcast : CollectiveKind::all_reduce,
                            ElementType::float32, other ? 1U : 4096U});
-        group.started(number);
+        if (tells_ends) {
+            group.started(number);
+        }
         if (!other) {
             arrivals->count[step].fetch_add(1);
         }
         while (arrivals->count[step].load() < world) {
             std::this_thread::sleep_for(1ms);
         }
-        group.completed(number);
+        if (tells_ends) {
+            group.completed(number);
+        }
         std::this_thread::sleep_for(!slow ? 10ms : fails ? 500ms : 300ms);
     }
     std::cout << "rank " << rank << " has made " << steps << " steps\n";

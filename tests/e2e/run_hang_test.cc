@@ -136,13 +136,13 @@ TEST_F(RunHang, RankThatHasFinishedIsTheReasonOfTheHang) {
 // A program that writes its collectives, and knows nothing else of its agent. Nobody is killed.
 class RunCollectives : public EndToEnd {
    protected:
-    [[nodiscard]] std::unique_ptr<Program> start(const Words& flags, const Words& fault) const {
+    [[nodiscard]] std::unique_ptr<Program> start(const Words& flags, const Words& fault,
+                                                 const Words& environment = {}) const {
         return std::make_unique<Program>(
             ProgramSpec{Words{regroup_program(), "run", "--standalone", "--nproc-per-node=3",
                               "--hang-floor=1", "--log-dir=runs", "--rdzv-id=job"} +
                             flags + Words{collective_probe_program(), "200"} + fault,
-                        {},
-                        folder()});
+                        environment, folder()});
     }
     /// The job goes on hanging until it is interrupted.
     static void end(Program& job) {
@@ -180,13 +180,17 @@ TEST_F(RunCollectives, RankThatCalledSomethingElseIsNamed) {
 }
 
 TEST_F(RunCollectives, RankThatHasFinishedIsNamed) {
-    const auto job = start({}, {"exit", "1", "40"});
-    EXPECT_TRUE(
-        job->prints(" finished with exit code 0, and the others do not go on without it: "
-                    "ranks 0, 2 wait in all_reduce 40 of nccl group default_pg (4096 "
-                    "float32)"))
-        << job->output();
-    end(*job);
+    for (const char* const ends : {"1", "0"}) {
+        const auto job =
+            start({}, {"exit", "1", "40"}, {std::string("COLLECTIVE_PROBE_TELLS_ENDS=") + ends});
+        EXPECT_TRUE(
+            job->prints(" finished with exit code 0, and the others do not go on without it: ranks "
+                        "0, 2 wait in all_reduce 40 of nccl group default_pg (4096 float32)"))
+            << job->output();
+        end(*job);
+        std::filesystem::remove_all(folder() + "/runs");
+        std::filesystem::remove(folder() + "/arrivals0");
+    }
 }
 
 TEST_F(RunCollectives, RankThatComesLateIsTakenBack) {

@@ -131,6 +131,43 @@ TEST(CollectiveJudge, RankThatHasFinishedIsTheCulprit) {
     EXPECT_EQ(verdict.culprit->rank, 3U);
 }
 
+TEST(CollectiveJudge, FinishedRankThatHasNotEnteredIsTheCulprit) {
+    RankSet finished;
+    finished.add(1);
+    finished.add(2);
+    auto positions =
+        ranks({{in_group(8, 0)}, {in_group(8, 0)}, {in_group(5, 0)}, {in_group(8, 0)}});
+    for (RankPosition& rank : positions) {
+        rank.groups[0].knows_ends = false;
+    }
+    const CollectiveVerdict verdict = judge(positions, finished);
+    ASSERT_TRUE(verdict.culprit);
+    EXPECT_EQ(verdict.culprit->kind, HangCulprit::Kind::finished);
+    EXPECT_EQ(verdict.culprit->rank, 2U);
+    ASSERT_TRUE(verdict.culprit->wait);
+    RankSet others;
+    others.add(0);
+    others.add(3);
+    EXPECT_EQ(verdict.culprit->wait->waiting, others);
+    // Without ends, the others may be through.
+    positions[2].groups[0].entered = 8;
+    EXPECT_FALSE(judge(positions, finished).hangs());
+}
+
+TEST(CollectiveJudge, FinishedRankDoesNotWait) {
+    RankSet finished;
+    finished.add(0);
+    auto positions = ranks({{in_group(8, 7)}, {in_group(7, 7)}, {in_group(7, 7)}});
+    EXPECT_FALSE(judge(positions, finished).hangs());
+    positions[1] = positions[0];
+    positions[1].rank = 1;
+    EXPECT_EQ(judge(positions, finished).culprit->rank, 2U);
+    // All have entered it, and one of them has ended since.
+    positions[2].groups = positions[0].groups;
+    EXPECT_EQ(judge(positions, finished).culprit->rank, 0U);
+    EXPECT_EQ(judge(positions, finished).culprit->kind, HangCulprit::Kind::finished);
+}
+
 TEST(CollectiveJudge, WithoutEndsOnlyEntriesCount) {
     auto positions = ranks({{in_group(8, 0)}, {in_group(8, 0)}, {in_group(7, 0)}});
     for (RankPosition& rank : positions) {
@@ -147,6 +184,26 @@ TEST(CollectiveJudge, WithoutEndsOnlyEntriesCount) {
     EXPECT_EQ(judge(positions).culprit->rank, 1U);
 }
 
+TEST(CollectiveJudge, WithoutEndsTheFirstDifferenceCounts) {
+    auto positions = ranks({{in_group(8, 0)}, {in_group(8, 0)}, {in_group(8, 0)}});
+    for (RankPosition& rank : positions) {
+        rank.groups[0].knows_ends = false;
+        rank.groups[0].called = {{8, "all_reduce", "8 float32"},
+                                 {5, "all_reduce", "8 float32"},
+                                 {6, "broadcast", "1 int64"},
+                                 {7, "all_reduce", "8 float32"}};
+    }
+    EXPECT_FALSE(judge(positions).hangs());
+    std::swap(positions[1].groups[0].called[1].kind, positions[1].groups[0].called[2].kind);
+    std::swap(positions[1].groups[0].called[1].arguments,
+              positions[1].groups[0].called[2].arguments);
+    const CollectiveVerdict verdict = judge(positions);
+    ASSERT_TRUE(verdict.culprit);
+    EXPECT_EQ(describe(*verdict.culprit),
+              "rank 1 on a called broadcast (1 int64), and the others called all_reduce 5 of nccl "
+              "group 11 (8 float32)");
+}
+
 TEST(CollectiveJudge, CollectiveThatAllHaveBegunIsTold) {
     auto positions =
         ranks({{in_group(8, 7)}, {in_group(8, 7)}, {in_group(8, 7)}, {in_group(8, 7)}});
@@ -157,6 +214,24 @@ TEST(CollectiveJudge, CollectiveThatAllHaveBegunIsTold) {
     }
     EXPECT_EQ(judge(positions).all_entered,
               "all ranks are in all_reduce 8 of nccl group 11 (8 float32), and it does not end");
+}
+
+TEST(CollectiveJudge, RankThatIsStoppedInTheCollectiveIsTheCulprit) {
+    auto positions =
+        ranks({{in_group(8, 7)}, {in_group(8, 7)}, {in_group(8, 7)}, {in_group(8, 7)}});
+    for (const bool knows_ends : {true, false}) {
+        for (RankPosition& rank : positions) {
+            rank.groups[0].knows_ends = knows_ends;
+            rank.stopped = false;
+        }
+        EXPECT_FALSE(judge(positions).hangs());
+        positions[2].stopped = true;
+        const CollectiveVerdict verdict = judge(positions);
+        ASSERT_TRUE(verdict.culprit);
+        EXPECT_EQ(describe(*verdict.culprit),
+                  "rank 2 on b is stopped, by a signal or by a debugger; ranks 0-1, 3 wait for it "
+                  "in all_reduce 8 of nccl group 11 (8 float32)");
+    }
 }
 
 TEST(CollectiveJudge, PeerOfAMessageIsTheCulprit) {
