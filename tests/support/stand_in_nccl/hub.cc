@@ -162,8 +162,20 @@ class Hub {
                    calls, [](const auto& entry) { return !entry.second.empty(); }) == world_size;
     }
 
+    /// As on GPUs, ranks that have called different things wait for each other, for ever.
+    static bool agree(const std::map<int, std::deque<Message>>& calls) {
+        const Frame& first = calls.begin()->second.front().frame;
+        return std::ranges::all_of(calls, [&](const auto& entry) {
+            const Frame& frame = entry.second.front().frame;
+            // Of a scatter, only the root has values.
+            const bool same_count = frame.op == Collective::scatter || frame.count == first.count;
+            return frame.op == first.op && frame.dtype == first.dtype &&
+                   frame.reduction == first.reduction && frame.root == first.root && same_count;
+        });
+    }
+
     void carry_out_collectives(Group& group) {
-        while (all_have(group.collectives, group.world_size)) {
+        while (all_have(group.collectives, group.world_size) && agree(group.collectives)) {
             std::vector<Message> calls;
             for (auto& [rank, queue] : group.collectives) {
                 calls.push_back(std::move(queue.front()));
