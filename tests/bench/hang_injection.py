@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Injects hangs into an unmodified DistributedDataParallel training over gloo, and measures whether
-and when the launcher names the rank:
+"""Injects hangs into an unmodified training, and measures whether and when the launcher names the
+rank:
 
     python hang_injection.py REGROUP [--n=3] [--kinds=sleep,stop,...] [--ranks=4] [--false=MINUTES]
+                             [--program=pytorch|nccl] [--kernels] [--worker=PATH] [--jobs=1]
+
+The program is a DistributedDataParallel training over gloo, or nccl_hang_worker over the stand-in
+for NCCL: --worker, or in the build folder of REGROUP. With --kernels, the plugin for NCCL tells what
+the GPU has begun and ended.
 
 Each kind of fault is injected --n times, on a random rank at a random step, with the launcher's own
 limits. A job lives through all faults of a kind: after each, its workers are killed and start
-again. The event log of the launcher says what it has found. With --false, trainings run for so long
-without a fault, with even steps and with steps that vary by a factor of 10; each hang that is
-reported is a false alarm.
+again. --jobs of them run at the same time. The event log of the launcher says what it has found.
+Each fault that is not found in time, or on another rank, is printed to stderr. With --false,
+trainings run for so long without a fault, with even steps and with steps that vary by a factor of
+10; each hang that is reported is a false alarm.
 """
 import argparse
+import concurrent.futures
 import datetime
 import json
 import math
@@ -24,20 +31,21 @@ import time
 
 KINDS = {
     "sleep": "a rank sleeps",
-    "lock": "a loop holds Python's lock",
+    "loop": "an endless loop",
     "stop": "SIGSTOP",
     "loader": "a data loader stalls",
     "skipped": "a rank skips a collective",
     "order": "a rank calls collectives in another order",
     "exit": "a rank exits with 0",
-    "link": "a rank's connections lose all packets",
+    "endless": "a collective that all ranks are in does not end",
 }
-#: All ranks are in a collective that does not end: which one is cut off, nobody can tell.
-NOBODY_IS_NAMED = {"link"}
+#: It may be the fault of any rank.
+NOBODY_IS_NAMED = {"endless"}
 LIMIT_S = 60
+IN_TIME_S = 15
 
 
-# The worker.
+# The worker of PyTorch.
 
 def lose_packets():
     """A filter of the kernel drops what arrives for each connection of gloo."""
@@ -65,14 +73,14 @@ def inject(kind, folder, attempt):
     os.rename(place + ".part", place)
     if kind == "sleep":
         time.sleep(1e6)
-    elif kind == "lock":
+    elif kind == "loop":
         import re
-        re.match("(a+)+$", "a" * 64 + "b")  # Takes for ever, and gives the lock to nobody.
+        re.match("(a+)+$", "a" * 64 + "b")  # It keeps the interpreter's lock.
     elif kind == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif kind == "exit":
         sys.exit(0)
-    elif kind == "link":
+    elif kind == "endless":
         lose_packets()
 
 
@@ -134,21 +142,40 @@ def train(folder):
 
 # The measurement.
 
+class Program:
+    """What the launcher starts, and how."""
+
+    def __init__(self, options):
+        self.is_nccl = options.program == "nccl"
+        regroup = os.path.abspath(options.regroup)
+        self.start = [regroup, "run", "--standalone", f"--nproc-per-node={options.ranks}"]
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if self.is_nccl:
+            build = os.path.dirname(os.path.dirname(regroup))
+            self.worker = [os.path.abspath(
+                options.worker or os.path.join(build, "tests", "bench", "nccl_hang_worker"))]
+            self.environment["REGROUP_NCCL_KERNELS"] = "1" if options.kernels else "0"
+        else:
+            self.start.append("--preload=torch,torch._dynamo")
+            self.worker = [sys.executable, os.path.abspath(__file__)]
+            self.environment["HANG_INJECTION"] = "worker"
+
+
 class Job:
     """A job, and the lines of its event log."""
 
-    def __init__(self, regroup, folder, ranks, plan):
+    def __init__(self, program, folder, plan):
+        self.program = program
         self.folder = folder
         with open(os.path.join(folder, "plan"), "w", encoding="utf-8") as file:
             json.dump(plan, file)
         self.log = os.path.join(folder, "events")
         self.process = subprocess.Popen(
-            [regroup, "run", "--standalone", f"--nproc-per-node={ranks}", "--preload=torch",
-             "--max-restarts=100000", "--rdzv-id=hangs", "--log-dir=runs",
-             f"--event-log={self.log}", "--event-log-size=1024", "--no-progress=0", sys.executable,
-             os.path.abspath(__file__), folder],
+            [*program.start, "--max-restarts=100000", "--rdzv-id=hangs", "--log-dir=runs",
+             f"--event-log={self.log}", "--event-log-size=1024", "--no-progress=0",
+             *program.worker, folder],
             cwd=folder, stdout=open(os.path.join(folder, "output"), "wb"), stderr=subprocess.STDOUT,
-            env={**os.environ, "HANG_INJECTION": "worker", "OMP_NUM_THREADS": "1"})
+            env=program.environment)
 
     def events(self):
         if not os.path.exists(self.log):
@@ -178,13 +205,17 @@ class Job:
         return self.wait_for(find, 300)
 
     def kill_workers(self, round_number):
-        """Ends the round, if it has not ended: gloo's ranks cannot."""
+        """Ends the round, if it has not ended by itself."""
         for event in self.events():
             if event["event"] == "worker_started" and event["round"] == round_number:
                 try:
                     os.kill(event["pid"], signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+
+    def output(self):
+        with open(os.path.join(self.folder, "output"), encoding="utf-8") as file:
+            return file.read()
 
     def end(self):
         if self.process.poll() is None:
@@ -200,15 +231,26 @@ def seconds_of(event):
     return datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
 
 
+class Verdict:
+    """What an event says about a fault."""
+
+    def __init__(self, event):
+        self.seconds = seconds_of(event)
+        self.rank = event.get("rank")
+        self.text = event.get("text", event["event"])
+
+
 def verdict_of(job, kind, round_number):
-    """The first event that says what is wrong: when, and the rank that it names, if any."""
+    """By the first event that says what is wrong."""
     for event in job.events():
         if event["round"] != round_number:
             continue
         is_verdict = event["event"] == "hanging" and ("rank" in event or kind in NOBODY_IS_NAMED)
-        is_exit = kind == "exit" and event["event"] == "worker_succeeded"
+        # gloo's ranks do not wait for one that has ended.
+        is_exit = (kind == "exit" and event["event"] == "worker_succeeded" and
+                   not job.program.is_nccl)
         if is_verdict or is_exit:
-            return seconds_of(event), event.get("rank")
+            return Verdict(event)
     return None
 
 
@@ -216,43 +258,88 @@ def percentile(values, part):
     return sorted(values)[min(len(values) - 1, math.ceil(part * len(values)) - 1)]
 
 
-def measure(regroup, kind, count, ranks, chance):
-    faults = [{"rank": chance.randrange(ranks), "step": chance.randrange(20, 100)}
-              for _ in range(count)]
-    found, right, times = 0, 0, []
+class Measurement:
+    """The verdicts on all faults of a kind."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.count = self.found = self.right = 0
+        self.times = []
+
+    def add(self, fault, began, verdict):
+        self.count += 1
+        seconds = is_right = None
+        if verdict is not None:
+            seconds = verdict.seconds - began
+            is_right = verdict.rank == (None if self.kind in NOBODY_IS_NAMED else fault["rank"])
+            self.found += 1
+            self.right += is_right
+            self.times.append(seconds)
+        if not is_right or seconds > IN_TIME_S:
+            said = "nothing" if verdict is None else f"after {seconds:.1f} s: {verdict.text}"
+            print(f"{self.kind} {self.count}, rank {fault['rank']}, step {fault['step']}: {said}",
+                  file=sys.stderr, flush=True)
+
+    def row(self):
+        times = [f"{percentile(self.times, part):.1f}" if self.times else "-"
+                 for part in (0.5, 0.95)]
+        return (f"| {KINDS[self.kind]} | {self.found} of {self.count} | {self.right} of "
+                f"{self.count} | {' | '.join(times)} |")
+
+
+def measure(program, kind, faults):
+    result = Measurement(kind)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        job = Job(regroup, folder, ranks, {"kind": kind, "faults": faults})
+        job = Job(program, folder, {"kind": kind, "faults": faults})
         try:
             for attempt, fault in enumerate(faults):
                 began = job.fault(attempt)
                 if began is None:
-                    with open(os.path.join(folder, "output"), encoding="utf-8") as file:
-                        sys.exit(f"{kind}: no fault {attempt}:\n{file.read()}")
+                    raise RuntimeError(f"{kind}: no fault {attempt}:\n{job.output()}")
                 verdict = job.wait_for(lambda: verdict_of(job, kind, attempt + 1), LIMIT_S)
-                if verdict is not None:
-                    found += 1
-                    right += verdict[1] == (None if kind in NOBODY_IS_NAMED else fault["rank"])
-                    times.append(verdict[0] - began)
+                result.add(fault, began, verdict)
                 job.kill_workers(attempt + 1)
         finally:
             job.end()
-    shown = (f"{percentile(times, 0.5):.1f} | {percentile(times, 0.95):.1f}" if times else "- | -")
-    print(f"| {KINDS[kind]} | {found} of {count} | {right} of {count} | {shown} |", flush=True)
-    return found, right, times
+    return result
 
 
-def measure_false(regroup, kind, minutes, ranks):
+def measure_all(program, options):
+    print("| fault | found | right | seconds, median | 95th percentile |\n|---|---|---|---|---|")
+    chance = random.Random(options.seed)
+    kinds = options.kinds.split(",")
+    faults = [[{"rank": chance.randrange(options.ranks), "step": chance.randrange(20, 100)}
+               for _ in range(options.n)] for _ in kinds]
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as jobs:
+        for result in jobs.map(measure, [program] * len(kinds), kinds, faults):
+            results.append(result)
+            print(result.row(), flush=True)
+    count = sum(result.count for result in results)
+    in_time = sum(seconds <= IN_TIME_S for result in results for seconds in result.times)
+    print(f"right: {sum(result.right for result in results)} of {count}; within {IN_TIME_S} s: "
+          f"{in_time} of {count}")
+
+
+def measure_false(program, kind, minutes):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        job = Job(regroup, folder, ranks, {"kind": kind, "faults": [], "seconds": minutes * 60})
+        job = Job(program, folder, {"kind": kind, "faults": [], "seconds": minutes * 60})
         try:
             job.process.wait()
         finally:
             job.end()
-        with open(os.path.join(folder, "output"), encoding="utf-8") as file:
-            steps = [line for line in file if line.endswith(" steps\n")]
+        steps = [line for line in job.output().splitlines() if line.endswith(" steps")]
         alarms = [event for event in job.events() if event["event"] == "hanging"]
     made = steps[0].split()[-2] if steps else "failed"
-    print(f"| {kind} | {minutes:g} | {made} | {len(alarms)} |", flush=True)
+    return f"| {kind} | {minutes:g} | {made} | {len(alarms)} |"
+
+
+def measure_all_false(program, options):
+    print("| steps | minutes | made | false alarms |\n|---|---|---|---|")
+    kinds = ("even", "uneven")
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as jobs:
+        for row in jobs.map(measure_false, [program] * 2, kinds, [options.false] * 2):
+            print(row, flush=True)
 
 
 def main():
@@ -263,21 +350,16 @@ def main():
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--false", type=float, default=0)
+    parser.add_argument("--program", choices=("pytorch", "nccl"), default="pytorch")
+    parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--worker")
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    regroup = os.path.abspath(options.regroup)
-    chance = random.Random(options.seed)
+    program = Program(options)
     if options.false:
-        print("| steps | minutes | made | false alarms |\n|---|---|---|---|")
-        for kind in ("even", "uneven"):
-            measure_false(regroup, kind, options.false, options.ranks)
-        return
-    print("| fault | found | right | seconds, median | 95th percentile |\n|---|---|---|---|---|")
-    results = [measure(regroup, kind, options.n, options.ranks, chance)
-               for kind in options.kinds.split(",")]
-    count = options.n * len(results)
-    times = [seconds for result in results for seconds in result[2]]
-    print(f"right: {sum(result[1] for result in results)} of {count}; within 15 s: "
-          f"{sum(seconds <= 15 for seconds in times)} of {count}")
+        measure_all_false(program, options)
+    else:
+        measure_all(program, options)
 
 
 if __name__ == "__main__":

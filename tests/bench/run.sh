@@ -101,4 +101,10 @@ else
     echo "torch_backend, pytorch_restart, torch_recovery, hang_injection: left out, since there is no $pytorch"
 fi
 echo
+if [ -x "$bench/nccl_hang_worker" ]; then
+    python3 "$here/hang_injection.py" "$regroup" --program=nccl --kernels --jobs=4
+else
+    echo "hang_injection over NCCL: left out, since there is no $bench/nccl_hang_worker (it needs CUDA's headers)"
+fi
+echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"
