@@ -164,8 +164,31 @@ TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
     });
 }
 
-TEST(Deadlines, EveryRankNamesTheRankThatNeverCameAndNoOther) {
+/// All ranks of a world but one are in `phase`. Each names the one that never came.
+void expect_absent_rank_named(const Phase& phase) {
     constexpr std::uint32_t kAbsent = 5;
+    const World world(6);
+    std::barrier all_over(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        const auto error = error_of([&] {
+            group.barrier().wait();
+            if (group.rank() != kAbsent) {
+                // All other ranks must come within this limit.
+                phase.run(group, limited_to(std::chrono::seconds(2)));
+            }
+        });
+        all_over.arrive_and_wait();
+        if (group.rank() == kAbsent) {
+            return;
+        }
+        EXPECT_THAT(error, is_error(Errc::deadline_exceeded, phase.name, "within 2.0 s",
+                                    ContainsRegex("rank 5 \\([^)]*\\) has not joined in"),
+                                    Not(ContainsRegex("rank [0-4] \\([^)]*\\) has not"))))
+            << phase.name;
+    });
+}
+
+TEST(Deadlines, EveryRankNamesTheRankThatNeverCameAndNoOther) {
     // Named by the operation that the error names. Some ranks have ended the first one.
     const std::vector<Phase> phases = {
         {"all_reduce #2 (sum, 1 x float32)", run_small_all_reduce},
@@ -178,27 +201,7 @@ TEST(Deadlines, EveryRankNamesTheRankThatNeverCameAndNoOther) {
         {"reduce_scatter #2 (avg, ", run_reduce_scatter}};
     std::vector<std::jthread> worlds;
     for (const Phase& phase : phases) {
-        worlds.emplace_back([&phase] {
-            const World world(6);
-            std::barrier all_over(world.size);
-            run_ranks(world, [&](ProcessGroup& group) {
-                const auto error = error_of([&] {
-                    group.barrier().wait();
-                    if (group.rank() != kAbsent) {
-                        // All other ranks must come within this limit.
-                        phase.run(group, limited_to(std::chrono::seconds(2)));
-                    }
-                });
-                all_over.arrive_and_wait();
-                if (group.rank() == kAbsent) {
-                    return;
-                }
-                EXPECT_THAT(error, is_error(Errc::deadline_exceeded, phase.name, "within 2.0 s",
-                                            ContainsRegex("rank 5 \\([^)]*\\) has not joined in"),
-                                            Not(ContainsRegex("rank [0-4] \\([^)]*\\) has not"))))
-                    << phase.name;
-            });
-        });
+        worlds.emplace_back([&phase] { expect_absent_rank_named(phase); });
     }
 }
 
@@ -324,29 +327,31 @@ TEST(Disagreements, DifferentCallOfAnyRankIsFound) {
     }
 }
 
+void expect_skipper_named(std::uint32_t world_size, std::uint32_t skipper) {
+    run_ranks(World(world_size), [&](ProcessGroup& group) {
+        SCOPED_TRACE("rank " + std::to_string(skipper) + " of " + std::to_string(world_size) +
+                     " skips a call");
+        const auto error = error_of([&] {
+            std::vector<double> values(10);
+            if (group.rank() != skipper) {
+                group.all_reduce(std::span(values), ReduceOp::sum).wait();
+            }
+            group.broadcast(std::span(values), 0).wait();
+            group.barrier().wait();
+            group.broadcast(std::span(values), 1).wait();
+        });
+        EXPECT_THAT(error, is_error(Errc::invalid_argument, "the ranks do not agree",
+                                    "rank " + std::to_string(skipper) + " ("))
+            << "rank " << group.rank();
+    });
+}
+
 // The ranks that wait for each other may have exchanged nothing.
 TEST(Disagreements, RankThatSkipsACallIsFoundInEveryWorldSize) {
     std::vector<std::jthread> worlds;
     for (const std::uint32_t world_size : {2U, 3U, 4U, 5U, 6U, 7U}) {
         for (const std::uint32_t skipper : {0U, 1U, world_size - 1}) {
-            worlds.emplace_back([world_size, skipper] {
-                run_ranks(World(world_size), [&](ProcessGroup& group) {
-                    SCOPED_TRACE("rank " + std::to_string(skipper) + " of " +
-                                 std::to_string(world_size) + " skips a call");
-                    const auto error = error_of([&] {
-                        std::vector<double> values(10);
-                        if (group.rank() != skipper) {
-                            group.all_reduce(std::span(values), ReduceOp::sum).wait();
-                        }
-                        group.broadcast(std::span(values), 0).wait();
-                        group.barrier().wait();
-                        group.broadcast(std::span(values), 1).wait();
-                    });
-                    EXPECT_THAT(error, is_error(Errc::invalid_argument, "the ranks do not agree",
-                                                "rank " + std::to_string(skipper) + " ("))
-                        << "rank " << group.rank();
-                });
-            });
+            worlds.emplace_back(expect_skipper_named, world_size, skipper);
         }
     }
 }

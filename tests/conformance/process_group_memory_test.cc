@@ -242,6 +242,19 @@ TEST(SharedMemory, CollectivesWithoutAWaitAreCarriedOut) {
     });
 }
 
+/// Each of a few threads waits for some of them.
+void wait_in_threads(const std::vector<Work>& works) {
+    constexpr std::size_t kThreads = 3;
+    std::vector<std::jthread> waiters;
+    for (std::size_t first = 0; first < kThreads; ++first) {
+        waiters.emplace_back([&works, first] {
+            for (std::size_t i = first; i < works.size(); i += kThreads) {
+                works[i].wait();
+            }
+        });
+    }
+}
+
 TEST(SharedMemory, ManyThreadsMayWaitAtOnce) {
     run_ranks(2, [](ProcessGroup& group) {
         for (int round = 0; round < 50; ++round) {
@@ -251,16 +264,7 @@ TEST(SharedMemory, ManyThreadsMayWaitAtOnce) {
                 works.push_back(
                     group.all_reduce(std::span(values).subspan(i * 50, 50), ReduceOp::sum));
             }
-            {
-                std::vector<std::jthread> waiters;
-                for (std::size_t first = 0; first < 3; ++first) {
-                    waiters.emplace_back([&, first] {
-                        for (std::size_t i = first; i < works.size(); i += 3) {
-                            works[i].wait();
-                        }
-                    });
-                }
-            }
+            wait_in_threads(works);
             ASSERT_EQ(values, std::vector<double>(1000, 2.0));
         }
     });

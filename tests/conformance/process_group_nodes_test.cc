@@ -98,6 +98,14 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SeveralNodes,
                              return name;
                          });
 
+double sum_of_ranks(std::uint32_t world_size, std::size_t index) {
+    double sum = 0;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        sum += value_of(rank, index);
+    }
+    return sum;
+}
+
 TEST_P(SeveralNodes, AllReduceHasTheSameBitsOnAllRanksAndInEveryRepetition) {
     for (const std::size_t count : kCounts) {
         Agreement agreement;
@@ -108,11 +116,8 @@ TEST_P(SeveralNodes, AllReduceHasTheSameBitsOnAllRanksAndInEveryRepetition) {
                 group.all_reduce(std::span(values), ReduceOp::sum).wait();
                 agreement.add(values);
                 for (std::size_t i = 0; i < count; i += 997) {
-                    double sum = 0;
-                    for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
-                        sum += value_of(rank, i);
-                    }
-                    ASSERT_NEAR(values[i], sum, 0.01) << count << " values, " << i;
+                    ASSERT_NEAR(values[i], sum_of_ranks(group.world_size(), i), 0.01)
+                        << count << " values, " << i;
                 }
             }
         });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of different lengths, separate outputs, bitwise operators, and options of one operation.
 #include <array>
+#include <functional>
 #include <numeric>
 
 #include "tests/conformance/process_group_ranks.h"
@@ -32,84 +33,80 @@ float value(std::uint32_t rank, std::uint32_t row, std::size_t index) {
     return static_cast<float>(rank * 100 + row * 10 + index % 7);
 }
 
-TEST(UnevenRows, AllGatherPutsEachRowBehindTheOneBefore) {
+void append_row(std::vector<float>& rows, std::uint32_t rank, std::uint32_t row,
+                std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        rows.push_back(value(rank, row, i));
+    }
+}
+
+/// Runs `body` in worlds of several sizes, on each rank with one scale after the other.
+void run_with_rows(const std::function<void(ProcessGroup&, std::size_t scale)>& body) {
     for (const std::uint32_t world_size : {1U, 2U, 3U, 5U}) {
         run_ranks(world_size, [&](ProcessGroup& group) {
             for (const std::size_t scale : kScales) {
-                const auto counts = counts_of(world_size, scale);
-                std::vector<float> mine(counts[group.rank()]);
-                for (std::size_t i = 0; i < mine.size(); ++i) {
-                    mine[i] = value(group.rank(), 0, i);
-                }
-                std::vector<float> all(total(counts));
-                group.all_gather(mine, all, counts).wait();
-                std::vector<float> expected;
-                for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-                    for (std::size_t i = 0; i < counts[rank]; ++i) {
-                        expected.push_back(value(rank, 0, i));
-                    }
-                }
-                ASSERT_EQ(all, expected) << scale;
+                body(group, scale);
             }
         });
     }
+}
+
+TEST(UnevenRows, AllGatherPutsEachRowBehindTheOneBefore) {
+    run_with_rows([](ProcessGroup& group, std::size_t scale) {
+        const auto counts = counts_of(group.world_size(), scale);
+        std::vector<float> mine;
+        append_row(mine, group.rank(), 0, counts[group.rank()]);
+        std::vector<float> all(total(counts));
+        group.all_gather(mine, all, counts).wait();
+        std::vector<float> expected;
+        for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
+            append_row(expected, rank, 0, counts[rank]);
+        }
+        ASSERT_EQ(all, expected) << scale;
+    });
 }
 
 TEST(UnevenRows, ReduceScatterLeavesEachRankItsRow) {
-    for (const std::uint32_t world_size : {1U, 2U, 3U, 5U}) {
-        run_ranks(world_size, [&](ProcessGroup& group) {
-            for (const std::size_t scale : kScales) {
-                const auto counts = counts_of(world_size, scale);
-                std::vector<float> rows;
-                for (std::uint32_t row = 0; row < world_size; ++row) {
-                    for (std::size_t i = 0; i < counts[row]; ++i) {
-                        rows.push_back(value(group.rank(), row, i));
-                    }
-                }
-                const std::vector<float> before = rows;
-                std::vector<float> mine(counts[group.rank()]);
-                group.reduce_scatter(rows, mine, Reduction::premultiplied_sum(2.0), counts).wait();
-                ASSERT_EQ(rows, before);
-                for (std::size_t i = 0; i < mine.size(); ++i) {
-                    float sum = 0;
-                    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-                        sum += 2 * value(rank, group.rank(), i);
-                    }
-                    ASSERT_EQ(mine[i], sum) << scale << " " << i;
-                }
+    run_with_rows([](ProcessGroup& group, std::size_t scale) {
+        const auto counts = counts_of(group.world_size(), scale);
+        std::vector<float> rows;
+        for (std::uint32_t row = 0; row < group.world_size(); ++row) {
+            append_row(rows, group.rank(), row, counts[row]);
+        }
+        const std::vector<float> before = rows;
+        std::vector<float> mine(counts[group.rank()]);
+        group.reduce_scatter(rows, mine, Reduction::premultiplied_sum(2.0), counts).wait();
+        ASSERT_EQ(rows, before);
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+            float sum = 0;
+            for (std::uint32_t rank = 0; rank < group.world_size(); ++rank) {
+                sum += 2 * value(rank, group.rank(), i);
             }
-        });
-    }
+            ASSERT_EQ(mine[i], sum) << scale << " " << i;
+        }
+    });
 }
 
 TEST(UnevenRows, AllToAllMovesEveryRow) {
-    for (const std::uint32_t world_size : {1U, 2U, 3U, 5U}) {
-        run_ranks(world_size, [&](ProcessGroup& group) {
-            for (const std::size_t scale : kScales) {
-                // Rank a sends to rank b this many elements.
-                const auto count = [&](std::uint32_t from, std::uint32_t to) {
-                    return (from + 2 * to) % 3 * scale;
-                };
-                std::vector<std::size_t> sent;
-                std::vector<std::size_t> received;
-                std::vector<float> input;
-                std::vector<float> expected;
-                for (std::uint32_t peer = 0; peer < world_size; ++peer) {
-                    sent.push_back(count(group.rank(), peer));
-                    received.push_back(count(peer, group.rank()));
-                    for (std::size_t i = 0; i < sent.back(); ++i) {
-                        input.push_back(value(group.rank(), peer, i));
-                    }
-                    for (std::size_t i = 0; i < received.back(); ++i) {
-                        expected.push_back(value(peer, group.rank(), i));
-                    }
-                }
-                std::vector<float> output(expected.size());
-                group.all_to_all(input, output, sent, received).wait();
-                ASSERT_EQ(output, expected) << scale;
-            }
-        });
-    }
+    run_with_rows([](ProcessGroup& group, std::size_t scale) {
+        // Rank a sends to rank b this many elements.
+        const auto count = [&](std::uint32_t from, std::uint32_t to) {
+            return (from + 2 * to) % 3 * scale;
+        };
+        std::vector<std::size_t> sent;
+        std::vector<std::size_t> received;
+        std::vector<float> input;
+        std::vector<float> expected;
+        for (std::uint32_t peer = 0; peer < group.world_size(); ++peer) {
+            sent.push_back(count(group.rank(), peer));
+            received.push_back(count(peer, group.rank()));
+            append_row(input, group.rank(), peer, sent.back());
+            append_row(expected, peer, group.rank(), received.back());
+        }
+        std::vector<float> output(expected.size());
+        group.all_to_all(input, output, sent, received).wait();
+        ASSERT_EQ(output, expected) << scale;
+    });
 }
 
 TEST(UnevenRows, RanksWithDifferentCountsDoNotAgree) {
