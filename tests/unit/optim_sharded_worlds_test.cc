@@ -68,42 +68,52 @@ void expect_two_more_steps(const Members& members, const Options& options) {
     });
 }
 
+/// What outlives a world.
+struct Saved {
+    Checkpoint checkpoint{};
+    Model model{};
+};
+
+/// A world of its own takes three steps, from `first` on, and saves.
+void train_world(std::size_t world_size, std::uint64_t first, const Options& options,
+                 Saved& saved) {
+    const Members members = fresh_members(world_size, options);
+    in_group(members, [&](ProcessGroup& group, Member& member) {
+        if (first > 0) {
+            give_masters(saved.model, member);
+            if (group.rank() == world_size - 1) {  // One rank with the file is enough.
+                member.optimizer.load(saved.checkpoint);
+            }
+        }
+        member.optimizer.shard(group);
+        EXPECT_EQ(member.optimizer.step_count(), first);
+        train(member.model, member.optimizer, first, first + 3);
+        Checkpoint mine;
+        member.optimizer.save(mine, "optimizer", 1);
+        EXPECT_EQ(mine.contains("optimizer.step_count"), group.rank() == 1);
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            saved.checkpoint = mine;
+            saved.model.masters = member.model.masters;
+        }
+    });
+}
+
 TEST(ShardedOptimizer, CheckpointResumesOnAnyWorldSize) {
     for (const Options& options : kOptions) {
         const auto expected = trained_whole(options, 9);
-        Checkpoint checkpoint;
-        Model saved;
-        const std::vector<std::pair<std::size_t, std::uint64_t>> phases{{4, 0}, {2, 3}, {3, 6}};
-        for (const auto& [world_size, first] : phases) {
-            const Members members = fresh_members(world_size, options);
-            in_group(members, [&](ProcessGroup& group, Member& member) {
-                if (first > 0) {
-                    member.model.masters = saved.masters;
-                    if (group.rank() == world_size - 1) {  // One rank with the file is enough.
-                        member.optimizer.load(checkpoint);
-                    }
-                }
-                member.optimizer.shard(group);
-                EXPECT_EQ(member.optimizer.step_count(), first);
-                train(member.model, member.optimizer, first, first + 3);
-                Checkpoint mine;
-                member.optimizer.save(mine, "optimizer", 1);
-                EXPECT_EQ(mine.contains("optimizer.step_count"), group.rank() == 1);
-                group.barrier().wait();
-                if (group.rank() == 1) {
-                    checkpoint = mine;
-                    saved.masters = member.model.masters;
-                }
-            });
-        }
-        EXPECT_TRUE(saved.masters == expected->masters);
+        Saved saved;
+        train_world(4, 0, options, saved);
+        train_world(2, 3, options, saved);
+        train_world(3, 6, options, saved);
+        EXPECT_TRUE(saved.model.masters == expected->masters);
 
         // A whole optimizer goes on with it, too.
         const auto longer = trained_whole(options, 11);
-        auto whole = make<FusedOptimizer>(saved, options);
-        whole.load(checkpoint);
-        train(saved, whole, 9, 11);
-        expect_same(saved, *longer);
+        auto whole = make<FusedOptimizer>(saved.model, options);
+        whole.load(saved.checkpoint);
+        train(saved.model, whole, 9, 11);
+        expect_same(saved.model, *longer);
     }
 }
 

@@ -171,31 +171,39 @@ TEST(CpusPerRankTest, SetWithTooFewCoresKeepsItsBinding) {
     EXPECT_EQ(placement->notes.size(), 1U);
 }
 
-/// All small machines, masks, sets of GPUs, numbers of ranks and requests.
+std::vector<PlacementRequest> all_requests() {
+    std::vector<PlacementRequest> requests;
+    for (int rank_count = 1; rank_count <= 6; ++rank_count) {
+        for (const auto binding : {NumaBinding::none, NumaBinding::node, NumaBinding::socket,
+                                   NumaBinding::exclusive, NumaBinding::core_complex}) {
+            for (const int core_count : {-1, 0, 1, 2}) {
+                PlacementRequest request;
+                request.rank_count = rank_count;
+                request.numa_binding = binding;
+                if (core_count >= 0) {
+                    request.cpus_per_rank = CpusPerRank{core_count};
+                }
+                requests.push_back(request);
+            }
+        }
+    }
+    return requests;
+}
+
+/// All small machines, masks, sets of GPUs and requests.
 template <class Check>
 void for_all_plans(const Check& check) {
     const std::vector<std::vector<int>> masks = {{}, range(0, 8), {0, 3, 5, 6, 7}, {1}};
     const std::vector<std::vector<int>> sites = {{}, {1, 0, 1, 0}, {0, 0, 0, 0}, {-1, -1, -1, -1}};
+    const std::vector<PlacementRequest> requests = all_requests();
     for (const char* description : {kSmall, kFourNodes, kFourNodesInterleaved, kComplexes}) {
         for (const auto& mask : masks) {
             const Topology topology = mask.size() > 1 && description == kSmall
                                           ? machine(kSmall)
                                           : machine(description, mask);
             for (const auto& nodes : sites) {
-                for (int rank_count = 1; rank_count <= 6; ++rank_count) {
-                    for (const auto binding :
-                         {NumaBinding::none, NumaBinding::node, NumaBinding::socket,
-                          NumaBinding::exclusive, NumaBinding::core_complex}) {
-                        for (const int core_count : {-1, 0, 1, 2}) {
-                            PlacementRequest request;
-                            request.rank_count = rank_count;
-                            request.numa_binding = binding;
-                            if (core_count >= 0) {
-                                request.cpus_per_rank = CpusPerRank{core_count};
-                            }
-                            check(request, topology, gpus_on(nodes));
-                        }
-                    }
+                for (const PlacementRequest& request : requests) {
+                    check(request, topology, gpus_on(nodes));
                 }
             }
         }

@@ -99,7 +99,11 @@ TEST_F(ElasticLoopTest, FinishedRankReportsNoBrokenConnection) {
             sever_connections();
         }
         // The group reports a broken connection before its operations fail.
-        EXPECT_THROW(while (true) { groups.at(rank.name)->barrier().wait(); }, Error);
+        EXPECT_TRUE(error_of([&] {
+            while (true) {
+                groups.at(rank.name)->barrier().wait();
+            }
+        }));
         both.arrive_and_wait();
     };
     assign({"a", "b"}, script);
@@ -170,6 +174,16 @@ TEST_F(ElasticLoopTest, StepWithoutCommitOrFinishIsRefused) {
                 is_error(Errc::invalid_argument, "without commit() or finish()"));
 }
 
+/// Returns the process that calls commit() and ends, with code 7 if that is refused.
+pid_t fork_into_commit(ElasticStep& step) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const auto error = error_of([&] { step.commit([] {}); });
+        ::_exit(error && error->code() == Errc::invalid_argument ? 7 : 1);
+    }
+    return child;
+}
+
 TEST_F(ElasticLoopTest, ForkedChildThatUnwindsALoopEndsNoTraining) {
     const auto loop = elastic::Loop::make({}, Context(), nullptr);
     pid_t child = -1;
@@ -178,11 +192,7 @@ TEST_F(ElasticLoopTest, ForkedChildThatUnwindsALoopEndsNoTraining) {
             return step.finish();
         }
         if (step.number() == 1) {
-            child = ::fork();
-            if (child == 0) {
-                const auto error = error_of([&] { step.commit([] {}); });
-                ::_exit(error && error->code() == Errc::invalid_argument ? 7 : 1);
-            }
+            child = fork_into_commit(step);
         }
         step.commit([] {});
     }});
