@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits in the store, and when each of them ends.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -237,61 +238,85 @@ TEST_F(StoreWaits, WaitsAndBarriersReplaceEachOther) {
 // ---- Waits for keys that are set, deleted, given twice, cancelled and replaced, against a model
 // that is too simple to be wrong: sets of missing keys.
 
+class ModelledStore {
+   public:
+    void set(const std::string& key) {
+        const std::set<ClientId> expected = released_by(key);
+        keys_.insert(key);
+        const auto released = core_.set(key, "v");
+        ASSERT_TRUE(released);
+        ASSERT_EQ(std::set<ClientId>(released->begin(), released->end()), expected);
+        ASSERT_EQ(released->size(), expected.size());
+    }
+    void wait(ClientId client, const Names& names) {
+        std::set<std::string> absent(names.begin(), names.end());
+        std::erase_if(absent, [this](const std::string& name) { return keys_.contains(name); });
+        const auto satisfied = core_.wait(client, names);
+        ASSERT_TRUE(satisfied);
+        ASSERT_EQ(*satisfied, absent.empty());
+        missing_.erase(client);
+        if (!absent.empty()) {
+            missing_[client] = absent;
+        }
+    }
+    void cancel_wait(ClientId client) {
+        core_.cancel_wait(client);
+        missing_.erase(client);
+    }
+    void delete_key(const std::string& key) {
+        ASSERT_EQ(core_.delete_key(key), keys_.erase(key) > 0);
+    }
+
+   private:
+    /// Removes `key` from the missing ones, and returns the clients for which it was the last.
+    std::set<ClientId> released_by(const std::string& key) {
+        std::set<ClientId> clients;
+        for (auto& [waiter, names] : missing_) {
+            if (names.erase(key) > 0 && names.empty()) {
+                clients.insert(waiter);
+            }
+        }
+        for (const ClientId waiter : clients) {
+            missing_.erase(waiter);
+        }
+        return clients;
+    }
+
+    StoreCore core_;
+    std::set<std::string> keys_;
+    std::map<ClientId, std::set<std::string>> missing_;
+};
+
+std::string random_key(Random& random) {
+    return "/" + std::to_string(random.below(8));
+}
+
+void take_random_step(ModelledStore& store, Random& random) {
+    const ClientId client{random.below(6)};
+    const std::string key = random_key(random);
+    switch (random.below(5)) {
+        case 0:
+        case 1:
+            return store.set(key);
+        case 2: {
+            Names names(1 + random.below(4));
+            std::ranges::generate(names, [&] { return random_key(random); });
+            return store.wait(client, names);
+        }
+        case 3:
+            return store.cancel_wait(client);
+        default:
+            return store.delete_key(key);
+    }
+}
+
 TEST(StoreWaitsModel, RandomHistoriesReleaseExactlyTheRightClients) {
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         Random random(seed);
-        StoreCore core;
-        std::set<std::string> keys;
-        std::map<ClientId, std::set<std::string>> missing;
+        ModelledStore store;
         for (int step = 0; step < 200; ++step) {
-            const ClientId client{random.below(6)};
-            const std::string key = "/" + std::to_string(random.below(8));
-            switch (random.below(5)) {
-                case 0:
-                case 1: {
-                    std::set<ClientId> expected;
-                    for (auto& [waiter, names] : missing) {
-                        if (names.erase(key) > 0 && names.empty()) {
-                            expected.insert(waiter);
-                        }
-                    }
-                    for (const ClientId waiter : expected) {
-                        missing.erase(waiter);
-                    }
-                    keys.insert(key);
-                    const auto released = core.set(key, "v");
-                    ASSERT_TRUE(released);
-                    ASSERT_EQ(std::set<ClientId>(released->begin(), released->end()), expected)
-                        << "seed " << seed << " step " << step;
-                    ASSERT_EQ(released->size(), expected.size());
-                    break;
-                }
-                case 2: {
-                    Names names(1 + random.below(4));
-                    std::set<std::string> absent;
-                    for (std::string& name : names) {
-                        name = "/" + std::to_string(random.below(8));
-                        if (!keys.contains(name)) {
-                            absent.insert(name);
-                        }
-                    }
-                    const auto satisfied = core.wait(client, names);
-                    ASSERT_TRUE(satisfied);
-                    ASSERT_EQ(*satisfied, absent.empty()) << "seed " << seed << " step " << step;
-                    missing.erase(client);
-                    if (!absent.empty()) {
-                        missing[client] = absent;
-                    }
-                    break;
-                }
-                case 3:
-                    core.cancel_wait(client);
-                    missing.erase(client);
-                    break;
-                default:
-                    ASSERT_EQ(core.delete_key(key), keys.erase(key) > 0);
-                    break;
-            }
+            take_random_step(store, random);
+            ASSERT_FALSE(HasFailure()) << "seed " << seed << " step " << step;
         }
     }
 }
