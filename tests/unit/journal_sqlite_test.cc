@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -97,7 +98,7 @@ class JournalSqlite : public ::testing::Test {
         return {static_cast<std::size_t>(megabytes * kEntriesPerMegabyte), entry};
     }
     static void fill(SqliteJournal& journal, const JobKey& job, double megabytes) {
-        for (; megabytes > 0.05; megabytes -= 0.1) {
+        for (std::int64_t tenths = std::lround(megabytes * 10); tenths > 0; --tenths) {
             journal.append(job, entries_of(0.1), [] {});
         }
     }
@@ -400,9 +401,7 @@ TEST_F(JournalSqlite, JobWithMissingOrMovedRecordsIsFormedAnewAndNoOther) {
         {
             const auto journal = started();
             for (const char* id : {"damaged", "whole"}) {
-                for (const Entry& entry : story.entries) {
-                    journal->append({id, 1}, {entry}, [] {});
-                }
+                append(*journal, {{id, 1}, story.entries});
             }
         }
         change_file(damage);
