@@ -48,19 +48,17 @@ std::string list(const std::vector<std::string>& names) {
     return text;
 }
 
-}  // namespace
+Layer sdk(const std::string& folder, const std::string& content, std::vector<std::string> uses) {
+    for (std::string& use : uses) {
+        const bool is_sibling = use.find('/') == use.npos && !libraries().contains(use);
+        use = is_sibling ? "worker_sdk/src/" + use : use;
+    }
+    uses.insert(uses.end(), {"public headers", "C"});
+    return Layer{{"worker_sdk/src/" + folder}, content, uses};
+}
 
-const std::vector<Layer>& layers() {
-    const auto sdk = [](const std::string& folder, const std::string& content,
-                        std::vector<std::string> uses) {
-        for (std::string& use : uses) {
-            const bool is_sibling = use.find('/') == use.npos && !libraries().contains(use);
-            use = is_sibling ? "worker_sdk/src/" + use : use;
-        }
-        uses.insert(uses.end(), {"public headers", "C"});
-        return Layer{{"worker_sdk/src/" + folder}, content, uses};
-    };
-    static const std::vector<Layer> table = {
+std::vector<Layer> layers_of_rendezvous() {
+    return {
         {{"rendezvous/base"},
          "results, clocks, invariants, random numbers, words and numbers in texts",
          {}},
@@ -164,6 +162,11 @@ const std::vector<Layer>& layers() {
         {{"rendezvous/worker_link"},
          "the page and the messages that an agent and its workers share",
          {}},
+    };
+}
+
+std::vector<Layer> layers_of_nodes() {
+    return {
         {{"agent/core"}, "one node as a state machine", {"rendezvous/core"}, true},
         {{"agent/text"},
          "sentences for people, made of values, and their times",
@@ -222,6 +225,11 @@ const std::vector<Layer>& layers() {
         {{"launcher"},
          "the command line: flags to a plan, a plan to objects, a verdict to words",
          {"agent", "rendezvous", "C", "Asio", "JSON"}},
+    };
+}
+
+std::vector<Layer> layers_of_worker_sdk() {
+    return {
         {{"worker_sdk/include/regroup/c_api", "worker_sdk/include/regroup/c_api_elastic",
           "worker_sdk/include/regroup/c_api_snapshot", "worker_sdk/include/regroup/c_api_training"},
          "the public headers for C",
@@ -264,6 +272,11 @@ const std::vector<Layer>& layers() {
         sdk("elastic", "the loop that survives",
             {"base", "group", "link", "ddp", "snapshot", "rendezvous/worker_link/page"}),
         sdk("c_api", "the interface for C", {"snapshot", "rendezvous/worker_link/worker_place"}),
+    };
+}
+
+std::vector<Layer> layers_of_programs() {
+    return {
         {{"examples/torch_ddp"},
          "a program that uses libtorch",
          {"public headers", "libtorch", "own folder"}},
@@ -274,6 +287,19 @@ const std::vector<Layer>& layers() {
          "reach behind the public headers"},
         {{"tests"}, "", {"anything"}},
     };
+}
+
+}  // namespace
+
+const std::vector<Layer>& layers() {
+    static const std::vector<Layer> table = [] {
+        std::vector<Layer> all;
+        for (const auto& part : {layers_of_rendezvous(), layers_of_nodes(), layers_of_worker_sdk(),
+                                 layers_of_programs()}) {
+            all.insert(all.end(), part.begin(), part.end());
+        }
+        return all;
+    }();
     return table;
 }
 
