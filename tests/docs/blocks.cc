@@ -77,7 +77,7 @@ Blocks blocks_of_page(const std::string& page, const std::string& text) {
         const std::string rest = line.substr(indent);
         if (open) {
             if (rest == "```") {
-                result.blocks.push_back(*std::move(open));
+                result.blocks.push_back(std::move(*open));
                 open.reset();
             } else {
                 open->text += line.substr(std::min(indent, fence_indent)) + "\n";
@@ -121,7 +121,7 @@ Blocks blocks_of_header(const std::string& page, const std::string& text) {
     std::string blanks;
     const auto close = [&] {
         if (open) {
-            result.blocks.push_back(*std::move(open));
+            result.blocks.push_back(std::move(*open));
         }
         open.reset();
         blanks.clear();

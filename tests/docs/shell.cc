@@ -60,8 +60,9 @@ class Lexer {
     }
 
     void next() {
-        if (at_ < script_.size() && script_[at_++] == '\n') {
-            ++line_;
+        if (at_ < script_.size()) {
+            line_ += script_[at_] == '\n' ? 1 : 0;
+            ++at_;
         }
     }
     void add(char c) {
