@@ -25,7 +25,7 @@ struct TensorBatch {
 
     Tensor tensors[kCapacity];
     std::uint32_t ends[kCapacity];  ///< The chunks of each tensor and of those before it.
-    std::uint32_t size;
+    std::uint32_t size = 0;
 
     [[nodiscard]] REGROUP_EVERYWHERE std::uint32_t chunk_count() const {
         return size == 0 ? 0 : ends[size - 1];
@@ -67,7 +67,6 @@ template <std::size_t bytes_max, class Tensor, class Launch>
 int launch_in_batches_of(std::span<const Tensor> tensors, std::size_t chunk_elements,
                          const Launch& launch) {
     TensorBatch<Tensor, bytes_max> batch;
-    batch.size = 0;
     for (const Tensor& tensor : tensors) {
         if (tensor.count == 0 || batch.add(tensor, chunk_elements)) {
             continue;
