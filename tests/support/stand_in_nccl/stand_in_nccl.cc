@@ -370,6 +370,7 @@ ncclResult_t ncclAllReduce(const void* input, void* output, std::size_t count, n
                collective(Collective::all_reduce, input, count, output, type, 0, op), stream);
 }
 
+// NOLINTNEXTLINE(readability-function-size): the signature is NCCL's.
 ncclResult_t ncclReduce(const void* input, void* output, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
     return add(comm, "reduce", collective(Collective::reduce, input, count, output, type, root, op),

@@ -79,8 +79,9 @@ T combine(ncclRedOp_t op, T a, T b) {
         return y < x ? b : a;
     }
     if constexpr (kIsInteger<T>) {
-        const auto p = static_cast<std::uint64_t>(x);
-        const auto q = static_cast<std::uint64_t>(y);
+        using Unsigned = std::make_unsigned_t<T>;
+        const std::uint64_t p = static_cast<Unsigned>(x);
+        const std::uint64_t q = static_cast<Unsigned>(y);
         return static_cast<T>(op == ncclProd ? p * q : p + q);
     } else {
         return T(op == ncclProd ? x * y : x + y);
