@@ -115,7 +115,7 @@ TEST(ClipGradNorm, ShardsOfRanksAreClippedToTheBitsOfTheWhole) {
     for (const std::uint32_t world_size : {1U, 2U, 3U, 8U}) {
         FakeWorld world(world_size);
         run_ranks(world, [&](FakeProcessGroup& group) {
-            const std::size_t share = (5 / world_size + 1) * 4096;
+            const std::size_t share = std::size_t{5 / world_size + 1} * 4096;
             const std::size_t first = std::min(kCount, group.rank() * share);
             const std::size_t last = std::min(kCount, first + share);
             std::vector<float> shard(gradients.begin() + static_cast<std::ptrdiff_t>(first),

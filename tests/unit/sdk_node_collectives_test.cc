@@ -118,7 +118,7 @@ TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     Executor executor(engine(0),
                       {.start = [](const Operation&, Instant) {},
                        .complete = [](const Operation&) { ADD_FAILURE(); },
-                       .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
+                       .fail = [&](const GroupFailure& failure) { failed.set_value(failure); }});
     executor.post(broadcast(0));
     enter(1);  // And never arrives again.
     const GroupFailure failure = failed.get_future().get();

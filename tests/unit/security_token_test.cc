@@ -111,7 +111,7 @@ TEST_F(TokenFiles, WhatIsNoFileIsRefused) {
     EXPECT_FALSE(read_token(path("")));
     ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
     EXPECT_FALSE(read_token(path("fifo")));
-    std::ofstream(path("empty"));
+    std::ofstream(path("empty")).close();
     ::chmod(path("empty").c_str(), 0600);
     EXPECT_FALSE(read_token(path("empty")));
 }
