@@ -12,9 +12,9 @@ namespace regroup::rendezvous::core {
 namespace {
 
 // A node that may be lost, or is to leave, is about to be replaced.
-bool is_there(const Job& job, Instant now, const NodeId& id, const Node& node) {
-    return !node.wish && !job.detector.suspects(id) &&
-           now - job.detector.heard_at(id) < job.policy.heartbeat_timeout / 2 &&
+bool is_there(const Job& job, Instant now, const Node& node) {
+    return !node.wish && !job.detector.suspects(node.slot) &&
+           now - job.detector.heard_at(node.slot) < job.policy.heartbeat_timeout / 2 &&
            !job.failures.is_quarantined(node.offer.name);
 }
 
@@ -26,7 +26,7 @@ const Node* only_node_against(const Job& job, Instant now, const Offer& newcomer
     for (const auto& [id, node] : job.nodes) {
         const bool wants_standby =
             job.policy.standbys_max > 0 && node.offer.command == newcomer.command;
-        if (is_there(job, now, id, node) && !wants_standby) {
+        if (is_there(job, now, node) && !wants_standby) {
             return &node;
         }
     }
@@ -40,8 +40,7 @@ const Node* node_of_other_command(const Job& job, Instant now, const Offer& newc
         return nullptr;
     }
     const auto found = std::find_if(job.nodes.begin(), job.nodes.end(), [&](const auto& entry) {
-        return entry.second.offer.role == newcomer.role &&
-               is_there(job, now, entry.first, entry.second);
+        return entry.second.offer.role == newcomer.role && is_there(job, now, entry.second);
     });
     return found == job.nodes.end() ? nullptr : &found->second;
 }
@@ -121,11 +120,12 @@ std::optional<Refused> refusal(const Job& job, Instant now, const NodeJoined& ev
         // A new claimant of a slot may replace a node that is probably lost. Two live claimants are
         // a mistake in a command line; those of one name may be a pod that ends and the one that
         // replaces it, which tries again.
-        if (id != event.node && !job.detector.suspects(id) &&
-            now - job.detector.heard_at(id) < job.policy.heartbeat_timeout / 2) {
+        const Node& other = job.nodes.at(id);
+        if (id != event.node && !job.detector.suspects(other.slot) &&
+            now - job.detector.heard_at(other.slot) < job.policy.heartbeat_timeout / 2) {
             Refused refused = refuse(Refusal::Kind::slot_taken, std::to_string(*offer.slot), "");
-            refused.reason.other = name_of(job, id);
-            if (job.nodes.at(id).offer.name == offer.name) {
+            refused.reason.other = other.offer.name;
+            if (other.offer.name == offer.name) {
                 refused.code = Errc::overloaded;
             }
             return refused;

@@ -74,7 +74,7 @@ std::optional<Change> wanted_departures(const Job& job) {
 
 bool may_grow(const Job& job) {
     // A round in which a node has finished will end soon: it is not worth a restart.
-    return job.phase == Phase::training && job.round.members.size() < job.policy.nodes_max &&
+    return job.phase == Phase::training && job.round.members < job.policy.nodes_max &&
            job.places.count(Place::ready) > 0 && job.round.finish.members == 0;
 }
 
@@ -103,11 +103,12 @@ void begin_change(Job& job, Instant now) {
             release_quarantined(job, now);
         }
     } else {
-        const std::set<NodeId>& ready = job.places.in(Place::ready);
-        Cause::Joined joined{ready.size(), {}};
-        for (auto id = ready.begin(); id != ready.end() && joined.names.size() < kNamesInCause;
-             ++id) {
-            joined.names.push_back(name_of(job, *id));
+        Cause::Joined joined{job.places.count(Place::ready), {}};
+        for (const auto& [id, node] : NodesIn(job, Place::ready)) {
+            if (joined.names.size() == kNamesInCause) {
+                break;
+            }
+            joined.names.push_back(node.offer.name);
         }
         round.change.emplace();
         round.change->cause = std::move(joined);

@@ -60,7 +60,8 @@ void count_failure(Job& job, Instant now, const std::string& name) {
     std::size_t others = 0;
     std::set<std::string> known{name};
     for (const auto& [id, node] : job.nodes) {
-        const bool counts = node.offer.name != name && !node.wish && !job.detector.suspects(id) &&
+        const bool counts = node.offer.name != name && !node.wish &&
+                            !job.detector.suspects(node.slot) &&
                             !job.failures.is_quarantined(node.offer.name);
         others += counts ? 1 : 0;
         known.insert(node.offer.name);
@@ -203,8 +204,7 @@ void close_too_few_left(Job& job, Instant now) {
 void close_nobody_came(Job& job, Instant now) {
     JobEnding ending(JobEnding::Kind::nobody_came, Cause::Failed{*job.round.judgement.failure});
     ending.waited = Duration::max();
-    for (const auto& [id, assignment] : job.round.members) {
-        const Node& node = job.nodes.at(id);
+    for (const auto& [id, node] : members_of(job)) {
         if (gives_up_at(node) <= job.formation.give_up_at) {
             ending.waited = std::min(ending.waited, node.offer.join_timeout);
         }
@@ -227,12 +227,12 @@ void close(Job& job, Instant now, Verdict verdict) {
     verdict.goodput.lasted = job.first_began ? now - *job.first_began : Duration::zero();
     job.verdict = std::move(verdict);
     note(job, now, JobEvent::Kind::closed).detail = Boxed<Verdict>(*job.verdict);
-    job.round.members.clear();
+    job.round.members = 0;
     job.round.hang.close();
     job.round.trains_since.reset();
     for (auto& [id, node] : job.nodes) {
         place(job, now, id, node);
-        job.outbox.concern(id);
+        job.outbox.concern(node);
     }
 }
 

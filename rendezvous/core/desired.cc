@@ -36,9 +36,9 @@ FromDaemon desired_of_member(const Job& job, Instant now, const NodeId& id, cons
     const Round& round = job.round;
     const NodeReport& report = node.report;
     if (report.round < round.id && job.phase != Phase::ending) {
-        return Assign{round.members.at(id)};
+        return Assign{seat_of(job, node).assignment};
     }
-    if (job.phase == Phase::training && round.finish.dismissed.contains(id)) {
+    if (job.phase == Phase::training && seat_of(job, node).dismissed) {
         return Dismissed{round.id};
     }
     const auto alive = [&] {
@@ -88,21 +88,37 @@ void start_prestarts(Job& job, Instant now) {
     if (job.phase != Phase::training || !job.round.is_elastic()) {
         return;
     }
-    const std::set<NodeId>& ready = job.places.in(Place::ready);
-    const std::size_t places =
-        job.policy.nodes_max - job.round.members.size() + job.policy.standbys_max;
-    if (job.prestarts.size() >= std::min(places, ready.size())) {
+    const std::size_t places = job.policy.nodes_max - job.round.members + job.policy.standbys_max;
+    if (job.prestarts.size() >= std::min(places, job.places.count(Place::ready))) {
         return;
     }
-    for (auto id = ready.begin(); id != ready.end() && job.prestarts.size() < places; ++id) {
-        if (!job.prestarts.contains(*id)) {
-            job.prestarts.add(*id, now);
-            if (job.nodes.at(*id).report.elastic) {
-                job.prestarts.set_warm(*id);
+    for (const auto& [id, node] : NodesIn(job, Place::ready)) {
+        if (job.prestarts.size() >= places) {
+            break;
+        }
+        if (!job.prestarts.contains(id)) {
+            job.prestarts.add(id, now);
+            if (node.report.elastic) {
+                job.prestarts.set_warm(id);
             }
-            job.outbox.concern(*id);
+            job.outbox.concern(node);
         }
     }
+}
+
+// The nodes that the step concerns and that are still there, by id, without the speaker.
+std::vector<NodeSlot> take_concerned(Job& job) {
+    std::vector<NodeSlot> slots = std::exchange(job.outbox.concerned, {});
+    std::erase_if(slots, [&](NodeSlot slot) {
+        return job.nodes.in(slot) == nullptr || slot == job.outbox.speaker;
+    });
+    const auto id_of = [&](NodeSlot slot) -> const NodeId& { return job.nodes.in(slot)->first; };
+    if (!std::ranges::is_sorted(slots, {}, id_of)) {
+        std::ranges::sort(slots, {}, id_of);
+    }
+    const auto rest = std::ranges::unique(slots);
+    slots.erase(rest.begin(), rest.end());
+    return slots;
 }
 
 }  // namespace
@@ -162,21 +178,19 @@ bool needs_telling(const FromDaemon& word, const Node& node) {
 
 void reconcile(Job& job, Instant now) {
     start_prestarts(job, now);
-    for (const NodeId& id : job.outbox.concerned) {
-        if (id == job.outbox.speaker) {
-            continue;
-        }
-        const Node& node = job.nodes.at(id);
+    const std::vector<NodeSlot> concerned = take_concerned(job);
+    job.outbox.effects.reserve(job.outbox.effects.size() + concerned.size() + 1);
+    for (const NodeSlot slot : concerned) {
+        const auto& [id, node] = *job.nodes.in(slot);
         FromDaemon word = desired(job, now, id, node);
         if (needs_telling(word, node)) {
             job.outbox.send(id, std::move(word));
         }
     }
-    job.outbox.concerned.clear();
     // Every message is answered, so that the node knows that the daemon is alive.
-    if (const auto speaker = std::exchange(job.outbox.speaker, {});
-        speaker && job.nodes.contains(*speaker)) {
-        job.outbox.send(*speaker, desired(job, now, *speaker, job.nodes.at(*speaker)));
+    const auto speaker = std::exchange(job.outbox.speaker, {});
+    if (const Nodes::Entry* entry = speaker ? job.nodes.in(*speaker) : nullptr) {
+        job.outbox.send(entry->first, desired(job, now, entry->first, entry->second));
     }
 }
 

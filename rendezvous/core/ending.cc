@@ -57,8 +57,7 @@ void begin_ending(Job& job, Instant now) {
         const bool of_link = evidence.as<Evidence::LinkBroken>() != nullptr ||
                              evidence.as<Evidence::RoundAbandoned>() != nullptr;
         sign = of_link ? round.evidence.link_broke_at().value_or(evidence.at) : evidence.at;
-        for (const auto& [id, assignment] : round.members) {
-            const Node& node = job.nodes.at(id);
+        for (const auto& [id, node] : members_of(job)) {
             if (node.report.round == round.id && node.saw_end_at >= round.began) {
                 sign = std::min(sign, node.saw_end_at);
             }
@@ -88,20 +87,25 @@ void begin_ending(Job& job, Instant now) {
 }
 
 bool is_out(const Job& job, Instant /*clock*/) {
-    const std::set<NodeId>& working = job.places.in(Place::working);
-    return working.empty() ||
-           (job.round.change && working.size() <= job.round.change->leavers.size() &&
-            std::all_of(working.begin(), working.end(),
-                        [&](const NodeId& id) { return leaves_unawaited(job, id); }));
+    const std::size_t working = job.places.count(Place::working);
+    if (working == 0 || !job.round.change || working > job.round.change->leavers.size()) {
+        return working == 0;
+    }
+    const auto unawaited = std::ranges::count_if(job.round.change->leavers, [&](const NodeId& id) {
+        const auto node = job.nodes.find(id);
+        return node != job.nodes.end() && node->second.place == Place::working &&
+               leaves_unawaited(job, id);
+    });
+    return static_cast<std::size_t>(unawaited) == working;
 }
 
 void end_round(Job& job, Instant now) {
     Round& round = job.round;
-    const std::set<NodeId>& working = job.places.in(Place::working);
-    round.end->leaver_may_be_gone =
-        round.change && (round.change->leaver_gone ||
-                         std::any_of(working.begin(), working.end(),
-                                     [&](const NodeId& id) { return may_be_saving(job, id); }));
+    bool leaver_may_be_gone = round.change && round.change->leaver_gone;
+    for (const auto& [id, node] : NodesIn(job, Place::working)) {
+        leaver_may_be_gone = leaver_may_be_gone || may_be_saving(job, id);
+    }
+    round.end->leaver_may_be_gone = leaver_may_be_gone;
     round.judgement = round.evidence.judge(*round.end);
     job.ledger.stopped(now, round.judgement.cause);
     const bool all_leave =

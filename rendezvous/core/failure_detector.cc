@@ -19,7 +19,7 @@ constexpr Duration kAttendance = std::chrono::seconds(1);
 FailureDetector::FailureDetector(Duration silence_limit, Duration return_limit)
     : silence_limit_(silence_limit), return_limit_(std::min(return_limit, silence_limit)) {}
 
-void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant deadline) {
+void FailureDetector::move_deadline(NodeSlot node, Entry& entry, Instant deadline) {
     // Reuses the tree node: heartbeats come by the thousand and must not allocate.
     auto handle = deadlines_.extract({entry.deadline, node});
     if (handle.empty()) {
@@ -37,29 +37,37 @@ void FailureDetector::clear(Entry& entry) {
     attend_at_ = absent_count_ > 0 ? attend_at_ : Instant::max();
 }
 
-void FailureDetector::heard(const NodeId& node, Instant now) {
+void FailureDetector::heard(NodeSlot node, Instant now) {
+    if (node >= entries_.size()) {
+        entries_.resize(node + 1);
+    }
     Entry& entry = entries_[node];
+    entry.known = true;
     clear(entry);
     entry.heard = now;
     entry.pardoned = false;
     move_deadline(node, entry, after(now, silence_limit_));
 }
 
-void FailureDetector::suspect(const NodeId& node, Instant now, Duration limit) {
-    const auto found = entries_.find(node);
-    if (found == entries_.end() || found->second.suspected) {
+void FailureDetector::suspect(NodeSlot node, Instant now, Duration limit) {
+    if (!knows(node) || entries_[node].suspected) {
         return;
     }
-    found->second.suspected = true;
-    found->second.suspected_at = now;
-    move_deadline(node, found->second,
-                  std::min(found->second.deadline, after(now, std::min(limit, return_limit_))));
+    Entry& entry = entries_[node];
+    entry.suspected = true;
+    entry.suspected_at = now;
+    move_deadline(node, entry,
+                  std::min(entry.deadline, after(now, std::min(limit, return_limit_))));
 }
 
 void FailureDetector::suspect_all(Instant now) {
     deadlines_.clear();
     const Duration waited_in_vain = std::max(Duration::zero(), attended_ - kReturnPause);
-    for (auto& [node, entry] : entries_) {
+    for (NodeSlot node = 0; node < entries_.size(); ++node) {
+        Entry& entry = entries_[node];
+        if (!entry.known) {
+            continue;
+        }
         if (entry.by_absence) {
             entry.return_time = std::max(kReturnPause, entry.return_time - waited_in_vain);
             ++entry.absences;
@@ -74,43 +82,38 @@ void FailureDetector::suspect_all(Instant now) {
         entry.deadline = after(now, entry.return_time);
         deadlines_.insert({entry.deadline, node});
     }
-    absent_count_ = entries_.size();
+    absent_count_ = deadlines_.size();
     attended_ = Duration::zero();
-    attend_at_ = entries_.empty() ? Instant::max() : after(now, kAttendance);
+    attend_at_ = deadlines_.empty() ? Instant::max() : after(now, kAttendance);
 }
 
-void FailureDetector::forget(const NodeId& node) {
-    const auto found = entries_.find(node);
-    if (found == entries_.end()) {
+void FailureDetector::forget(NodeSlot node) {
+    if (!knows(node)) {
         return;
     }
-    clear(found->second);
-    deadlines_.erase({found->second.deadline, node});
-    entries_.erase(found);
+    clear(entries_[node]);
+    deadlines_.erase({entries_[node].deadline, node});
+    entries_[node] = Entry();
 }
 
-bool FailureDetector::suspects(const NodeId& node) const {
-    const auto found = entries_.find(node);
-    return found != entries_.end() && found->second.suspected;
+bool FailureDetector::suspects(NodeSlot node) const {
+    return knows(node) && entries_[node].suspected;
 }
 
-Instant FailureDetector::heard_at(const NodeId& node) const {
-    const auto found = entries_.find(node);
-    return found == entries_.end() ? Instant::min() : found->second.heard;
+Instant FailureDetector::heard_at(NodeSlot node) const {
+    return knows(node) ? entries_[node].heard : Instant::min();
 }
 
-Instant FailureDetector::first_sign(const NodeId& node) const {
-    const auto found = entries_.find(node);
-    if (found == entries_.end()) {
+Instant FailureDetector::first_sign(NodeSlot node) const {
+    if (!knows(node)) {
         return Instant::min();
     }
-    const Entry& entry = found->second;
+    const Entry& entry = entries_[node];
     return entry.suspected && !fell_silent(entry) ? entry.suspected_at : entry.heard;
 }
 
-Instant FailureDetector::lost_at(const NodeId& node) const {
-    const auto found = entries_.find(node);
-    return found == entries_.end() ? Instant::min() : found->second.deadline;
+Instant FailureDetector::lost_at(NodeSlot node) const {
+    return knows(node) ? entries_[node].deadline : Instant::min();
 }
 
 Instant FailureDetector::last_deadline() const {
@@ -137,26 +140,26 @@ Departure FailureDetector::departure_of(const Entry& entry) const {
     return {Kind::disconnected, return_limit_};
 }
 
-std::vector<std::pair<NodeId, Departure>> FailureDetector::lost(Instant now) {
+std::vector<std::pair<NodeSlot, Departure>> FailureDetector::lost(Instant now) {
     if (now >= attend_at_) {
         attended_ += kAttendance;  // Not the time beyond that: the daemon may have slept.
         attend_at_ = after(now, kAttendance);
     }
-    std::vector<std::pair<NodeId, Departure>> result;
-    std::vector<NodeId> overslept;
+    std::vector<std::pair<NodeSlot, Departure>> result;
+    std::vector<NodeSlot> overslept;
     for (const auto& [deadline, node] : deadlines_) {
         if (deadline > now) {
             break;
         }
-        const Entry& entry = entries_.at(node);
+        const Entry& entry = entries_[node];
         if (!entry.pardoned && now - deadline > silence_limit_ / kOversleptPart) {
             overslept.push_back(node);
         } else {
             result.emplace_back(node, departure_of(entry));
         }
     }
-    for (const NodeId& node : overslept) {
-        Entry& entry = entries_.at(node);
+    for (const NodeSlot node : overslept) {
+        Entry& entry = entries_[node];
         entry.pardoned = true;
         const Duration grace = !entry.suspected   ? silence_limit_
                                : entry.by_absence ? entry.return_time

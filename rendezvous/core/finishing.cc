@@ -18,10 +18,10 @@ constexpr Duration kTellAfter = std::chrono::seconds(5);
 }  // namespace
 
 // Only what a member says about its own ranks counts.
-void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node) {
+void observe_finished(Job& job, Instant now, const Node& node) {
     Round& round = job.round;
     const NodeReport& report = node.report;
-    const RankSet::Range own{round.members.at(id).first_rank, node.offer.workers};
+    const RankSet::Range own{seat_of(job, node).assignment.first_rank, node.offer.workers};
     const std::uint64_t before = round.finish.ranks.size();
     if (report.state == NodeState::finished) {
         round.finish.ranks.add(own);
@@ -38,19 +38,18 @@ void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node)
     round.finish.since = round.finish.since.value_or(now);
     if (const PartialFinish finish = partial_finish(job, now);
         round.finish.told && !finish.awaited.empty()) {
-        note(job, now, JobEvent::Kind::finished, id, node).detail = finish;
+        note(job, now, JobEvent::Kind::finished, node).detail = finish;
     }
 }
 
 PartialFinish partial_finish(const Job& job, Instant now) {
     const Round& round = job.round;
     PartialFinish result;
-    if (!trains(job) || !round.finish.since || round.members.empty()) {
+    if (!trains(job) || !round.finish.since || round.members == 0) {
         return result;
     }
     result.finished = round.finish.ranks;
-    result.awaited =
-        RankSummary::of_others(round.finish.ranks, round.members.begin()->second.world_size);
+    result.awaited = RankSummary::of_others(round.finish.ranks, round.world_size());
     result.since = std::max(Duration::zero(), now - *round.finish.since);
     if (job.policy.finish_timeout > Duration::zero()) {
         result.left = std::max(Duration::zero(), job.policy.finish_timeout - result.since);

@@ -2,6 +2,8 @@
 //
 // How a RendezvousCore forms a round: when, with which nodes, and when it gives up.
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/core/transitions.h"
@@ -12,30 +14,38 @@ namespace {
 
 std::uint64_t furthest_ready(const Job& job) {
     std::uint64_t step = 0;
-    for (const NodeId& id : job.places.in(Place::ready)) {
-        step = std::max(step, job.nodes.at(id).report.held_step);
+    for (const auto& [id, node] : NodesIn(job, Place::ready)) {
+        step = std::max(step, node.report.held_step);
     }
     return step;
 }
 
 Succession succession(const Job& job, const std::vector<Member>& members) {
     const Round& round = job.round;
-    std::set<NodeId> former;
-    for (const auto& [id, name] : round.roster) {
-        former.insert(id);
-    }
+    // Mostly only the first nodes of a job, and a few later ones, are looked for among the seats.
+    std::set<std::string_view> former;
+    const auto was_in_it = [&](const Member& member) {
+        if (job.nodes.in(member.slot)->second.member_of == round.id || round.seats.empty()) {
+            return !round.seats.empty();
+        }
+        if (former.empty()) {
+            for (const Seat& seat : round.seats) {
+                former.insert(seat.node);
+            }
+        }
+        return former.contains(member.node);
+    };
     Succession succession;
     succession.nodes = members.size();
-    succession.nodes_before = round.roster.size();
+    succession.nodes_before = round.seats.size();
     for (std::size_t slot = 0; slot < members.size(); ++slot) {
-        if (former.contains(members[slot].node) ||
-            ++succession.arrivals_count > Succession::kArrivalsNamed) {
+        if (was_in_it(members[slot]) || ++succession.arrivals_count > Succession::kArrivalsNamed) {
             continue;
         }
         using Kind = Succession::Arrival::Kind;
         const std::string& name = members[slot].offer.name;
-        const bool returns = slot < round.roster.size() && round.roster[slot].second == name;
-        const bool standby = round.roster.size() >= job.policy.nodes_max;
+        const bool returns = slot < round.seats.size() && round.seats[slot].name == name;
+        const bool standby = round.seats.size() >= job.policy.nodes_max;
         succession.arrivals.push_back(
             {returns ? Kind::returned : (standby ? Kind::standby : Kind::joined), name, slot});
     }
@@ -49,10 +59,9 @@ void add_assigned(Job& job, Instant now) {
     JobEvent& event = note(job, now, JobEvent::Kind::assigned);
     event.cause = job.round.cause;
     JobEvent::Members members;
-    members.reserve(job.round.roster.size());
-    for (const auto& [id, name] : job.round.roster) {
-        members.push_back(
-            {name, job.round.members.at(id).first_rank, job.nodes.at(id).offer.workers});
+    members.reserve(job.round.seats.size());
+    for (const Seat& seat : job.round.seats) {
+        members.push_back({seat.name, seat.assignment.first_rank, seat.workers});
     }
     event.detail = std::move(members);
 }
@@ -95,8 +104,8 @@ bool nobody_came(const Job& job, Instant clock) {
 // Each node waits for its own --join-timeout.
 Instant first_gives_up_at(const Job& job) {
     Instant first = Instant::max();
-    for (const auto& [id, assignment] : job.round.members) {
-        first = std::min(first, gives_up_at(job.nodes.at(id)));
+    for (const auto& [id, node] : members_of(job)) {
+        first = std::min(first, gives_up_at(node));
     }
     return first;
 }
@@ -130,21 +139,22 @@ bool can_form(const Job& job, Instant clock) {
 }
 
 void form(Job& job, Instant now) {
-    const std::set<NodeId>& quarantined = job.places.in(Place::quarantined);
     const std::uint64_t furthest = furthest_ready(job);
-    if (std::any_of(quarantined.begin(), quarantined.end(), [&](const NodeId& id) {
-            return job.nodes.at(id).report.held_step > furthest;
-        })) {
+    bool quarantined_is_further = false;
+    for (const auto& [id, node] : NodesIn(job, Place::quarantined)) {
+        quarantined_is_further = quarantined_is_further || node.report.held_step > furthest;
+    }
+    if (quarantined_is_further) {
         release_quarantined(job, now);  // Only a quarantined node has the state of the latest step.
     }
     // If all nodes will have to leave, a node that wants to leave keeps its place.
     const bool others_stay = job.places.staying() >= job.policy.nodes_min;
     std::vector<Member> candidates;
-    for (const NodeId& id : job.places.in(Place::ready)) {
-        const Node& node = job.nodes.at(id);
+    candidates.reserve(job.places.count(Place::ready));
+    for (const auto& [id, node] : NodesIn(job, Place::ready)) {
         candidates.push_back({id, node.offer, node.report.store_port, node.report.elastic,
                               node.report.held_step,
-                              node.wish && others_stay && !node.offer.hosts_rendezvous});
+                              node.wish && others_stay && !node.offer.hosts_rendezvous, node.slot});
         if (job.policy.rank_order == RankOrder::joined) {
             candidates.back().offer.rank_key = std::to_string(node.joined);
         }
@@ -161,20 +171,19 @@ void form(Job& job, Instant now) {
     round.announces_training = job.is_elastic;
     round.held_before = furthest_ready(job);
     round.step_before = job.budget.step();
+    round.members = round.unconfirmed = members.size();
+    round.seats.reserve(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
-        const NodeId& id = members[i].node;
         assignments[i].round = round.id;
         assignments[i].restart_count = job.budget.restarts();
         assignments[i].reason = round.cause;
         if (const auto* failed = round.cause.as<Cause::Failed>()) {
             assignments[i].failed_rank = failed->failure->rank;
         }
-        round.unconfirmed.insert(id);
-        round.roster.emplace_back(id, members[i].offer.name);
-        round.by_rank.emplace(assignments[i].first_rank, id);
         round.commands[members[i].offer.role].insert(members[i].offer.command);
         round.non_elastic_members += members[i].warm ? 0 : 1;
-        round.members.emplace(id, std::move(assignments[i]));
+        round.seats.push_back({members[i].node, members[i].offer.name, members[i].offer.workers,
+                               std::move(assignments[i])});
     }
     if (job.round.change) {
         for (const NodeId& id : job.round.change->leavers) {
@@ -188,8 +197,10 @@ void form(Job& job, Instant now) {
     job.first_began = job.first_began.value_or(now);
     job.round = std::move(round);
     job.phase = Phase::training;
-    for (const Member& member : members) {
-        job.nodes.at(member.node).member_of = job.round.id;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        Node& node = job.nodes.in(members[i].slot)->second;
+        node.member_of = job.round.id;
+        node.group_rank = static_cast<std::uint32_t>(i);
     }
     job.formation.last_call_until = job.formation.give_up_at = Instant::max();
     add_assigned(job, now);
@@ -205,8 +216,8 @@ void begin_forming(Job& job, Instant now) {
     job.round.hang.close();
     job.round.trains_since.reset();
     place_all(job, now);
-    for (const NodeId& id : job.places.in(Place::leaving)) {
-        job.outbox.concern(id);
+    for (const auto& [id, node] : NodesIn(job, Place::leaving)) {
+        job.outbox.concern(node);
     }
     if (job.round.judgement.failure && !job.round.evidence.has_lost_nodes()) {
         job.formation.give_up_at = first_gives_up_at(job);

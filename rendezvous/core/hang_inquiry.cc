@@ -23,7 +23,7 @@ constexpr Duration kAskAgain = std::chrono::seconds(5);
 }  // namespace
 
 HangInquiry::News HangInquiry::heard(Instant now, const NodeId& node, const NodeReport& report,
-                                     const std::set<NodeId>& working) {
+                                     const Working& working) {
     if (report.hang) {
         hanging_.insert(node);
     } else {
@@ -31,7 +31,7 @@ HangInquiry::News HangInquiry::heard(Instant now, const NodeId& node, const Node
     }
     // A node without progress may only be waiting for another node. The round hangs when all
     // working nodes report a hang.
-    const bool is_sign = report.hang && (!report.hang->shared || hanging_.size() == working.size());
+    const bool is_sign = report.hang && (!report.hang->shared || hanging_.size() == working.count);
     const bool is_worse =
         open_ && open_->hang.in_collective && is_sign &&
         (!report.hang->in_collective || (open_->hang.only_told && !report.hang->only_told));
@@ -62,20 +62,20 @@ HangInquiry::News HangInquiry::heard(Instant now, const NodeId& node, const Node
     return open_->unanswered.empty() || now >= open_->deadline ? News::answered : News::none;
 }
 
-void HangInquiry::begin(Instant now, Stage stage, Duration limit, const std::set<NodeId>& working) {
+void HangInquiry::begin(Instant now, Stage stage, Duration limit, const Working& working) {
     open_->stage = stage;
     open_->deadline = after(now, limit);
     open_->alarm = ++alarms_;
-    open_->unanswered = working;
+    open_->unanswered = working.ids();
     open_->positions.clear();
 }
 
-void HangInquiry::ask(Instant now, const std::set<NodeId>& working) {
+void HangInquiry::ask(Instant now, const Working& working) {
     begin(now, Stage::asking, kPositionsLimit, working);
 }
 
 void HangInquiry::confirm(Instant now, std::optional<HangCulprit> culprit, std::string text,
-                          const std::set<NodeId>& working) {
+                          const Working& working) {
     open_->culprit = std::move(culprit);
     open_->hang.text = std::move(text);
     begin(now, Stage::saving, kStacksLimit, working);

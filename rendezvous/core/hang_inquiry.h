@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -40,16 +41,21 @@ class HangInquiry {
         std::optional<HangCulprit> culprit{};
         NodeId culprit_node{};
     };
+    /// The members with workers.
+    struct Working {
+        std::size_t count = 0;
+        std::function<std::set<NodeId>()> ids{};
+    };
     enum class News : std::uint8_t {
         none,
         opened,    ///< A hang.
         answered,  ///< The members have told all that they will, for the present stage.
     };
 
-    /// A member of `working`, the members with workers, reports. The result says whether this
+    /// A member of `working` reports. The result says whether this
     /// opened a case, or whether the members have answered, as far as they will.
     [[nodiscard]] News heard(Instant now, const NodeId& node, const NodeReport& report,
-                             const std::set<NodeId>& working);
+                             const Working& working);
     /// The node's workers have finished, or it is gone.
     void forget(const NodeId& node);
     /// Nodes could not answer before `until`.
@@ -64,11 +70,11 @@ class HangInquiry {
         const std::function<std::string(std::uint32_t rank)>& node_of) const;
     /// The positions show a hang: the members save stacks, unless they have.
     void confirm(Instant now, std::optional<HangCulprit> culprit, std::string text,
-                 const std::set<NodeId>& working);
+                 const Working& working);
     /// The positions show none.
     void dismiss(Instant now);
     /// The members are asked for positions, perhaps once more.
-    void ask(Instant now, const std::set<NodeId>& working);
+    void ask(Instant now, const Working& working);
     /// The culprit stays as it is.
     void leave_alone();
     /// `node` is to end the worker.
@@ -88,7 +94,7 @@ class HangInquiry {
 
    private:
     /// All members are to answer a new alarm.
-    void begin(Instant now, Stage stage, Duration limit, const std::set<NodeId>& working);
+    void begin(Instant now, Stage stage, Duration limit, const Working& working);
 
     std::optional<Case> open_;
     std::set<NodeId> hanging_;  // Members with workers that report a hang.

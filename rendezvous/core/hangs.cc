@@ -4,7 +4,6 @@
 // round ends as after any failure.
 #include <algorithm>
 #include <csignal>
-#include <iterator>
 #include <utility>
 
 #include "rendezvous/core/collective_judge.h"
@@ -38,8 +37,7 @@ WorkerFailure ended_on(const Job& job, std::uint32_t rank, const NodeId& node) {
 void add_hang_on_finished(Job& job, const HangCulprit& culprit) {
     WorkerFailure failure;
     failure.rank = culprit.rank;
-    failure.local_rank =
-        culprit.rank - std::prev(job.round.by_rank.upper_bound(culprit.rank))->first;
+    failure.local_rank = culprit.rank - job.round.seat_with(culprit.rank)->assignment.first_rank;
     failure.node = culprit.node;
     failure.exit_code = 1;
     failure.unfinished = true;
@@ -55,10 +53,7 @@ std::optional<HangCulprit> finished_culprit(const Round& round) {
     HangCulprit culprit;
     culprit.kind = HangCulprit::Kind::finished;
     culprit.rank = round.finish.ranks.ranges().front().first;
-    // The node may have left since.
-    const auto owner = std::prev(round.by_rank.upper_bound(culprit.rank));
-    const auto named = std::ranges::find(round.roster, owner->second, &Round::Named::first);
-    culprit.node = named == round.roster.end() ? "" : named->second;
+    culprit.node = round.seat_with(culprit.rank)->name;
     return culprit;
 }
 
@@ -80,12 +75,12 @@ void judge_positions(Job& job, Instant now) {
         return;
     }
     inquiry.confirm(now, verdict.culprit, verdict.culprit ? open.hang.text : verdict.all_entered,
-                    job.places.in(Place::working));
+                    working(job));
     // The node may have left since.
     const auto found = job.nodes.find(open.node);
     JobEvent& event = found == job.nodes.end()
                           ? note(job, now, JobEvent::Kind::hanging)
-                          : note(job, now, JobEvent::Kind::hanging, open.node, found->second);
+                          : note(job, now, JobEvent::Kind::hanging, found->second);
     event.detail = Cause(
         Cause::Hung{job.round.id, open.hang.text, open.culprit, false, job.round.finish.ranks});
 }
@@ -98,12 +93,12 @@ void end_culprit(Job& job, Instant now, const std::optional<HangCulprit>& culpri
         return;
     }
     const std::optional<NodeId> owner = culprit ? node_with(job, culprit->rank) : std::nullopt;
-    if (!owner || !job.places.in(Place::working).contains(*owner)) {
+    if (!owner || job.nodes.at(*owner).place != Place::working) {
         add_hang(job, ended_on(job, open.hang.rank, open.node), std::nullopt, !culprit && all_wait);
         return;
     }
     inquiry.accuse(now, *culprit, *owner);
-    job.outbox.concern(*owner);
+    job.outbox.concern(job.nodes.at(*owner));
 }
 
 /// The members have told what they will.
@@ -130,11 +125,11 @@ void conclude_stage(Job& job, Instant now) {
 void observe_hang(Job& job, Instant now, const NodeId& id, const Node& node) {
     Round& round = job.round;
     const std::uint32_t alarm = round.hang.open() ? round.hang.open()->alarm : 0;
-    switch (round.hang.heard(now, id, node.report, job.places.in(Place::working))) {
+    switch (round.hang.heard(now, id, node.report, working(job))) {
         case HangInquiry::News::none:
             break;
         case HangInquiry::News::opened:
-            note(job, now, JobEvent::Kind::hanging, id, node).detail =
+            note(job, now, JobEvent::Kind::hanging, node).detail =
                 Cause(Cause::Hung{round.id, node.report.hang->text, {}, false, round.finish.ranks});
             break;
         case HangInquiry::News::answered:
@@ -155,7 +150,7 @@ void overdue_inquiry(Job& job, Instant now) {
             add_hang(job, ended_on(job, open.culprit->rank, open.culprit_node), open.culprit);
             return;
         case HangInquiry::Stage::moving:
-            inquiry.ask(now, job.places.in(Place::working));
+            inquiry.ask(now, working(job));
             break;
         case HangInquiry::Stage::asking:
         case HangInquiry::Stage::saving:

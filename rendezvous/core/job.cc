@@ -4,7 +4,7 @@
 #include "rendezvous/core/job.h"
 
 #include <algorithm>
-#include <iterator>
+#include <set>
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
@@ -41,7 +41,7 @@ Place place_of(const Job& job, const NodeId& id, const Node& node) {
     if (job.failures.is_quarantined(node.offer.name)) {
         return Place::quarantined;
     }
-    if (has_workers || job.detector.suspects(id)) {
+    if (has_workers || job.detector.suspects(node.slot)) {
         return was_member(job, node) || report.held_step > 0 ? Place::outstanding : Place::away;
     }
     return Place::ready;
@@ -65,14 +65,11 @@ std::string name_of(const Job& job, const NodeId& id) {
 }
 
 std::optional<NodeId> node_with(const Job& job, std::uint32_t rank) {
-    const auto above = job.round.by_rank.upper_bound(rank);
-    if (above == job.round.by_rank.begin()) {
-        return std::nullopt;
-    }
-    const auto& [first_rank, id] = *std::prev(above);
-    const bool has_it =
-        job.round.members.contains(id) && rank - first_rank < job.nodes.at(id).offer.workers;
-    return has_it ? std::optional(id) : std::nullopt;
+    const Seat* const seat = job.round.seat_with(rank);
+    const auto found = seat == nullptr ? job.nodes.end() : job.nodes.find(seat->node);
+    const bool has_it = found != job.nodes.end() && is_of_round(job, found->second) &&
+                        rank - seat->assignment.first_rank < found->second.offer.workers;
+    return has_it ? std::optional(seat->node) : std::nullopt;
 }
 
 std::optional<std::string> name_with(const Job& job, std::uint32_t rank) {
@@ -103,8 +100,8 @@ Cause why_leaving(const Job& job, const Node& node) {
 }
 
 Instant out_by(const Job& job, const NodeId& id, const Node& node) {
-    if (job.detector.suspects(id)) {
-        return job.detector.lost_at(id);
+    if (job.detector.suspects(node.slot)) {
+        return job.detector.lost_at(node.slot);
     }
     Instant since = node.stray_since;
     if (is_member(job, node)) {
@@ -120,15 +117,29 @@ Instant out_by(const Job& job, const NodeId& id, const Node& node) {
     return user == Instant::min() ? usual : std::max(usual, after(user, kStopMargin));
 }
 
+HangInquiry::Working working(const Job& job) {
+    return {job.places.count(Place::working), [&job] {
+                std::set<NodeId> ids;
+                for (const auto& [id, node] : NodesIn(job, Place::working)) {
+                    ids.insert(ids.end(), id);
+                }
+                return ids;
+            }};
+}
+
 void place(Job& job, Instant now, const NodeId& id, Node& node) {
     const Place place = place_of(job, id, node);
-    const bool is_new_place = std::exchange(node.place, place) != place;
+    const bool stays = !node.wish && !job.failures.is_kept_out(node.offer.name);
     if (place != Place::ready) {
-        if (is_new_place) {
+        if (place != node.place) {
             job.prestarts.remove(id);
         }
     } else if (node.report.elastic) {
         job.prestarts.set_warm(id);
+    }
+    if (place != node.place || stays != node.stays) {
+        job.places.remove(id, std::exchange(node.place, place), std::exchange(node.stays, stays));
+        job.places.add(id, place, stays);
     }
     if (place == Place::outstanding && !has_no_workers(node.report)) {
         node.stray_since = std::min(node.stray_since, now);
@@ -136,11 +147,10 @@ void place(Job& job, Instant now, const NodeId& id, Node& node) {
     } else {
         node.stray_since = Instant::max();
     }
-    job.places.put(id, place, !node.wish && !job.failures.is_kept_out(node.offer.name));
     if (is_member(job, node)) {
         job.round.note_member(id,
                               place == Place::working && node.report.state == NodeState::running,
-                              job.detector.suspects(id));
+                              job.detector.suspects(node.slot));
     }
 }
 
@@ -156,9 +166,10 @@ void place_leavers(Job& job, Instant now) {
     }
     const std::set<NodeId> leavers = job.places.not_staying();
     for (const NodeId& id : leavers) {
-        place(job, now, id, job.nodes.at(id));
-        if (job.nodes.at(id).place == Place::leaving) {
-            job.outbox.concern(id);
+        Node& node = job.nodes.at(id);
+        place(job, now, id, node);
+        if (node.place == Place::leaving) {
+            job.outbox.concern(node);
         }
     }
 }
@@ -172,11 +183,11 @@ JobEvent& note(Job& job, Instant now, JobEvent::Kind kind) {
     return event;
 }
 
-JobEvent& note(Job& job, Instant now, JobEvent::Kind kind, const NodeId& id, const Node& node) {
+JobEvent& note(Job& job, Instant now, JobEvent::Kind kind, const Node& node) {
     JobEvent& event = note(job, now, kind);
     event.node = node.offer.name;
-    if (const auto found = job.round.members.find(id); found != job.round.members.end()) {
-        event.first_rank = found->second.first_rank;
+    if (is_of_round(job, node)) {
+        event.first_rank = seat_of(job, node).assignment.first_rank;
         event.workers = node.offer.workers;
     }
     return event;
@@ -202,15 +213,15 @@ void readmit(Job& job, Instant now, const std::vector<std::string>& names,
 void report_recovered(Job& job, Instant now, const std::vector<Incident>& incidents) {
     for (const Incident& incident : incidents) {
         note(job, now, JobEvent::Kind::recovered).detail = Boxed<Incident>(incident);
-        for (const auto& [id, assignment] : job.round.members) {
+        for (const auto& [id, node] : members_of(job)) {
             job.outbox.send(id, Recovered{incident});
         }
     }
 }
 
 void concern_members(Job& job) {
-    for (const auto& [id, assignment] : job.round.members) {
-        job.outbox.concern(id);
+    for (const auto& [id, node] : members_of(job)) {
+        job.outbox.concern(node);
     }
 }
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <deque>
-#include <map>
+#include <iterator>
 #include <optional>
-#include <set>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +18,8 @@
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/node_failures.h"
 #include "rendezvous/core/node_state.h"
+#include "rendezvous/core/nodes.h"
 #include "rendezvous/core/offer_index.h"
-#include "rendezvous/core/places.h"
 #include "rendezvous/core/prestarts.h"
 #include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/reached_steps.h"
@@ -28,22 +28,6 @@
 #include "rendezvous/core/round.h"
 
 namespace regroup::rendezvous::core {
-
-struct Node {
-    Offer offer{};
-    NodeReport report{};
-    std::optional<LeaveWish> wish{};  ///< To leave: its own, or an operator's.
-    Instant out_since{};              ///< When it first reported `stopped` for its round.
-    /// Since when it is in no round but has workers of an older one; max: it has none.
-    Instant stray_since = Instant::max();
-    Instant in_user_code_until = Instant::min();  ///< Its workers suspend by then.
-    Instant saw_end_at = Instant::max();  ///< When its round ended while the daemon was away.
-    RoundId member_of = RoundId::none;    ///< The last round that it was a member of.
-    RoundId left_before = RoundId::none;  ///< The round before which it was to leave at a boundary.
-    Place place = Place::away;            ///< The same as in `Job::places`.
-    std::size_t bytes = 0;                ///< Its part of `Job::nodes_bytes`.
-    std::uint64_t joined = 0;             ///< How many nodes had joined by then, this included.
-};
 
 /// When the next round may form.
 struct Formation {
@@ -57,12 +41,12 @@ struct Formation {
 
 /// The output of the current step.
 struct Outbox {
-    std::set<NodeId> concerned{};     ///< The nodes that this step concerns.
-    std::optional<NodeId> speaker{};  ///< The sender of this step's message: it gets an answer.
+    std::vector<NodeSlot> concerned{};  ///< The nodes that this step concerns, some more than once.
+    std::optional<NodeSlot> speaker{};  ///< The sender of this step's message: it gets an answer.
     Effects effects{};
     std::vector<JobEvent> events{};  ///< For people.
 
-    void concern(const NodeId& node) { concerned.insert(node); }
+    void concern(const Node& node) { concerned.push_back(node.slot); }
     void send(const NodeId& node, FromDaemon message) {
         effects.push_back({node, std::move(message)});
     }
@@ -83,9 +67,9 @@ struct Job {
     Phase phase = Phase::forming;
     Round round{};                        ///< The current round, or the last one.
     RoundId round_floor = RoundId::none;  ///< New rounds have higher numbers than this.
-    std::map<NodeId, Node> nodes{};       ///< Ordered: the order is part of the behaviour.
-    std::size_t nodes_bytes = 0;          ///< Of all nodes together.
-    std::uint64_t nodes_joined = 0;       ///< Over the life of the job.
+    Nodes nodes{};
+    std::size_t nodes_bytes = 0;     ///< Of all nodes together.
+    std::uint64_t nodes_joined = 0;  ///< Over the life of the job.
     Places places{};
     OfferIndex offers{};
     Prestarts prestarts{};
@@ -111,15 +95,71 @@ struct Job {
 [[nodiscard]] inline bool trains(const Job& job) noexcept {
     return job.phase == Phase::training || job.phase == Phase::changing;
 }
+/// The node is in the round, or was in the last one, and the job goes on.
+[[nodiscard]] inline bool is_of_round(const Job& job, const Node& node) noexcept {
+    return job.phase != Phase::closed && job.round.id != RoundId::none &&
+           node.member_of == job.round.id;
+}
 /// A round is in progress, and the node is in it.
 [[nodiscard]] inline bool is_member(const Job& job, const Node& node) noexcept {
-    return in_round(job) && node.member_of == job.round.id;
+    return in_round(job) && is_of_round(job, node);
 }
 /// The last round is over, and the node was in it.
 [[nodiscard]] inline bool was_member(const Job& job, const Node& node) noexcept {
-    return job.phase == Phase::forming && job.round.id != RoundId::none &&
-           node.member_of == job.round.id;
+    return job.phase == Phase::forming && is_of_round(job, node);
 }
+/// What the round keeps of the node. Requires `is_of_round`.
+[[nodiscard]] inline Seat& seat_of(Job& job, const Node& node) {
+    return job.round.seats[node.group_rank];
+}
+[[nodiscard]] inline const Seat& seat_of(const Job& job, const Node& node) {
+    return job.round.seats[node.group_rank];
+}
+
+/// The remaining members of the round, or of the last one, by id. A walk over all nodes.
+[[nodiscard]] inline auto members_of(const Job& job) {
+    return job.nodes |
+           std::views::filter([&job](const auto& entry) { return is_of_round(job, entry.second); });
+}
+
+/// The nodes in one place, by id: a walk over all nodes, until all of the place have been seen.
+class NodesIn {
+   public:
+    class Iterator {
+       public:
+        Iterator(const Job& job, Place place)
+            : at_(job.nodes.begin()), place_(place), left_(job.places.count(place)) {
+            seek();
+        }
+        [[nodiscard]] const Nodes::Entry& operator*() const { return *at_; }
+        Iterator& operator++() {
+            --left_;
+            ++at_;
+            seek();
+            return *this;
+        }
+        [[nodiscard]] bool operator==(std::default_sentinel_t /*end*/) const { return left_ == 0; }
+
+       private:
+        void seek() {
+            while (left_ > 0 && at_->second.place != place_) {
+                ++at_;
+            }
+        }
+        Nodes::Map::const_iterator at_;
+        Place place_;
+        std::size_t left_;
+    };
+
+    NodesIn(const Job& job, Place place) : job_(job), place_(place) {}
+    [[nodiscard]] Iterator begin() const { return {job_, place_}; }
+    [[nodiscard]] std::default_sentinel_t end() const { return {}; }
+
+   private:
+    const Job& job_;
+    Place place_;
+};
+
 /// For people.
 [[nodiscard]] std::string name_of(const Job& job, const NodeId& id);
 /// The member of the round, or of the last one, with this rank, if it is still there.
@@ -136,6 +176,8 @@ struct Job {
 [[nodiscard]] Cause why_leaving(const Job& job, const Node& node);
 /// When the node is lost if its workers are not gone by then; Instant::max(): no limit.
 [[nodiscard]] Instant out_by(const Job& job, const NodeId& id, const Node& node);
+/// The members that have workers, for an inquiry.
+[[nodiscard]] HangInquiry::Working working(const Job& job);
 
 /// Puts the node into the place in which it is now, by its report and the phase.
 void place(Job& job, Instant now, const NodeId& id, Node& node);
@@ -150,6 +192,6 @@ void report_recovered(Job& job, Instant now, const std::vector<Incident>& incide
 void concern_members(Job& job);
 /// Records an event for people. The caller adds the details before the next event.
 JobEvent& note(Job& job, Instant now, JobEvent::Kind kind);
-JobEvent& note(Job& job, Instant now, JobEvent::Kind kind, const NodeId& id, const Node& node);
+JobEvent& note(Job& job, Instant now, JobEvent::Kind kind, const Node& node);
 
 }  // namespace regroup::rendezvous::core

@@ -30,7 +30,7 @@ void observe_loss(Job& job, Instant now, const NodeId& id, const Node& node, con
     }
     if (node.place == Place::finished) {
         // A killed node may come back. Another one is gone even if its Leave message was lost.
-        if (round.finish.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
+        if (seat_of(job, node).dismissed && how.kind != Departure::Kind::killed) {
             round.finish.gone.insert(node.offer.name);
         }
     } else if (node.place == Place::out) {
@@ -74,33 +74,42 @@ void lose(Job& job, Instant now, const NodeId& id, const Departure& how, Instant
         }
     }
     if (job.phase != Phase::closed) {
-        note(job, now, how.is_loss() ? JobEvent::Kind::lost : JobEvent::Kind::left, id, node)
-            .detail = how;
+        note(job, now, how.is_loss() ? JobEvent::Kind::lost : JobEvent::Kind::left, node).detail =
+            how;
     }
     observe_loss(job, now, id, node, how, sign);
     if (is_member(job, node) && !node.report.elastic) {
         --job.round.non_elastic_members;
     }
-    job.round.remove(id);
+    if (is_of_round(job, node)) {
+        job.round.remove(id, node.group_rank);
+    }
     job.offers.remove(id, node.offer);
-    job.detector.forget(id);
+    job.detector.forget(node.slot);
     job.prestarts.remove(id);
-    job.places.remove(id);
-    job.outbox.concerned.erase(id);
+    job.places.remove(id, node.place, node.stays);
     job.nodes_bytes -= node.bytes;
     job.nodes.erase(found);
     place_leavers(job, now);
 }
 
 void observe_silence(Job& job, Instant now) {
-    const auto silent = job.detector.lost(now);
-    for (const auto& [id, how] : silent) {
+    auto silent = job.detector.lost(now);
+    std::ranges::sort(silent, [&](const auto& a, const auto& b) {
+        const Instant a_lost_at = job.detector.lost_at(a.first);
+        const Instant b_lost_at = job.detector.lost_at(b.first);
+        return a_lost_at != b_lost_at ? a_lost_at < b_lost_at
+                                      : job.nodes.in(a.first)->first < job.nodes.in(b.first)->first;
+    });
+    for (const auto& [slot, how] : silent) {
         // Nodes lost at the same moment must not form a round with each other.
-        job.detector.suspect(id, now);
-        place(job, now, id, job.nodes.at(id));
+        job.detector.suspect(slot, now);
+        auto& [id, node] = *job.nodes.in(slot);
+        place(job, now, id, node);
     }
-    for (const auto& [id, how] : silent) {
-        lose(job, now, id, how, job.detector.first_sign(id));
+    for (const auto& [slot, how] : silent) {
+        const NodeId id = job.nodes.in(slot)->first;
+        lose(job, now, id, how, job.detector.first_sign(slot));
     }
 }
 
@@ -108,8 +117,8 @@ void lose_overdue(Job& job, Instant now) {
     job.overdue_at = Instant::max();
     std::vector<NodeId> overdue;
     for (const Place place : {Place::working, Place::outstanding}) {
-        for (const NodeId& id : job.places.in(place)) {
-            const Instant until = out_by(job, id, job.nodes.at(id));
+        for (const auto& [id, node] : NodesIn(job, place)) {
+            const Instant until = out_by(job, id, node);
             if (until <= now) {
                 overdue.push_back(id);
             } else {

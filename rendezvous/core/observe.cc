@@ -97,7 +97,7 @@ void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
         job.phase == Phase::training ||
         (job.phase == Phase::changing && round.change->boundary == Change::Boundary::ahead);
     observe_links(job, now, id, report, before);
-    observe_finished(job, now, id, node);
+    observe_finished(job, now, node);
     if (report.store_spent && (is_first || !before.store_spent)) {
         round.add_report(id, {now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
     }
@@ -105,15 +105,14 @@ void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
         const bool is_hang = round.hang.open() && report.failure->kind == FailureKind::hang;
         if (!leaves_unawaited(job, id) && (is_first || before.failure != report.failure)) {
             const Boxed<WorkerFailure> failure(*report.failure);
-            note(job, now, JobEvent::Kind::failed, id, node).detail = failure;
+            note(job, now, JobEvent::Kind::failed, node).detail = failure;
             round.add_report(
                 id, {is_hang ? round.hang.open()->sign : now, Evidence::WorkerFailed{failure}});
         }
     } else if (report.state == NodeState::finished) {
         ++round.finish.members;
-        if (job.phase == Phase::training && round.members.at(id).group_rank != 0) {
-            round.finish.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
-        }
+        // Group rank 0 is needed: it serves the store.
+        seat_of(job, node).dismissed = job.phase == Phase::training && node.group_rank != 0;
         round.hang.forget(id);
         observe_boundary(job, now, id, node);
     } else if (report.state == NodeState::running) {
@@ -131,13 +130,15 @@ void observe_member(Job& job, Instant now, const NodeId& id, const Node& node,
 }
 
 // A member reports that it runs the round, or how far it has come.
-void observe_training(Job& job, Instant now, const NodeId& id, const NodeReport& before,
-                      const NodeReport& report) {
+void observe_training(Job& job, Instant now, const Node& node, const NodeReport& before) {
     Round& round = job.round;
+    const NodeReport& report = node.report;
     if (report.failure && !report.failure->start_error.empty()) {
         return;  // The round does not run.
     }
-    const bool all_run = round.unconfirmed.erase(id) > 0 && round.unconfirmed.empty();
+    const bool is_first = !std::exchange(seat_of(job, node).confirmed, true);
+    round.unconfirmed -= is_first ? 1 : 0;
+    const bool all_run = is_first && round.unconfirmed == 0;
     job.program_has_run = job.program_has_run || all_run;
     const bool had_committed = round.has_committed;
     round.has_committed = had_committed || report.held_step > round.held_before;
@@ -153,7 +154,7 @@ void observe_training(Job& job, Instant now, const NodeId& id, const NodeReport&
     const bool trains =
         report.step > round.step_before || (goes_on && report.held_step > before.held_step);
     if (!round.announces_training) {
-        if (round.unconfirmed.empty()) {
+        if (round.unconfirmed == 0) {
             begin_training(job, now, job.ledger.running(now, job.budget.step()));
         }
     } else if (!round.trains_since && trains) {
@@ -187,7 +188,7 @@ void learn(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport
     }
     if (!report.draining.empty() && !node.wish) {
         node.wish = LeaveWish{report.draining, "", ""};
-        note(job, now, JobEvent::Kind::draining, id, node).detail = why_leaving(job, node);
+        note(job, now, JobEvent::Kind::draining, node).detail = why_leaving(job, node);
     } else if (report.draining.empty() && node.wish && !node.wish->said.empty()) {
         node.wish.reset();
     }
@@ -210,7 +211,7 @@ void learn(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport
     if (!job.ledger.awaits_training()) {
         job.reached.heard(report);
     }
-    observe_training(job, now, id, before, report);
+    observe_training(job, now, node, before);
     if (node.place == Place::working) {
         observe_member(job, now, id, node, before);
     }
@@ -218,8 +219,8 @@ void learn(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport
 
 // Any message from a node: the node is alive, and `report` is its state.
 void hear(Job& job, Instant now, const NodeId& id, Node& node, const NodeReport& report) {
-    job.detector.heard(id, now);
-    job.outbox.speaker = id;
+    job.detector.heard(node.slot, now);
+    job.outbox.speaker = node.slot;
     // A daemon that is younger than the job continues the job's numbers. Before its first round the
     // highest reported number counts, in whatever order the nodes report.
     const RoundId known =
@@ -242,8 +243,8 @@ void tell_refused(Job& job, Instant now, const Refusal& refusal) {
         return;
     }
     job.refusals_untold_until = after(now, kRefusalPause);
-    for (const NodeId& id : job.places.in(Place::ready)) {
-        Waiting word = waiting(job, now, id, job.nodes.at(id));
+    for (const auto& [id, node] : NodesIn(job, Place::ready)) {
+        Waiting word = waiting(job, now, id, node);
         word.detail = Situation();
         word.detail.kind = Situation::Kind::refused;
         word.detail.refusal = refusal;
@@ -276,6 +277,7 @@ void observe(Job& job, Instant now, const NodeJoined& event) {
     const bool begins_to_host =
         event.offer.ends_with_daemon && (is_new || !node.offer.ends_with_daemon);
     if (is_new) {
+        job.places.add(event.node, node.place, node.stays);
         node.report = event.report;
         node.out_since = now;
         node.joined = ++job.nodes_joined;
@@ -300,20 +302,21 @@ void observe(Job& job, Instant now, const NodeJoined& event) {
     }
     hear(job, now, event.node, node, event.report);
     if (is_new) {
-        note(job, now, JobEvent::Kind::joined, event.node, node);
+        note(job, now, JobEvent::Kind::joined, node);
         place_leavers(job, now);
     }
     if (job.phase == Phase::forming || is_member(job, node)) {
         // Answering the first heartbeat is early enough for Waiting or Alive. Usually the round has
         // formed by then.
         job.outbox.speaker.reset();
-        job.outbox.concern(event.node);
+        job.outbox.concern(node);
     }
     if (begins_to_host) {
         // Other such nodes belong to processes that hosted the daemon before this one.
         std::vector<NodeId> ended;
         for (const auto& [id, other] : job.nodes) {
-            if (id != event.node && other.offer.ends_with_daemon && job.detector.suspects(id)) {
+            if (id != event.node && other.offer.ends_with_daemon &&
+                job.detector.suspects(other.slot)) {
                 ended.push_back(id);
             }
         }
@@ -350,7 +353,7 @@ void observe(Job& job, Instant now, const NodeDisconnected& event) {
     }
     // A node that only says that it was in a round is not kept for as long as a member.
     const bool was_here = node.member_of != RoundId::none;
-    job.detector.suspect(event.node, now,
+    job.detector.suspect(node.slot, now,
                          was_here ? Duration::max() : FailureDetector::kReturnCycle);
     place(job, now, event.node, found->second);
 }
@@ -372,9 +375,9 @@ void observe(Job& job, Instant now, const DrainRequested& event) {
         // An id identifies one node, a name all launchers on a host.
         if ((id == event.node || node.offer.name == event.node) && !node.wish) {
             node.wish = LeaveWish{"", event.author, event.reason};
-            note(job, now, JobEvent::Kind::draining, id, node).detail = why_leaving(job, node);
+            note(job, now, JobEvent::Kind::draining, node).detail = why_leaving(job, node);
             place(job, now, id, node);
-            job.outbox.concern(id);
+            job.outbox.concern(node);
         }
     }
 }
@@ -398,8 +401,8 @@ void observe(Job& job, Instant now, const SlowRankFound& event) {
         return;
     }
     const Node& node = job.nodes.at(*owner);
-    note(job, now, JobEvent::Kind::slow, *owner, node).detail = event.slow;
-    for (const auto& [id, assignment] : job.round.members) {
+    note(job, now, JobEvent::Kind::slow, node).detail = event.slow;
+    for (const auto& [id, member] : members_of(job)) {
         job.outbox.send(id, RankIsSlow{event.round, event.slow, node.offer.name});
     }
 }
@@ -442,8 +445,8 @@ void observe(Job& job, Instant now, const NodeResumed& event) {
     if (found == job.nodes.end()) {
         return;
     }
-    if (!job.detector.suspects(event.node)) {
-        job.detector.heard(event.node, now);
+    if (!job.detector.suspects(found->second.slot)) {
+        job.detector.heard(found->second.slot, now);
     }
     const Resumed& resumed = event.resumed;
     if (!is_member(job, found->second) || resumed.round != round.id) {
@@ -464,17 +467,18 @@ void observe(Job& job, Instant now, const NodeResumed& event) {
     }
     // If a waiting node holds a later step than the round began with, the round must begin again
     // with that node. A late Resumed does not count: the round has committed more steps since.
-    const auto held_by = [&](const NodeId& id) { return job.nodes.at(id).report.held_step; };
-    const std::set<NodeId>& ready = job.places.in(Place::ready);
-    const auto furthest =
-        std::max_element(ready.begin(), ready.end(),
-                         [&](const NodeId& a, const NodeId& b) { return held_by(a) < held_by(b); });
+    const Node* furthest = nullptr;
+    for (const auto& [id, node] : NodesIn(job, Place::ready)) {
+        const bool is_first =
+            furthest == nullptr || node.report.held_step > furthest->report.held_step;
+        furthest = is_first ? &node : furthest;
+    }
     if (job.phase == Phase::training && resumed.step > 0 &&
-        resumed.ago <= job.policy.heartbeat_timeout && furthest != ready.end() &&
-        held_by(*furthest) > resumed.step) {
-        round.add_report(event.node,
-                         {now, Evidence::BegunBehind{{name_of(job, *furthest), held_by(*furthest),
-                                                      resumed.step - 1}}});
+        resumed.ago <= job.policy.heartbeat_timeout && furthest != nullptr &&
+        furthest->report.held_step > resumed.step) {
+        round.add_report(event.node, {now, Evidence::BegunBehind{{furthest->offer.name,
+                                                                  furthest->report.held_step,
+                                                                  resumed.step - 1}}});
         return;
     }
     begin_training(

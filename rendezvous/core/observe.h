@@ -43,6 +43,6 @@ void lose_overdue(Job& job, Instant now);
 void observe_hang(Job& job, Instant now, const NodeId& id, const Node& node);
 /// The inquiry's time is over.
 void overdue_inquiry(Job& job, Instant now);
-void observe_finished(Job& job, Instant now, const NodeId& id, const Node& node);
+void observe_finished(Job& job, Instant now, const Node& node);
 
 }  // namespace regroup::rendezvous::core

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <set>
 
 #include "rendezvous/core/round_id.h"
@@ -23,37 +22,27 @@ enum class Place : std::uint8_t {
     away,         ///< In no round; not usable at present.
 };
 
-/// Every node of a job by its place. One class with one update function keeps the sets consistent.
-/// Each call costs O(log nodes).
+/// How many nodes of a job are in each place. A node that does not stay has been asked to leave, so
+/// that later rounds do not count on it. Each call costs O(1) for a node that stays.
 class Places {
    public:
-    /// `stays`: the node has not been asked to leave, so that later rounds count on it.
-    void put(const NodeId& node, Place place, bool stays);
-    void remove(const NodeId& node);
+    void add(const NodeId& node, Place place, bool stays);
+    void remove(const NodeId& node, Place place, bool stays);
 
-    /// Ordered: the order is part of the behaviour.
-    [[nodiscard]] const std::set<NodeId>& in(Place place) const noexcept {
-        return nodes_[index(place)];
-    }
-    [[nodiscard]] std::size_t count(Place place) const noexcept { return in(place).size(); }
+    [[nodiscard]] std::size_t count(Place place) const noexcept { return counts_[index(place)]; }
     /// The number of nodes with this place that stay.
     [[nodiscard]] std::size_t staying(Place place) const noexcept { return staying_[index(place)]; }
+    [[nodiscard]] std::size_t staying() const noexcept { return size_ - not_staying_.size(); }
+    /// Ordered: the order is part of the behaviour.
     [[nodiscard]] const std::set<NodeId>& not_staying() const noexcept { return not_staying_; }
-    [[nodiscard]] std::size_t staying() const noexcept {
-        return entries_.size() - not_staying_.size();
-    }
 
    private:
     static constexpr std::size_t kPlaces = 8;
     static constexpr std::size_t index(Place place) noexcept {
         return static_cast<std::size_t>(place);
     }
-    struct Entry {
-        Place place = Place::away;
-        bool stays = false;
-    };
-    std::map<NodeId, Entry> entries_;
-    std::array<std::set<NodeId>, kPlaces> nodes_;
+    std::size_t size_ = 0;
+    std::array<std::size_t, kPlaces> counts_{};
     std::array<std::size_t, kPlaces> staying_{};
     std::set<NodeId> not_staying_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -108,18 +109,16 @@ bool natural_less(std::string_view a, std::string_view b) noexcept {
     return a < b;  // Equal but for leading zeros.
 }
 
-std::map<NodeId, std::size_t> RankTable::owners() const {
-    std::map<NodeId, std::size_t> result;
-    for (std::size_t slot = 0; slot < homes_.size(); ++slot) {
-        result.emplace(homes_[slot].node, slot);
+RankTable::Vacancies RankTable::vacancies(std::span<const Candidate> candidates) const {
+    std::vector<bool> taken(homes_.size());
+    for (const Candidate& candidate : candidates) {
+        if (candidate.home) {
+            taken[*candidate.home] = true;
+        }
     }
-    return result;
-}
-
-RankTable::Vacancies RankTable::vacancies(const std::map<NodeId, std::size_t>& settled) const {
     Vacancies result;
     for (std::size_t slot = 0; slot < homes_.size(); ++slot) {
-        if (!settled.contains(homes_[slot].node)) {
+        if (!taken[slot]) {
             for_each_beginning(homes_[slot].rank_key, [&](std::string_view beginning) {
                 result[std::string(beginning)].insert(slot);
                 return true;
@@ -129,15 +128,14 @@ RankTable::Vacancies RankTable::vacancies(const std::map<NodeId, std::size_t>& s
     return result;
 }
 
-std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidates,
-                                                std::map<NodeId, std::size_t> settled) {
-    Vacancies vacant = vacancies(settled);
+void RankTable::settle(std::span<Candidate> candidates) {
+    Vacancies vacant = vacancies(candidates);
     const std::set<std::size_t>& all_vacant = vacant[""];
     std::multimap<std::string, std::size_t> vacant_by_name;
     for (const std::size_t slot : all_vacant) {
         vacant_by_name.emplace(homes_[slot].name, slot);
     }
-    const auto give = [&](const Member& member, std::size_t slot) {
+    const auto give = [&](Candidate& candidate, std::size_t slot) {
         if (slot == homes_.size()) {
             homes_.emplace_back();
         }
@@ -145,56 +143,55 @@ std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidat
             const auto under = vacant.find(beginning);
             return under != vacant.end() && under->second.erase(slot) > 0;
         });
+        const Member& member = *candidate.member;
+        owners_.erase(homes_[slot].node);
         homes_[slot] = Home{member.node, member.offer.name, member.offer.rank_key};
-        settled.emplace(member.node, slot);
+        owners_.emplace(member.node, slot);
+        candidate.home = slot;
     };
     // First the nodes that claim a slot or come back under a known name, so that no other node
     // takes their slots.
-    for (const Member& member : candidates) {
-        if (settled.contains(member.node)) {
+    for (Candidate& candidate : candidates) {
+        if (candidate.home) {
             continue;
         }
-        if (member.offer.slot) {
-            if (all_vacant.contains(*member.offer.slot)) {
-                give(member, *member.offer.slot);
+        const Offer& offer = candidate.member->offer;
+        if (offer.slot) {
+            if (all_vacant.contains(*offer.slot)) {
+                give(candidate, *offer.slot);
             }
             continue;
         }
         // Each entry is looked at once, however many nodes share a name.
-        auto [own, last] = vacant_by_name.equal_range(member.offer.name);
+        auto [own, last] = vacant_by_name.equal_range(offer.name);
         while (own != last && !all_vacant.contains(own->second)) {
             own = vacant_by_name.erase(own);
         }
         if (own != last) {
-            give(member, own->second);
+            give(candidate, own->second);
         }
     }
     // Then those that share most switches with a free slot.
     for (std::size_t count = kSwitchesMax; count > 0; --count) {
-        for (const Member& member : candidates) {
-            const auto beginning = switches(member.offer.rank_key, count);
+        for (Candidate& candidate : candidates) {
+            const auto beginning =
+                candidate.home ? std::nullopt : switches(candidate.member->offer.rank_key, count);
             const auto near = beginning ? vacant.find(*beginning) : vacant.end();
-            if (near != vacant.end() && !near->second.empty() && !settled.contains(member.node)) {
-                give(member, *near->second.begin());
+            if (near != vacant.end() && !near->second.empty()) {
+                give(candidate, *near->second.begin());
             }
         }
     }
-    for (const Member& member : candidates) {
-        if (!settled.contains(member.node)) {
-            give(member, all_vacant.empty() ? homes_.size() : *all_vacant.begin());
+    for (Candidate& candidate : candidates) {
+        if (!candidate.home) {
+            give(candidate, all_vacant.empty() ? homes_.size() : *all_vacant.begin());
         }
     }
-    return settled;
 }
 
-void RankTable::sort_by_preference(std::vector<Member>& candidates) const {
-    const std::map<NodeId, std::size_t> owners = this->owners();
-    std::map<NodeId, std::size_t> staying;
-    for (const Member& member : candidates) {
-        if (const auto owner = owners.find(member.node); owner != owners.end() && !member.leaves) {
-            staying.insert(*owner);
-        }
-    }
+void RankTable::sort_by_preference(std::vector<Candidate>& candidates) const {
+    std::vector<Candidate> staying = candidates;
+    std::erase_if(staying, [](const Candidate& candidate) { return candidate.member->leaves; });
     const Vacancies vacant = vacancies(staying);
     // How many switches the node shares with a free slot.
     const auto nearness = [&](const Member& member) {
@@ -208,71 +205,71 @@ void RankTable::sort_by_preference(std::vector<Member>& candidates) const {
     };
     // Lower is better.
     using Preference = std::tuple<bool, bool, bool, std::uint32_t, bool, std::size_t>;
-    std::map<NodeId, Preference> preferences;
-    for (const Member& member : candidates) {
+    std::vector<std::pair<Preference, Candidate>> ranked;
+    ranked.reserve(candidates.size());
+    for (const Candidate& candidate : candidates) {
+        const Member& member = *candidate.member;
         const std::uint32_t slot =
             member.offer.slot.value_or(std::numeric_limits<std::uint32_t>::max());
-        preferences[member.node] = {member.leaves,         !owners.contains(member.node),
-                                    member.held_step == 0, slot,
-                                    !member.warm,          kSwitchesMax + 1 - nearness(member)};
+        ranked.emplace_back(Preference(member.leaves, !candidate.home, member.held_step == 0, slot,
+                                       !member.warm, kSwitchesMax + 1 - nearness(member)),
+                            candidate);
     }
-    std::sort(candidates.begin(), candidates.end(), [&](const Member& a, const Member& b) {
-        const Preference& first = preferences.at(a.node);
-        const Preference& second = preferences.at(b.node);
-        return first != second ? first < second : comes_before(a, b);
+    std::ranges::sort(ranked, [](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first < b.first
+                                  : comes_before(*a.second.member, *b.second.member);
     });
+    std::ranges::copy(ranked | std::views::values, candidates.begin());
 }
 
-std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size_t nodes_max) {
+std::vector<Member> RankTable::arrange(std::vector<Member> members, std::size_t nodes_max) {
+    std::vector<Candidate> candidates;
+    candidates.reserve(members.size());
+    for (const Member& member : members) {
+        const auto owner = owners_.find(member.node);
+        candidates.push_back(
+            {&member, owner == owners_.end() ? std::nullopt : std::optional(owner->second)});
+    }
     sort_by_preference(candidates);
     if (candidates.size() > nodes_max) {
         // The round continues from the latest state: the first node that has it must be included.
-        const auto furthest = std::max_element(
-            candidates.begin(), candidates.end(),
-            [](const Member& a, const Member& b) { return a.held_step < b.held_step; });
+        const auto furthest = std::ranges::max_element(
+            candidates, {}, [](const Candidate& candidate) { return candidate.member->held_step; });
         if (const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(nodes_max) - 1;
             furthest > last) {
             std::iter_swap(furthest, last);
         }
         candidates.resize(nodes_max);
     }
-    const std::map<NodeId, std::size_t> owners = this->owners();
-    std::map<NodeId, std::size_t> present;
-    for (const Member& member : candidates) {
-        if (const auto owner = owners.find(member.node); owner != owners.end()) {
-            present.insert(*owner);
-        }
-    }
-    present = settle(candidates, std::move(present));
+    settle(candidates);
     // Homes may have gaps and exceed the world; explicit slots and homes below its size are kept,
     // the others fill the gaps in order.
-    std::vector<std::optional<Member>> world(candidates.size());
+    std::vector<const Member*> world(candidates.size());
     std::vector<const Member*> displaced;
-    const auto wanted = [&](const Member& member) {
-        return member.offer.slot ? std::size_t{*member.offer.slot} : present.at(member.node);
+    const auto wanted = [](const Candidate& candidate) {
+        return std::tuple(!candidate.member->offer.slot,
+                          candidate.member->offer.slot.value_or(*candidate.home));
     };
-    std::sort(candidates.begin(), candidates.end(), [&](const Member& a, const Member& b) {
-        return std::tuple(!a.offer.slot, wanted(a)) < std::tuple(!b.offer.slot, wanted(b));
-    });
-    for (const Member& member : candidates) {
-        const std::size_t slot = wanted(member);
-        if (slot < world.size() && !world[slot]) {
-            world[slot] = member;
+    std::ranges::sort(candidates, {}, wanted);
+    for (const Candidate& candidate : candidates) {
+        const std::size_t slot = std::get<1>(wanted(candidate));
+        if (slot < world.size() && world[slot] == nullptr) {
+            world[slot] = candidate.member;
         } else {
-            displaced.push_back(&member);
+            displaced.push_back(candidate.member);
         }
     }
     std::size_t gap = 0;
     for (const Member* member : displaced) {
-        while (world[gap]) {
+        while (world[gap] != nullptr) {
             ++gap;
         }
-        world[gap] = *member;
+        world[gap] = member;
     }
     std::vector<Member> result;
     result.reserve(world.size());
-    for (std::optional<Member>& member : world) {
-        result.push_back(std::move(*member));
+    for (const Member* member : world) {
+        result.push_back(*member);
     }
     return result;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/node_slot.h"
 
 namespace regroup::rendezvous {
 
@@ -25,6 +27,7 @@ struct Member {
     std::uint64_t held_step = 0;
     /// It is to leave once others have its state: nodes that stay come first.
     bool leaves = false;
+    NodeSlot slot = 0;  ///< For the caller.
 };
 
 /// True if text `a` comes before `b` in natural order: node7 before node66.
@@ -57,15 +60,19 @@ class RankTable {
     /// Free slots by each beginning of their last owners' keys: those of a switch under "s0.s4.",
     /// all under "".
     using Vacancies = std::map<std::string, std::set<std::size_t>, std::less<>>;
-    [[nodiscard]] std::map<NodeId, std::size_t> owners() const;
-    [[nodiscard]] Vacancies vacancies(const std::map<NodeId, std::size_t>& settled) const;
+    struct Candidate {
+        const Member* member = nullptr;
+        std::optional<std::size_t> home{};
+    };
+    /// The slots of which no candidate is the owner.
+    [[nodiscard]] Vacancies vacancies(std::span<const Candidate> candidates) const;
     /// Best first.
-    void sort_by_preference(std::vector<Member>& candidates) const;
-    /// Gives every candidate a home; returns them all.
-    std::map<NodeId, std::size_t> settle(std::span<const Member> candidates,
-                                         std::map<NodeId, std::size_t> settled);
+    void sort_by_preference(std::vector<Candidate>& candidates) const;
+    /// Gives every candidate a home.
+    void settle(std::span<Candidate> candidates);
 
-    std::vector<Home> homes_;  // By slot; never longer than the largest round so far.
+    std::vector<Home> homes_;               // By slot; never longer than the largest round so far.
+    std::map<NodeId, std::size_t> owners_;  // The slots of `homes_`.
 };
 
 /// Numbers the workers of `members`, which are in group-rank order: first ranks, role ranks, world

@@ -111,13 +111,13 @@ bool RendezvousCore::is_routine(const Event& event) const {
         return false;
     }
     const auto found = job.nodes.find(reported->node);
-    if (found == job.nodes.end() || job.detector.suspects(reported->node)) {
+    if (found == job.nodes.end() || job.detector.suspects(found->second.slot)) {
         return false;
     }
     const core::Node& node = found->second;
     const NodeReport& report = reported->report;
     if (job.round.hang.open() || node.report.hang ||
-        job.round.unconfirmed.contains(reported->node)) {
+        (core::is_of_round(job, node) && !core::seat_of(job, node).confirmed)) {
         return false;
     }
     NodeReport expected = node.report;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/core/round.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace regroup::rendezvous {
@@ -32,12 +34,18 @@ void Round::note_member(const NodeId& member, bool runs, bool is_missing) {
     }
 }
 
-void Round::remove(const NodeId& member) {
-    members.erase(member);
-    unconfirmed.erase(member);
+void Round::remove(const NodeId& member, std::uint32_t group_rank) {
+    --members;
+    unconfirmed -= seats[group_rank].confirmed ? 0 : 1;
     hang.forget(member);
     live_breaks.erase(member);
     missing.erase(member);
+}
+
+const Seat* Round::seat_with(std::uint32_t rank) const {
+    const auto above = std::ranges::upper_bound(
+        seats, rank, {}, [](const Seat& seat) { return seat.assignment.first_rank; });
+    return above == seats.begin() ? nullptr : &*std::prev(above);
 }
 
 bool Round::stopped_for_change() const {

@@ -45,25 +45,31 @@ struct Finish {
     std::optional<Instant> since{};  ///< When the daemon heard of the first of them.
     /// People were told that others go on; from then on they are told of each that finishes.
     bool told = false;
-    std::set<NodeId> dismissed{};  ///< Members that have finished and may exit.
     std::set<std::string> gone{};  ///< Names of nodes that will not come back.
+};
+
+/// The place of a node in a round.
+struct Seat {
+    NodeId node{};
+    std::string name{};
+    std::uint32_t workers = 0;
+    Assignment assignment{};
+    bool confirmed = false;  ///< The node has reported the round.
+    bool dismissed = false;  ///< The node has finished and may exit.
 };
 
 /// The state of one round, current or past. Built when the round forms and replaced as a whole; no
 /// field of it is ever reset.
 struct Round {
-    using Named = std::pair<NodeId, std::string>;
-
     RoundId id = RoundId::none;
     Instant began{};
     Cause cause{};                                            ///< Why it was formed.
-    std::map<NodeId, Assignment> members{};                   ///< The remaining members.
-    std::vector<Named> roster{};                              ///< All ids and names, by group rank.
-    std::map<std::uint32_t, NodeId> by_rank{};                ///< All ids, by first rank.
+    std::vector<Seat> seats{};                                ///< Of all its nodes, by group rank.
+    std::size_t members = 0;                                  ///< The remaining members.
+    std::size_t unconfirmed = 0;                              ///< Those that must still report it.
     std::map<std::string, std::set<std::string>> commands{};  ///< Of its nodes, by role.
     std::size_t non_elastic_members = 0;  ///< Members whose workers end with the round.
     Finish finish{};
-    std::set<NodeId> unconfirmed{};   ///< Members that have not reported this round yet.
     bool announces_training = false;  ///< Rank 0's node will send Resumed.
     std::uint64_t held_before = 0;    ///< The latest state that it could begin with.
     std::uint64_t step_before = 0;    ///< The highest step of the job before it.
@@ -91,12 +97,17 @@ struct Round {
     void add_report(const NodeId& by, Evidence entry);
     /// Records how a member is now. `runs`: it has workers of this round that are to go on.
     void note_member(const NodeId& member, bool runs, bool is_missing);
-    void remove(const NodeId& member);
+    void remove(const NodeId& member, std::uint32_t group_rank);
 
-    [[nodiscard]] bool is_elastic() const noexcept {
-        return !members.empty() && non_elastic_members == 0;
+    /// The seat that has this rank, if any has; it has no rank below that, and perhaps too few.
+    [[nodiscard]] const Seat* seat_with(std::uint32_t rank) const;
+    [[nodiscard]] std::uint32_t world_size() const noexcept {
+        return seats.empty() ? 0 : seats.front().assignment.world_size;
     }
-    [[nodiscard]] bool all_finished() const noexcept { return finish.members == roster.size(); }
+    [[nodiscard]] bool is_elastic() const noexcept {
+        return members > 0 && non_elastic_members == 0;
+    }
+    [[nodiscard]] bool all_finished() const noexcept { return finish.members == seats.size(); }
     /// The round was stopped for a change, and nothing failed since. All members hold the same
     /// state, so that nodes may leave as at a step boundary.
     [[nodiscard]] bool stopped_for_change() const;

@@ -30,13 +30,13 @@ namespace core {
 namespace {
 
 void add_quarantined(const Job& job, Instant now, Situation& situation) {
-    for (const NodeId& id : job.places.in(Place::quarantined)) {
+    for (const auto& [id, node] : NodesIn(job, Place::quarantined)) {
         if (situation.quarantined.size() == Situation::kQuarantinedMax) {
             situation.more_quarantined =
                 job.places.count(Place::quarantined) - Situation::kQuarantinedMax;
             break;
         }
-        const std::string name = name_of(job, id);
+        const std::string& name = node.offer.name;
         const auto& entry = job.failures.quarantined().at(name);
         situation.quarantined.push_back(
             {name, entry.why, std::max(Duration::zero(), entry.until - now)});
@@ -55,9 +55,9 @@ JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const N
     // Elastic workers: the step that they hold now, which may be lower than the highest one.
     row.step = node.report.elastic ? node.report.held_step : node.report.step;
     row.held_step = node.report.held_step;
-    row.silent = std::max(Duration::zero(), now - job.detector.heard_at(id));
+    row.silent = std::max(Duration::zero(), now - job.detector.heard_at(node.slot));
     if (is_member(job, node)) {
-        const Assignment& assignment = round.members.at(id);
+        const Assignment& assignment = seat_of(job, node).assignment;
         row.place = JobStatus::Membership::member;
         row.group_rank = assignment.group_rank;
         row.first_rank = assignment.first_rank;
@@ -66,7 +66,7 @@ JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const N
     } else if (job.failures.is_quarantined(node.offer.name)) {
         row.place = JobStatus::Membership::quarantined;
         row.quarantine = job.failures.quarantined().at(node.offer.name).why;
-    } else if (job.phase == Phase::training && round.members.size() >= job.policy.nodes_max) {
+    } else if (job.phase == Phase::training && round.members >= job.policy.nodes_max) {
         row.place = JobStatus::Membership::standby;
         row.prestarted = job.prestarts.contains(id);
     }
@@ -74,7 +74,7 @@ JobStatus::Node status_of(const Job& job, Instant now, const NodeId& id, const N
         (is_member(job, node) && job.phase == Phase::changing && leaves_with_change(job, id))) {
         row.place = JobStatus::Membership::leaving;
         row.leaving = why_leaving(job, node);
-    } else if (job.detector.suspects(id)) {
+    } else if (job.detector.suspects(node.slot)) {
         row.place = JobStatus::Membership::away;
     }
     return row;
@@ -90,16 +90,16 @@ Situation situation(const Job& job, Instant now) {
     s.nodes_min = job.policy.nodes_min;
     s.nodes_max = job.policy.nodes_max;
     s.ready = job.places.count(Place::ready);
-    s.members = round.members.size();
+    s.members = round.members;
     const auto until = [&](Instant at) { s.left = std::max(Duration::zero(), at - now); };
     const auto await = [&](Place place) {
-        for (const NodeId& id : job.places.in(place)) {
+        for (const auto& [id, node] : NodesIn(job, place)) {
             if (s.awaited.size() == Situation::kNamesMax) {
                 s.more_awaited = true;
                 break;
             }
             if (place != Place::working || !leaves_unawaited(job, id)) {
-                s.awaited.push_back(name_of(job, id));
+                s.awaited.push_back(node.offer.name);
             }
         }
     };
@@ -116,8 +116,8 @@ Situation situation(const Job& job, Instant now) {
             } else if (job.places.count(Place::outstanding) > 0) {
                 s.kind = Kind::awaiting;
                 Instant last = Instant::min();
-                for (const NodeId& id : job.places.in(Place::outstanding)) {
-                    last = std::max(last, out_by(job, id, job.nodes.at(id)));
+                for (const auto& [id, node] : NodesIn(job, Place::outstanding)) {
+                    last = std::max(last, out_by(job, id, node));
                 }
                 await(Place::outstanding);
                 until(last);
@@ -147,8 +147,8 @@ Situation situation(const Job& job, Instant now) {
             const Instant usual =
                 after(after(*round.ended_at, job.policy.shutdown_timeout), kStopMargin);
             Instant last = usual;
-            for (const NodeId& id : job.places.in(Place::working)) {
-                const Instant out = out_by(job, id, job.nodes.at(id));
+            for (const auto& [id, node] : NodesIn(job, Place::working)) {
+                const Instant out = out_by(job, id, node);
                 last = out == Instant::max() ? last : std::max(last, out);
             }
             s.in_user_code = last > usual;
@@ -169,9 +169,7 @@ JobStatus status(const Job& job, Instant now) {
     status.phase = job.phase;
     status.situation = situation(job, now);
     status.round = job.round.id;
-    status.world_size = in_round(job) && !job.round.members.empty()
-                            ? job.round.members.begin()->second.world_size
-                            : 0;
+    status.world_size = in_round(job) && job.round.members > 0 ? job.round.world_size() : 0;
     status.elastic = in_round(job) && job.round.is_elastic();
     status.step = job.reached.now();
     status.goodput = job.verdict ? job.verdict->goodput : job.ledger.goodput();

@@ -75,5 +75,33 @@ TEST_F(RendezvousLosses, NodeLostBeforeTheNextRoundIsNamed) {
               "node b and node c left: their agent was killed");
 }
 
+TEST(RendezvousNodes, ACopyGoesOnAlone) {
+    Job job(fixed_policy(2));
+    job.join_all({"a", "b"});
+    RendezvousCore copy = job.core;
+    static_cast<void>(job.core.step(job.now, NodeLeft{"a", "lost", true}));
+    EXPECT_FALSE(job.core.knows("a"));
+    ASSERT_TRUE(copy.has_member("a"));
+    const Effects effects = copy.step(job.now, NodeReported{"a", job.report_of("a")});
+    ASSERT_EQ(effects.size(), 1U);
+    EXPECT_EQ(effects[0].node, "a");
+    EXPECT_TRUE(std::holds_alternative<Assign>(effects[0].message));
+}
+
+TEST(RendezvousNodes, NodesThatAreLostAtOnceAreLostByTheirIds) {
+    Job job(fixed_policy(3));
+    job.join_all({"c", "a", "b"});
+    static_cast<void>(job.core.step(job.now, Restarted{}));
+    job.now += RendezvousCore(job.core).absence_limit();
+    static_cast<void>(job.core.advance(job.now));
+    std::vector<std::string> lost;
+    for (const JobEvent& event : job.core.job_events()) {
+        if (event.kind == JobEvent::Kind::lost) {
+            lost.push_back(event.node);
+        }
+    }
+    EXPECT_EQ(lost, (std::vector<std::string>{"a", "b", "c"}));
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous
