@@ -26,7 +26,7 @@ prefix=${REGROUP_BENCH_PREFIX:-}
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/copy_bench" "$bench/message_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
         "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
-        "$bench/core_bench" "$bench/metrics_bench" "$bench/journal_bench" "$bench/nccl_profiler_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
+        "$bench/core_bench" "$bench/scale_bench" "$bench/metrics_bench" "$bench/journal_bench" "$bench/nccl_profiler_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$bench/snapshot_bench" "$bench/snapshot_job_bench" "$bench/snapshot_worker" "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make bench" >&2; exit 1; }
 done
@@ -44,6 +44,8 @@ echo
 $prefix "$bench/elastic_bench" "$regroup" "$bench/elastic_step_worker"
 echo
 $prefix "$bench/core_bench"
+echo
+$prefix "$bench/scale_bench"
 echo
 $prefix "$bench/metrics_bench"
 echo
