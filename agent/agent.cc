@@ -357,7 +357,6 @@ struct Agent::Impl {
     NodeWatch::Handlers watch_handlers() {
         return {
             .workers = [this] { return workers.live(); },
-            .succeeded = [this] { return workers.succeeded(); },
             .output = [this] { return output.bytes(options.core.offer.workers); },
             .finished = [this] { return core.report().finished; },
             .on_hang = [this](const HangSuspected& event) { loop.feed(event); },

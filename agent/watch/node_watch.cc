@@ -61,6 +61,7 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
 
 void NodeWatch::round_began(const Assignment& assignment) {
     assignment_ = assignment;
+    seen_.clear();
     hang_.clear();
     hangs_.begin(assignment.first_rank, workers_);
     work_.begin_round(clock_.now());
@@ -100,10 +101,11 @@ std::vector<WorkerLook> NodeWatch::looks() const {
     return result;
 }
 
-std::vector<WorkerGroups> NodeWatch::groups(Instant now) const {
+std::vector<WorkerGroups> NodeWatch::groups(Instant now) {
     std::vector<WorkerGroups> result;
     for (const LiveWorker& worker : workers()) {
         if (worker.collectives != nullptr) {
+            seen_[worker.rank] = worker;
             result.push_back(
                 {worker.local_rank, worker.rank, worker.pid, look_at(**worker.collectives, now)});
         }
@@ -213,9 +215,6 @@ void NodeWatch::HangSave::add_gone(std::uint32_t workers, const rendezvous::Rank
 
 /// Where a worker that has ended was in the groups that it has not ended.
 void NodeWatch::HangSave::add_last_collectives(const LiveWorker& worker, Instant now) {
-    if (worker.collectives == nullptr) {
-        return;
-    }
     rendezvous::RankPosition position;
     position.rank = worker.rank;
     for (GroupLook& group : look_at(**worker.collectives, now)) {
@@ -234,8 +233,9 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
                   clock_.now());
     }
     if (request.positions_only) {
-        for (const LiveWorker& worker : handlers_.succeeded()) {
-            if (worker.round == assignment_.round) {
+        const rendezvous::RankSet finished = handlers_.finished();
+        for (const auto& [rank, worker] : seen_) {
+            if (finished.contains(rank)) {
                 hang->add_last_collectives(worker, clock_.now());
             }
         }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,8 +41,6 @@ class NodeWatch {
    public:
     struct Handlers {
         std::function<std::vector<LiveWorker>()> workers;
-        /// Those that have ended with success.
-        std::function<std::vector<LiveWorker>()> succeeded;
         /// See HangWatch::Handlers.
         std::function<std::optional<std::vector<std::uint64_t>>()> output;
         /// See HangWatch::Handlers.
@@ -78,7 +77,7 @@ class NodeWatch {
     /// The workers of the present round.
     [[nodiscard]] std::vector<LiveWorker> workers() const;
     /// See HangWatch::Handlers.
-    [[nodiscard]] std::vector<WorkerGroups> groups(Instant now) const;
+    [[nodiscard]] std::vector<WorkerGroups> groups(Instant now);
     [[nodiscard]] std::optional<std::vector<std::uint64_t>> output() const;
     void tell_hang(const std::optional<rendezvous::Hang>& hang);
     [[nodiscard]] Result<std::filesystem::path> folder_for_stacks(RoundId round);
@@ -103,6 +102,8 @@ class NodeWatch {
     bool ledger_trouble_ = false;  ///< An error of the ledger was printed and lasts.
     WorkWindows work_;
     Assignment assignment_;
+    /// The workers of the round that write collectives, also those that have ended since. By rank.
+    std::map<std::uint32_t, LiveWorker> seen_;
     std::string hang_;  ///< The printed text of the hang; empty: none.
 };
 

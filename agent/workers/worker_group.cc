@@ -83,7 +83,6 @@ void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& o
 
 void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, bool ahead) {
     const std::uint64_t key = ++last_key_;
-    std::erase_if(succeeded_, [&](const auto& w) { return w.local_rank == local_rank; });
     WorkerIdentity identity = starter_.identity_of(assignment, local_rank);
     identity.ahead = ahead;
     const WorkerOutput plan = starter_.output_of(identity);
@@ -219,12 +218,6 @@ void WorkerGroup::ended(std::uint64_t key, const WorkerEnd& end) {
            worker, status.signal != 0 ? -status.signal : status.exit_code);
     if (worker.pid != 0) {
         gpus_.add({worker.pid});
-    }
-    if (status.success()) {
-        succeeded_.push_back({.local_rank = worker.local_rank,
-                              .rank = worker.assignment.first_rank + worker.local_rank,
-                              .round = worker.assignment.round,
-                              .collectives = worker.collectives});
     }
     on_event_(exited);
     if (!status.success()) {

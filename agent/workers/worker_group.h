@@ -87,8 +87,6 @@ class WorkerGroup {
 
     /// The live workers, by local rank.
     [[nodiscard]] std::vector<LiveWorker> live() const;
-    /// Those that have ended with success, until their successors start. Without a process.
-    [[nodiscard]] const std::vector<LiveWorker>& succeeded() const { return succeeded_; }
     /// The highest step in the pages of live workers.
     [[nodiscard]] std::uint64_t highest_step() const;
 
@@ -140,7 +138,6 @@ class WorkerGroup {
     WorkerStarter starter_;
     EndWatch ends_;
     std::map<std::uint64_t, WorkerProcess> workers_;  ///< By a number that is never used again.
-    std::vector<LiveWorker> succeeded_;
     std::uint64_t last_key_ = 0;
     std::unique_ptr<LinkServer> link_;
     bool draining_ = false;
