@@ -80,14 +80,16 @@ using Body = std::function<void(Rank&)>;
 
 /// Two ranks, each a process with a page of its own, that stay when their work is done.
 class NcclProfilerTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
-   protected:
-    NcclProfilerTest() { EXPECT_EQ(::pipe2(id_pipe_.data(), O_CLOEXEC), 0); }
+   public:
     ~NcclProfilerTest() override {
         for (const pid_t pid : pids_) {
             ::kill(pid, SIGKILL);
             ::waitpid(pid, nullptr, 0);
         }
     }
+
+   protected:
+    NcclProfilerTest() { EXPECT_EQ(::pipe2(id_pipe_.data(), O_CLOEXEC), 0); }
 
     void start(const Body& body) {
         const pid_t parent = ::getpid();

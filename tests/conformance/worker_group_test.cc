@@ -225,7 +225,7 @@ TEST_F(WorkerGroupTest, WorkerThatIsStartedAheadWaitsForGpuMemoryUntilItsRoundEn
 
 TEST_F(WorkerGroupTest, EveryEndingIsReported) {
     struct Case {
-        const char* step;
+        const char* step = "";
         ExitStatus expected;
     };
     for (const Case& one :

@@ -117,11 +117,11 @@ int main(int count, char** values) {
             now - said >= std::chrono::duration<double>(arguments.progress)) {
             said = now;
             const std::chrono::duration<double> so_far = now - began;
+            const unsigned long long done = i + 1;
             std::printf("seed %llu: %llu of %llu seeds hold, %.1f a second\n",
-                        static_cast<unsigned long long>(options.seed),
-                        static_cast<unsigned long long>(i + 1),
+                        static_cast<unsigned long long>(options.seed), done,
                         static_cast<unsigned long long>(arguments.count),
-                        static_cast<double>(i + 1) / so_far.count());
+                        static_cast<double>(done) / so_far.count());
             std::fflush(stdout);
         }
     }
