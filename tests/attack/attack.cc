@@ -207,7 +207,7 @@ std::optional<std::string> Caller::next_payload(milliseconds limit) {
             return std::nullopt;
         }
         if (*payload) {
-            return std::move(**payload);
+            return std::move(*payload);
         }
         if (!receive(limit)) {
             return std::nullopt;

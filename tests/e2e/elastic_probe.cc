@@ -117,8 +117,10 @@ void reduce_until_rank_1_dies(regroup::ProcessGroup& group, const regroup::Conte
 /// Forks a child as a data loader does. It inherits all that its parent has set up.
 pid_t fork_child() {
     const pid_t child = ::fork();
-    while (child == 0) {
-        ::pause();
+    if (child == 0) {
+        while (true) {
+            ::pause();
+        }
     }
     return child;
 }

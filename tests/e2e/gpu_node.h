@@ -23,16 +23,12 @@ class GpuNode : public EndToEnd {
 
     /// A shell gives the program behind it the driver.
     static Words gpu_words(const Words& command) {
-        return Words{"/usr/bin/unshare",
-                     "-m",
-                     "/bin/sh",
-                     "-c",
-                     "mount -t tmpfs none /proc/driver && "
-                     "mkdir -p /proc/driver/nvidia/gpus/0000:3b:00.0 "
-                     "/proc/driver/nvidia/gpus/0000:5e:00.0 && "
-                     "exec \"$@\"",
-                     "sh"} +
-               command;
+        const std::string script =
+            "mount -t tmpfs none /proc/driver && "
+            "mkdir -p /proc/driver/nvidia/gpus/0000:3b:00.0 "
+            "/proc/driver/nvidia/gpus/0000:5e:00.0 && "
+            "exec \"$@\"";
+        return Words{"/usr/bin/unshare", "-m", "/bin/sh", "-c", script, "sh"} + command;
     }
     void tell_healthy() const {
         machine_.tell_nvml("0000:3b:00.0 action 0\n0000:5e:00.0 action 0\n");

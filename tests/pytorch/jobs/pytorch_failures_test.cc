@@ -31,7 +31,7 @@ class PyTorchFailures : public PyTorchOfEach {
    protected:
     [[nodiscard]] std::unique_ptr<Program> train(const Words& flags,
                                                  const Words& arguments = {}) const {
-        return std::make_unique<Program>(job(flags, "ddp_trainer.py", kEpochs + arguments));
+        return std::make_unique<Program>(job(flags, "ddp_trainer.py", epochs_ + arguments));
     }
     [[nodiscard]] std::unique_ptr<Program> train_on(unsigned number, const std::string& nodes,
                                                     const Rendezvous& rendezvous,
@@ -71,7 +71,7 @@ class PyTorchFailures : public PyTorchOfEach {
     }
 
    private:
-    const Words kEpochs{"--max_epochs", "5", "--batch_size", "32", "--samples", "512"};
+    const Words epochs_{"--max_epochs", "5", "--batch_size", "32", "--samples", "512"};
 };
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PyTorchFailures);
