@@ -14,8 +14,8 @@ namespace regroup::gpu {
 namespace {
 
 struct Session {
-    const char* name;
-    bool (*run)(const Context& context);
+    const char* name = "";
+    bool (*run)(const Context& context) = nullptr;
     bool kills_rank_1 = false;
 };
 
