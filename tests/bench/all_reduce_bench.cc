@@ -112,7 +112,8 @@ std::pair<Times, Times> measure_with_bytes(ProcessGroup& group, std::span<float>
     const std::uint64_t before = counted->collective_bytes_sent();
     Times times = measure(group, values, rounds);
     const std::uint64_t sent = counted->collective_bytes_sent() - before;
-    return {std::move(times), {static_cast<double>(sent) / (rounds + 2)}};
+    Times bytes{static_cast<double>(sent) / (rounds + 2)};
+    return {std::move(times), std::move(bytes)};
 }
 
 /// One rank: measures everything over both transports; rank 0 writes lines "NAME BYTES TIME..." .
@@ -201,7 +202,7 @@ bool run_world(World world, bool quick, Results& results) {
         ::waitpid(pid, &status, 0);
         good = good && status == 0;
     }
-    std::rewind(file);
+    good = std::fseek(file, 0, SEEK_SET) == 0 && good;
     std::string text;
     for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) {
         text += static_cast<char>(c);

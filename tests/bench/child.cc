@@ -40,7 +40,7 @@ Child::Child(std::size_t ports_count, const Serve& serve) : ports_(ports_count) 
     if (pid_ == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         boost::asio::io_context io{1};
-        const auto kept = serve(io, ports_);
+        [[maybe_unused]] const auto kept = serve(io, ports_);
         if (::write(ends[1], ports_.data(), bytes) != static_cast<ssize_t>(bytes)) {
             give_up("write");
         }

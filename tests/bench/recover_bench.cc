@@ -346,8 +346,8 @@ void measure_daemon(const Programs& programs) {
     const std::string endpoint = "127.0.0.1:" + std::to_string(testing::unused_port());
     const Command serve{programs.regroup, "serve", "--listen=" + endpoint,
                         "--state=" + job.folder() + "/state"};
-    testing::Program* daemon = &job.start_service(serve);
-    if (!daemon->prints("listening on")) {
+    testing::Program& daemon = job.start_service(serve);
+    if (!daemon.prints("listening on")) {
         return;
     }
     for (std::size_t agent = 0; agent < 2; ++agent) {
@@ -363,9 +363,9 @@ void measure_daemon(const Programs& programs) {
     const Time before = steady_clock::now();
     std::this_thread::sleep_for(kLook);
     const Time death = steady_clock::now();
-    daemon->signal(SIGKILL);
+    daemon.signal(SIGKILL);
     std::this_thread::sleep_for(kAway);
-    daemon = &job.start_service(serve);
+    job.start_service(serve);
     std::this_thread::sleep_for(kLook - kAway);
     const Time after = steady_clock::now();
     const auto usual = static_cast<double>(job.steps().steps_between(before, death));
