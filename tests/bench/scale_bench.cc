@@ -10,6 +10,7 @@
 // as another user, which takes root: so the nodes prove themselves as on other hosts.
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -19,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -124,6 +126,7 @@ std::unique_ptr<Child> start_daemon(const security::Credentials& credentials,
             if (credentials.token && (::setgid(kOtherUser) != 0 || ::setuid(kOtherUser) != 0)) {
                 give_up("become another user");
             }
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // It ends with a change of the user.
             ::malloc_trim(0);
             auto daemon = std::make_shared<Successor>(io, credentials, folder, port, milestones);
             ports = {daemon->port()};
