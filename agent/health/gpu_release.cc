@@ -113,7 +113,9 @@ Result<void> GpuRelease::start_watcher() {
 
 Result<void> GpuRelease::ask() {
     const std::string pids = joined(added_, " ");
-    if (::send(watcher_->socket.fd(), pids.data(), pids.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    // If it has ended already, its process will say how.
+    if (::send(watcher_->socket.fd(), pids.data(), pids.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+        errno != EPIPE && errno != ECONNRESET) {
         return system_failure("its socket", errno);
     }
     ++asked_;
