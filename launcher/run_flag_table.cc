@@ -154,10 +154,10 @@ void declare_rendezvous(FlagTable& flags, RunFlags& out, std::map<std::string, s
 void declare_hangs(FlagTable& flags, agent::HangLimits& limits) {
     flags.value(
         {"--hang-timeout", "SECONDS", "0",
-         "End a rank for which the others have waited for so long in a collective; and one of a round "
-         "whose workers have all written nothing for so long. In an ElasticLoop: the longest time "
-         "without progress, even if steps took longer before. 0: no such limit. A rank that lets "
-         "others wait is then named, and only elastic workers are ended",
+         "End a rank for which the others have waited for so long in a collective; and one of a "
+         "round whose workers have all written nothing for so long. In an ElasticLoop: the longest "
+         "time without progress, even if steps took longer before. 0: no such limit. A rank that "
+         "lets others wait is then named, and only elastic workers are ended",
          "--hang-timeout=600", "", true},
         [&limits](const std::string& text) -> std::string {
             Duration most{};
@@ -165,17 +165,18 @@ void declare_hangs(FlagTable& flags, agent::HangLimits& limits) {
             limits.most = most > Duration::zero() ? std::optional(most) : std::nullopt;
             return wrong;
         });
-    flags.value({"--hang-factor", "N", "5",
-                 "A collective, or in an ElasticLoop a step or a section, may take N times as long as "
-                 "the longest one before",
-                 "--hang-factor=10", "", true},
-                [&limits](const std::string& text) -> std::string {
-                    char* end = nullptr;
-                    limits.factor = std::strtod(text.c_str(), &end);
-                    const bool valid =
-                        !text.empty() && *end == '\0' && limits.factor >= 1 && limits.factor <= 1e6;
-                    return valid ? "" : "must be a number from 1, not " + in_quotes(text);
-                });
+    flags.value(
+        {"--hang-factor", "N", "5",
+         "A collective, or in an ElasticLoop a step or a section, may take N times as long as "
+         "the longest one before",
+         "--hang-factor=10", "", true},
+        [&limits](const std::string& text) -> std::string {
+            char* end = nullptr;
+            limits.factor = std::strtod(text.c_str(), &end);
+            const bool valid =
+                !text.empty() && *end == '\0' && limits.factor >= 1 && limits.factor <= 1e6;
+            return valid ? "" : "must be a number from 1, not " + in_quotes(text);
+        });
     flags.value({"--hang-floor", "SECONDS", "10", "Shortest limit that --hang-factor can give",
                  "--hang-floor=60", "", true},
                 [&limits](const std::string& text) -> std::string {

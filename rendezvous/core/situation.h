@@ -88,7 +88,7 @@ struct Situation {
     PartialFinish partial_finish{};  ///< While training, hanging or changing; mostly unknown.
     std::string hang{};              ///< The agent's report.
     std::optional<HangCulprit> culprit{};
-    bool culprit_is_ended = false;  ///< Otherwise it is only named.
+    bool culprit_is_ended = false;               ///< Otherwise it is only named.
     std::vector<QuarantinedNode> quarantined{};  ///< `kQuarantinedMax` of them at most.
     std::size_t more_quarantined = 0;
     Author author{};

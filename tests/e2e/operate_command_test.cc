@@ -73,9 +73,10 @@ TEST_F(OperateCommand, OperatorsShowDrainAndStopARunningJob) {
 
     const Said status = operate({"status"});
     EXPECT_EQ(status.code, 0);
-    EXPECT_THAT(status.text, saying("job job: training, round 2, 4 ranks, step ",
-                                    "  127.0.0.2  127.0.0.2", "  0-1  ", "  2-3  ", " 1 of 4",
-                                    "1 recovery took ", "rank 3 on 127.0.0.3 was ended by SIGKILL"));
+    EXPECT_THAT(status.text,
+                saying("job job: training, round 2, 4 ranks, step ", "  127.0.0.2  127.0.0.2",
+                       "  0-1  ", "  2-3  ", " 1 of 4", "1 recovery took ",
+                       "rank 3 on 127.0.0.3 was ended by SIGKILL"));
     const Said json = operate({"status", "--json"});
     EXPECT_EQ(json.code, 0);
     EXPECT_THAT(json.text, AllOf(HasSubstr("\"jobs\":["), HasSubstr("\"round\":2")));
