@@ -186,7 +186,7 @@ bool is_in_one(const GroupPosition& position) {
 
 std::vector<GroupLook> look_at(const worker_link::CollectivesPage& page, Instant now) {
     std::vector<GroupLook> looks;
-    for (const CollectiveGroup& group : page.groups) {
+    for (const CollectiveGroup& group : page.used()) {
         if (group.state.load(std::memory_order_acquire) == CollectiveGroup::kInUse) {
             looks.push_back(look_at(group, now));
         }

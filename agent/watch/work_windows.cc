@@ -14,7 +14,7 @@ TimeInCollectives time_in_collectives(const worker_link::CollectivesPage& page) 
     constexpr Duration kMost = std::chrono::hours(24 * 365);
     TimeInCollectives result;
     result.pid = page.pid.load();
-    for (const worker_link::CollectiveGroup& group : page.groups) {
+    for (const worker_link::CollectiveGroup& group : page.used()) {
         const bool is_used = group.state.load() == worker_link::CollectiveGroup::kInUse;
         if (is_used && group.knows_ends.load() != 0 && group.completed.load() > 0) {
             result.is_known = true;

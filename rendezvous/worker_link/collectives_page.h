@@ -5,10 +5,12 @@
 // need not know of it, and a write costs no system call.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace regroup::worker_link {
 
@@ -145,7 +147,17 @@ struct CollectivesPage {
     /// its end.
     std::atomic<std::int32_t> pid{0};
     std::atomic<std::uint64_t> groups_refused{0};  ///< No group was free for them.
+    /// So many groups at the begin have ever been used. Nobody touches the memory of the others.
+    std::atomic<std::uint32_t> groups_used{0};
     std::array<CollectiveGroup, kGroupsMax> groups{};
+
+    /// The groups that have ever been used.
+    [[nodiscard]] std::span<CollectiveGroup> used() noexcept {
+        return std::span(groups).first(std::min<std::size_t>(groups_used.load(), kGroupsMax));
+    }
+    [[nodiscard]] std::span<const CollectiveGroup> used() const noexcept {
+        return std::span(groups).first(std::min<std::size_t>(groups_used.load(), kGroupsMax));
+    }
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

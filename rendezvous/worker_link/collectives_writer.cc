@@ -50,7 +50,7 @@ bool take(CollectivesPage& page) noexcept {
         }
         const bool is_new = before != 0;
         if (page.pid.compare_exchange_weak(before, own)) {
-            for (CollectiveGroup& group : page.groups) {
+            for (CollectiveGroup& group : page.used()) {
                 if (is_new) {
                     group.state.store(CollectiveGroup::kFree);
                 }
@@ -126,6 +126,13 @@ void raise_to(std::atomic<std::int64_t>& most, std::int64_t value) noexcept {
     }
 }
 
+/// Several threads may do so at once.
+void raise_to(std::atomic<std::uint32_t>& most, std::uint32_t value) noexcept {
+    std::uint32_t before = most.load();
+    while (before < value && !most.compare_exchange_weak(before, value)) {
+    }
+}
+
 }  // namespace
 
 bool GroupWriter::has_page() noexcept {
@@ -140,6 +147,8 @@ GroupWriter::GroupWriter(const GroupIdentity& identity) noexcept {
     for (CollectiveGroup& group : place->groups) {
         std::uint32_t state = CollectiveGroup::kFree;
         if (group.state.compare_exchange_strong(state, CollectiveGroup::kTaken)) {
+            raise_to(place->groups_used,
+                     static_cast<std::uint32_t>(&group - place->groups.data()) + 1);
             identify(group, identity);
             group.state.store(CollectiveGroup::kInUse);
             group_ = &group;

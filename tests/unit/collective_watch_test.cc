@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -32,6 +33,7 @@ constexpr Duration kLookInterval = 500ms;
 class CollectiveWatchTest : public ::testing::Test {
    protected:
     CollectiveWatchTest() {
+        page->groups_used.store(8);
         group().id.store(7);
         group().size.store(2);
         group().backend.store(CollectiveBackend::nccl);
@@ -182,6 +184,7 @@ int hangs_in_a_day(Duration most, std::uint32_t seed) {
     std::vector<std::unique_ptr<CollectivesPage>> pages;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
         CollectiveGroup& group = pages.emplace_back(std::make_unique<CollectivesPage>())->groups[0];
+        pages.back()->groups_used.store(1);
         group.id.store(7);
         group.size.store(kRanks);
         group.knows_starts.store(1);
@@ -297,6 +300,7 @@ TEST_F(CollectiveWatchTest, EndsAreUnknownIfTheWriterDoesNotLookForThem) {
 }
 
 TEST_F(CollectiveWatchTest, APageMayHoldAnything) {
+    page->groups_used.store(std::numeric_limits<std::uint32_t>::max());
     unsigned char* const bytes = reinterpret_cast<unsigned char*>(&page->groups);
     std::uint32_t state = 1;
     for (int round = 0; round < 200; ++round) {
