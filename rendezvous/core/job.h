@@ -108,7 +108,7 @@ struct Job {
 [[nodiscard]] inline bool was_member(const Job& job, const Node& node) noexcept {
     return job.phase == Phase::forming && is_of_round(job, node);
 }
-/// What the round keeps of the node. Requires `is_of_round`.
+/// The facts that the round keeps of the node. Requires `is_of_round`.
 [[nodiscard]] inline Seat& seat_of(Job& job, const Node& node) {
     return job.round.seats[node.group_rank];
 }

@@ -35,8 +35,8 @@ struct Node {
     std::uint64_t joined = 0;  ///< How many nodes had joined by then, this included.
 };
 
-/// The nodes by id, which is the order of all that the core does, and by slot. What is kept for
-/// each node lies in its Node, or is found by its slot: an event looks up one id.
+/// The nodes by id, which is the order of all that the core does, and by slot. All facts of a
+/// node lie in its Node, or are found by its slot: an event looks up one id.
 class Nodes {
    public:
     using Map = std::map<NodeId, Node>;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/prctl.h>
@@ -57,6 +58,21 @@ Child::Child(std::size_t ports_count, const Serve& serve) : ports_(ports_count) 
 Child::~Child() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
+}
+
+Child::Spent Child::spent() const {
+    Spent spent;
+    std::ifstream schedstat(folder() + "/schedstat");
+    double nanoseconds = 0;
+    schedstat >> nanoseconds;
+    spent.cpu_ms = nanoseconds / 1e6;
+    std::ifstream status(folder() + "/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("VmRSS:")) {
+            spent.memory_kib = std::strtod(line.c_str() + 6, nullptr);
+        }
+    }
+    return spent;
 }
 
 std::size_t raise_descriptor_limit() {

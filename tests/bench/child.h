@@ -32,6 +32,12 @@ class Child {
     /// Its folder in /proc.
     [[nodiscard]] std::string folder() const { return "/proc/" + std::to_string(pid_); }
 
+    struct Spent {
+        double cpu_ms = 0;
+        double memory_kib = 0;  ///< Resident now.
+    };
+    [[nodiscard]] Spent spent() const;
+
    private:
     Ports ports_;
     pid_t pid_ = -1;

@@ -143,7 +143,7 @@ def train(folder):
 # The measurement.
 
 class Program:
-    """What the launcher starts, and how."""
+    """A program that the launcher starts, and its flags."""
 
     def __init__(self, options):
         self.is_nccl = options.program == "nccl"
@@ -232,7 +232,7 @@ def seconds_of(event):
 
 
 class Verdict:
-    """What an event says about a fault."""
+    """The rank and the moment that an event tells."""
 
     def __init__(self, event):
         self.seconds = seconds_of(event)

@@ -15,7 +15,6 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <malloc.h>
 #include <memory>
 #include <string>
@@ -132,26 +131,6 @@ std::unique_ptr<Child> start_daemon(const security::Credentials& credentials,
             ports = {daemon->port()};
             return daemon;
         });
-}
-
-struct Spent {
-    double cpu_ms = 0;
-    double memory_kib = 0;
-};
-
-Spent spent_by(const Child& daemon) {
-    Spent spent;
-    std::ifstream schedstat(daemon.folder() + "/schedstat");
-    double nanoseconds = 0;
-    schedstat >> nanoseconds;
-    spent.cpu_ms = nanoseconds / 1e6;
-    std::ifstream status(daemon.folder() + "/status");
-    for (std::string line; std::getline(status, line);) {
-        if (line.starts_with("VmRSS:")) {
-            spent.memory_kib = std::strtod(line.c_str() + 6, nullptr);
-        }
-    }
-    return spent;
 }
 
 class Fleet;
@@ -364,7 +343,7 @@ void measure(const std::string& way, const security::Credentials& credentials, s
     const std::uint16_t port = daemon->ports()[0];
     // It begins to listen when the other one is dead.
     auto successor = start_daemon(credentials, folder, port, milestones);
-    const Spent empty = spent_by(*daemon);
+    const Child::Spent empty = daemon->spent();
     Fleet fleet(size, port, credentials);
 
     const auto begin = steady_clock::now();
@@ -375,11 +354,11 @@ void measure(const std::string& way, const security::Credentials& credentials, s
     const double formed = ms_since(fleet.last_join);
     const double joined = ms_since(begin) - formed;
     fleet.run_for(std::chrono::seconds(3));
-    const Spent full = spent_by(*daemon);
+    const Child::Spent full = daemon->spent();
 
     fleet.answers_ms.clear();
     fleet.run_for(kIdle);
-    const Spent rested = spent_by(*daemon);
+    const Child::Spent rested = daemon->spent();
     const std::vector<double> quiet = std::exchange(fleet.answers_ms, {});
     std::vector<double> looked;
     if (!credentials.token) {
@@ -405,13 +384,13 @@ void measure(const std::string& way, const security::Credentials& credentials, s
         tables.looks.add(row);
     }
 
-    const Spent before = spent_by(*daemon);
+    const Child::Spent before = daemon->spent();
     fleet.assigned = 0;
     const auto lost = steady_clock::now();
     fleet.nodes[size / 2]->die();
     fleet.await(fleet.assigned, size - 1, "were assigned again");
     const double reformed = ms_since(lost);
-    const Spent after = spent_by(*daemon);
+    const Child::Spent after = daemon->spent();
     fleet.run_for(std::chrono::seconds(3));
 
     const std::size_t journal = bytes_in(folder);
@@ -422,7 +401,7 @@ void measure(const std::string& way, const security::Credentials& credentials, s
     fleet.answered = fleet.assigned = 0;
     fleet.await(fleet.answered, size - 1, "came back");
     const double back = ms_since(killed);
-    fleet.run_for(std::chrono::seconds(10));  // What comes later counts, too.
+    fleet.run_for(std::chrono::seconds(10));  // Later events count, too.
     const auto elsewhere = std::ranges::count_if(
         fleet.nodes, [&](const auto& node) { return node->round() != round; });
     tables.rounds.add({label, fixed(joined / 1000, 2), fixed(formed / 1000, 2), fixed(reformed, 0),

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <malloc.h>
 #include <memory>
 #include <optional>
@@ -65,11 +64,6 @@ std::optional<security::Certificates> make_certificates(const std::filesystem::p
     return security::Certificates{folder / "node.pem", folder / "node.key", folder / "ca.pem"};
 }
 
-struct Spent {
-    double cpu_ms = 0;
-    double memory_kib = 0;
-};
-
 Child daemon_for(const Way& way) {
     return Child(1, [&way](boost::asio::io_context& io, Ports& ports) -> std::shared_ptr<void> {
         if (way.is_other_user && (::setgid(kOtherUser) != 0 || ::setuid(kOtherUser) != 0)) {
@@ -87,21 +81,6 @@ Child daemon_for(const Way& way) {
         ports = {(*daemon)->port()};
         return *std::move(daemon);
     });
-}
-
-Spent spent_by(const Child& daemon) {
-    Spent spent;
-    std::ifstream schedstat(daemon.folder() + "/schedstat");
-    double nanoseconds = 0;
-    schedstat >> nanoseconds;
-    spent.cpu_ms = nanoseconds / 1e6;
-    std::ifstream status(daemon.folder() + "/status");
-    for (std::string line; std::getline(status, line);) {
-        if (line.starts_with("VmRSS:")) {
-            spent.memory_kib = std::strtod(line.c_str() + 6, nullptr);
-        }
-    }
-    return spent;
 }
 
 /// A node that joins and waits for its assignment.
@@ -199,9 +178,9 @@ void run(int joins, std::uint32_t nodes) {
         }
         const Summary join = summarize(times);
         const Child other = daemon_for(way);
-        const Spent before = spent_by(other);
+        const Child::Spent before = other.spent();
         const double all = form(way, other.ports()[0], "all", nodes);
-        const Spent after = spent_by(other);
+        const Child::Spent after = other.spent();
         table.add({way.name, fixed(join.median, 2) + " (" + fixed(join.worst, 2) + ")",
                    fixed(all, 0), fixed(after.cpu_ms - before.cpu_ms, 0),
                    fixed((after.memory_kib - before.memory_kib) / nodes, 1)});

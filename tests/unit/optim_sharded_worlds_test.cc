@@ -68,7 +68,7 @@ void expect_two_more_steps(const Members& members, const Options& options) {
     });
 }
 
-/// What outlives a world.
+/// The state that outlives a world.
 struct Saved {
     Checkpoint checkpoint{};
     Model model{};
