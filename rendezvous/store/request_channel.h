@@ -57,9 +57,9 @@ class RequestChannel {
    private:
     template <class Reply>
     Result<Reply> ask(const Request& request, Instant deadline,
-                      Result<Reply> (RequestChannel::*receive)(Instant)) {
+                      Result<Reply> (RequestChannel::*read_reply)(Instant)) {
         const Result<void> sent = send(request, deadline);
-        return sent ? (this->*receive)(deadline) : sent.error();
+        return sent ? (this->*read_reply)(deadline) : sent.error();
     }
     Result<void> greet(Instant deadline);
     Result<void> receive(char* bytes, std::size_t count, Instant deadline);

@@ -8,6 +8,7 @@
 
 #include "worker_sdk/src/base/batches.h"
 #include "worker_sdk/src/optim/flat_tensors.h"
+#include "worker_sdk/src/optim/memory.h"
 #include "worker_sdk/src/optim/sharded_optimizer_impl.h"
 #include "worker_sdk/src/optim/tensor_checks.h"
 
