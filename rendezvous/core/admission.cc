@@ -108,11 +108,6 @@ std::optional<Refused> refusal(const Job& job, Instant now, const NodeJoined& ev
     if (offer.slot && *offer.slot >= job.policy.nodes_max) {
         return refuse(Refusal::Kind::slot, std::to_string(*offer.slot), nodes_range(job.policy));
     }
-    if (!is_known && job.nodes.size() >= RendezvousCore::kNodesLimit) {
-        Refused refused = refuse(Refusal::Kind::too_many, std::to_string(job.nodes.size()), "");
-        refused.code = Errc::overloaded;
-        return refused;
-    }
     if (!offer.slot) {
         return std::nullopt;
     }

@@ -24,8 +24,7 @@ struct Job;
 ///
 /// It owns no socket, timer, thread or clock. The same policy and the same (instant, event)
 /// sequence give the same effects on any machine; the daemon and the simulator use this same class.
-/// Memory is bounded by the number of nodes, which is bounded by `kNodesLimit`. Not thread-safe:
-/// one owner.
+/// Memory grows with the number of nodes, which the caller bounds. Not thread-safe: one owner.
 ///
 /// The state is `core::Job` (job.h), a struct without functions. Each step does three things with
 /// it, in this order:
@@ -44,8 +43,6 @@ struct Job;
 /// news concerns one node.
 class RendezvousCore {
    public:
-    /// More nodes than this in one job are refused as overloaded.
-    static constexpr std::size_t kNodesLimit = 16384;
     /// A node that offers more workers than this is refused.
     static constexpr std::uint32_t kWorkersLimit = 4096;
     /// A node that joins with a later round is refused. Messages can carry rounds up to twice this

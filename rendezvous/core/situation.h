@@ -33,7 +33,6 @@ struct Refusal {
         workers,        ///< The node offers `here` workers; the limit is `there`.
         slot,           ///< The node claims slot `here`, which is outside `there`.
         slot_taken,     ///< `other` claims slot `here` too.
-        too_many,       ///< The job has `here` nodes already.
         round,          ///< The node reports round `here`; no job gets beyond `there`.
         other_job,      ///< The job of one node has `other`; see also `same_command`.
         other_command,  ///< In the job of the usual name, `other` runs another command.

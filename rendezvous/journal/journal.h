@@ -6,6 +6,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -26,6 +27,10 @@ struct JobKey {
 
     friend auto operator<=>(const JobKey&, const JobKey&) = default;
 };
+
+/// The most nodes of a job. The assignments of a round are one entry; of so many nodes with long
+/// names it fits into a request of etcd, which takes 1.5 MiB.
+inline constexpr std::size_t kNodesMax = 16384;
 
 /// An assignment that a step sent to a node, for comparison by `regroup replay`.
 struct Assigned {

@@ -227,7 +227,7 @@ json assigned_to_json(std::span<const Assigned> assigned) {
 void read_assigned_table(FieldReader& table, std::vector<Assigned>& out) {
     Assignment common;
     visit_fields(table, common);
-    const std::vector<NodeId> nodes = nodes_in(table, RendezvousCore::kNodesLimit);
+    const std::vector<NodeId> nodes = nodes_in(table, kNodesMax);
     table.require("ranks");
     std::optional<FieldReader> ranks = table.object("ranks");
     if (!ranks) {
@@ -320,7 +320,7 @@ Result<std::vector<Entry>> decode_record(std::string_view record) {
 }
 
 void read_assigned(FieldReader& entry, std::vector<Assigned>& out) {
-    for (FieldReader& table : entry.objects("assigned", RendezvousCore::kNodesLimit)) {
+    for (FieldReader& table : entry.objects("assigned", kNodesMax)) {
         if (table.has("nodes")) {
             read_assigned_table(table, out);
         } else {

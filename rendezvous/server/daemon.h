@@ -28,12 +28,15 @@ namespace regroup::rendezvous {
 struct DaemonLimits {
     /// Connections, at most half of the descriptors that this process may open.
     std::size_t sessions_max = 16384;
-    /// The most connections that have not yet said anything that the daemon accepts, at most a
-    /// quarter of the descriptors. Beyond that the oldest is closed, so that strangers take no
-    /// place from members that come back.
+    /// Connections that have not yet sent a message, at most a quarter of the descriptors. Others
+    /// wait in the kernel's queue: what has been done for a stranger is not thrown away when many
+    /// nodes come at once. One host may have a quarter of them, so that a host that opens many
+    /// keeps no other out.
     std::size_t strangers_max = 2048;
     /// Beyond this, a new job takes the place of one that has no connection and no round.
     std::size_t jobs_max = 1024;
+    /// Nodes of one job.
+    std::size_t nodes_max = journal::kNodesMax;
     /// Memory of all nodes of all jobs together, about. Beyond it no new node may join, and reports
     /// lose their details.
     std::size_t nodes_bytes_max = std::size_t{256} << 20U;

@@ -57,6 +57,9 @@ std::string GrowthBounds::excess(Job* job, const Join& join, std::size_t bytes) 
     if (is_new && nodes_bytes() + bytes > limits_.nodes_bytes_max) {
         return "the nodes of all jobs take all the memory that the daemon has for them";
     }
+    if (is_new && job != nullptr && job->core.nodes_count() >= limits_.nodes_max) {
+        return "the job has " + std::to_string(job->core.nodes_count()) + " nodes already";
+    }
     if (!journal_.is_used()) {
         return "";
     }

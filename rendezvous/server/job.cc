@@ -73,7 +73,7 @@ Instant Job::next_deadline() const {
 }
 
 void Job::Attendance::add(const NodeId& node) {
-    if (nodes.size() < RendezvousCore::kNodesLimit && nodes.insert(node).second) {
+    if (nodes.size() < journal::kNodesMax && nodes.insert(node).second) {
         bytes += kIdBytes + node.size();
     }
 }

@@ -346,8 +346,6 @@ std::string describe(const Refusal& refusal) {
                    refusal.there;
         case Kind::slot_taken:
             return who + " and " + other + " both claim --node-rank " + refusal.here;
-        case Kind::too_many:
-            return "the job has " + refusal.here + " nodes already";
         case Kind::round:
             return who + " reports round " + refusal.here + "; no job gets beyond round " +
                    refusal.there;

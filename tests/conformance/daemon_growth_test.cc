@@ -194,6 +194,31 @@ TEST_F(DaemonGrowth, NodesBeyondTheMemoryForAllJobsAreRefusedAsOverload) {
     EXPECT_LT(closed->verdict.failure->last_output.size(), 1000U);
 }
 
+TEST_F(DaemonGrowth, MoreNodesThanTheLimitAreRefusedAsOverload) {
+    DaemonLimits limits;
+    limits.nodes_max = 2;
+    DaemonHost host(loop, limits);
+    std::vector<Peer> peers;
+    for (const char* name : {"a", "b"}) {
+        peers.emplace_back(loop, host.port()).say(join_of("job", name, 9));
+        peers.back().say(Report{});
+        ASSERT_TRUE(peers.back().expect<Waiting>());
+    }
+    Peer third(loop, host.port());
+    third.say(join_of("job", "c", 9));
+    const auto refused = third.expect<Refused>();
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->code, Errc::overloaded);
+    // A member that comes back, and a node of another job, are not refused.
+    Peer back(loop, host.port());
+    back.say(join_of("job", "a", 9));
+    back.say(Report{});
+    EXPECT_TRUE(back.expect<Waiting>());
+    Peer other(loop, host.port());
+    other.say(join_of("another", "c", 1));
+    EXPECT_TRUE(other.expect<Assign>());
+}
+
 TEST_F(DaemonGrowth, OperatorsWhoWaitForOneJobAreLimited) {
     DaemonHost host(loop);
     Peer a(loop, host.port());

@@ -156,8 +156,8 @@ TEST_F(EtcdJournalTest, RoundOfTheMostNodesIsKept) {
     StoredJob story{{"vast", 1},
                     {{Instant(std::chrono::seconds(1)), 1, rendezvous::Restarted{}, {}}}};
     rendezvous::Assignment assignment = testing::sample_assignment();
-    assignment.world_size = 8 * rendezvous::RendezvousCore::kNodesLimit;
-    for (std::uint32_t i = 0; i < rendezvous::RendezvousCore::kNodesLimit; ++i) {
+    assignment.world_size = 8 * journal::kNodesMax;
+    for (std::uint32_t i = 0; i < journal::kNodesMax; ++i) {
         assignment.group_rank = i;
         assignment.first_rank = assignment.role_first_rank = 8 * i;
         const std::string name = "node-" + std::to_string(i) + ".rack-7.cluster.example.org#1";

@@ -122,8 +122,8 @@ TEST(JournalRecords, RoundOfTheMostNodesFitsIntoARequest) {
     constexpr std::size_t kEtcdRequestMax = std::size_t{1536} << 10U;
     Entry entry{Instant(std::chrono::seconds(1)), 1, Restarted{}, {}};
     Assignment assignment = regroup::testing::sample_assignment();
-    assignment.world_size = 8 * RendezvousCore::kNodesLimit;
-    for (std::uint32_t i = 0; i < RendezvousCore::kNodesLimit; ++i) {
+    assignment.world_size = 8 * kNodesMax;
+    for (std::uint32_t i = 0; i < kNodesMax; ++i) {
         assignment.group_rank = i;
         assignment.first_rank = assignment.role_first_rank = 8 * i;
         entry.assigned.push_back({name_of(i), assignment});

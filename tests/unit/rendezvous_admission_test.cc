@@ -361,16 +361,6 @@ TEST(RendezvousAdmission, SlotOfASilentNodeMayBeClaimed) {
     EXPECT_EQ(job.assignment("a2").group_rank, 1U);
 }
 
-TEST(RendezvousAdmission, MoreNodesThanTheLimitAreRefusedAsOverload) {
-    Job job(small_policy());
-    for (std::size_t i = 0; i < RendezvousCore::kNodesLimit; ++i) {
-        job.join("n" + std::to_string(i), Job::offer_of("a"));
-    }
-    job.join("one too many", Job::offer_of("z"));
-    EXPECT_EQ(job.heard<Refused>("one too many").code, Errc::overloaded);
-    EXPECT_EQ(job.core.nodes_count(), RendezvousCore::kNodesLimit);
-}
-
 TEST(RendezvousAdmission, ReasonOfARoundStaysShortWhenManyNodesJoin) {
     JobPolicy policy = small_policy();
     policy.nodes_max = 2000;
