@@ -122,7 +122,8 @@ struct NodeGone {
     friend bool operator==(const NodeGone&, const NodeGone&) = default;
 };
 struct Gone {
-    std::vector<NodeGone> nodes{};
+    std::size_t count = 0;
+    std::vector<NodeGone> nodes{};  ///< The first of them: each node of the next round is told.
     friend bool operator==(const Gone&, const Gone&) = default;
 };
 /// A connection broke between two workers that are alive as far as the daemon knows.

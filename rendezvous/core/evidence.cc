@@ -11,6 +11,9 @@ namespace regroup::rendezvous {
 
 namespace {
 
+// A cause is copied for each node of the next round.
+constexpr std::size_t kGoneNamed = 8;
+
 // True for a failure that may have caused the failures of others.
 bool is_more_than_an_error(const WorkerFailure& failure) {
     return outranks(failure, WorkerFailure{});
@@ -127,7 +130,9 @@ Judge::Judge(std::span<const Evidence> entries, std::optional<std::size_t> by)
 void Judge::consider(const Evidence& entry, bool is_trigger) {
     if (const auto* gone = entry.as<Evidence::NodeGone>()) {
         lost_any_ = lost_any_ || gone->was_needed;
-        gone_.nodes.push_back({gone->node, gone->how});
+        if (++gone_.count <= kGoneNamed) {
+            gone_.nodes.push_back({gone->node, gone->how});
+        }
         if (gone->was_needed && gone->how.is_charged()) {
             result_.lost.push_back(gone->node);
         }

@@ -90,12 +90,12 @@ struct Teller {
     std::string operator()(const Cause::Gone& gone) const {
         const std::vector<Cause::NodeGone>& nodes = gone.nodes;
         const std::size_t shown = std::min(nodes.size(), kGoneNamed);
-        const std::size_t more = nodes.size() - shown;
+        const std::size_t more = gone.count - shown;
         const bool alike = std::all_of(nodes.begin(), nodes.end(),
                                        [&](const auto& node) { return node.how == nodes[0].how; });
         std::string text;
         for (std::size_t i = 0; i < shown; ++i) {
-            const bool last = i + 1 == nodes.size();
+            const bool last = i + 1 == gone.count;
             text += (i == 0 ? "" : (!alike ? "; " : (last ? " and " : ", "))) +
                     ("node " + nodes[i].node);
             text += alike ? "" : " " + end_of_node(nodes[i].how, false);
@@ -103,7 +103,7 @@ struct Teller {
         if (more > 0) {
             text += (alike ? " and " : "; and ") + std::to_string(more) + " more";
         }
-        return alike && !nodes.empty() ? text + " " + end_of_node(nodes[0].how, nodes.size() > 1)
+        return alike && !nodes.empty() ? text + " " + end_of_node(nodes[0].how, gone.count > 1)
                                        : text;
     }
     std::string operator()(const Cause::LinkBroke& link) const {
