@@ -61,6 +61,7 @@ void FailureDetector::suspect(NodeSlot node, Instant now, Duration limit) {
 }
 
 void FailureDetector::suspect_all(Instant now) {
+    const Duration limit = absence_limit();
     deadlines_.clear();
     const Duration waited_in_vain = std::max(Duration::zero(), attended_ - kReturnPause);
     for (NodeSlot node = 0; node < entries_.size(); ++node) {
@@ -72,7 +73,7 @@ void FailureDetector::suspect_all(Instant now) {
             entry.return_time = std::max(kReturnPause, entry.return_time - waited_in_vain);
             ++entry.absences;
         } else {
-            entry.return_time = absence_limit();
+            entry.return_time = limit;
             entry.absences = 1;
             entry.suspected_at = now;
         }

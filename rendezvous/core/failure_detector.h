@@ -29,6 +29,8 @@ class FailureDetector {
     /// The least time for nodes to reconnect after a restart of the daemon: an agent tries again
     /// within 2 s, and each attempt may take 5 s.
     static constexpr Duration kReturnCycle = std::chrono::seconds(8);
+    /// A second more for as many nodes: the daemon greets one after another.
+    static constexpr std::size_t kReturnsPerSecond = 1000;
     /// The longest pause of an agent between two attempts.
     static constexpr Duration kReturnPause = std::chrono::seconds(2);
 
@@ -46,7 +48,8 @@ class FailureDetector {
 
     /// The longest time that nodes have to come back after `suspect_all`.
     [[nodiscard]] Duration absence_limit() const noexcept {
-        return std::max(silence_limit_, kReturnCycle);
+        return std::max(silence_limit_, kReturnCycle) +
+               std::chrono::seconds(deadlines_.size() / kReturnsPerSecond);
     }
     [[nodiscard]] bool suspects(NodeSlot node) const;
     [[nodiscard]] Instant heard_at(NodeSlot node) const;
