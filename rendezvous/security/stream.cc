@@ -92,6 +92,12 @@ asio::awaitable<int> Stream::peek() {
     }
 }
 
+bool Stream::polls(short events) const {
+    // Asio has no constant way to the descriptor.
+    pollfd polled{const_cast<Socket&>(socket_).native_handle(), events, 0};
+    return ::poll(&polled, 1, 0) > 0;
+}
+
 asio::awaitable<Result<void>> Stream::shake_hands(Ssl ssl) {
     error_code error;
     socket_.non_blocking(true, error);
@@ -232,8 +238,9 @@ Stream::Attempt Stream::try_read(asio::mutable_buffer buffer) {
 
 Stream::Attempt Stream::try_write(asio::const_buffer buffer) {
     if (!ssl_) {
-        return attempt_of(
-            ::send(socket_.native_handle(), buffer.data(), buffer.size(), MSG_NOSIGNAL), POLLOUT);
+        return attempt_of(::send(socket_.native_handle(), buffer.data(), buffer.size(),
+                                 MSG_NOSIGNAL | MSG_DONTWAIT),
+                          POLLOUT);
     }
     ERR_clear_error();
     std::size_t count = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <poll.h>
 #include <string>
 #include <tuple>
 
@@ -41,6 +42,12 @@ class Stream {
     /// The next byte, left in the socket, or -1 at the end of the connection.
     boost::asio::awaitable<int> peek();
 
+    // These two do not wait.
+    /// The peer has closed its side: no more comes than is here already.
+    [[nodiscard]] bool has_hung_up() const { return polls(POLLRDHUP); }
+    /// Bytes of the peer, or its end.
+    [[nodiscard]] bool has_something_to_read() const { return polls(POLLIN); }
+
     /// Has no deadline: close the Stream to end it. Errors: disconnected, with the predicate of a
     /// sentence about the peer.
     boost::asio::awaitable<Result<void>> shake_hands(Ssl ssl);
@@ -64,6 +71,7 @@ class Stream {
     Attempt try_write(boost::asio::const_buffer buffer);
 
    private:
+    [[nodiscard]] bool polls(short events) const;
     [[nodiscard]] Attempt tls_failure(int result);
     /// Waits until the socket is ready for what OpenSSL needs after it returned `result`, or
     /// returns the error.

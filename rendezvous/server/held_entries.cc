@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/server/held_entries.h"
 
+#include <map>
+
 namespace regroup::rendezvous {
 
 void HeldEntries::defer(journal::Entry entry) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,7 +30,7 @@ class HeldEntries {
     }
 
    private:
-    std::map<NodeId, journal::Entry> routine_;
+    std::unordered_map<NodeId, journal::Entry> routine_;
     std::vector<journal::Entry> deferred_;
 };
 

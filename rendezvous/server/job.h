@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "rendezvous/base/clock.h"
@@ -82,7 +83,8 @@ class Job {
     /// The view that people have of the job; without the state of its journal.
     [[nodiscard]] JobView view(Instant now) const;
 
-    [[nodiscard]] const std::map<NodeId, std::shared_ptr<Session>>& sessions() const noexcept {
+    [[nodiscard]] const std::unordered_map<NodeId, std::shared_ptr<Session>>& sessions()
+        const noexcept {
         return sessions_;
     }
 
@@ -126,7 +128,7 @@ class Job {
         JobHistory history_in, Duration shift, Instant now);
 
     Duration shift_{};  // From the daemon's instants to the job's.
-    std::map<NodeId, std::shared_ptr<Session>> sessions_;
+    std::unordered_map<NodeId, std::shared_ptr<Session>> sessions_;
     Instant deserted_since_;  // max: a node is connected.
     Attendance attendance_;
     std::optional<Former> former_;

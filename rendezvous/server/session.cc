@@ -78,12 +78,36 @@ void Session::send(const FromDaemon& message) {
         }
         return;
     }
-    outbox_.push_back(protocol::make_frame(
-        time_told_ ? protocol::encode(message) : protocol::encode(with_time(message, time_told_))));
-    unsent_bytes_ += outbox_.back().size();
-    begin_to_write();
+    std::string frame = protocol::make_frame(
+        time_told_ ? protocol::encode(message) : protocol::encode(with_time(message, time_told_)));
+    if (!writing_) {
+        // Mostly the kernel takes all of it at once. An error comes again when the rest is written.
+        const std::size_t written = stream.try_write(asio::buffer(frame)).count;
+        tell_written(written);
+        frame.erase(0, written);
+    }
+    if (!frame.empty()) {
+        unsent_bytes_ += frame.size();
+        outbox_.push_back(std::move(frame));
+        begin_to_write();
+    }
     if (owner) {
         owner->queued(*this);
+    }
+}
+
+void Session::finish() {
+    finishing_ = true;
+    if (!writing_) {
+        shut_down();
+    }
+}
+
+// Closes only the sending direction: the peer reads all, closes, and the reader ends the session.
+void Session::shut_down() {
+    if (stream.is_open()) {
+        ErrorCode ignored;
+        stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
     }
 }
 
@@ -110,11 +134,8 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
     }
     session->forget_unsent();
     session->writing_ = false;
-    if (session->finishing_ && session->stream.is_open()) {
-        // Closes only the sending direction: the peer reads all, closes, and the reader ends the
-        // session.
-        ErrorCode ignored;
-        session->stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    if (session->finishing_) {
+        session->shut_down();
     }
     session->tell_written(0);
 }

@@ -77,7 +77,7 @@ class Session {
     /// Queues `message`. Does nothing once the connection is closed or is to close.
     virtual void send(const FromDaemon& message);
     /// Closes the connection once all messages are sent.
-    void finish() noexcept { finishing_ = true; }
+    void finish();
     void send_last(const FromDaemon& message) {
         send(message);
         finish();
@@ -103,6 +103,7 @@ class Session {
             std::size_t frames_max, Duration silence_limit);
 
    private:
+    void shut_down();
     void begin_to_write();
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);
     void forget_unsent();
