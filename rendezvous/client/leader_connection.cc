@@ -38,6 +38,9 @@ using net::kAwait;
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
 // The limit when there are other endpoints to try.
 constexpr Duration kConnectLimitOfMany = std::chrono::seconds(1);
+// A daemon to which thousands of nodes come at once answers each in its turn. If all gave up
+// sooner, its work for them would be lost, and they would come again.
+constexpr Duration kPatienceLimit = std::chrono::seconds(60);
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
 // A known daemon is most likely being restarted, and limits the time for the agent to come back.
@@ -97,8 +100,8 @@ struct LeaderConnection::Impl {
     const Duration heartbeat_timeout;
     const security::Identity identity;
     EndpointTurn turn;
-    std::set<std::string> daemons;                   ///< Endpoints at which a daemon has answered.
-    std::map<std::string, tcp::endpoint> addresses;  ///< Where that was, by endpoint.
+    /// Where a daemon has answered, by endpoint.
+    std::map<std::string, tcp::endpoint> addresses;
     /// Look-ups without an answer that was used, by endpoint. A name server may take longer than an
     /// attempt: a later one uses its answer.
     std::map<std::string, std::unique_ptr<net::NameLookup>> lookups;
@@ -119,6 +122,8 @@ struct LeaderConnection::Impl {
     tcp::endpoint address;  ///< The same.
     std::string daemon_host;
     std::string local_address;
+    /// How many times longer than usual to wait for a daemon that has accepted the connection.
+    int patience = 1;
     std::uint64_t attempt = 0;  ///< Counts connection attempts; timers of earlier ones are ignored.
     bool connected = false;
     bool writing = false;
@@ -205,20 +210,31 @@ asio::awaitable<Result<void>> LeaderConnection::Impl::reach(std::shared_ptr<Impl
         co_return Failure(Errc::disconnected, error.message());
     }
     net::set_close_on_exec(socket.native_handle());
-    self->connect_timer.expires_after(limit);
-    const std::uint64_t attempt = ++self->attempt;
-    self->connect_timer.async_wait([impl = self, attempt](ErrorCode timer_error) {
-        if (!timer_error && impl->attempt == attempt) {
-            impl->stream->close();
-        }
-    });
+    const auto close_after = [&self](Duration time) {
+        self->connect_timer.expires_after(time);
+        self->connect_timer.async_wait([impl = self, number = ++self->attempt](ErrorCode error) {
+            if (!error && impl->attempt == number) {
+                impl->stream->close();
+            }
+        });
+    };
+    close_after(limit);
     const auto [connect_error] = co_await socket.async_connect(candidate, kAwait);
     Result<void> reached;
     if (connect_error) {
         reached = Failure(Errc::disconnected, connect_error.message());
     } else if (stream->is_open()) {
+        limit = std::min(
+            (self->turn.has_others() ? kConnectLimitOfMany : kConnectLimit) * self->patience,
+            kPatienceLimit);
+        close_after(limit);
         reached =
             co_await check_daemon(*stream, self->turn.current().host, self->identity, self->tls);
+        if (stream->is_open()) {
+            self->patience = 1;
+        } else if (limit < kPatienceLimit) {
+            self->patience *= 2;
+        }
     }
     ++self->attempt;
     self->connect_timer.cancel();
@@ -260,7 +276,6 @@ asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
             if (answer == Kind::answer) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
-                self->daemons.insert(self->turn.current().text());
                 self->addresses.insert_or_assign(self->turn.current().text(), self->address);
                 self->elsewhere_told.clear();
             }
@@ -290,7 +305,7 @@ asio::awaitable<void> LeaderConnection::Impl::run(std::shared_ptr<Impl> self) {
             backoff = std::min(backoff * 2, kBackoffLimitOfRefused);
             continue;
         }
-        const Duration limit = self->daemons.empty() ? kBackoffLimit : kBackoffLimitOfKnown;
+        const Duration limit = self->addresses.empty() ? kBackoffLimit : kBackoffLimitOfKnown;
         backoff = std::min({backoff * 3 / 2, limit, self->heartbeat_timeout / 4});
     }
     self->finish_stop();
@@ -340,7 +355,7 @@ void LeaderConnection::Impl::tell_end(Kind answer, const ErrorCode& error) {
     // A daemon that answered before is being restarted; other peers are reported once.
     const std::string endpoint = turn.current().text();
     if (answer != Kind::part || error == asio::error::operation_aborted ||
-        daemons.contains(endpoint) || !mute.insert(endpoint).second) {
+        addresses.contains(endpoint) || !mute.insert(endpoint).second) {
         return;
     }
     const std::string& refusal = stream->refusal();

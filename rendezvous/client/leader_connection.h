@@ -62,8 +62,10 @@ class LeaderConnection {
     };
 
     /// Requires at least one endpoint. `io` outlives it. Handlers and decoders are never called
-    /// after its destruction, and may destroy it. No attempt takes longer than `heartbeat_timeout`,
-    /// and no pause longer than a quarter of it.
+    /// after its destruction, and may destroy it. No pause is longer than a quarter of
+    /// `heartbeat_timeout`, and no attempt than all of it, while a daemon that accepts the
+    /// connection answers: one that does not is waited for twice as long the next time, up to a
+    /// minute.
     LeaderConnection(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
                      Handlers handlers, MakeDecoder make_decoder, Duration heartbeat_timeout,
                      security::Identity identity);

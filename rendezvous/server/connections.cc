@@ -7,6 +7,16 @@
 #include <boost/asio/post.hpp>
 
 namespace regroup::rendezvous {
+namespace {
+
+// A host may have as many, however few descriptors there are.
+constexpr std::size_t kStrangersOfAnyHost = 16;
+// While others wait, a stranger may be silent for this long. Clients give up later.
+constexpr Duration kIdleLimit = std::chrono::seconds(3);
+// The same while its own host has many.
+constexpr Duration kIdleLimitOfMany = std::chrono::milliseconds(250);
+
+}  // namespace
 
 Connections::Connections(boost::asio::io_context& io, const Clock& clock,
                          const DaemonLimits& limits, PeerLog& peers_log, DaemonCounters& counters,
@@ -26,35 +36,67 @@ std::shared_ptr<Connection> Connections::open(const std::shared_ptr<Connections>
     if (session->peer.address.empty()) {
         return nullptr;
     }
-    if (strangers_.size() >= limits_.strangers_max) {
-        evict_oldest_stranger();
-    }
     ++counters_.connections_accepted;
-    session->hear(clock_.now());
+    const auto own = strangers_of_.find(session->peer.address);
+    if (own != strangers_of_.end() &&
+        own->second.size() >= std::max(limits_.strangers_max / 4, kStrangersOfAnyHost) &&
+        !close_idle(own->second, kIdleLimitOfMany)) {
+        peers_log_.say_refused("eviction", *session,
+                               "closed the connection of " + session->peer.text +
+                                   ": its host has many that have said nothing yet");
+        return nullptr;
+    }
     auto connection = std::make_shared<Connection>();
     connection->session = session;
+    connection->accepted = clock_.now();
+    session->hear(connection->accepted);
     connection->stranger = ++last_stranger_;
     strangers_.emplace(connection->stranger, connection);
+    strangers_of_[session->peer.address].emplace(connection->stranger, connection);
     all_.emplace(session.get(), connection);
     return connection;
 }
 
-void Connections::evict_oldest_stranger() {
-    if (strangers_.empty()) {
-        return;
+bool Connections::make_room() {
+    return strangers_.size() < limits_.strangers_max || close_idle(strangers_, kIdleLimit);
+}
+
+bool Connections::make_room_at_once() {
+    return close_idle(strangers_, Duration::zero());
+}
+
+bool Connections::close_idle(const Strangers& strangers, Duration limit) {
+    const Instant since = clock_.now() - limit;
+    for (const auto& [number, connection] : strangers) {
+        if (connection->accepted > since) {
+            break;
+        }
+        Session& session = *connection->session;
+        if (session.stream.has_something_to_read()) {
+            continue;  // It waits for this daemon.
+        }
+        peers_log_.say_refused("eviction", session,
+                               "closed the connection of " + session.peer.text +
+                                   ", which has said nothing yet, since others wait");
+        const std::shared_ptr<Connection> idle = connection;
+        promote(*idle);
+        all_.erase(&session);
+        session.close();
+        charge(*idle);
+        return true;
     }
-    const std::shared_ptr<Connection> oldest = strangers_.begin()->second;
-    peers_log_.say_refused("eviction", *oldest->session,
-                           "closed the connection of " + oldest->session->peer.text +
-                               ", the oldest of " + std::to_string(strangers_.size()) +
-                               " that have said nothing yet");
-    promote(*oldest);
-    all_.erase(oldest->session.get());
-    oldest->session->close();
-    charge(*oldest);
+    return false;
 }
 
 void Connections::promote(Connection& connection) {
+    if (connection.stranger == 0) {
+        return;
+    }
+    const auto own = strangers_of_.find(connection.session->peer.address);
+    own->second.erase(connection.stranger);
+    if (own->second.empty()) {
+        strangers_of_.erase(own);
+    }
     strangers_.erase(std::exchange(connection.stranger, 0));
 }
 

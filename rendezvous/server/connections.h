@@ -29,8 +29,9 @@ struct Connection {
     bool protocol_told = false;
     bool goes_to_store = false;  ///< A store connection that has not sent a byte yet.
     protocol::FrameReader reader{};
-    Instant heard{};                ///< Its last message since it has joined.
-    std::uint64_t stranger = 0;     ///< Its number among the strangers; 0: it is none.
+    Instant heard{};             ///< Its last message since it has joined.
+    std::uint64_t stranger = 0;  ///< Its number among the strangers; 0: it is none.
+    Instant accepted{};
     std::size_t charged_bytes = 0;  ///< Of `held_bytes`, by Connections.
 
     /// The memory of what is not read or not written in full. 0 once the connection is closed.
@@ -47,11 +48,14 @@ class Connections final : public SessionOwner {
     Connections(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
                 PeerLog& peers_log, DaemonCounters& counters, Daemon::Log log);
 
-    /// `self` holds this object. A stranger, for which the oldest one may have to leave. Null if it
-    /// is gone already.
+    /// A stranger. `self` holds this object. Null if it is gone already, or its host has too many.
     std::shared_ptr<Connection> open(const std::shared_ptr<Connections>& self,
                                      boost::asio::ip::tcp::socket socket);
-    void evict_oldest_stranger();
+    /// True if another stranger has room, if need be in place of one that has kept this daemon
+    /// waiting for long.
+    [[nodiscard]] bool make_room();
+    /// The same at any rate, if there is a stranger.
+    [[nodiscard]] bool make_room_at_once();
     /// The connection is no stranger any more.
     void promote(Connection& connection);
     void end(const std::shared_ptr<Connection>& connection);
@@ -78,6 +82,10 @@ class Connections final : public SessionOwner {
     void overflowed(Session& session) override;
 
    private:
+    using Strangers = std::map<std::uint64_t, std::shared_ptr<Connection>>;  // The oldest first.
+
+    /// Closes the oldest that has said nothing within `limit`; false if there is none.
+    bool close_idle(const Strangers& strangers, Duration limit);
     void charge(Session& session);
     void check_flushed();
 
@@ -88,7 +96,8 @@ class Connections final : public SessionOwner {
     DaemonCounters& counters_;
     const Daemon::Log log_;
     std::map<const Session*, std::shared_ptr<Connection>> all_;
-    std::map<std::uint64_t, std::shared_ptr<Connection>> strangers_;  // The oldest first.
+    Strangers strangers_;
+    std::map<std::string, Strangers> strangers_of_;  // By address.
     std::uint64_t last_stranger_ = 0;
     std::size_t held_bytes_ = 0;  // All that is charged.
     boost::asio::steady_timer flush_timer_;

@@ -21,13 +21,22 @@ using net::kAwait;
 
 // Small, since a heartbeat has about 100 bytes and there are thousands of connections.
 constexpr std::size_t kReadBytes = 4096;
+// Between two looks for room for another stranger.
+constexpr std::chrono::milliseconds kFullPause(5);
+constexpr std::chrono::milliseconds kShortagePause(200);
 /// Hosts whose store clients speak an older dialect are remembered, up to this many.
 constexpr std::size_t kOlderHostsMax = 4096;
 
 }  // namespace
 
 asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
+    asio::steady_timer pause(self->io);
     while (!self->closed) {
+        if (!self->connections->make_room()) {
+            pause.expires_after(kFullPause);
+            co_await pause.async_wait(kAwait);
+            continue;
+        }
         auto [error, socket] = co_await self->acceptor->async_accept(kAwait);
         if (self->closed) {
             co_return;
@@ -39,13 +48,12 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
             }
             continue;
         }
-        if (error == asio::error::no_descriptors && self->connections->strangers_count() > 0) {
-            self->connections->evict_oldest_stranger();
+        if (error == asio::error::no_descriptors && self->connections->make_room_at_once()) {
             continue;
         }
         // Wait for descriptors to be freed instead of spinning.
         self->log("cannot accept a connection: " + error.message());
-        asio::steady_timer pause(self->io, std::chrono::milliseconds(200));
+        pause.expires_after(kShortagePause);
         co_await pause.async_wait(kAwait);
     }
 }

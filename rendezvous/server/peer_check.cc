@@ -54,7 +54,8 @@ asio::awaitable<bool> PeerCheck::identify(PeerCheck& check, std::shared_ptr<Sess
         co_return false;
     }
     if (first == kTlsHandshake) {
-        co_return co_await shake_hands(check, session);
+        // A handshake is dear. One that came late to its turn may have been given up.
+        co_return !session->stream.has_hung_up() && co_await shake_hands(check, session);
     }
     check.identify_by_user(*session);
     co_return first >= 0;
@@ -82,6 +83,9 @@ asio::awaitable<bool> PeerCheck::shake_hands(PeerCheck& check, std::shared_ptr<S
     }
     const Result<security::Peer> proven =
         shaken ? security::Tls::peer_of(session->stream.ssl()) : shaken.error();
+    if (!shaken && session->stream.tls_error() == 0) {
+        co_return false;  // It has given up.
+    }
     if (!proven) {
         check.log_.say_refused("TLS", *session,
                                "refused " + peer + ": it " + proven.error().detail);
