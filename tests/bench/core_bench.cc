@@ -7,8 +7,9 @@
 // For each size: a complete rendezvous, a restart after one worker's failure, a minute of
 // heartbeats and the drain of one node. Simulated nodes answer the core's messages. Only calls into
 // the core count, in CPU time of the thread. They include next_deadline() after each event, as in
-// the daemon. Events are made in small batches, so that the core finds each in a cache, as after
-// decoding. A scenario that takes too long is stopped, with a message.
+// the daemon. A second table counts the messages in both directions, and their bytes. Events are
+// made in small batches, so that the core finds each in a cache, as after decoding. A scenario that
+// takes too long is stopped, with a message.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/protocol/codec.h"
 #include "tests/bench/report.h"
 
 namespace regroup::bench {
@@ -30,7 +32,7 @@ namespace {
 using namespace rendezvous;
 
 /// CPU seconds after which a scenario is stopped.
-constexpr double kScenarioLimit = 10;
+constexpr double kScenarioLimit = 60;
 constexpr Duration kBeatSpan = std::chrono::minutes(1);
 /// How often the nodes answer the core before a scenario counts as stuck.
 constexpr int kTurnsMax = 64;
@@ -56,6 +58,28 @@ JobPolicy policy_of(std::size_t nodes_min, std::size_t nodes_max) {
     policy.program = "train";
     return policy;
 }
+
+/// The messages in both directions, and their bytes.
+struct Traffic {
+    std::size_t messages = 0;
+    std::size_t bytes = 0;
+
+    void add_event(const Event& event) {
+        if (const auto* joined = std::get_if<NodeJoined>(&event)) {
+            add(FromAgent(
+                Join{"job", joined->node, joined->policy, joined->offer, joined->report}));
+        } else if (const auto* reported = std::get_if<NodeReported>(&event)) {
+            add(FromAgent(Report{reported->report}));
+        } else if (const auto* left = std::get_if<NodeLeft>(&event)) {
+            add(FromAgent(Leave{left->reason, left->killed}));
+        }
+    }
+    template <class Message>
+    void add(const Message& message) {
+        ++messages;
+        bytes += protocol::encode(message).size();
+    }
+};
 
 /// A core, and nodes that obey at once.
 class Fleet {
@@ -116,6 +140,7 @@ class Fleet {
     [[nodiscard]] std::size_t size() const { return names_.size(); }
     [[nodiscard]] double cpu() const { return cpu_; }
     [[nodiscard]] std::size_t delivered() const { return delivered_; }
+    [[nodiscard]] const Traffic& traffic() const { return traffic_; }
     [[nodiscard]] bool gave_up() const { return given_up_; }
     /// True if `nodes` nodes run the core's round.
     [[nodiscard]] bool runs(std::size_t nodes) const {
@@ -129,6 +154,7 @@ class Fleet {
     void begin_scenario() {
         cpu_ = 0;
         delivered_ = 0;
+        traffic_ = {};
     }
 
    private:
@@ -171,6 +197,9 @@ class Fleet {
         cpu_ += cpu_seconds() - begin;
         delivered_ += events_.size();
         given_up_ = cpu_ > kScenarioLimit;
+        for (const Event& event : events_) {
+            traffic_.add_event(event);
+        }
         events_.clear();
         take_outcomes();
     }
@@ -185,6 +214,9 @@ class Fleet {
     }
     void take_outcomes() {
         for (Effects& effects : outcomes_) {
+            for (const Send& send : effects) {
+                traffic_.add(send.message);
+            }
             sent_.insert(sent_.end(), std::make_move_iterator(effects.begin()),
                          std::make_move_iterator(effects.end()));
         }
@@ -243,6 +275,7 @@ class Fleet {
     std::vector<Send> sent_;         // Not obeyed yet.
     double cpu_ = 0;                 // In the core, in this scenario.
     std::size_t delivered_ = 0;      // Events, in this scenario.
+    Traffic traffic_;                // In this scenario.
     bool given_up_ = false;
 };
 
@@ -251,8 +284,14 @@ constexpr const char* kScenarios[] = {
     "a minute of heartbeats", "drain of one node, all others confirm the next round"};
 constexpr std::size_t kScenariosCount = std::size(kScenarios);
 
-/// By scenario: CPU microseconds per node, or nothing if it was stopped.
-using Row = std::vector<std::optional<double>>;
+/// For each node.
+struct Costs {
+    double cpu_us = 0;
+    double messages = 0;
+    double bytes = 0;
+};
+/// By scenario, or nothing if it was stopped.
+using Row = std::vector<std::optional<Costs>>;
 
 /// False, after a message, if the core did not reach the expected state or the scenario was
 /// stopped.
@@ -270,7 +309,10 @@ bool measure(Fleet& fleet, std::size_t scenario, std::size_t running, Row& row,
                      kScenarios[scenario], running);
         std::exit(1);
     }
-    row[scenario] = fleet.cpu() * 1e6 / static_cast<double>(fleet.size());
+    const auto nodes = static_cast<double>(fleet.size());
+    row[scenario] = {fleet.cpu() * 1e6 / nodes,
+                     static_cast<double>(fleet.traffic().messages) / nodes,
+                     static_cast<double>(fleet.traffic().bytes) / nodes};
     return true;
 }
 
@@ -295,46 +337,58 @@ Row measure_once(std::size_t size) {
     return row;
 }
 
-/// The medians of some rounds; of one round if a scenario is stopped.
+/// The medians of the times of some rounds; of one round if a scenario is stopped.
 Row measure_all(std::size_t size) {
     std::vector<std::vector<double>> samples(kScenariosCount);
     const int rounds = size > kLargeSize ? kRoundsOfLarge : kRounds;
+    Row all(kScenariosCount);
     bool complete = true;
     for (int round = 0; round < rounds && complete; ++round) {
         const Row row = measure_once(size);
         for (std::size_t scenario = 0; scenario < kScenariosCount; ++scenario) {
             complete = complete && row[scenario];
             if (row[scenario]) {
-                samples[scenario].push_back(*row[scenario]);
+                all[scenario] = row[scenario];
+                samples[scenario].push_back(row[scenario]->cpu_us);
             }
         }
     }
-    Row medians(kScenariosCount);
     for (std::size_t scenario = 0; scenario < kScenariosCount; ++scenario) {
-        if (!samples[scenario].empty()) {
-            medians[scenario] = summarize(samples[scenario]).median;
+        if (all[scenario]) {
+            all[scenario]->cpu_us = summarize(samples[scenario]).median;
         }
     }
-    return medians;
+    return all;
 }
 
-int run(const std::vector<std::size_t>& sizes) {
-    print_head("core: the rendezvous' state machine alone, CPU microseconds per node");
-    std::vector<std::string> header{"us per node"};
-    std::vector<Row> rows;
+void print_table(const std::string& what, const std::vector<std::size_t>& sizes,
+                 const std::vector<Row>& rows, double Costs::* cost, int decimals) {
+    std::vector<std::string> header{what};
     for (const std::size_t size : sizes) {
         header.push_back(std::to_string(size) + " nodes");
-        rows.push_back(measure_all(size));
     }
     Table table(header);
     for (std::size_t scenario = 0; scenario < kScenariosCount; ++scenario) {
         std::vector<std::string> line{kScenarios[scenario]};
         for (const Row& row : rows) {
-            line.push_back(row[scenario] ? fixed(*row[scenario], 2) : "-");
+            line.push_back(row[scenario] ? fixed((*row[scenario]).*cost, decimals) : "-");
         }
         table.add(line);
     }
     table.print();
+}
+
+int run(const std::vector<std::size_t>& sizes) {
+    print_head("core: the rendezvous' state machine alone, for each node");
+    std::vector<Row> rows;
+    for (const std::size_t size : sizes) {
+        rows.push_back(measure_all(size));
+    }
+    print_table("CPU us", sizes, rows, &Costs::cpu_us, 2);
+    std::printf("\n");
+    print_table("messages", sizes, rows, &Costs::messages, 2);
+    std::printf("\n");
+    print_table("bytes", sizes, rows, &Costs::bytes, 0);
     return 0;
 }
 
@@ -345,10 +399,11 @@ int main(int argc, char** argv) {
     std::vector<std::size_t> sizes;
     for (int i = 1; i < argc; ++i) {
         sizes.push_back(std::strtoul(argv[i], nullptr, 10));
-        if (sizes.back() < 2 || sizes.back() > regroup::rendezvous::RendezvousCore::kNodesLimit) {
+        if (sizes.back() < 2) {
             std::fprintf(stderr, "usage: core_bench [NODES...], each at least 2\n");
             return 2;
         }
     }
-    return regroup::bench::run(sizes.empty() ? std::vector<std::size_t>{10, 1000, 10000} : sizes);
+    return regroup::bench::run(sizes.empty() ? std::vector<std::size_t>{10, 1000, 10000, 100000}
+                                             : sizes);
 }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The wall time of a command that starts eight workers which end at once, compared with peers:
+// The wall time of a command that starts workers which end at once, compared with peers:
 //
-//     launch_bench REGROUP BARE_LOOP [ROUNDS]
+//     launch_bench REGROUP BARE_LOOP [ROUNDS [WORKERS...]]
 //
-// In each round every contestant runs once, so that other load affects all of them.
+// In each round every contestant runs once, so that other load affects all of them. Then the memory
+// of the launcher and its wake-ups, while so many workers do nothing.
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <sys/types.h>
+#include <thread>
 #include <vector>
 
 #include "tests/bench/peers.h"
@@ -22,9 +27,12 @@
 namespace regroup::bench {
 namespace {
 
-constexpr int kWorkers = 8;
+constexpr int kDefaultWorkers = 8;
+/// torchrun starts as many interpreters.
+constexpr int kTorchrunWorkersMax = 64;
 constexpr const char* kWorker = "/bin/true";
 constexpr int kDefaultRounds = 20;
+constexpr std::chrono::seconds kIdle(10);
 
 struct Contestant {
     std::string name;
@@ -49,13 +57,60 @@ std::optional<Summary> wall_of(const std::vector<Contestant>& contestants,
     return std::nullopt;
 }
 
-int run(const std::string& regroup, const std::string& bare_loop, int rounds) {
+/// The number in a line of a file in /proc, such as "VmRSS:"; all threads of a process together.
+double sum_in_proc(pid_t pid, const std::string& file, const std::string& name) {
+    double sum = 0;
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+        for (const std::string& line :
+             testing::lines_of(testing::read_file(task.path().string() + "/" + file))) {
+            if (line.starts_with(name)) {
+                sum += std::strtod(line.c_str() + name.size(), nullptr);
+            }
+        }
+    }
+    return sum;
+}
+
+/// The launcher while its workers sleep.
+void print_idle(const std::string& regroup, int workers) {
+    testing::Program job(
+        {{regroup, "run", "--standalone", "--nproc-per-node=" + std::to_string(workers),
+          "--log-dir", "/dev/null", "/bin/sleep", "1000"},
+         {},
+         ""});
+    const auto count = static_cast<std::size_t>(workers);
+    if (!testing::eventually([&] { return testing::children_of(job.pid()).size() >= count; })) {
+        std::fprintf(stderr, "launch_bench: the workers do not start\n%s", job.output().c_str());
+        std::exit(1);
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    const auto switches = [&] {
+        return sum_in_proc(job.pid(), "status", "voluntary_ctxt_switches:");
+    };
+    const double before = switches();
+    std::this_thread::sleep_for(kIdle);
+    const double wakes = (switches() - before) / static_cast<double>(kIdle.count());
+    const auto status =
+        testing::lines_of(testing::read_file("/proc/" + std::to_string(job.pid()) + "/status"));
+    double memory = 0;
+    for (const std::string& line : status) {
+        if (line.starts_with("VmRSS:")) {
+            memory = std::strtod(line.c_str() + 6, nullptr) / 1024;
+        }
+    }
+    std::printf("The launcher of %d workers that sleep: %s MiB, wakes up %s times a second\n",
+                workers, fixed(memory, 1).c_str(), fixed(wakes, 1).c_str());
+}
+
+int run(const std::string& regroup, const std::string& bare_loop, int rounds, int workers) {
     const testing::TemporaryDirectory scratch;
     const std::string& folder = scratch.path();
-    print_head("launch: eight workers that exit immediately (/bin/true), the whole command");
+    print_head("launch: " + std::to_string(workers) +
+               " workers that exit immediately (/bin/true), the whole command");
 
     const std::vector<std::string> ours = {regroup, "run", "--standalone",
-                                           "--nproc-per-node=" + std::to_string(kWorkers)};
+                                           "--nproc-per-node=" + std::to_string(workers)};
     const auto command = [&](const std::vector<std::string>& arguments) {
         return [&folder, arguments] { return run_timed(arguments, folder); };
     };
@@ -63,23 +118,25 @@ int run(const std::string& regroup, const std::string& bare_loop, int rounds) {
     const std::string bare = "bare loop, as a command";
     const std::string quiet = "regroup run --log-dir /dev/null";
     std::vector<Contestant> contestants;
-    contestants.push_back({loop, [] { return run_bare_loop(kWorker, kWorkers); }, {}, {}});
-    contestants.push_back({bare, command({bare_loop, kWorker, std::to_string(kWorkers)}), {}, {}});
+    contestants.push_back({loop, [workers] { return run_bare_loop(kWorker, workers); }, {}, {}});
+    contestants.push_back({bare, command({bare_loop, kWorker, std::to_string(workers)}), {}, {}});
     contestants.push_back(
         {quiet, command(join(ours, {"--log-dir", "/dev/null", kWorker})), {}, {}});
     contestants.push_back(
         {"regroup run, with a file per rank", command(join(ours, {kWorker})), {}, {}});
+    const std::string mpirun_name = "mpirun -n " + std::to_string(workers);
     if (const auto mpirun = find_mpirun()) {
-        contestants.push_back({"mpirun -n 8",
-                               command(join(*mpirun, {"-n", std::to_string(kWorkers), kWorker})),
+        contestants.push_back({mpirun_name,
+                               command(join(*mpirun, {"-n", std::to_string(workers), kWorker})),
                                {},
                                {}});
     }
-    if (const auto torchrun = find_torchrun()) {
+    if (const auto torchrun =
+            workers <= kTorchrunWorkersMax ? find_torchrun() : std::optional<Torchrun>()) {
         contestants.push_back({"torchrun, monitor interval 0.1 s",
-                               [&folder, torchrun] {
+                               [&folder, torchrun, workers] {
                                    return run_timed(
-                                       torchrun_command(*torchrun, "1", kWorkers, 0,
+                                       torchrun_command(*torchrun, "1", workers, 0,
                                                         testing::unused_port(),
                                                         folder + "/torchrun", {kWorker}),
                                        folder);
@@ -114,13 +171,14 @@ int run(const std::string& regroup, const std::string& bare_loop, int rounds) {
     if (const auto torchrun = wall_of(contestants, "torchrun, monitor interval 0.1 s")) {
         print_verdict("torchrun / regroup", torchrun->median / reference, Aim::at_least, 100);
     }
-    if (const auto mpirun = wall_of(contestants, "mpirun -n 8")) {
+    if (const auto mpirun = wall_of(contestants, mpirun_name)) {
         print_verdict("mpirun / regroup", mpirun->median / reference, Aim::at_least, 5);
     }
     print_verdict("regroup / bare loop, as a command",
                   reference / wall_of(contestants, bare)->median, Aim::at_most, 1.5);
     print_verdict("regroup / bare loop, inside the benchmark",
                   reference / wall_of(contestants, loop)->median, Aim::at_most, 1.5);
+    print_idle(regroup, workers);
     return 0;
 }
 
@@ -130,9 +188,23 @@ int run(const std::string& regroup, const std::string& bare_loop, int rounds) {
 int main(int argc, char** argv) {
     using namespace regroup::bench;
     if (argc < 3) {
-        std::fprintf(stderr, "usage: launch_bench REGROUP BARE_LOOP [ROUNDS]\n");
+        std::fprintf(stderr, "usage: launch_bench REGROUP BARE_LOOP [ROUNDS [WORKERS...]]\n");
         return 2;
     }
-    return run(std::filesystem::absolute(argv[1]), std::filesystem::absolute(argv[2]),
-               argc > 3 ? std::max(1, std::atoi(argv[3])) : kDefaultRounds);
+    const int rounds = argc > 3 ? std::max(1, std::atoi(argv[3])) : kDefaultRounds;
+    std::vector<int> sizes;
+    for (int i = 4; i < argc; ++i) {
+        sizes.push_back(std::max(1, std::atoi(argv[i])));
+    }
+    if (sizes.empty()) {
+        sizes = {kDefaultWorkers};
+    }
+    for (const int workers : sizes) {
+        const int failed = run(std::filesystem::absolute(argv[1]),
+                               std::filesystem::absolute(argv[2]), rounds, workers);
+        if (failed != 0) {
+            return failed;
+        }
+    }
+    return 0;
 }

@@ -33,6 +33,8 @@ done
 
 $prefix "$bench/launch_bench" "$regroup" "$bench/bare_loop"
 echo
+$prefix "$bench/launch_bench" "$regroup" "$bench/bare_loop" 5 64 256 1000
+echo
 $prefix "$bench/job_bench" "$regroup" "$bench/restart_worker"
 echo
 $prefix "$bench/restart_bench" "$regroup" "$bench/restart_worker"
@@ -45,7 +47,7 @@ $prefix "$bench/elastic_bench" "$regroup" "$bench/elastic_step_worker"
 echo
 $prefix "$bench/core_bench"
 echo
-$prefix "$bench/scale_bench"
+$prefix "$bench/scale_bench" --svg "$build/scale.svg"
 echo
 $prefix "$bench/metrics_bench"
 echo

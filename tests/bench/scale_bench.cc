@@ -2,7 +2,7 @@
 //
 // A daemon and the nodes of one job on real sockets, by the number of nodes:
 //
-//     scale_bench [NODES...]
+//     scale_bench [--svg FILE] [NODES...]
 //
 // For each way to prove who is who and each number of nodes: all join; one is lost; all send
 // heartbeats, without and with people who look; the daemon is killed, and another one takes up its
@@ -10,14 +10,17 @@
 // as another user, which takes root: so the nodes prove themselves as on other hosts.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <filesystem>
+#include <fstream>
 #include <malloc.h>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -29,12 +32,13 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/base/wall_clock.h"
-#include "rendezvous/client/control_client.h"
 #include "rendezvous/journal/sqlite_journal.h"
 #include "rendezvous/security/token.h"
 #include "rendezvous/server/daemon.h"
 #include "tests/bench/child.h"
+#include "tests/bench/plot.h"
 #include "tests/bench/report.h"
+#include "tests/bench/scale_fleet.h"
 #include "tests/support/temporary_directory.h"
 
 namespace regroup::bench {
@@ -45,16 +49,14 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr uid_t kOtherUser = 54321;
-constexpr Duration kLimit = std::chrono::minutes(2);
-constexpr Duration kInterval = std::chrono::seconds(1);  // Between two heartbeats of a node.
-constexpr milliseconds kTick(1);
+constexpr milliseconds kRetryPause(1);
 constexpr std::chrono::seconds kIdle(10);
-constexpr const char* kJob = "scale";
 // Connections besides those of the nodes.
 constexpr std::size_t kOtherDescriptors = 100;
 
 /// When a daemon listened, and when it had read its journal.
 struct Milestones {
+    std::atomic<bool> port_is_free = true;
     std::atomic<std::int64_t> listens_ns = 0;
     std::atomic<std::int64_t> restored_ns = 0;
 };
@@ -79,7 +81,15 @@ class Successor {
     [[nodiscard]] std::uint16_t port() const { return daemon_ ? daemon_->port() : port_; }
 
    private:
+    void listen_later() {
+        timer_.expires_after(kRetryPause);
+        timer_.async_wait([this](const boost::system::error_code& /*error*/) { listen(); });
+    }
     void listen() {
+        if (!milestones_.port_is_free) {
+            listen_later();  // An attempt is dear: it looks for the holder of the port.
+            return;
+        }
         static const SteadyClock clock;
         DaemonSetup setup;
         setup.address = "127.0.0.1";
@@ -96,6 +106,7 @@ class Successor {
                 milestones_.restored_ns = now_ns();
             }
         };
+        setup.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
         auto daemon = open_daemon(io_, clock, std::move(setup));
         if (daemon) {
             daemon_ = *std::move(daemon);
@@ -104,8 +115,7 @@ class Successor {
         if (port_ == 0) {
             give_up(daemon.error().detail);
         }
-        timer_.expires_after(kTick);
-        timer_.async_wait([this](const boost::system::error_code& /*error*/) { listen(); });
+        listen_later();
     }
 
     boost::asio::io_context& io_;
@@ -131,154 +141,6 @@ std::unique_ptr<Child> start_daemon(const security::Credentials& credentials,
             ports = {daemon->port()};
             return daemon;
         });
-}
-
-class Fleet;
-
-/// An agent, as far as the daemon sees it. Its workers obey at once.
-class Node {
-   public:
-    Node(Fleet& fleet, std::uint32_t index);
-    void start() { client_->start(); }
-    void beat();
-    /// It is told to the daemon, as by the warden of an agent.
-    void die() {
-        client_->send(Leave{"killed", true});
-        client_->stop(kClientStopLimit, [] {});
-        up_ = false;
-    }
-    [[nodiscard]] RoundId round() const { return report_.round; }
-    [[nodiscard]] bool is_up() const { return up_; }
-
-   private:
-    void hear(const FromDaemon& message);
-    void join();
-    void report() { client_->send(Report{report_, {}, {}, {}}); }
-
-    Fleet& fleet_;
-    Join join_;
-    NodeReport report_{};
-    bool up_ = false;
-    steady_clock::time_point beat_at_{};  // Of the heartbeat that is not answered yet.
-    std::unique_ptr<ControlClient> client_;
-};
-
-/// All nodes of a job.
-class Fleet {
-   public:
-    Fleet(std::uint32_t size, std::uint16_t port, security::Credentials credentials)
-        : size(size), port(port), credentials(std::move(credentials)), timer_(io) {
-        for (std::uint32_t i = 0; i < size; ++i) {
-            nodes.push_back(std::make_unique<Node>(*this, i));
-        }
-        beat_at_ = steady_clock::now();
-        tick();
-    }
-
-    /// Until `counted` has come to `wanted`.
-    void await(const std::uint32_t& counted, std::uint32_t wanted, const char* what) {
-        const auto until = steady_clock::now() + kLimit;
-        while (counted < wanted) {
-            if (steady_clock::now() > until) {
-                give_up(std::to_string(counted) + " of " + std::to_string(wanted) + " nodes " +
-                        what);
-            }
-            io.run_one_for(milliseconds(100));
-        }
-    }
-    void run_for(Duration time) { io.run_for(time); }
-
-    boost::asio::io_context io{1};
-    const std::uint32_t size;
-    const std::uint16_t port;
-    const security::Credentials credentials;
-    std::vector<std::unique_ptr<Node>> nodes;
-    std::uint32_t assigned = 0;  ///< Nodes that were assigned since this was set to 0.
-    std::uint32_t answered = 0;  ///< Nodes that came back and were told to go on.
-    steady_clock::time_point last_join{};
-    std::vector<double> answers_ms;  ///< To heartbeats.
-
-   private:
-    /// A node sends a heartbeat when it is its turn, one node after another.
-    void tick() {
-        const auto now = steady_clock::now();
-        const auto gap = kInterval / size;
-        for (; beat_at_ <= now; beat_at_ += gap) {
-            nodes[next_++ % size]->beat();
-        }
-        timer_.expires_after(kTick);
-        timer_.async_wait([this](const boost::system::error_code& error) {
-            if (!error) {
-                tick();
-            }
-        });
-    }
-
-    boost::asio::steady_timer timer_;
-    steady_clock::time_point beat_at_{};
-    std::size_t next_ = 0;
-};
-
-Node::Node(Fleet& fleet, std::uint32_t index) : fleet_(fleet) {
-    join_.job = kJob;
-    join_.node = "node" + std::to_string(10000 + index) + "-12345-00c0ffee";
-    join_.policy.nodes_min = fleet.size - 1;
-    join_.policy.nodes_max = fleet.size;
-    join_.policy.program = "train";
-    join_.offer.name = "node" + std::to_string(10000 + index);
-    join_.offer.workers = 8;
-    join_.offer.secret = std::string(22, 's');
-    join_.offer.store_key = std::string(22, 'k');
-    report_.store_port = 40000;
-    ControlClient::Handlers handlers;
-    handlers.on_up = [this] { join(); };
-    handlers.on_message = [this](const FromDaemon& message) { hear(message); };
-    handlers.on_down = [this] { up_ = false; };
-    handlers.on_trouble = [](const std::string& /*reason*/, bool /*answered*/) {};
-    client_ = std::make_unique<ControlClient>(
-        fleet.io, std::vector<Endpoint>{{"127.0.0.1", fleet.port}}, std::move(handlers),
-        join_.policy.heartbeat_timeout,
-        security::Identity{fleet.credentials, {security::Role::node, kJob}});
-}
-
-void Node::join() {
-    up_ = true;
-    beat_at_ = {};
-    fleet_.last_join = steady_clock::now();
-    join_.report = report_;
-    client_->send(join_);
-    if (report_.round != RoundId::none) {
-        report();  // A member that comes back is answered with its first report.
-    }
-}
-
-void Node::beat() {
-    if (!up_ || beat_at_ != steady_clock::time_point{}) {
-        return;
-    }
-    beat_at_ = steady_clock::now();
-    report();
-}
-
-void Node::hear(const FromDaemon& message) {
-    if (const auto* assign = std::get_if<Assign>(&message)) {
-        if (assign->assignment.round != report_.round) {
-            report_.round = assign->assignment.round;
-            report_.state = NodeState::running;
-            ++fleet_.assigned;
-            report();
-        }
-    } else if (std::holds_alternative<Stop>(message)) {
-        report_.state = NodeState::stopped;
-        report();
-    } else if (std::holds_alternative<Alive>(message)) {
-        ++fleet_.answered;
-    } else if (const auto* refused = std::get_if<Refused>(&message)) {
-        std::fprintf(stderr, "scale_bench: refused: %d\n", static_cast<int>(refused->code));
-    }
-    if (beat_at_ != steady_clock::time_point{}) {
-        fleet_.answers_ms.push_back(ms_since(std::exchange(beat_at_, {})));
-    }
 }
 
 double percentile(std::vector<double> values, double share) {
@@ -324,6 +186,16 @@ std::size_t bytes_in(const std::string& folder) {
     return bytes;
 }
 
+/// The daemon's part, for each node.
+struct Costs {
+    std::uint32_t nodes = 0;
+    double join_us = 0;
+    double reform_us = 0;
+    double beat_us = 0;
+    double kib = 0;
+};
+using CostsByWay = std::map<std::string, std::vector<Costs>>;
+
 struct Tables {
     Table rounds{{"way, nodes", "joined s", "formed after last join s", "re-formed ms", "CPU ms",
                   "KiB a node"}};
@@ -333,15 +205,17 @@ struct Tables {
     Table looks{{"nodes", "jobs ms", "KiB", "metrics ms", "KiB", "events ms", "KiB"}};
 };
 
-void measure(const std::string& way, const security::Credentials& credentials, std::uint32_t size,
-             Milestones& milestones, Tables& tables) {
+Costs measure(const std::string& way, const security::Credentials& credentials, std::uint32_t size,
+              Milestones& milestones, Tables& tables) {
     const testing::TemporaryDirectory directory;
     std::filesystem::permissions(directory.path(), std::filesystem::perms::all);
     const std::string folder = directory.path() + "/state";
     const std::string label = way + ", " + std::to_string(size);
+    milestones.port_is_free = true;
     auto daemon = start_daemon(credentials, folder, 0, milestones);
     const std::uint16_t port = daemon->ports()[0];
     // It begins to listen when the other one is dead.
+    milestones.port_is_free = false;
     auto successor = start_daemon(credentials, folder, port, milestones);
     const Child::Spent empty = daemon->spent();
     Fleet fleet(size, port, credentials);
@@ -355,6 +229,10 @@ void measure(const std::string& way, const security::Credentials& credentials, s
     const double joined = ms_since(begin) - formed;
     fleet.run_for(std::chrono::seconds(3));
     const Child::Spent full = daemon->spent();
+    Costs costs;
+    costs.nodes = size;
+    costs.join_us = (full.cpu_ms - empty.cpu_ms) * 1000 / size;
+    costs.kib = (full.memory_kib - empty.memory_kib) / size;
 
     fleet.answers_ms.clear();
     fleet.run_for(kIdle);
@@ -391,6 +269,7 @@ void measure(const std::string& way, const security::Credentials& credentials, s
     fleet.await(fleet.assigned, size - 1, "were assigned again");
     const double reformed = ms_since(lost);
     const Child::Spent after = daemon->spent();
+    costs.reform_us = (after.cpu_ms - before.cpu_ms) * 1000 / size;
     fleet.run_for(std::chrono::seconds(3));
 
     const std::size_t journal = bytes_in(folder);
@@ -398,34 +277,104 @@ void measure(const std::string& way, const security::Credentials& credentials, s
     milestones.restored_ns = 0;
     const auto killed = steady_clock::now();
     daemon.reset();
-    fleet.answered = fleet.assigned = 0;
-    fleet.await(fleet.answered, size - 1, "came back");
+    milestones.port_is_free = true;
+    fleet.back = 0;
+    for (const auto& node : fleet.nodes) {
+        node->forget();
+    }
+    fleet.await(fleet.back, size - 1, "came back");
     const double back = ms_since(killed);
     fleet.run_for(std::chrono::seconds(10));  // Later events count, too.
-    const auto elsewhere = std::ranges::count_if(
-        fleet.nodes, [&](const auto& node) { return node->round() != round; });
+    const auto elsewhere = std::ranges::count_if(fleet.nodes, [&](const auto& node) {
+        return node != fleet.nodes[size / 2] && (!node->is_up() || node->round() != round);
+    });
     tables.rounds.add({label, fixed(joined / 1000, 2), fixed(formed / 1000, 2), fixed(reformed, 0),
-                       fixed(after.cpu_ms - before.cpu_ms, 0),
-                       fixed((full.memory_kib - empty.memory_kib) / size, 1)});
+                       fixed(after.cpu_ms - before.cpu_ms, 0), fixed(costs.kib, 1)});
     const double beats = static_cast<double>(std::max<std::size_t>(1, quiet.size()));
+    costs.beat_us = (rested.cpu_ms - full.cpu_ms) * 1000 / beats;
     tables.idle.add({label, fixed((rested.cpu_ms - full.cpu_ms) / (10.0 * kIdle.count()), 1),
-                     fixed((rested.cpu_ms - full.cpu_ms) * 1000 / beats, 1),
-                     fixed(percentile(quiet, 0.5), 2), fixed(percentile(quiet, 0.99), 1),
-                     fixed(percentile(looked, 0.99), 1)});
+                     fixed(costs.beat_us, 1), fixed(percentile(quiet, 0.5), 2),
+                     fixed(percentile(quiet, 0.99), 1), fixed(percentile(looked, 0.99), 1)});
     tables.storm.add(
         {label, fixed(static_cast<double>(journal) / 1024, 0),
          fixed(static_cast<double>(milestones.restored_ns - milestones.listens_ns) / 1e6, 0),
          fixed(back / 1000, 2), std::to_string(elsewhere)});
-    std::printf("%s: done\n", label.c_str());
+    std::printf(
+        "%s: joined after %s s, formed %s s after the last join, re-formed in %s ms, all "
+        "back after %s s\n",
+        label.c_str(), fixed(joined / 1000, 2).c_str(), fixed(formed / 1000, 2).c_str(),
+        fixed(reformed, 0).c_str(), fixed(back / 1000, 2).c_str());
     std::fflush(stdout);
+    return costs;
 }
 
-void run(const std::vector<std::uint32_t>& sizes) {
+/// By least squares: the cost of all nodes together grows with this power of their number.
+double power_of(const std::vector<Costs>& all, double Costs::* cost) {
+    double count = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (const Costs& costs : all) {
+        const double log_nodes = std::log(static_cast<double>(costs.nodes));
+        const double log_cost = log_nodes + std::log(std::max(costs.*cost, 0.001));
+        count += 1;
+        x += log_nodes;
+        y += log_cost;
+        xx += log_nodes * log_nodes;
+        xy += log_nodes * log_cost;
+    }
+    return (count * xy - x * y) / (count * xx - x * x);
+}
+
+Plot plot_of(const CostsByWay& ways) {
+    Plot plot;
+    plot.title = "What a node costs the daemon";
+    plot.subtitle = "one job on real sockets; daemon and nodes share two cores";
+    plot.x_label = "nodes";
+    plot.y_label = "CPU us for each node";
+    for (const auto& [way, all] : ways) {
+        const bool is_token = way == "token";
+        Series join{
+            way + ": to join", is_token ? "#b5401f" : "#1f6fb5", Series::Style::measured, {}};
+        Series reform{
+            way + ": to form again", is_token ? "#e0a080" : "#80b0e0", Series::Style::measured, {}};
+        for (const Costs& costs : all) {
+            join.points.emplace_back(costs.nodes, costs.join_us);
+            reform.points.emplace_back(costs.nodes, costs.reform_us);
+            plot.x_ticks.push_back(costs.nodes);
+        }
+        plot.series.push_back(join);
+        plot.series.push_back(reform);
+    }
+    std::ranges::sort(plot.x_ticks);
+    plot.x_ticks.erase(std::ranges::unique(plot.x_ticks).begin(), plot.x_ticks.end());
+    return plot;
+}
+
+void print_costs(const CostsByWay& ways) {
+    Table table({"CPU us for each node", "join", "form again", "heartbeat", "KiB"});
+    for (const auto& [way, all] : ways) {
+        for (const Costs& costs : all) {
+            table.add({way + ", " + std::to_string(costs.nodes), fixed(costs.join_us, 0),
+                       fixed(costs.reform_us, 0), fixed(costs.beat_us, 0), fixed(costs.kib, 1)});
+        }
+        if (all.size() > 1) {
+            table.add(
+                {way + ": all nodes cost N to the power", fixed(power_of(all, &Costs::join_us), 2),
+                 fixed(power_of(all, &Costs::reform_us), 2),
+                 fixed(power_of(all, &Costs::beat_us), 2), fixed(power_of(all, &Costs::kib), 2)});
+        }
+    }
+    std::printf("\n");
+    table.print();
+}
+
+/// False if nodes did not come to a state in time.
+bool run(const std::vector<std::uint32_t>& sizes, const std::string& svg) {
     const std::size_t most = raise_descriptor_limit() / 2 - kOtherDescriptors;
     print_head("One job by the number of its nodes, on real sockets");
     auto* const milestones = new (::mmap(nullptr, sizeof(Milestones), PROT_READ | PROT_WRITE,
                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Milestones();
     Tables tables;
+    CostsByWay ways;
+    bool complete = true;
     for (const bool secured : {false, true}) {
         security::Credentials credentials;
         if (secured) {
@@ -436,16 +385,26 @@ void run(const std::vector<std::uint32_t>& sizes) {
             break;
         }
         for (const std::uint32_t size : sizes) {
+            const std::string way = secured ? "token" : "one user";
             // A daemon takes half as many connections as it may open descriptors.
-            measure(secured ? "token" : "one user", credentials,
-                    static_cast<std::uint32_t>(std::min<std::size_t>(size, most)), *milestones,
-                    tables);
+            const auto nodes = static_cast<std::uint32_t>(std::min<std::size_t>(size, most));
+            try {
+                ways[way].push_back(measure(way, credentials, nodes, *milestones, tables));
+            } catch (const Unfinished& unfinished) {
+                std::printf("%s, %u: %s\n", way.c_str(), nodes, unfinished.what());
+                complete = false;
+            }
         }
     }
     for (const Table* table : {&tables.rounds, &tables.idle, &tables.storm, &tables.looks}) {
         std::printf("\n");
         table->print();
     }
+    print_costs(ways);
+    if (!svg.empty() && !(std::ofstream(svg) << to_svg(plot_of(ways))).flush()) {
+        give_up("cannot write " + svg);
+    }
+    return complete;
 }
 
 }  // namespace
@@ -453,16 +412,20 @@ void run(const std::vector<std::uint32_t>& sizes) {
 
 int main(int argc, char** argv) {
     std::vector<std::uint32_t> sizes;
+    std::string svg;
     for (int i = 1; i < argc; ++i) {
-        sizes.push_back(static_cast<std::uint32_t>(std::atoi(argv[i])));
+        if (std::string_view(argv[i]) == "--svg" && i + 1 < argc) {
+            svg = argv[++i];
+        } else {
+            sizes.push_back(static_cast<std::uint32_t>(std::atoi(argv[i])));
+        }
     }
     if (sizes.empty()) {
         sizes = {1000, 3000, 10000};
     }
     if (std::ranges::any_of(sizes, [](auto size) { return size < 2 || size > 16000; })) {
-        std::fprintf(stderr, "scale_bench: NODES from 2 to 16000\n");
+        std::fprintf(stderr, "usage: scale_bench [--svg FILE] [NODES...], each from 2 to 16000\n");
         return 2;
     }
-    regroup::bench::run(sizes);
-    return 0;
+    return regroup::bench::run(sizes, svg) ? 0 : 1;
 }
