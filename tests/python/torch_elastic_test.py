@@ -145,6 +145,26 @@ class Connections(unittest.TestCase):
 
 
 @needs_torch
+class Releases(unittest.TestCase):
+    def test_rank_leaves_a_call_that_nothing_ends(self):
+        from regroup.torch.releasable import ReleasableCalls
+        calls, end = ReleasableCalls("endless"), threading.Event()
+        self.addCleanup(end.set)
+        threading.Timer(0.05, calls.release).start()
+        self.assertRaises(regroup.Fenced, calls.make, end.wait)
+        self.assertRaises(regroup.Fenced, calls.make, lambda: None)
+
+    @needs_new_torch
+    def test_groups_are_aborted_at_the_same_time(self):
+        from regroup.torch import rounds
+        both = threading.Barrier(2, timeout=30)  # An abort waits for that of another group.
+        groups = {unittest.mock.Mock(abort=both.wait): str(number) for number in range(2)}
+        with unittest.mock.patch.dict(torch.distributed.distributed_c10d._world.pg_names, groups):
+            rounds._Aborts()()
+        self.assertFalse(both.broken)
+
+
+@needs_torch
 class Choices(unittest.TestCase):
     def refusal(self, *arguments, **options):
         from regroup.torch import Elastic
@@ -162,6 +182,16 @@ class Choices(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, TORCH_GLOO_LAZY_INIT="1"):
             self.assertIn("TORCH_GLOO_LAZY_INIT is set",
                           self.refusal(torch.nn.Linear(1, 1), backend="gloo"))
+
+    @support.needs_new_torch
+    def test_nccl_is_kept_from_ending_the_process(self):
+        from regroup.torch.rounds import Rounds
+        launched = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}  # By the launcher.
+        with unittest.mock.patch.dict(os.environ, launched):
+            Rounds("cpu:gloo,cuda:nccl")
+            self.assertEqual(os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "0")
+        with unittest.mock.patch.dict(os.environ, TORCH_DISTRIBUTED_DEBUG="DETAIL"):
+            self.assertIn("unset them", self.refusal(torch.nn.Linear(1, 1), backend="nccl"))
 
     def test_device_without_a_back_end_is_refused(self):
         model = torch.nn.Linear(1, 1)

@@ -104,6 +104,8 @@ class Elastic(Training):
                                   f"on {device}: use {default_backend(device)!r}")
         rounds = Rounds(chosen, timeout)
         self.model = model
+        self._device = next((tensor.device for tensor in [*model.parameters(), *model.buffers()]),
+                            torch.device("cpu"))
         self._parts = parts
         self._wrap = wrap
         self._ddp: Optional[torch.nn.Module] = None
@@ -134,6 +136,7 @@ class Elastic(Training):
             if states is not None:
                 states.clear()  # A GradScaler must forget the lost step.
         self._rounds.begin(current)
+        self._rounds.form(self._device)
         self._ddp = self._wrap(self.model)
 
     def _end_round(self) -> None:

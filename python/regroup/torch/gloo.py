@@ -31,6 +31,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 from torch._C import _distributed_c10d as c10d
 
 from ..errors import Fenced, InvalidArgument
+from .releasable import ReleasableCalls
 
 #: How long a connection of a round that is over must be idle before it is shut down, after how long
 #: gloo reads no more, how long it all may take, and how often to look.
@@ -56,38 +57,21 @@ class Connections:
     """The connections of the groups that are made through ``make``."""
 
     def __init__(self) -> None:
+        self._calls = ReleasableCalls("regroup-gloo")
         self._lock = threading.Lock()
         self._devices: List[_Device] = []  # Guarded by _lock.
-        self._waiting: Set[threading.Event] = set()  # Guarded by _lock. Of calls of `make`.
         self._is_released = False  # Guarded by _lock.
 
     def make(self, construct: Callable[[], None]) -> None:
-        """Calls ``construct``, which makes a group, on another thread, since nothing ends a wait
-        for a peer that does not connect but gloo's own limit, which is 30 s. Raises Fenced as soon
-        as ``release`` is called."""
-        raised: List[BaseException] = []
-        wake = threading.Event()
-
-        def work() -> None:
-            try:
-                construct()
-            except BaseException as failure:
-                raised.append(failure)
-            wake.set()
-
+        """Calls ``construct``, which makes a group. Raises Fenced as soon as ``release`` is called:
+        nothing else would end a wait for a peer that does not connect but gloo's own limit, which
+        is 30 s."""
         with _making:
-            with self._lock:
-                self._refuse_released()
-                self._waiting.add(wake)
             before = _epolls()
-            thread = threading.Thread(target=work, name="regroup-gloo", daemon=True)
-            thread.start()
-            wake.wait()
+            self._calls.make(construct)
             with self._lock:
-                self._waiting.discard(wake)
-                self._refuse_released()
-                if raised:
-                    raise raised[0]
+                if self._is_released:
+                    raise Fenced("the round is over")
                 made = [device for device in map(_device, _epolls() - before) if device is not None]
                 self._devices += made
             if not made:
@@ -99,16 +83,11 @@ class Connections:
     def release(self) -> None:
         """Ends all connections, so that operations fail on this rank, now and in future. Takes some
         10 ms, or a second if messages do not arrive. Any thread; may be repeated."""
+        self._calls.release()
         with self._lock:
             self._is_released = True
-            for wake in self._waiting:
-                wake.set()
             devices = list(self._devices)
         _shut_down(devices)
-
-    def _refuse_released(self) -> None:
-        if self._is_released:
-            raise Fenced("the round is over")
 
 
 #: The owner of the groups that this process makes now.

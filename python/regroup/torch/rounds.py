@@ -20,6 +20,7 @@ from ..context import Context
 from ..elastic import ElasticRound
 from ..errors import Error, Fenced, InvalidArgument
 from . import backend, gloo
+from .releasable import ReleasableCalls
 from .round_store import RoundStore
 
 #: How long to wait, after a failure of PyTorch, for the end of the round that explains it. The
@@ -77,11 +78,11 @@ class Rounds:
                                   "connection with a dead one could not be released: unset it")
         self._has_others = bool(names - {backend.NAME, "gloo"})
         if self._has_others:
-            # Otherwise a thread of NCCL's group ends the process when a peer is lost.
-            os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+            _keep_process_alive()
         self._round: Optional[ElasticRound] = None
         self._store: Any = None
         self._watch: Optional[_Watch] = None
+        self._calls: Optional[ReleasableCalls] = None  # Of the round, if groups are to be aborted.
         self._hook: Any = None  # sys.excepthook as it was before torch.distributed.
 
     def begin(self, current: ElasticRound) -> None:
@@ -100,7 +101,8 @@ class Rounds:
             gloo.own_groups_of(connections)
             releases.append(connections.release)
         if self._has_others:
-            releases.append(_Aborts())
+            self._calls = ReleasableCalls("regroup-form")
+            releases += [self._calls.release, _Aborts()]
         if releases:
             self._watch = _Watch(current, releases)
         dist.init_process_group(self.backend, store=self._store, rank=current.rank,
@@ -108,9 +110,26 @@ class Rounds:
         if self._watch is not None and self._watch.has_begun.is_set():
             raise Fenced(f"round {current.context.round} is over")
 
+    def form(self, device: torch.device) -> None:
+        """Forms the communicators of all groups for ``device``, if it is a GPU. All ranks call it.
+
+        NCCL forms each in its first operation, and there nothing ends the wait for a rank that has
+        died: abort knows no communicator that is not complete. So another thread waits here. If the
+        round ends meanwhile, that thread stays, with what NCCL has opened so far."""
+        if self._calls is None or device.type != "cuda":
+            return
+
+        def form_all() -> None:
+            torch.cuda.set_device(device)  # Each thread has its own.
+            for group in list(dist.distributed_c10d._world.pg_names):
+                if group.size() > 1:
+                    dist.all_reduce(torch.zeros(1, device=device), group=group)
+
+        self._calls.make(form_all)
+
     def end(self) -> None:
         """Ends torch.distributed. The groups of a round that is over have been released before."""
-        self._round = None
+        self._round = self._calls = None
         aborted = False
         groups = list(dist.distributed_c10d._pg_map) if self._has_gloo else []
         if self._watch is not None:
@@ -179,39 +198,51 @@ def _is_of_torch(raised: Optional[BaseException]) -> bool:
 
 
 class _Aborts:
-    """Aborts the groups of torch.distributed, each once."""
+    """Aborts the groups of torch.distributed, each once.
+
+    All at the same time: an abort may wait for kernels of another group, which end when that one is
+    aborted, too (pytorch#119797). A coalescing block around all aborts, as PyTorch has it, does not
+    help: "nccl" aborts on a thread of its own, and "nccl2" has no group of NCCL there. Besides, the
+    program's thread may be in such a block of the same group."""
 
     def __init__(self) -> None:
         self._done: List[Any] = []
 
     def __call__(self) -> None:
-        world = dist.distributed_c10d._world
-        groups = [group for group in list(world.pg_names) if group not in self._done]
-        if not groups or dist.group.WORLD is None:
-            return
-        # Together: one after the other, they wait for each other (pytorch#119797).
-        whole = dist.group.WORLD
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        together = getattr(_backend_of(whole, device), "supports_coalescing", False)
-        if together:
-            whole._start_coalescing(device)
-        try:
-            for group in sorted(groups, key=lambda group: str(world.pg_names[group]), reverse=True):
-                self._done.append(group)
-                try:
-                    group.abort()
-                except Exception:
-                    traceback.print_exc()  # The others must still be aborted.
-        finally:
-            if together:
-                whole._end_coalescing(device)
+        groups = [group for group in list(dist.distributed_c10d._world.pg_names)
+                  if group not in self._done]
+        self._done += groups
+        threads = [threading.Thread(target=_abort, args=(group,), daemon=True, name="regroup-abort")
+                   for group in groups]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
-def _backend_of(group: Any, device: torch.device) -> Any:
+def _abort(group: Any) -> None:
     try:
-        return group._get_backend(device)
-    except RuntimeError:
-        return None
+        group.abort()
+    except Exception:
+        traceback.print_exc()  # The others must still be aborted.
+
+
+def _keep_process_alive() -> None:
+    """Keeps the threads of PyTorch's NCCL groups from ending the process when a peer is lost, and
+    from sleeping for a minute before they end. PyTorch reads these variables for each group."""
+    if (os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
+            or os.environ.get("TORCH_NCCL_DESYNC_DEBUG", "").lower() in _TRUE):
+        raise InvalidArgument("TORCH_DISTRIBUTED_DEBUG=DETAIL or TORCH_NCCL_DESYNC_DEBUG is set: "
+                              "with them PyTorch ends the process when a peer is lost; unset them")
+    # The launcher sets 1 for programs without the loop, as torchrun does.
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+    # A thread that sees an error of NCCL before the abort sleeps four times as long, 60 s by
+    # default, and the end of its group waits for it.
+    os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0")
+    if "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" not in os.environ:
+        # After such an error another thread writes a file, and may then sleep for eight minutes.
+        # The same thread reads from that pipe.
+        os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
 
 
 class _Watch:

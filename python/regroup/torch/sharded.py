@@ -146,6 +146,8 @@ class ShardedElastic(Training):
             raise
         self._mesh = init_device_mesh(self._device, tuple(dimensions.values()),
                                       mesh_dim_names=tuple(dimensions))
+        if self._device == "cuda":
+            self._rounds.form(torch.device("cuda", torch.cuda.current_device()))
         torch.manual_seed(self._seed.value)
         self._parts = _listed(self._build(self._mesh))
         self._snapshot = Snapshot(context=current.context, name=NAME, replicated=False,
