@@ -13,7 +13,7 @@ CUDA ?= AUTO
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
+.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu torch-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -91,7 +91,11 @@ test-gpu: ## check the NCCL back end on this machine's GPUs, if it has any
 bench-gpu: ## measure groups, steps and optimizers on this machine's GPUs, beside torch
 	@sh tests/gpu/gpu.sh bench
 
+torch-gpu: ## check on this machine's GPUs that trainings of PyTorch keep their processes
+	@sh tests/gpu/gpu.sh torch
+
 gpu-bundle: ## pack these checks and measurements for a GPU machine without a network
+	$(setup) wheel
 	@sh cmake/gpu_bundle.sh
 
 bench: ## measure start, restart and traffic beside torchrun and mpirun

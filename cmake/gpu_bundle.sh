@@ -1,10 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Packs what a GPU machine without a network needs to run the checks and measurements of tests/gpu:
-# the programs, the sources from which gpu.sh builds them anew where they do not start, and the
-# headers and libsodium, which such a machine may lack. Run in the root; writes build/regroup-gpu.tar.gz.
+# the programs, the sources from which gpu.sh builds them anew where they do not start, the headers
+# and libsodium, which such a machine may lack, and the Python package. Run in the root; writes
+# build/regroup-gpu.tar.gz.
 #
 #     tar xzf regroup-gpu.tar.gz && sh regroup-gpu/tests/gpu/gpu.sh test
+#
+# PYTORCH names a release of PyTorch that is packed, too, for the Python in PYTHON or python3.
 set -eu
 out=build/gpu-bundle
 folder=$out/regroup-gpu
@@ -39,6 +42,15 @@ mkdir -p "$folder/bin" "$folder/third_party"
 cp "$xxhash" "$nccl" "$sodium" "$sodium_archive" "$folder/third_party"
 cp -r "${sodium%.h}" "${json%/json.hpp}" "$folder/third_party"
 find "$out/objects" -maxdepth 1 -type f -exec cp {} "$folder/bin" \;
+
+mkdir "$folder/wheels"
+REGROUP_CUDA=ON sh python/wheel.sh
+cp build/wheel-cuda/regroup-*.whl "$folder/wheels"
+if [ -n "${PYTORCH:-}" ]; then
+    "${PYTHON:-python3}" -m pip download -q --only-binary=:all: -d "$out/pytorch-$PYTORCH" \
+        "torch==$PYTORCH" numpy
+    cp -l "$out/pytorch-$PYTORCH"/*.whl "$folder/wheels"
+fi
 find LICENSE NOTICE rendezvous/base rendezvous/cgroup rendezvous/files rendezvous/json rendezvous/security rendezvous/snapshot rendezvous/store rendezvous/worker_link worker_sdk/include worker_sdk/src tests/gpu \
      -type f -name '*[a-zA-Z]' | tar cf - -T - | tar xf - -C "$folder"
 tar czf build/regroup-gpu.tar.gz -C "$out" regroup-gpu

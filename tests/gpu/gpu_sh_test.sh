@@ -42,6 +42,7 @@ for source in $compiled; do
            esac ;;
     esac
 done
+made "-B tests/gpu/torch_check.py" || fail "does not run torch_check.py"
 # Every header that the sources include, directly or not, is found.
 compiler=$(echo "$plan" | sed -n 's/^\(.*\) -c .*\.cc -o .*/\1/p' | head -n 1)
 cat $compiled | grep '^#include' | sort -u | $compiler -E -x c++ - -o /dev/null ||
@@ -83,5 +84,18 @@ runs || fail "without a GPU fails: $told"
 touch "$devices/nvidia0"
 { ! runs && [ "$(echo "$told" | grep -c 'FAILED: there is a GPU here')" = 4 ]; } ||
     fail "with a GPU that no program can use says: $told"
+# Trainings of PyTorch: with the wheels of the bundle, and as strict.
+printf '#!/bin/sh\n[ "$1" = -c ] || echo "$*"\ncase "$*" in *torch_check*) exit 77 ;; esac\n' >"$place/python"
+chmod +x "$place/python"
+mkdir "$place/wheels"
+touch "$place/wheels/regroup-1.whl" "$place/wheels/torch-1.whl"
+checks_torch() {
+    told=$(PYTHON=$place/python DEVICES=$devices sh "$place/tests/gpu/gpu.sh" torch --limit=9 2>&1)
+}
+{ ! checks_torch && [ "$(echo "$told" | grep -c 'torch_check.py --limit=9\|FAILED: there is a GPU here')" = 2 ]; } ||
+    fail "torch with a GPU that it cannot use says: $told"
+rm "$devices/nvidia0"
+{ checks_torch && echo "$told" | grep -q 'pip install .* wheels/regroup-1.whl wheels/torch-1.whl'; } ||
+    fail "torch without a GPU says: $told"
 [ "$failed" = 0 ] && echo "gpu.sh makes what CMake makes"
 exit "$failed"
