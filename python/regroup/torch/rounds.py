@@ -278,6 +278,11 @@ class _Watch:
 
     def end(self) -> None:
         """Returns when nothing is being released any more."""
-        self._has_ended.set()
         if self._current.await_end(0):
+            # The thread may not have heard of it yet. A group that is not released would wait for
+            # dead ranks at its end.
+            while self._thread.is_alive() and not self.has_begun.wait(_REPEAT_S):
+                pass
+            self._has_ended.set()
             self._thread.join(_RELEASE_LIMIT_S)
+        self._has_ended.set()
