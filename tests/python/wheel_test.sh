@@ -8,12 +8,13 @@
 set -eu
 
 folder=$(cd "$1" 2>/dev/null && pwd) || folder=
-wheel=$(ls "$folder"/regroup-*.whl 2>/dev/null || true)
+wheel=$(ls "$folder"/regroup-*_"$(uname -m)".whl 2>/dev/null || true)
 if [ -z "$wheel" ]; then
     echo "skipped: there is no wheel in $1; run make wheel"
     exit 77
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
+tools=${REGROUP_WHEEL_TOOLS:-$root/build/wheel/tools}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset PYTHONPATH REGROUP_LIBRARY
@@ -24,10 +25,10 @@ fail() {
 }
 
 # The tag is true, the files that a wheel must have are there, and none that it must not have.
-"$folder/tools/bin/auditwheel" show "$wheel" | tr -s '\n' ' ' |
+"$tools/bin/auditwheel" show "$wheel" | tr -s '\n' ' ' |
     grep -q "consistent with the following platform tag: \"manylinux_2_34_$(uname -m)\"" ||
     fail "auditwheel does not find $wheel consistent with manylinux_2_34"
-contents=$("$folder/tools/bin/python" -m zipfile -l "$wheel")
+contents=$("$tools/bin/python" -m zipfile -l "$wheel")
 for file in regroup/py.typed regroup/libregroup.so scripts/regroup \
     data/lib/regroup/libnccl-profiler-regroup.so licenses/LICENSE \
     licenses/NOTICE THIRD_PARTY_LICENSES.txt; do
