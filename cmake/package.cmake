@@ -21,10 +21,9 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${library})
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libregroup-dev)
 
 # Debian wants these in /usr/share/doc of each.
-set(REGROUP_CUDA_COPYRIGHT)
-if(REGROUP_HAVE_CUDA)
-    set(REGROUP_CUDA_COPYRIGHT ", and ${library} NVIDIA's CUDA runtime\n (NVIDIA's licence for the CUDA toolkit, which permits it)")
-endif()
+file(STRINGS NOTICE rows REGEX "^  [^ ]" ENCODING UTF-8)
+list(TRANSFORM rows PREPEND " ")
+list(JOIN rows "\n" REGROUP_NOTICE_ROWS)
 string(TIMESTAMP REGROUP_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)
 set(folder ${PROJECT_BINARY_DIR}/debian)
 configure_file(cmake/debian/copyright.in ${folder}/copyright @ONLY)
