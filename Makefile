@@ -13,7 +13,7 @@ CUDA ?= AUTO
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu torch-gpu gpu-bundle docs package package-test wheel wheel-test lint format \
+.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu torch-gpu gpu-bundle docs package package-test wheel wheel-test lint format release release-check \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -127,6 +127,16 @@ wheel: ## build the Python wheel and its source distribution into build/wheel
 wheel-test: ## install it into clean environments of the Pythons here, and run jobs there
 	@$(MAKE) wheel
 	@sh tests/python/wheel_test.sh build/wheel
+
+release: ## make this version's files in build/release-VERSION, and its tag: TAG=no, ARCHES=aarch64
+	$(setup) package
+	$(setup) wheel
+	@TAG=$(TAG) sh cmake/release.sh $(ARCHES)
+
+release-check: ## build the files of a release twice, in two folders, and compare their bytes
+	$(setup) package
+	$(setup) wheel
+	@sh cmake/reproducible.sh $(ARCHES)
 
 lint: ## check format, the rules of the house and clang-tidy
 	$(setup) lint

@@ -6,9 +6,9 @@
 #
 # FOLDER/tree gets the sources of the commit and is built, for this machine and each ARCHITECTURE
 # (`make wheel ARCH=ARCHITECTURE`). FOLDER/out gets the source archive, the source distribution for
-# Python, the wheels and the Debian packages. The same commit gives the same bytes, in whatever folder
-# and whenever it is built, if the compilers and libraries are the same. A second call for the same
-# commit does nothing.
+# Python, the wheels and the Debian packages, and FOLDER/origins says which folder of ninja each file
+# with programs comes from. The same commit gives the same bytes, in whatever folder and whenever it is
+# built, if the compilers and libraries are the same. A second call for the same commit does nothing.
 set -eu
 umask 022
 cd "$(dirname "$0")/.."
@@ -38,5 +38,11 @@ for architecture in "$@"; do
     make -C "$folder/tree" package wheel ARCH="$architecture"
 done
 find "$folder/tree/build" \( -path '*/packages/*regroup*.deb' -o -path '*/wheel*/regroup-*' \) -type f \
-    -not -path '*/_CPack_Packages/*' -not -path '*/raw/*' -exec cp {} "$folder/out/" \;
+    -not -path '*/_CPack_Packages/*' -not -path '*/raw/*' | sort | while read -r file; do
+    cp "$file" "$folder/out/"
+    case $file in
+        *.deb) echo "${file##*/} ${file%/packages/*}" ;;
+        *.whl) echo "${file##*/} ${file%/*}/tree" ;;
+    esac
+done >"$folder/origins"
 echo "$commit $*" >"$folder/built"
