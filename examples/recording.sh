@@ -1,41 +1,33 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The recording of README.md: examples/elastic trains with four workers. After a second, one of them
-# is killed with SIGKILL. The three others keep their processes, and a new process takes the place of
-# the fourth. At the end, the same training runs undisturbed in one process, for comparison.
+# The recording of README.md: its program trains with two workers. After three seconds, one of them is
+# killed with SIGKILL. The other one keeps its process, and a new process takes the place of the first.
+# Runs the `regroup` that the PATH names, with the Python package beside it:
 #
-#     examples/recording.sh BUILD_DIR
+#     pip install build/wheel/regroup-*.whl && bash examples/recording.sh
 set -euo pipefail
 
-build=${1:?usage: examples/recording.sh BUILD_DIR}
-regroup=$build/launcher/regroup
-elastic=$build/examples/elastic/elastic
-steps=600
-
-for program in "$regroup" "$elastic"; do
-    [ -x "$program" ] || { echo "recording: $program is missing; run: make build" >&2; exit 1; }
-done
-
-# Shows a command as it would be typed, with the names of its programs alone.
-show() { printf '$ %s\n' "$1"; }
+command -v regroup >/dev/null || { echo "recording: no regroup on the PATH; run: make wheel, and install it" >&2; exit 1; }
+page=$(cd "$(dirname "$0")/.." && pwd)/README.md
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+sed -n '/^```python$/,/^```$/p' "$page" | sed '/^```/d' >"$folder/train.py"
+cd "$folder"
 
 # Without this variable, the launcher sets it and prints a note.
 export OMP_NUM_THREADS=1
 
-show "regroup run --nproc-per-node=4 --max-restarts=3 elastic --steps=$steps --step-ms=5"
-"$regroup" run --nproc-per-node=4 --max-restarts=3 --log-dir=/dev/null \
-    "$elastic" --steps=$steps --step-ms=5 2>&1 < /dev/null |
+echo '$ regroup run --standalone --nproc-per-node=2 --max-restarts=3 train.py'
+regroup run --standalone --nproc-per-node=2 --max-restarts=3 --log-dir=/dev/null train.py 2>&1 </dev/null |
     while IFS= read -r line; do
         printf '%s\n' "$line"
         case $line in
-            *"] round 1: rank 3 of 4, pid "*)
+            "["*":1] pid "*" begins")
+                [ -z "${victim-}" ] || continue
                 victim=${line##*pid }
-                victim=${victim%%,*}
-                (sleep 1 && show "kill -9 $victim" && kill -9 "$victim") &
+                victim=${victim%% *}
+                (sleep 3 && echo "$ kill -9 $victim" && kill -9 "$victim") &
                 ;;
         esac
     done
-
-show "elastic --steps=$steps"
-"$elastic" --steps=$steps | tail -n 1
