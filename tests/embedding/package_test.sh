@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the packages of `make package` into a minimal Debian 12, runs the installed programs,
-# builds the out-of-tree project there with Debian's compiler, and removes the packages:
+# Installs the packages of `make package`, or of a release, into a minimal Debian 12, runs the installed
+# programs, builds the out-of-tree project there with Debian's compiler, and removes the packages:
 #
-#     package_test.sh BUILD
+#     package_test.sh build/package
+#     package_test.sh build/release-VERSION
 #
-# Needs root, debootstrap and a Debian mirror (REGROUP_DEBIAN_MIRROR names another one); ends with
-# code 77 where one of them is missing. While the script runs, the system is in BUILD/clean_root.
-# Downloads stay in BUILD/debs. Mounts are in a mount namespace, so that they end with the script.
+# Of a release the commands of its Containerfile run there, too. Needs root, debootstrap and a Debian
+# mirror (REGROUP_DEBIAN_MIRROR names another one); ends with code 77 where one of them is missing. While
+# the script runs, the system is in build/package-test/clean_root. Downloads stay in build/package-test/debs.
+# Mounts are in a mount namespace, so that they end with the script.
 set -eu
 
 if [ "$(id -u)" -ne 0 ] || ! command -v debootstrap >/dev/null; then
@@ -19,11 +21,13 @@ if [ "${REGROUP_PACKAGE_TEST_INSIDE-}" != yes ]; then
         --kill-child sh "$0" "$@"
 fi
 
-if ! ls "$1"/packages/*.deb >/dev/null 2>&1; then
+packages=$1
+[ ! -d "$1/packages" ] || packages=$1/packages
+if ! ls "$packages"/regroup_*_"$(dpkg --print-architecture)".deb >/dev/null 2>&1; then
     echo "skipped: there are no packages in $1 (make package)"
     exit 77
 fi
-build=$(cd "$1" && pwd)
+build=$(cd "$(dirname "$0")/../.." && pwd)/build/package-test
 sources=$(cd "$(dirname "$0")" && pwd)/out_of_tree
 root=$build/clean_root
 debs=$build/debs
@@ -78,7 +82,7 @@ mkdir -p "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
 
 mkdir "$root/packages"
-cp "$build"/packages/*.deb "$root/packages"
+cp "$packages"/*_"$(dpkg --print-architecture)".deb "$root/packages"
 cp -r "$sources" "$root/out_of_tree"
 # Keeps downloaded packages for the next run.
 cp "$debs"/*.deb "$root/var/cache/apt/archives/" 2>/dev/null || true
@@ -86,7 +90,7 @@ printf 'Binary::apt::APT::Keep-Downloaded-Packages "true";\nAPT::Keep-Downloaded
     >"$root/etc/apt/apt.conf.d/99keep"
 
 say "install regroup, with what it depends on and nothing else"
-quietly inside sh -c 'apt-get install -y --no-install-recommends /packages/regroup_*.deb'
+quietly inside sh -c 'cd /packages && apt-get install -y --no-install-recommends ./regroup_*.deb'
 expect "regroup 0." regroup --version
 expect "rank 1 of 2" regroup run --standalone --nproc-per-node=2 sh -c 'echo rank $RANK of $WORLD_SIZE'
 expect "/usr/lib/regroup/libnccl-profiler-regroup.so" \
@@ -95,6 +99,13 @@ expect "ListenStream=29400" cat /usr/lib/systemd/system/regroup-serve.socket
 expect "rank 0 of 1" /usr/libexec/regroup/torchrun --standalone --nproc-per-node=1 --no-python \
     sh -c 'echo rank $RANK of $WORLD_SIZE'
 
+if [ -e "$packages/Containerfile" ]; then
+    say "run the commands of the Containerfile, which installs what is in its folder"
+    sed -n '/^RUN /,/[^\\]$/p' "$packages/Containerfile" | sed 's/^RUN --mount=[^ ]*//' >"$root/recipe"
+    quietly inside sh -e /recipe
+    expect "libregroup0.1" dpkg-query -W libregroup0.1
+    quietly inside apt-get update
+fi
 say "install libregroup0.1 and libregroup-dev, and Debian's compiler"
 quietly inside sh -c \
     'apt-get install -y --no-install-recommends /packages/libregroup*.deb g++ libc6-dev pkg-config'

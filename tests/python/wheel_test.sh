@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the wheel of `make wheel` into clean environments of every Python here, and runs it there:
+# Installs the wheel of `make wheel`, or of a release, into clean environments of every Python here, and
+# runs it there:
 #
 #     sh tests/python/wheel_test.sh build/wheel
+#     sh tests/python/wheel_test.sh build/release-VERSION
 #
 # With NumPy where pip can get it. Ends with code 77 where there is no wheel.
 set -eu
