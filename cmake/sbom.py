@@ -55,8 +55,7 @@ class Packages:
     """Which source package of Debian a file belongs to."""
 
     def __init__(self):
-        self.architecture = run("dpkg", "--print-architecture").strip()
-        self.triplet = run("gcc", "-print-multiarch").strip() or f"{os.uname().machine}-linux-gnu"
+        self.triplet = f"{os.uname().machine}-linux-gnu"
         self.found = {}
 
     def candidates(self, path):
