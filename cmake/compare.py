@@ -24,7 +24,7 @@ def ar_members(content):
 
 
 def members(name, content):
-    """What the archive has in it; None if it is no archive."""
+    """The members of the archive; None if it is no archive."""
     if content.startswith(b"!<arch>\n"):
         return list(ar_members(content))
     if content.startswith(b"PK"):

@@ -4,8 +4,8 @@
 #
 #     reproducible.sh [ARCHITECTURE...]
 #
-# One folder is that of `make release`, which is not built again. What differs is named, down to the member of an
-# archive, and the exit code is 1.
+# One folder is that of `make release`, which is not built again. If something differs, this names it, down to the
+# member of an archive, and ends with exit code 1.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -4,9 +4,9 @@
     sbom.py OUT --tree TREE [--sources FILE...] --from BUILD FILE... [--from BUILD FILE...]
 
 TREE: the sources. BUILD: the folder in which ninja built the FILEs behind it. FILE: a Debian package, a wheel, a
-program or library. Nothing here lists libraries. What a program has linked is read from its link,
-which is repeated with the linker's --trace; what its objects have compiled in, from the compiler's lists of headers;
-versions from dpkg. Licences come from the table in NOTICE: a library that it lacks is an error. Needs Debian, where
+program or library. Nothing here lists libraries. The link of a program is repeated with the
+linker's --trace, which names each file that it took something from. The compiler's lists of headers name the rest, and
+dpkg the versions. Licences come from the table in NOTICE: a library that it lacks is an error. Needs Debian, where
 each file belongs to a package. The same files give the same bytes at the same SOURCE_DATE_EPOCH.
 """
 import argparse
@@ -156,7 +156,7 @@ class Build:
         return {path for path in files if os.path.exists(path)}
 
 
-# ---- What the files have in them.
+# ---- The content of the files.
 
 def is_binary(path):
     if os.path.islink(path) or not os.path.isfile(path):

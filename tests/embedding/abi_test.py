@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs in C are compiled and linked against, against the table in the repository:
+"""Compares the interface for C, in the headers and in the library, with the table in the repository:
 
     abi_test.py BUILD [--update]
     abi_test.py --compiler CC --include FOLDER... --library LIBRARY [--update]
@@ -91,7 +91,7 @@ class Headers:
 
 
 def symbols(library):
-    """What the library exports, with the version of each."""
+    """The exported symbols, with the version of each."""
     found = []
     for line in run("readelf", "--dyn-syms", "-W", library).splitlines():
         cells = line.split()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `make release` refuses, and what it leaves behind, in a repository of one commit whose build is a stand-in:
+# Checks what `make release` refuses and leaves behind, in a small repository whose build is a stand-in:
 #
 #     release_test.sh TREE
 set -eu

@@ -19,7 +19,7 @@ TREE, BUILD = (os.path.abspath(each) for each in sys.argv[1:3])
 BINARIES = [os.path.abspath(each) for each in sys.argv[3:]]
 # Licences that ask for a copy of their text beside a binary.
 WITH_TEXT = re.compile(r"^(MIT|ISC|BSD-.*|X11.*|Apache-2\.0)$")
-# What a program has of a library as text, whoever linked it.
+# Texts by which a program shows that it has a library in it.
 MARKS = {b"OpenSSL 3.": "openssl", b"SQLite format 3": "sqlite3", b"ncurses 6.": "ncurses", b"HWLOC_XMLFILE": "hwloc",
          b"cudaGetDeviceCount": "cuda"}
 
