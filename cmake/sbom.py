@@ -4,9 +4,9 @@
     sbom.py OUT --tree TREE [--sources FILE...] --from BUILD FILE... [--from BUILD FILE...]
 
 TREE: the sources. BUILD: the folder in which ninja built the FILEs behind it. FILE: a Debian package, a wheel, a
-program or library. Nothing here lists libraries. The link of a program is repeated with the
-linker's --trace, which names each file that it took something from. The compiler's lists of headers name the rest, and
-dpkg the versions. Licences come from the table in NOTICE: a library that it lacks is an error. Needs Debian, where
+program or library. Nothing here lists libraries. The link of a program is repeated with the linker's --trace, which
+names each file that it took something from. The compiler's lists of headers name the rest, and dpkg the versions.
+Licences come from the table in NOTICE: a library that it lacks is an error. Needs Debian, where
 each file belongs to a package. The same files give the same bytes at the same SOURCE_DATE_EPOCH.
 """
 import argparse
@@ -39,13 +39,18 @@ def run(*command, cwd=None):
 
 # ---- NOTICE.
 
+def family(source):
+    """The source package without the version in its name: another Debian has another gcc."""
+    return re.sub(r"[-\d.]+$", "", source)
+
+
 def notice_table(text):
-    """Source package: (name, SPDX expression), of the rows `  NAME  PACKAGE  LICENCE`."""
+    """Family: (name, SPDX expression), of the rows `  NAME  PACKAGE  LICENCE`."""
     rows = {}
     for line in text.splitlines():
         cells = re.split(r"\s{2,}", line.strip())
         if line.startswith("  ") and len(cells) == 3 and cells[1] != "Debian":
-            rows[cells[1]] = (cells[0], cells[2])
+            rows[family(cells[1])] = (cells[0], cells[2])
     return rows
 
 
@@ -208,7 +213,7 @@ class Materials:
         self.found = {}  # Source package: version, ways, files.
 
     def add(self, source, version, way, name):
-        if source not in self.notice:
+        if family(source) not in self.notice:
             raise Unknown(f"{name} is of the package {source} ({way}), which NOTICE does not name: add its row, and "
                           "its text to python/THIRD_PARTY_LICENSES.txt if its licence asks for that")
         each = self.found.setdefault(source, {"version": version, "ways": set(), "files": set()})
@@ -319,7 +324,7 @@ def document(args, builds, materials):
                      "hashes": [{"alg": "SHA-256", "content": sha256(path)}]}
         components.append({**component, "components": parts} if parts else component)
     for source, each in sorted(materials.found.items()):
-        title, expression = materials.notice[source]
+        title, expression = materials.notice[family(source)]
         component = {"type": "library", "bom-ref": source, "name": title, "version": each["version"],
                      "licenses": licence(expression),
                      "properties": [{"name": "regroup:linkage", "value": ", ".join(sorted(each["ways"]))}]}
