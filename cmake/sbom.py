@@ -40,8 +40,9 @@ def run(*command, cwd=None):
 # ---- NOTICE.
 
 def family(source):
-    """The source package without the version in its name: another Debian has another gcc."""
-    return re.sub(r"[-\d.]+$", "", source)
+    """The source package, of PACKAGE or PACKAGE@VERSION, without the number in its name: another Debian has another
+    gcc."""
+    return re.sub(r"[-\d.]*(@.*)?$", "", source)
 
 
 def notice_table(text):
@@ -63,38 +64,59 @@ class Packages:
         self.triplet = f"{os.uname().machine}-linux-gnu"
         self.found = {}
 
-    def candidates(self, path):
-        """Names under which dpkg may know the file: /lib may be a link to /usr/lib, and libraries for another
-        architecture may be unpacked beside the build, from the same release of Debian."""
+    def root_of(self, path):
+        """Libraries of another architecture are unpacked beside the build, with a database of dpkg of their own."""
+        found = re.match(r"(.*/build/tools/[^/]+)/", path)
+        return found[1] if found and os.path.isdir(found[1] + "/var/lib/dpkg") else ""
+
+    def candidates(self, path, root):
+        """Names under which dpkg may know the file: /lib is a link to /usr/lib on some systems."""
         names = [path, os.path.realpath(path)]
         for name in list(names):
-            if "/usr/" in name[1:]:
-                names.append(name[name.index("/usr/", 1):])
-        for name in list(names):
-            names.append(re.sub(r"/(\w+)-linux-gnu(?=/)", f"/{self.triplet}", name))
-        for name in list(names):
-            names.append(name[4:] if name.startswith("/usr/") else "/usr" + name)
+            inside = name[len(root):]
+            names.append(root + (inside[4:] if inside.startswith("/usr/") else "/usr" + inside))
         return list(dict.fromkeys(names))
 
-    def find(self, paths):
-        """(source package, version) of each path; those of no package are left out."""
-        unknown = [path for path in paths if path not in self.found]
-        names = {path: self.candidates(path) for path in unknown}
+    def source_of(self, owner, database):
+        """The source package and the version of a binary package. A database beside the build may lack the first;
+        the package of the same name for this machine has it then."""
+        source, version = run("dpkg-query", *database, "-W", "-f", "${source:Package} ${source:Version}",
+                              owner).split(" ")
+        if database and source == owner.partition(":")[0]:
+            native = subprocess.run(["dpkg-query", "-W", "-f", "${source:Package}", source], capture_output=True,
+                                    text=True, check=False)
+            source = native.stdout or source
+        return source, version
+
+    def find_in(self, root, paths):
+        names = {path: self.candidates(path, root) for path in paths}
         flat = sorted({name for each in names.values() for name in each})
+        database = [f"--admindir={root}/var/lib/dpkg"] if root else []
         owners = {}
         for i in range(0, len(flat), 500):
-            done = subprocess.run(["dpkg", "-S", *flat[i:i + 500]], capture_output=True, text=True, check=False)
+            done = subprocess.run(["dpkg-query", *database, "-S", *flat[i:i + 500]], capture_output=True, text=True,
+                                  check=False)
             for line in done.stdout.splitlines():
                 owner, _, name = line.partition(": ")
                 if not owner.startswith("diversion by"):
                     owners.setdefault(name, owner.split(", ")[0])
-        sources = {}
-        for owner in sorted(set(owners.values())):
-            sources[owner] = tuple(run("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}",
-                                       owner).split(" "))
-        for path in unknown:
+        sources = {owner: self.source_of(owner, database) for owner in set(owners.values())}
+        for path in paths:
             owner = next((owners[name] for name in names[path] if name in owners), None)
             self.found[path] = sources[owner] if owner else None
+
+    def find(self, paths):
+        """(source package, version) of each path; those of no package are left out."""
+        by_root = {}
+        for path in paths:
+            if path not in self.found:
+                by_root.setdefault(self.root_of(path), []).append(path)
+        for root, those in by_root.items():
+            self.find_in(root, those)
+            # Files for all architectures, as headers are, may be only in the database of this machine.
+            lost = {path: path[len(root):] for path in those if root and not self.found[path]}
+            here = self.find(sorted(set(lost.values())))
+            self.found.update((path, here.get(name)) for path, name in lost.items())
         return {path: self.found[path] for path in paths if self.found[path]}
 
     def of_shared(self, soname, near):
@@ -210,17 +232,18 @@ class Materials:
         self.packages = packages
         self.notice = notice
         self.tree = os.path.abspath(tree) + "/"
-        self.found = {}  # Source package: version, ways, files.
+        self.found = {}  # PACKAGE@VERSION: ways, files. Two architectures may have two versions.
 
     def add(self, source, version, way, name):
         if family(source) not in self.notice:
             raise Unknown(f"{name} is of the package {source} ({way}), which NOTICE does not name: add its row, and "
                           "its text to python/THIRD_PARTY_LICENSES.txt if its licence asks for that")
-        each = self.found.setdefault(source, {"version": version, "ways": set(), "files": set()})
+        ref = f"{source}@{version}"
+        each = self.found.setdefault(ref, {"ways": set(), "files": set()})
         each["ways"].add(way)
         if way != "headers":
             each["files"].add(os.path.basename(name))
-        return source
+        return ref
 
     def add_files(self, paths, way, headers):
         outside = {path for path in paths if not self.is_ours(path)}
@@ -323,15 +346,16 @@ def document(args, builds, materials):
         component = {"type": "file", "bom-ref": name, "name": name, "version": version,
                      "hashes": [{"alg": "SHA-256", "content": sha256(path)}]}
         components.append({**component, "components": parts} if parts else component)
-    for source, each in sorted(materials.found.items()):
-        title, expression = materials.notice[family(source)]
-        component = {"type": "library", "bom-ref": source, "name": title, "version": each["version"],
+    for ref, each in sorted(materials.found.items()):
+        title, expression = materials.notice[family(ref)]
+        source, _, number = ref.partition("@")
+        component = {"type": "library", "bom-ref": ref, "name": title, "version": number,
                      "licenses": licence(expression),
                      "properties": [{"name": "regroup:linkage", "value": ", ".join(sorted(each["ways"]))}]}
         if each["files"]:
             component["properties"].append({"name": "regroup:files", "value": ", ".join(sorted(each["files"]))})
-        if re.match(r"[\d:.]+.*-", each["version"]):
-            component["purl"] = f"pkg:deb/debian/{source}@{quote(each['version'], safe=':~')}?arch=source"
+        if source != "cuda":
+            component["purl"] = f"pkg:deb/debian/{source}@{quote(number, safe=':~')}?arch=source"
         components.append(component)
     for each in sorted(requirements):
         components.append({"type": "library", "bom-ref": f"pypi/{each}", "name": each, "purl": f"pkg:pypi/{each}",
