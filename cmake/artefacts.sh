@@ -37,7 +37,8 @@ make -C "$folder/tree" wheel
 for architecture in "$@"; do
     make -C "$folder/tree" package wheel ARCH="$architecture"
 done
-find "$folder/tree/build" \( -path '*/packages/*regroup*.deb' -o -path '*/wheel*/regroup-*' \) -type f \
+find "$folder/tree/build" \( -path '*/packages/*regroup*.deb' -o -path '*/wheel*/regroup-*.whl' \
+    -o -path '*/wheel*/regroup-*.tar.gz' \) -type f \
     -not -path '*/_CPack_Packages/*' -not -path '*/raw/*' | sort | while read -r file; do
     cp "$file" "$folder/out/"
     case $file in
