@@ -39,8 +39,8 @@ void Waits::begin_at_barrier(ClientId client, std::string_view key, std::int64_t
     cancel(client);
     const Ticket ticket = ++last_ticket_;
     const std::string name(key);
-    barriers_[name].emplace(ticket, BarrierWaiter{client, world});
-    waits_.emplace(client, Wait{ticket, {name}, 1, true, bytes_of(name)});
+    barriers_[name].emplace(Place(world, ticket), client);
+    waits_.emplace(client, Wait{ticket, {name}, 1, world, bytes_of(name)});
 }
 
 void Waits::arrive(std::string_view key, std::int64_t count, Released& released) {
@@ -48,25 +48,22 @@ void Waits::arrive(std::string_view key, std::int64_t count, Released& released)
     if (barrier == barriers_.end()) {
         return;
     }
-    std::erase_if(barrier->second, [&](const auto& entry) {
-        const BarrierWaiter& waiter = entry.second;
-        if (count < waiter.world) {
-            return false;
-        }
-        waits_.erase(waiter.client);
-        released.push_back(waiter.client);
-        return true;
-    });
-    if (barrier->second.empty()) {
+    auto& waiters = barrier->second;
+    while (!waiters.empty() && waiters.begin()->first.first <= count) {
+        waits_.erase(waiters.begin()->second);
+        released.push_back(waiters.begin()->second);
+        waiters.erase(waiters.begin());
+    }
+    if (waiters.empty()) {
         barriers_.erase(barrier);
     }
 }
 
 void Waits::forget_name(const Wait& wait, const std::string& name) {
-    if (wait.at_barrier) {
+    if (wait.world) {
         const auto barrier = barriers_.find(name);
         ENSURE(barrier != barriers_.end());
-        barrier->second.erase(wait.ticket);
+        barrier->second.erase(Place(*wait.world, wait.ticket));
         if (barrier->second.empty()) {
             barriers_.erase(barrier);
         }

@@ -6,9 +6,11 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace regroup::store {
@@ -76,13 +78,10 @@ class Waits {
         Ticket ticket = 0;
         std::vector<std::string> names{};  ///< The missing names, each once, or the barrier's key.
         std::size_t missing_count = 0;
-        bool at_barrier = false;
-        std::size_t bytes = 0;  ///< See bytes().
+        std::optional<std::int64_t> world{};  ///< Of the barrier.
+        std::size_t bytes = 0;                ///< See bytes().
     };
-    struct BarrierWaiter {
-        ClientId client;
-        std::int64_t world;
-    };
+    using Place = std::pair<std::int64_t, Ticket>;  ///< At a barrier: its world comes first.
 
     [[nodiscard]] bool count_down(Ticket ticket, ClientId client);
     void forget_name(const Wait& wait, const std::string& name);
@@ -90,7 +89,7 @@ class Waits {
     /// The clients that wait for a name, oldest first; none is empty. A ticket that is not that of
     /// its client's wait belongs to one of `ended_`.
     KeyMap<std::map<Ticket, ClientId>> waiters_;
-    KeyMap<std::map<Ticket, BarrierWaiter>> barriers_;  ///< None is empty.
+    KeyMap<std::map<Place, ClientId>> barriers_;  ///< None is empty.
     std::unordered_map<ClientId, Wait> waits_;
     std::deque<Wait> ended_;  ///< Cancelled; with the names that are still to be removed.
     std::size_t ended_bytes_ = 0;
