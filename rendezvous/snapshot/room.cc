@@ -118,7 +118,8 @@ std::vector<SlotContent> Room::contents() const {
                                   slot.bytes.load(),
                                   (copied & ~SlotPage::kNoCopy) == number,
                                   (copied & SlotPage::kNoCopy) != 0};
-        if (number != 0 && content.bytes <= slot_bytes_) {
+        // With another number now, some of the fields may be those of another version.
+        if (number != 0 && slot.number.load() == number && content.bytes <= slot_bytes_) {
             found.emplace_back(number, content);
         }
     }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -182,6 +186,41 @@ TEST(SnapshotRoom, CopyIsOfOneVersionOnly) {
     EXPECT_TRUE((*room)->find(second)->has_no_copy);
     EXPECT_TRUE((*room)->note_copied(second));
     EXPECT_FALSE((*room)->find(second)->has_no_copy);
+}
+
+TEST(SnapshotRoom, LookBesideAWriterFindsNoVersionWithTheFactsOfAnother) {
+    const auto made = Room::create(4096);
+    ASSERT_TRUE(made);
+    Room& room = **made;
+    std::atomic<bool> is_over = false;
+    // Every fact of a version follows from its step. Of two versions in a slot, one has a copy.
+    std::thread writer([&] {
+        for (std::uint64_t step = 1; !is_over; ++step) {
+            const Version version{step, step, step};
+            room.withdraw(step % 2);
+            room.publish(step % 2, version, step % 4096);
+            if (step % 4 < 2) {
+                room.note_copied(version);
+            }
+        }
+    });
+    std::size_t found = 0;
+    std::size_t wrong = 0;
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+         std::chrono::steady_clock::now() < end;) {
+        for (const SlotContent& content : room.contents()) {
+            const std::uint64_t step = content.version.step;
+            const bool is_right = content.version == Version{step, step, step} &&
+                                  content.slot == step % 2 && content.bytes == step % 4096 &&
+                                  (!content.is_copied || step % 4 < 2);
+            ++found;
+            wrong += is_right ? 0 : 1;
+        }
+    }
+    is_over = true;
+    writer.join();
+    EXPECT_GT(found, 0U);
+    EXPECT_EQ(wrong, 0U);
 }
 
 }  // namespace
