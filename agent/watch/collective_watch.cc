@@ -57,7 +57,7 @@ bool needs_equal_arguments(CollectiveKind kind, CollectiveBackend backend) {
 /// Adds the collective `number` to what the look tells of.
 void add_called(const CollectiveGroup& group, std::uint64_t number, GroupLook& look) {
     const CollectiveSignature signature = CollectiveSignature::unpacked(
-        group.signatures[number % worker_link::kSignaturesKept].load(std::memory_order_relaxed));
+        group.signatures[number % worker_link::kSignaturesKept].load(std::memory_order_acquire));
     CalledCollective called{.number = number,
                             .kind = name_in(kKinds, static_cast<std::size_t>(signature.kind))};
     RecordedOperation recorded;
@@ -133,13 +133,13 @@ GroupLook look_at(const CollectiveGroup& group, Instant now) {
     if (present <= position.entered && present != 0 &&
         position.entered - present < worker_link::kSignaturesKept) {
         const std::int64_t entered_at =
-            group.entered_at[slot(present)].load(std::memory_order_relaxed);
+            group.entered_at[slot(present)].load(std::memory_order_acquire);
         const std::int64_t before = group.completed_at.load(std::memory_order_relaxed);
         position.stood = since(std::max(entered_at, before), now);
         look.longest =
             Duration(group
                          .longest[worker_link::time_slot(
-                             group.signatures[slot(present)].load(std::memory_order_relaxed))]
+                             group.signatures[slot(present)].load(std::memory_order_acquire))]
                          .load(std::memory_order_relaxed));
         add_called(group, present, look);
     } else if (present <= position.entered && present != 0) {

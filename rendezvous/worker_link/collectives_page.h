@@ -104,6 +104,8 @@ struct CollectiveGroup {  // NOLINT(clang-analyzer-optin.performance.Padding): b
     /// Written by the thread that calls a collective; `entered` last.
     alignas(64) std::atomic<std::uint64_t> entered{0};
     /// Of the collective n at n % kSignaturesKept: its signature, packed, and when it was entered.
+    /// Written with release and read with acquire: a reader that finds those of n here finds
+    /// `entered` at n - 1 at least, and so learns that the place has been used again.
     std::array<std::atomic<std::uint64_t>, kSignaturesKept> signatures{};
     std::array<std::atomic<std::int64_t>, kSignaturesKept> entered_at{};
 

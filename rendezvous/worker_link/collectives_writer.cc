@@ -190,8 +190,8 @@ std::uint64_t GroupWriter::entered(CollectiveSignature signature, std::int64_t a
             place->longest[time_slot(place->signatures[before].load(std::memory_order_relaxed))],
             now - place->entered_at[before].load(std::memory_order_relaxed));
     }
-    place->signatures[slot].store(signature.packed(), std::memory_order_relaxed);
-    place->entered_at[slot].store(now, std::memory_order_relaxed);
+    place->signatures[slot].store(signature.packed(), std::memory_order_release);
+    place->entered_at[slot].store(now, std::memory_order_release);
     place->entered.store(number, std::memory_order_release);
     return number;
 }

@@ -5,13 +5,20 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "rendezvous/worker_link/collectives_writer.h"
+#include "tests/support/collectives_file.h"
+#include "tests/support/fresh_process.h"
 
 namespace regroup::agent {
 namespace {
@@ -235,6 +242,40 @@ int hangs_in_a_day(Duration most, std::uint32_t seed) {
         hangs += watch.look(now, workers) ? 1 : 0;
     }
     return hangs;
+}
+
+/// Looks at a page for a second while a thread writes collectives as fast as it can, each of as
+/// many elements as its number says. True if no look tells other arguments, and some tell any.
+bool looks_are_true(testing::CollectivesFile& file) {
+    ::setenv(worker_link::kCollectivesVariable, file.path().c_str(), 1);
+    std::atomic<bool> is_over = false;
+    std::thread writer([&] {
+        worker_link::GroupWriter group({.backend = CollectiveBackend::nccl, .size = 2});
+        while (!is_over) {
+            const std::uint64_t number = file.group(0).entered.load() + 1;
+            group.entered({CollectiveKind::all_reduce, ElementType::float32, number});
+        }
+    });
+    bool all_true = true;
+    std::size_t told = 0;
+    for (const auto end = std::chrono::steady_clock::now() + 1s;
+         std::chrono::steady_clock::now() < end;) {
+        for (const GroupLook& look : look_at(file.page(), Instant(1h))) {
+            for (const rendezvous::CalledCollective& called : look.position.called) {
+                ++told;
+                all_true =
+                    all_true && called.arguments == std::to_string(called.number) + " float32";
+            }
+        }
+    }
+    is_over = true;
+    writer.join();
+    return all_true && told > 0;
+}
+
+TEST(CollectiveWatchRace, LookBesideAWriterTellsOfEachCollectiveItsOwnArguments) {
+    testing::CollectivesFile file;
+    EXPECT_TRUE(testing::succeeds_in_fresh_process([&] { return looks_are_true(file); }));
 }
 
 TEST(CollectiveWatchDay, StepsThatVaryByAFactorOfTenAreNoHang) {
