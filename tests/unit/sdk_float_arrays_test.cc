@@ -126,5 +126,12 @@ TEST(FloatArrays, InfAndNanAreFoundAtEveryPosition) {
     expect_overflow_found_everywhere(DType::bfloat16, bfloat16(-3.38e38F));
 }
 
+// Of a processor with an instruction for a * b + c, too, and of the options of every source here.
+TEST(FloatArithmetic, ProductIsRoundedBeforeItIsAdded) {
+    volatile double near_one = 1 + 0x1p-30;
+    const double factor = near_one;
+    EXPECT_EQ(factor * factor - (1 + 0x1p-29), 0);
+}
+
 }  // namespace
 }  // namespace regroup
