@@ -300,9 +300,16 @@ Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
     int clone_error = 0;
     {
         const files::AllSignalsBlocked guard;  // Our handlers must not run in the child.
+        std::byte* const stack = stack_.get() + kStackBytes;
+        constexpr int kFlags = CLONE_VM | CLONE_VFORK | SIGCHLD;
         // Suspends this thread until the child has executed the program or ended.
-        pid = __clone(run_child, stack_.get() + kStackBytes,
-                      CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+        pid = __clone(run_child, stack, kFlags | CLONE_PIDFD, &plan, &pidfd);
+        if (pid < 0 && errno == EINVAL) {
+            // QEMU, where it runs programs for another processor, knows the call without the flag.
+            // There the child has a copy of `plan`, so its failure is only known by its exit code.
+            pid = __clone(run_child, stack, kFlags, &plan);
+            pidfd = pid < 0 ? -1 : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+        }
         clone_error = errno;
     }
     if (pid < 0) {
