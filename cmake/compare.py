@@ -31,7 +31,7 @@ def members(name, content):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return [(each.filename, archive.read(each), f"time {each.date_time}, mode {each.external_attr >> 16:o}")
                     for each in archive.infolist()]
-    if content.startswith((b"\x1f\x8b", b"\xfd7zXZ")) and ".tar" in name:
+    if content.startswith((b"\x1f\x8b", b"\xfd7zXZ")) and ".tar." in name.rpartition(": ")[2]:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             return [(each.name, archive.extractfile(each).read() if each.isreg() else each.linkname.encode(),
                      f"time {each.mtime}, mode {each.mode:o}, owner {each.uid}/{each.gid} {each.uname}/{each.gname}")

@@ -136,14 +136,16 @@ fi
 # Two builds that differ are told apart, down to the member.
 mkdir -p "$work/one" "$work/other"
 for folder in one other; do
-    (cd "$work/$folder" && echo same >same && echo "$folder" >program &&
-        tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf files.tar.gz same program &&
-        rm program)
+    (cd "$work/$folder" && echo same >same && echo "$folder" >program && gzip -9nc program >log.gz &&
+        tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf files.tar.gz same program log.gz &&
+        rm program log.gz)
 done
 if python3 cmake/compare.py "$work/one" "$work/other" >"$work/log" 2>&1; then
     fail "two builds that differ are taken for equal"
 fi
-grep -q 'files.tar.gz: program: ' "$work/log" || fail "it does not name the member that differs"
+for member in program log.gz; do
+    grep -q "files.tar.gz: $member: " "$work/log" || fail "it does not name the member $member, which differs"
+done
 ! grep -q 'tar.gz: same' "$work/log" || fail "it names a member that is equal"
 rm "$work/one/files.tar.gz" "$work/other/files.tar.gz"
 python3 cmake/compare.py "$work/one" "$work/other" >"$work/log" 2>&1 || fail "two equal builds are told apart"
