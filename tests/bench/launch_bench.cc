@@ -33,6 +33,7 @@ constexpr int kTorchrunWorkersMax = 64;
 constexpr const char* kWorker = "/bin/true";
 constexpr int kDefaultRounds = 20;
 constexpr std::chrono::seconds kIdle(10);
+constexpr std::chrono::seconds kTrialLimit(20);
 
 struct Contestant {
     std::string name;
@@ -126,10 +127,14 @@ int run(const std::string& regroup, const std::string& bare_loop, int rounds, in
         {"regroup run, with a file per rank", command(join(ours, {kWorker})), {}, {}});
     const std::string mpirun_name = "mpirun -n " + std::to_string(workers);
     if (const auto mpirun = find_mpirun()) {
-        contestants.push_back({mpirun_name,
-                               command(join(*mpirun, {"-n", std::to_string(workers), kWorker})),
-                               {},
-                               {}});
+        const auto words = join(*mpirun, {"-n", std::to_string(workers), kWorker});
+        testing::Program trial({words, {}, ""});
+        if (trial.wait(kTrialLimit) == 0) {
+            contestants.push_back({mpirun_name, command(words), {}, {}});
+        } else {
+            std::printf("  %s does not end within %d s: it is left out\n", mpirun_name.c_str(),
+                        static_cast<int>(kTrialLimit.count()));
+        }
     }
     if (const auto torchrun =
             workers <= kTorchrunWorkersMax ? find_torchrun() : std::optional<Torchrun>()) {
