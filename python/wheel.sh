@@ -67,11 +67,13 @@ compiler=$(command -v clang++-19 || command -v c++)
 CXX=$compiler "$tools/python" -m build -q --no-isolation --outdir "$folder/raw" --wheel \
     -C "cmake.define.REGROUP_CUDA=$cuda" -C "build-dir=$folder/tree" \
     -Ccmake.define.CMAKE_UNITY_BUILD=ON -Ccmake.define.CMAKE_UNITY_BUILD_BATCH_SIZE=64 .
-"$tools/auditwheel" repair --plat "$platform" --wheel-dir "$folder" "$folder"/raw/regroup-*.whl
+# It takes no name of another machine's systems, but finds it.
+"$tools/auditwheel" repair --plat "$([ -n "$is_foreign" ] && echo auto || echo "$platform")" --wheel-dir "$folder" "$folder"/raw/regroup-*.whl
 [ "$cuda" = ON ] || [ -n "$is_foreign" ] ||
     "$tools/python" -m build -q --no-isolation --outdir "$folder" --sdist .
 
 wheel=$(echo "$folder"/regroup-*.whl)
+case $wheel in *-"$platform".whl) ;; *) fail "$wheel is not for $platform" ;; esac
 [ "$(du -k "$wheel" | cut -f1)" -le "$limit_kb" ] || fail "$wheel is larger than $limit_kb kB"
 echo "wheel: $wheel"
 [ "$cuda" = ON ] || [ -n "$is_foreign" ] || echo "wheel: $(echo "$folder"/regroup-*.tar.gz)"

@@ -6,6 +6,7 @@
 
 #include "launcher/top/text_width.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time_text.h"
 
 namespace regroup::launcher::top {
 

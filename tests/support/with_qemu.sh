@@ -37,4 +37,6 @@ fi
 magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
 printf '%s' ":aarch64:M::$magic:$mask:$(command -v qemu-aarch64):PF" >"$formats/register"
-exec "$@"
+# As process 1 of its namespace this shell is ended by no signal that it does not handle.
+trap 'exit 1' INT TERM
+"$@"
