@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -58,17 +59,23 @@ std::optional<Summary> wall_of(const std::vector<Contestant>& contestants,
     return std::nullopt;
 }
 
-/// The number in a line of a file in /proc, such as "VmRSS:"; all threads of a process together.
-double sum_in_proc(pid_t pid, const std::string& file, const std::string& name) {
-    double sum = 0;
-    for (const auto& task :
-         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
-        for (const std::string& line :
-             testing::lines_of(testing::read_file(task.path().string() + "/" + file))) {
-            if (line.starts_with(name)) {
-                sum += std::strtod(line.c_str() + name.size(), nullptr);
-            }
+/// The number in the line of a file that begins with `name`.
+double number_in(const std::string& file, const std::string& name) {
+    for (const std::string& line : testing::lines_of(testing::read_file(file))) {
+        if (line.starts_with(name)) {
+            return std::strtod(line.c_str() + name.size(), nullptr);
         }
+    }
+    return 0;
+}
+
+/// The same in the status of all threads of a process together.
+double sum_in_status(pid_t pid, const std::string& name) {
+    double sum = 0;
+    std::error_code error;
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
+        sum += number_in(task.path().string() + "/status", name);
     }
     return sum;
 }
@@ -86,22 +93,34 @@ void print_idle(const std::string& regroup, int workers) {
         std::exit(1);
     }
     std::this_thread::sleep_for(std::chrono::seconds(2));
-    const auto switches = [&] {
-        return sum_in_proc(job.pid(), "status", "voluntary_ctxt_switches:");
-    };
-    const double before = switches();
-    std::this_thread::sleep_for(kIdle);
-    const double wakes = (switches() - before) / static_cast<double>(kIdle.count());
-    const auto status =
-        testing::lines_of(testing::read_file("/proc/" + std::to_string(job.pid()) + "/status"));
-    double memory = 0;
-    for (const std::string& line : status) {
-        if (line.starts_with("VmRSS:")) {
-            memory = std::strtod(line.c_str() + 6, nullptr) / 1024;
+    std::vector<pid_t> own;  // The launcher and its agent.
+    for (const pid_t pid : job.family()) {
+        std::error_code error;
+        const auto program =
+            std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+        if (!error && program == std::filesystem::canonical(regroup)) {
+            own.push_back(pid);
         }
     }
-    std::printf("The launcher of %d workers that sleep: %s MiB, wakes up %s times a second\n",
-                workers, fixed(memory, 1).c_str(), fixed(wakes, 1).c_str());
+    const auto sum = [&](const std::string& name) {
+        double all = 0;
+        for (const pid_t pid : own) {
+            all += sum_in_status(pid, name);
+        }
+        return all;
+    };
+    const double before = sum("voluntary_ctxt_switches:");
+    std::this_thread::sleep_for(kIdle);
+    const double wakes =
+        (sum("voluntary_ctxt_switches:") - before) / static_cast<double>(kIdle.count());
+    double memory = 0;
+    for (const pid_t pid : own) {
+        memory += number_in("/proc/" + std::to_string(pid) + "/status", "VmRSS:") / 1024;
+    }
+    std::printf(
+        "Launcher and agent of %d workers that sleep: %zu processes, %s MiB, %s wake-ups a "
+        "second\n",
+        workers, own.size(), fixed(memory, 1).c_str(), fixed(wakes, 1).c_str());
 }
 
 int run(const std::string& regroup, const std::string& bare_loop, int rounds, int workers) {
