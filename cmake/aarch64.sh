@@ -31,7 +31,7 @@ arm_apt() {
 arm_apt update
 arm_apt --download-only install "$@"
 
-# What dpkg would know of them: dpkg-shlibdeps finds there the package of a library, at the path that
+# As dpkg would know them: dpkg-shlibdeps finds there the package of a library, at the path that
 # the library has here.
 known=$work/unpacked/var/lib/dpkg
 mkdir -p "$known/info" "$known/updates"

@@ -32,7 +32,7 @@ if ! mount -t binfmt_misc none "$formats" 2>/dev/null; then
     echo "with_qemu: this kernel has no binfmt_misc for a user namespace; that needs Linux 6.7" >&2
     exit 77
 fi
-# What such a program begins with: ELF, 64 bits, little endian, executable or shared, aarch64. The
+# Such a program begins with this: ELF, 64 bits, little endian, executable or shared, aarch64. The
 # flags: argv[0] stays, and the interpreter is opened now, for any root that a process may get.
 magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
