@@ -99,9 +99,10 @@ class LaunchSsh : public EndToEnd {
             return true;
         });
     }
-    /// A program that makes a file up-RANK and sleeps.
+    /// A program that starts another one, which sleeps, and then makes a file of this name and the
+    /// rank.
     static Words sleeper(const std::string& name = "up") {
-        return {"sh", "-c", ": >" + name + "$RANK; sleep 100 & wait"};
+        return {"sh", "-c", "sleep 100 & : >" + name + "$RANK; wait"};
     }
 
     static std::unique_ptr<SshServer> server_;
