@@ -18,7 +18,7 @@ def children_of(pid):
 class TorchLoader(FolderTest):
     def start(self, way):
         job = start_job(self.folder, "torch_loader_job.py", way, ranks=2,
-                        flags=["--shutdown-timeout=60"])
+                        flags=["--shutdown-timeout=60", "--preload=torch,regroup.torch"])
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.wait)
         self.addCleanup(job.kill)

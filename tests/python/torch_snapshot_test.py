@@ -14,13 +14,16 @@ from support import (HERE, PROGRAM, FolderTest, main, needs_torch, package, run_
                      without_job)
 
 RELEASE = tuple(map(int, torch.__version__.split(".")[:2])) if torch else (0, 0)
+#: The imports that a new process is spared.
+PRELOADED = "torch,regroup.torch" if RELEASE < (2, 6) else \
+            "torch,torch._dynamo,regroup.torch,torch.distributed.fsdp,torch.distributed.checkpoint"
 needs_shards = unittest.skipUnless(RELEASE >= (2, 6), "needs PyTorch from 2.6 on, for fully_shard")
 
 
 @needs_torch
 class TorchSnapshot(FolderTest):
     def train(self, way, steps, *kills, ranks=2, flags=()):
-        flags = [f"--max-restarts={len(kills) + 1}", *flags]
+        flags = [f"--preload={PRELOADED}", f"--max-restarts={len(kills) + 1}", *flags]
         code, output = run_job(self.folder, "torch_snapshot_job.py", way, self.folder, steps,
                                *kills, ranks=ranks, deadline_s=200, flags=flags)
         self.assertEqual(code, 0, output)
