@@ -202,9 +202,12 @@ void declare_time(FlagTable& flags, RunFlags& out) {
                  "first round, and when all nodes were lost",
                  "--last-call=30", "", true},
                 seconds_into(policy.last_call));
-    flags.value({"--heartbeat-timeout", "SECONDS", "3", "A node that is silent for so long is lost",
-                 "--heartbeat-timeout=10", "", true},
-                seconds_into(policy.heartbeat_timeout, rendezvous::kHeartbeatTimeoutMax));
+    flags.value(
+        {"--heartbeat-timeout", "SECONDS", "3",
+         "A node that is silent for so long is lost. If MIN of --nnodes is above 1,000, the "
+         "default is 3 s for each 1,000",
+         "--heartbeat-timeout=10", "", true},
+        seconds_into(policy.heartbeat_timeout, rendezvous::kHeartbeatTimeoutMax));
     flags.value({"--shutdown-timeout", "SECONDS", "30",
                  "Time that a worker has to end after SIGTERM. Then it gets SIGKILL "
                  "[TORCH_ELASTIC_SHUTDOWN_TIMEOUT, PET_SHUTDOWN_TIMEOUT]",

@@ -110,6 +110,15 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
     return {};
 }
 
+// By default, agents of large jobs report less often. Called when the number of nodes is known.
+void apply_heartbeat(const FlagTable& flags, const std::map<std::string, std::string>& conf,
+                     rendezvous::JobPolicy& policy) {
+    if (!flags.was_set("--heartbeat-timeout") && !conf.contains("keep_alive_interval") &&
+        !conf.contains("keep_alive_max_attempt")) {
+        policy.heartbeat_timeout = rendezvous::usual_heartbeat_timeout(policy.nodes_min);
+    }
+}
+
 // The scheduler's word for what the command line leaves open. A command line that says where the
 // nodes meet, or that asks for a job of one node, needs none of it.
 Result<void> apply_allocation(const FlagTable& flags, RunFlags& out) {
@@ -245,6 +254,7 @@ Result<std::variant<RunFlags, ShowText>> parse_run_flags(Front front,
     if (const Result<void> applied = apply_allocation(flags, out); !applied) {
         return applied.error();
     }
+    apply_heartbeat(flags, special.conf, out.agent.core.policy);
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.empty()) {
         return invalid_argument("no program given (usage: " + flags.usage + ")");

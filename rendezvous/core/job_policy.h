@@ -103,6 +103,10 @@ struct JobPolicy {
     friend bool operator==(const JobPolicy&, const JobPolicy&) = default;
 };
 
+/// That of a job of at least so many nodes if nobody says otherwise: 3 s, or so long that all
+/// agents together report 1,000 times a second.
+[[nodiscard]] Duration usual_heartbeat_timeout(std::uint32_t nodes_min);
+
 /// Checks the fields and the relations between them; the error names those that disagree.
 Result<void> validate(const JobPolicy& policy);
 

@@ -7,6 +7,11 @@
 
 namespace regroup::rendezvous {
 
+Duration usual_heartbeat_timeout(std::uint32_t nodes_min) {
+    const Duration shared = nodes_min * std::chrono::milliseconds(3);  // For three reports of each.
+    return std::clamp(shared, JobPolicy{}.heartbeat_timeout, kHeartbeatTimeoutMax);
+}
+
 Result<void> validate(const JobPolicy& policy) {
     if (policy.nodes_min == 0) {
         return Failure(Errc::invalid_argument, "the minimum number of nodes must be at least 1");

@@ -37,7 +37,6 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr Duration kLimit = std::chrono::minutes(2);
-constexpr Duration kInterval = std::chrono::seconds(1);  // Between two heartbeats of a node.
 constexpr milliseconds kTick(1);
 constexpr const char* kJob = "scale";
 
@@ -68,7 +67,7 @@ void Fleet::await(const std::uint32_t& counted, std::uint32_t wanted, const char
 
 void Fleet::tick() {
     const auto now = steady_clock::now();
-    const auto gap = kInterval / size;
+    const auto gap = nodes[0]->policy().heartbeat_timeout / 3 / size;
     for (; beat_at_ <= now; beat_at_ += gap) {
         nodes[next_++ % size]->beat();
     }
@@ -85,6 +84,7 @@ Node::Node(Fleet& fleet, std::uint32_t index) : fleet_(fleet) {
     join_.node = "node" + std::to_string(10000 + index) + "-12345-00c0ffee";
     join_.policy.nodes_min = fleet.size - 1;
     join_.policy.nodes_max = fleet.size;
+    join_.policy.heartbeat_timeout = usual_heartbeat_timeout(fleet.size - 1);
     join_.policy.program = "train";
     join_.offer.name = "node" + std::to_string(10000 + index);
     join_.offer.workers = 8;

@@ -36,6 +36,7 @@ class Node {
     void beat();
     /// It is told to the daemon, as by the warden of an agent.
     void die();
+    [[nodiscard]] const rendezvous::JobPolicy& policy() const { return join_.policy; }
     [[nodiscard]] rendezvous::RoundId round() const { return report_.round; }
     [[nodiscard]] bool is_up() const { return up_; }
     /// The next time that it is told to go on counts.

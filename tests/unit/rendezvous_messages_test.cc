@@ -27,6 +27,13 @@ TEST(Messages, ValidateNamesTheFieldsThatDisagree) {
     EXPECT_TRUE(validate(policy).has_value());
 }
 
+TEST(Messages, AgentsOfALargeJobReportAThousandTimesASecondTogether) {
+    EXPECT_EQ(usual_heartbeat_timeout(1), seconds(3));
+    EXPECT_EQ(usual_heartbeat_timeout(1000), seconds(3));
+    EXPECT_EQ(usual_heartbeat_timeout(10'000), seconds(30));
+    EXPECT_EQ(usual_heartbeat_timeout(~0U), kHeartbeatTimeoutMax);
+}
+
 TEST(Messages, ValidateRefusesNegativeLimits) {
     for (Duration JobPolicy::* limit :
          {&JobPolicy::last_call, &JobPolicy::shutdown_timeout, &JobPolicy::grow_after}) {
