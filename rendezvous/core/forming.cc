@@ -159,8 +159,7 @@ void form(Job& job, Instant now) {
             candidates.back().offer.rank_key = std::to_string(node.joined);
         }
     }
-    const std::vector<Member> members =
-        job.ranks.arrange(std::move(candidates), job.policy.nodes_max);
+    const std::vector<Member> members = job.ranks.arrange(candidates, job.policy.nodes_max);
     std::vector<Assignment> assignments = assign_ranks(members);
     Round round;
     round.id = next(std::max(job.round.id, job.round_floor));

@@ -222,7 +222,7 @@ void RankTable::sort_by_preference(std::vector<Candidate>& candidates) const {
     std::ranges::copy(ranked | std::views::values, candidates.begin());
 }
 
-std::vector<Member> RankTable::arrange(std::vector<Member> members, std::size_t nodes_max) {
+std::vector<Member> RankTable::arrange(const std::vector<Member>& members, std::size_t nodes_max) {
     std::vector<Candidate> candidates;
     candidates.reserve(members.size());
     for (const Member& member : members) {

@@ -48,7 +48,7 @@ class RankTable {
     /// result has group rank i. Nodes that stay are preferred, then nodes with a home, then nodes
     /// that have state, then those nearest to a free slot. The result always contains a node with
     /// the highest held step. Requires distinct nodes.
-    [[nodiscard]] std::vector<Member> arrange(std::vector<Member> candidates,
+    [[nodiscard]] std::vector<Member> arrange(const std::vector<Member>& candidates,
                                               std::size_t nodes_max);
 
    private:
