@@ -218,8 +218,9 @@ Duration CollectiveWatch::limit_of(const GroupLook& group) const {
     constexpr int kFirstFloors = 6;
     const bool has_learned = group.position.entered > kLearnedFrom;
     const Duration floor = std::min(limits_.floor, kLongestMost) * (has_learned ? 1 : kFirstFloors);
-    const double longest =
-        static_cast<double>(std::min(group.longest, kLongestMost).count()) * limits_.factor;
+    // The page may hold anything.
+    const Duration seen = std::clamp(group.longest, Duration::zero(), kLongestMost);
+    const double longest = static_cast<double>(seen.count()) * limits_.factor;
     return std::min(std::max(floor, Duration(static_cast<Duration::rep>(longest))),
                     limits_.most.value_or(Duration::max()));
 }
