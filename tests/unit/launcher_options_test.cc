@@ -324,9 +324,6 @@ TEST(LauncherOptions, ConfSettingsAreTranslatedAndOverruledByFlags) {
     EXPECT_EQ(options.agent.core.policy.last_call, seconds(2));
     EXPECT_EQ(options.agent.core.policy.heartbeat_timeout, seconds(12));
     EXPECT_EQ(options.rendezvous.is_host, false);
-    EXPECT_EQ(parsed({"--nnodes=5000", "--rdzv-conf=keep_alive_interval=4", "train"})
-                  .agent.core.policy.heartbeat_timeout,
-              seconds(12));
     EXPECT_EQ(parsed({"--last-call=9", "--rdzv-conf=last_call_timeout=2", "train"})
                   .agent.core.policy.last_call,
               seconds(9));
@@ -451,17 +448,6 @@ TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
             EXPECT_THAT(error_of({flag + "=" + value, "train"}), HasSubstr(named)) << value;
         }
     }
-}
-
-TEST(LauncherOptions, NodesOfALargeJobMayBeSilentForLonger) {
-    const auto timeout = [](Arguments flags) {
-        flags.push_back("train");
-        return parsed(flags).agent.core.policy.heartbeat_timeout;
-    };
-    EXPECT_EQ(timeout({"--nnodes=1000"}), std::chrono::seconds(3));
-    EXPECT_EQ(timeout({"--nnodes=2:16000"}), std::chrono::seconds(3));
-    EXPECT_EQ(timeout({"--nnodes=10000:11000"}), std::chrono::seconds(30));
-    EXPECT_EQ(timeout({"--nnodes=10000", "--heartbeat-timeout=3"}), std::chrono::seconds(3));
 }
 
 TEST(LauncherOptions, BoundsAreAccepted) {

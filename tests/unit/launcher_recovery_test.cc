@@ -31,6 +31,18 @@ std::string complaint_about(std::vector<std::string> flags) {
     return parsed ? "none" : parsed.error().detail;
 }
 
+TEST(RecoveryFlags, NodesOfALargeJobMayBeSilentForLonger) {
+    const auto timeout = [](std::vector<std::string> flags) {
+        return options_of(std::move(flags)).agent.core.policy.heartbeat_timeout;
+    };
+    using std::chrono::seconds;
+    EXPECT_EQ(timeout({"--nnodes=1000"}), seconds(3));
+    EXPECT_EQ(timeout({"--nnodes=2:16000"}), seconds(3));
+    EXPECT_EQ(timeout({"--nnodes=10000:11000"}), seconds(30));
+    EXPECT_EQ(timeout({"--nnodes=10000", "--heartbeat-timeout=3"}), seconds(3));
+    EXPECT_EQ(timeout({"--nnodes=10000", "--rdzv-conf=keep_alive_interval=4"}), seconds(12));
+}
+
 TEST(RecoveryFlags, FlagsGoIntoThePolicy) {
     const RunFlags options =
         options_of({"--standbys=2", "--max-hangs=1", "--max-node-losses=7", "--refill-steps=100",
