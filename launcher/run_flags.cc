@@ -52,6 +52,11 @@ std::string is_host_into(std::optional<bool>& out, const std::string& given) {
     return "";
 }
 
+// torchrun's words for --heartbeat-timeout: its parts.
+bool has_keep_alive(const std::map<std::string, std::string>& conf) {
+    return conf.contains("keep_alive_interval") || conf.contains("keep_alive_max_attempt");
+}
+
 // Applies the settings of --rdzv-conf. A flag for the same setting takes precedence.
 Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std::string>& conf,
                         RunFlags& out) {
@@ -90,7 +95,7 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
             return invalid_argument("--rdzv-conf: " + key + " " + wrong);
         }
     }
-    if (conf.contains("keep_alive_interval") || conf.contains("keep_alive_max_attempt")) {
+    if (has_keep_alive(conf)) {
         heartbeat = std::chrono::seconds(interval) * attempts;
     }
     if (heartbeat > rendezvous::kHeartbeatTimeoutMax) {
@@ -113,8 +118,7 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
 // By default, agents of large jobs report less often. Called when the number of nodes is known.
 void apply_heartbeat(const FlagTable& flags, const std::map<std::string, std::string>& conf,
                      rendezvous::JobPolicy& policy) {
-    if (!flags.was_set("--heartbeat-timeout") && !conf.contains("keep_alive_interval") &&
-        !conf.contains("keep_alive_max_attempt")) {
+    if (!flags.was_set("--heartbeat-timeout") && !has_keep_alive(conf)) {
         policy.heartbeat_timeout = rendezvous::usual_heartbeat_timeout(policy.nodes_min);
     }
 }
